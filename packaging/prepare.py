@@ -20,7 +20,7 @@ import sysconfig
 import tarfile
 import tempfile
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,6 +42,16 @@ device in another process. CMAKE_ARGS follows, for example with the backend of a
 
 AMX_MENDED = {11: (11, 5), 12: (12, 4), 13: (13, 3)}
 """The first release of each line of GCC that compiles llama.cpp's use of AMX; 14 does too."""
+
+
+PREFIXES = ("/usr", "/usr/local", os.environ.get("VULKAN_SDK", "/usr"))
+SPIRV_HEADERS = "*/cmake/SPIRV-Headers/SPIRV-HeadersConfig.cmake"
+VULKAN_PACKAGES: dict[str, Callable[[], bool]] = {
+    "libvulkan-dev": lambda: any(Path(p, "include/vulkan/vulkan.h").is_file() for p in PREFIXES),
+    "glslc": lambda: shutil.which("glslc") is not None,
+    "spirv-headers": lambda: any(any(Path(p).glob(SPIRV_HEADERS)) for p in PREFIXES),
+}
+"""The Debian packages that llama.cpp's Vulkan backend is built with, and whether each is there."""
 
 
 class SetupError(Exception):
@@ -119,6 +129,8 @@ def system_packages(*, new_environment: bool) -> tuple[list[str], list[str]]:
         needed.append(f"{version}-dev")
     if not _compiler():
         needed.append("g++")
+    if "GGML_VULKAN=on" in _cmake_args():
+        needed += [package for package, is_there in VULKAN_PACKAGES.items() if not is_there()]
     sys.path.insert(0, str(ROOT))
     # Needs ROOT in sys.path. The module imports no Qt.
     from app.display import QT_LIBRARIES, XCB_LIBRARIES

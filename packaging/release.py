@@ -247,6 +247,7 @@ def commit_time() -> int:
 def bundle(build: Build) -> None:
     """Make dist/outrider, the folder that runs without an installed Python."""
     python = build.python()
+    build.run(str(python), str(HERE / "locked.py"))
     pip = (str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     build.run(*pip, PYINSTALLER)
     shutil.rmtree(BUNDLE, ignore_errors=True)

@@ -138,7 +138,8 @@ class AnswerView(QWidget):
 
     def refresh(self, now: bool = False) -> None:
         """Show a changed message: its end at once, its text within FRAME_MS."""
-        if now or not self._message.is_live:
+        is_first = bool(self._message.content) and not self._taken  # the user waits for it
+        if now or is_first or not self._message.is_live:
             self._timer.stop()
             self._render()
         elif not self._timer.isActive():

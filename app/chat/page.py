@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from PySide6.QtCore import QObject, QTimer
+from PySide6.QtCore import QObject, QTimer, Signal
 from PySide6.QtWidgets import QFileDialog
 
-from app.chat.preset_dialog import PresetDialog, name_of
+from app.chat.preset_dialog import PresetDialog, name_of, own_name
 from app.chat.seen_dialog import SeenDialog
 from app.chat.tool_cards import ToolCards
 from app.chat.view import ChatView
@@ -18,7 +18,7 @@ from app.session.chats import Chats
 from app.session.session import Session
 from app.session.tools import ToolCalls
 from app.state.engine_state import State
-from app.state.preset import Preset
+from app.state.preset import NamedPreset, Preset
 from app.text import units
 from app.widgets import files
 from backend.protocol.chat import ChatFacts
@@ -27,13 +27,20 @@ DRAFT_MS = 400  # after the last key, a draft is written
 
 
 class ChatPage(QObject):
-    """The chat view, `view`, and its connections with the session."""
+    """The chat view, `view`, and its connections with the session.
+
+    Signals:
+        presets_changed: (list of NamedPreset) the user saved or deleted a preset.
+    """
+
+    presets_changed = Signal(object)
 
     def __init__(
         self, session: Session, chats: Chats, calls: ToolCalls, parent: QObject | None = None
     ) -> None:
         super().__init__(parent)
         self._session, self._chats, self._servers = session, chats, calls.servers
+        self.own_presets: list[NamedPreset] = []
         self.attachments = Attachments(session, self)
         self.view = view = ChatView()
         self._seen: SeenDialog | None = None
@@ -154,9 +161,18 @@ class ChatPage(QObject):
         model = models.title(path) if path is not None else ""
         for_model = session.conversation.preset is None and not session.conversation.messages
         chat = session.engine.model.chat if session.engine.model else ChatFacts()
-        dialog = PresetDialog(session.preset, model, for_model, self.view.window(), chat)
-        if dialog.exec():
+        dialog = PresetDialog(
+            session.preset, model, for_model, self.view.window(), chat,
+            self.own_presets, session.engine.asked,
+        )  # fmt: skip
+        accepted = dialog.exec()
+        if dialog.own != self.own_presets:
+            self.own_presets = dialog.own
+            self.presets_changed.emit(self.own_presets)
+        if accepted:
             self.take_preset(dialog.preset, dialog.for_model)
+            if dialog.engine:
+                session.engine.choose(replace(session.engine.asked, **dialog.engine))
         dialog.deleteLater()
         self.view.composer.setFocus()
 
@@ -234,7 +250,9 @@ class ChatPage(QObject):
         hint = hints.get(session.engine.state, "")
         preset = session.preset
         words = self.tr("System prompt set") if preset.system else self.tr("System prompt")
-        if preset.sampling:
+        if name := own_name(preset, self.own_presets):
+            words = name
+        elif preset.sampling:
             words += f" \u00b7 {name_of(preset)}"
         composer = self.view.composer
         composer.show_preset(words)

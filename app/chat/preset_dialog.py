@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from PySide6.QtCore import QT_TRANSLATE_NOOP, Qt
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
     QButtonGroup,
+    QCheckBox,
     QComboBox,
     QDialog,
     QDialogButtonBox,
     QDoubleSpinBox,
     QFormLayout,
     QHBoxLayout,
+    QInputDialog,
     QLabel,
+    QLineEdit,
     QPlainTextEdit,
     QPushButton,
     QRadioButton,
@@ -25,12 +29,23 @@ from PySide6.QtWidgets import (
 )
 
 from app.chat.think_switch import effort_words
-from app.state.preset import RULES, SYSTEM_CHARS, Preset
+from app.state.engine_choice import EngineChoice
+from app.state.preset import (
+    N_STOP_MAX,
+    NAME_CHARS,
+    RULES,
+    STOP_CHARS,
+    SYSTEM_CHARS,
+    TOKENS_MAX,
+    NamedPreset,
+    Preset,
+)
 from app.text.language import translate
 from app.widgets.fields import FIELD_HEIGHT, Decimal, DropDown
 from backend.protocol.chat import ChatFacts
 from backend.protocol.settings import Rule, Sampling
 
+_N_LEFT = 4  # sampling settings in the left column
 NAMED: dict[str, dict[str, float]] = {
     str(QT_TRANSLATE_NOOP("sampling", "Balanced")): {},
     str(QT_TRANSLATE_NOOP("sampling", "Precise")): {"temperature": 0.2, "top_k": 20, "top_p": 0.9},
@@ -87,7 +102,9 @@ class _Thoughts(QWidget):
 class PresetDialog(QDialog):
     """Edits a Preset. `preset` and `for_model` are the result once the dialog was accepted.
 
-    chat: what the model's template has; without a switch there is no choice of thinking.
+    chat: what the model's template has; without a switch there is no choice of thinking. own: the
+    presets that the user has saved; the dialog's `own` is what they are afterwards. choice: the
+    engine's settings, which a saved preset may hold, too.
     """
 
     def __init__(
@@ -97,12 +114,17 @@ class PresetDialog(QDialog):
         for_model: bool,
         parent: QWidget | None = None,
         chat: ChatFacts | None = None,
+        own: Sequence[NamedPreset] = (),
+        choice: EngineChoice | None = None,
     ) -> None:
         super().__init__(parent)
+        self.own = list(own)
+        self.engine: dict[str, Any] = {}
+        """The engine's settings of the chosen preset of the user, or empty."""
+        self._choice = choice
         self.setWindowTitle(self.tr("System prompt and sampling"))
         self.setMinimumWidth(460)
         self._before = preset
-        self._seed = preset.sampling.get("seed")
         self._system = QPlainTextEdit(preset.system)
         self._system.setObjectName("system")
         self._system.setAccessibleName(self.tr("System prompt"))
@@ -112,35 +134,64 @@ class PresetDialog(QDialog):
         self._system.setTabChangesFocus(True)
         self._system.setFixedHeight(120)
         self._fields: dict[str, QSpinBox | QDoubleSpinBox] = {}
-        form = QFormLayout()
-        form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
+        self._numbers: dict[str, QSpinBox | QDoubleSpinBox] = {}  # -1: not set
+        columns, below = (QFormLayout(), QFormLayout()), QFormLayout()
+        for form in (*columns, below):
+            form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
         for name, rule in RULES.items():
             if not rule.title:
                 continue
             self._fields[name] = field = _field(rule)
-            caption = QLabel(translate("settings", rule.title))
-            caption.setBuddy(field)
-            caption.setMinimumHeight(FIELD_HEIGHT)  # aligned with the field
-            form.addRow(caption, field)
-        self._show_sampling(preset.sampling)
+            form = columns[len(self._fields) > _N_LEFT]
+            form.addRow(_caption(translate("settings", rule.title), field), field)
+        for name, title, most, words, tooltip in (
+            (
+                "seed", self.tr("Seed"), (1 << 31) - 1, self.tr("random"),
+                self.tr("The same seed, question and settings give the same answer; random: "
+                        "another each time."),
+            ),
+            (
+                "max_tokens", self.tr("Longest answer"), TOKENS_MAX, self.tr("any"),
+                self.tr("Tokens after which an answer ends; any: when the model ends it."),
+            ),
+        ):  # fmt: skip
+            number = _field(Rule("count", title=title, tooltip=tooltip, window=(-1, most)))
+            number.setSpecialValueText(words)
+            self._numbers[name] = number
+            columns[1].addRow(_caption(title, number), number)
+        self._stops = QLineEdit()
+        self._stops.setAccessibleName(self.tr("Stops"))
+        self._stops.setToolTip(
+            self.tr("Texts that end an answer, separated by commas; \\n is a new line.")
+        )
+        below.addRow(_caption(self.tr("Stops"), self._stops), self._stops)
         self._thoughts = _Thoughts(preset, chat or ChatFacts())
+        self._named: list[tuple[QPushButton, dict[str, float]]] = []
+        self._own_box, own_row = self._make_own(model)
         named = QHBoxLayout()
         for title, sampling in NAMED.items():
             title = translate("sampling", title)
             button = QPushButton(title)
             button.setAccessibleName(self.tr("Sampling: {name}").format(name=title))
             button.setAutoDefault(False)
+            button.setCheckable(True)
+            button.setProperty("role", "toggle")
             button.clicked.connect(lambda _=False, values=sampling: self._show_sampling(values))
+            self._named.append((button, sampling))
             named.addWidget(button)
         named.addStretch(1)
+        for field in self._fields.values():
+            field.valueChanged.connect(self._mark)
+        self._show_preset(preset)
+        self._list_own(own_name(preset, self.own))
         self._chat = QRadioButton(self.tr("This chat"))
         self._model = QRadioButton(
             self.tr("All chats with {model}").format(model=model) if model else self.tr("All chats")
         )
         self._group = QButtonGroup(self)
-        for choice in (self._chat, self._model):
-            choice.setAccessibleName(choice.text())
-            self._group.addButton(choice)
+        for scope in (self._chat, self._model):
+            scope.setAccessibleName(scope.text())
+            self._group.addButton(scope)
         self._model.setEnabled(bool(model))
         (self._model if for_model and model else self._chat).setChecked(True)
         kinds = QDialogButtonBox.StandardButton
@@ -153,11 +204,19 @@ class PresetDialog(QDialog):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(20, 18, 20, 16)
         layout.setSpacing(10)
+        layout.addWidget(_strong(self.tr("Own presets")))
+        layout.addLayout(own_row)
+        layout.addWidget(self._with_engine)
         layout.addWidget(_strong(self.tr("System prompt")))
         layout.addWidget(self._system)
         layout.addWidget(_strong(self.tr("Sampling")))
         layout.addLayout(named)
-        layout.addLayout(form)
+        beside = QHBoxLayout()
+        beside.setSpacing(24)
+        for form in columns:
+            beside.addLayout(form)
+        layout.addLayout(beside)
+        layout.addLayout(below)
         layout.addWidget(self._thoughts)
         self._for = _strong(self.tr("For"))
         layout.addWidget(self._for)
@@ -174,10 +233,18 @@ class PresetDialog(QDialog):
             value = round(field.value(), 3)
             if value != getattr(Sampling(), name):
                 sampling[name] = value
-        if self._seed is not None:
-            sampling["seed"] = self._seed
-        system = self._system.toPlainText().strip()[:SYSTEM_CHARS]
-        return self._thoughts.choose(replace(self._before, system=system, sampling=sampling))
+        if self._numbers["seed"].value() >= 0:
+            sampling["seed"] = int(self._numbers["seed"].value())
+        stops = [part.replace("\\n", "\n") for part in self._stops.text().split(",")]
+        stops = [part[:STOP_CHARS] for part in stops if part][:N_STOP_MAX]
+        edited = replace(
+            self._before,
+            system=self._system.toPlainText().strip()[:SYSTEM_CHARS],
+            sampling=sampling,
+            stops=tuple(stops),
+            max_tokens=max(int(self._numbers["max_tokens"].value()), 0),
+        )
+        return self._thoughts.choose(edited)
 
     def hide_choice(self) -> None:
         """Hide the choice between this chat and all chats."""
@@ -189,6 +256,86 @@ class PresetDialog(QDialog):
         """Return whether the preset is for all chats with the model."""
         return self._model.isChecked()
 
+    # The user's own presets
+
+    def _make_own(self, model: str) -> tuple[QComboBox, QHBoxLayout]:
+        box = DropDown()
+        box.setAccessibleName(self.tr("Own presets"))
+        box.activated.connect(self._take_own)
+        save, self._delete = QPushButton(self.tr("Save as\u2026")), QPushButton(self.tr("Delete"))
+        save.setAccessibleName(self.tr("Save the preset as"))
+        self._delete.setAccessibleName(self.tr("Delete the preset"))
+        for button in (save, self._delete):
+            button.setAutoDefault(False)
+        save.clicked.connect(self._ask_name)
+        self._delete.clicked.connect(self._delete_own)
+        self._with_engine = QCheckBox(
+            self.tr("With the context, the cache and the method of {model}").format(model=model)
+        )
+        self._with_engine.setVisible(bool(model) and self._choice is not None)
+        row = QHBoxLayout()
+        row.addWidget(box, 1)
+        row.addWidget(save)
+        row.addWidget(self._delete)
+        return box, row
+
+    def _list_own(self, chosen: str) -> None:
+        """Fill the list, and mark the active preset."""
+        box = self._own_box
+        box.clear()
+        box.addItem(self.tr("Choose a preset of your own"), "")
+        for named in self.own:
+            box.addItem(named.name, named.name)
+        box.setCurrentIndex(max(box.findData(chosen), 0))
+        self._delete.setEnabled(bool(box.currentData()))
+
+    def _take_own(self, *_: object) -> None:
+        name = self._own_box.currentData()
+        for named in self.own:
+            if named.name == name:
+                self._show_preset(named.preset)
+                self.engine = dict(named.engine)
+                self._with_engine.setChecked(bool(named.engine))
+        self._delete.setEnabled(bool(name))
+
+    def _ask_name(self) -> None:
+        name, is_given = QInputDialog.getText(
+            self,
+            self.tr("Save the preset as"),
+            self.tr("Name of the preset"),
+            text=self._own_box.currentData() or "",
+        )
+        if is_given and name.strip():
+            self.save_as(name.strip()[:NAME_CHARS])
+
+    def save_as(self, name: str) -> None:
+        """Save what is shown as a preset of the user, in place of one with this name."""
+        with_engine = self._with_engine.isChecked() and self._choice is not None
+        engine = self._choice.of_model() if with_engine and self._choice is not None else {}
+        kept = [named for named in self.own if named.name != name]
+        self.own = [*kept, NamedPreset(name, self.preset, engine)]
+        self._list_own(name)
+
+    def _delete_own(self) -> None:
+        self.own = [named for named in self.own if named.name != self._own_box.currentData()]
+        self._list_own("")
+
+    def _show_preset(self, preset: Preset) -> None:
+        """Show what a preset has; its thinking stays as it is chosen."""
+        self._system.setPlainText(preset.system)
+        self._show_sampling(preset.sampling)
+        self._numbers["seed"].setValue(int(preset.sampling.get("seed", -1)))
+        self._numbers["max_tokens"].setValue(preset.max_tokens or -1)
+        self._stops.setText(",".join(stop.replace("\n", "\\n") for stop in preset.stops))
+        self._mark()
+
+    def _mark(self, *_: object) -> None:
+        """Mark the sampling whose values are shown."""
+        shown = self.preset.sampling
+        values = {name: value for name, value in shown.items() if name != "seed"}
+        for button, sampling in self._named:
+            button.setChecked(values == sampling)
+
     def _show_sampling(self, sampling: dict[str, float]) -> None:
         for name, field in self._fields.items():
             value = sampling.get(name, getattr(Sampling(), name))
@@ -196,6 +343,12 @@ class PresetDialog(QDialog):
                 field.setValue(int(value))
             else:
                 field.setValue(value)
+        self._mark()
+
+
+def own_name(preset: Preset, own: Sequence[NamedPreset]) -> str:
+    """Return the name of the user's preset that is the same, or ""."""
+    return next((named.name for named in own if named.preset == preset), "")
 
 
 def name_of(preset: Preset) -> str:
@@ -224,6 +377,13 @@ def _field(rule: Rule) -> QSpinBox | QDoubleSpinBox:
     field.setButtonSymbols(QAbstractSpinBox.ButtonSymbols.NoButtons)
     field.lineEdit().setTextMargins(8, 0, 8, 0)
     return field
+
+
+def _caption(title: str, field: QWidget) -> QLabel:
+    caption = QLabel(title)
+    caption.setBuddy(field)
+    caption.setMinimumHeight(FIELD_HEIGHT)  # aligned with the field
+    return caption
 
 
 def _strong(text: str) -> QLabel:

@@ -117,6 +117,7 @@ class UserBubble(QWidget):
         editor.textChanged.connect(self._fit_editor)
         self._editor = editor
         self._inside.addWidget(editor)
+        editor.show()  # at once, so that it can take the focus from the button that is hidden
         self._show_editing(True)
         self._fit_editor()
         editor.setFocus()

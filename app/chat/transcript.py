@@ -23,6 +23,7 @@ from app.widgets.icon_button import IconButton
 
 COLUMN_WIDTH = 760
 SLICE_S = 0.015  # of work on a long chat, then other events are handled
+ROW_HEIGHT = 16  # pixels; controls with centres in one such row stand beside each other
 NEAR_END = 24  # pixels; within this distance the end counts as reached
 
 
@@ -249,8 +250,8 @@ class Transcript(QScrollArea):
         ]
 
         def place(widget: QWidget) -> tuple[int, int]:
-            corner = widget.mapTo(self._column, QPoint(0, 0))
-            return corner.y(), corner.x()
+            centre = widget.mapTo(self._column, widget.rect().center())
+            return centre.y() // ROW_HEIGHT, centre.x()
 
         return sorted(found, key=place)
 

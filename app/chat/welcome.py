@@ -17,6 +17,12 @@ SUGGESTIONS = (
     QT_TRANSLATE_NOOP("welcome", "Why does the sky turn red in the evening?"),
     QT_TRANSLATE_NOOP("welcome", "Write a letter to a friend who lives by the sea."),
 )
+FOR_EMBEDDED = (
+    "Tell me a short story about a fox and a crow.",
+    "Why do leaves fall in autumn?",
+    "Anna lives by the sea. She has a white dog called Max. What is the name of the dog?",
+)
+"""What the embedded model, which knows only English, answers well; a test asks it."""
 
 
 WORDS_WIDTH = 400
@@ -90,9 +96,12 @@ class Welcome(QWidget):
     def show_model(self, model: ModelFacts | None, is_loading: bool, is_embedded: bool) -> None:
         """Show the model that would answer."""
         ready = model is not None
-        for button, suggestion in zip(self._suggestions, SUGGESTIONS, strict=True):
-            # The embedded model knows only English.
-            text = str(suggestion) if is_embedded else translate("welcome", str(suggestion))
+        for index, button in enumerate(self._suggestions):
+            text = (
+                FOR_EMBEDDED[index]
+                if is_embedded
+                else translate("welcome", str(SUGGESTIONS[index]))
+            )
             button.setText(text)
             button.setAccessibleName(self.tr("Ask: {question}").format(question=text))
             button.setVisible(ready or is_loading)
@@ -124,7 +133,7 @@ def _words(model: ModelFacts, is_embedded: bool) -> str:
         return translate(
             "welcome",
             "This is the embedded model: {size}, here to try things out. It makes up most of what "
-            "it says.\nFor real use get a larger one; it opens here when it has come.",
+            "it says.\nFor real use, get a larger model.",
         ).format(size=units.size(model.file_bytes))
     parts = [units.size(model.file_bytes), model.architecture]
     if model.is_moe:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSizePolicy, QWidget
 
 from app.controls.model_button import ModelButton
 from app.controls.rate_control import RateControl
+from app.session.local_server import ServerFacts
 from app.widgets.icon_button import IconButton
 from app.widgets.mode_switch import ModeSwitch
 
@@ -30,6 +32,10 @@ class TopBar(QWidget):
         self.controls.setCheckable(True)
         self.panel = IconButton("panel", self.tr("Show or hide the engine panel (Ctrl+E)"))
         self.panel.setCheckable(True)
+        self.server = QPushButton()
+        self.server.setProperty("role", "toggle")
+        self.server.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.server.hide()
         self.more = IconButton("more", self.tr("More"))
         layout = QHBoxLayout(self)
         layout.setContentsMargins(14, 0, 14, 0)
@@ -43,9 +49,22 @@ class TopBar(QWidget):
         layout.addWidget(self.mode)
         layout.addWidget(self.rate, 2)
         layout.addSpacing(6)
+        layout.addWidget(self.server)
         layout.addWidget(self.controls)
         layout.addWidget(self.panel)
         layout.addWidget(self.more)
+
+    def show_server(self, facts: ServerFacts) -> None:
+        """Show that the local server is on, and how many requests are under way."""
+        self.server.setVisible(facts.on)
+        words = self.tr("Server")
+        if facts.n_open:
+            words = f"{words} \u00b7 {facts.n_open}"
+        self.server.setText(words)
+        self.server.setToolTip(
+            self.tr("The local server is on, at {address}.").format(address=facts.address)
+        )
+        self.server.setAccessibleName(self.server.toolTip())
 
     def set_compact(self, compact: bool) -> None:
         """Leave out what a narrow window has no room for."""

@@ -26,6 +26,7 @@ from app.library.columns import ColumnTable, dress
 from app.library.download_row import DownloadRow
 from app.library.get_table import CURATED, FILES, REPOSITORIES, GetTable
 from app.library.search import Found, Search, Shown
+from app.session import known_models as models
 from app.text import units
 from app.text.messages import localized
 from app.widgets.icon_button import IconButton
@@ -82,6 +83,10 @@ class GetPage(QWidget):
         self._there = QLabel()  # the models that other programs have
         self.show_there = QPushButton(self.tr("Show them"))
         self.show_there.setAccessibleName(self.tr("Show the models on this computer"))
+        self.measure = QPushButton(self.tr("Measure this computer"))
+        self.measure.setToolTip(
+            self.tr("Measures drive and memory for two seconds, to forecast the speeds.")
+        )
         self._words_label = QLabel()  # on the selected model
         self._hint = QLabel()  # in place of an empty table
         self._hint.setProperty("role", "muted")
@@ -185,9 +190,12 @@ class GetPage(QWidget):
         asked.addWidget(self.list)
         there = QHBoxLayout()
         there.setSpacing(10)
-        there.addWidget(self._there)
+        there.addWidget(self._there, 1)
         there.addWidget(self.show_there)
-        there.addStretch(1)
+        about = QHBoxLayout()
+        about.setSpacing(10)
+        about.addWidget(self._about, 1)
+        about.addWidget(self.measure)
         into = QHBoxLayout()
         into.setSpacing(10)
         into.addWidget(self._folder, 1)
@@ -208,7 +216,7 @@ class GetPage(QWidget):
         layout.addLayout(head)
         layout.addLayout(asked)
         layout.addLayout(there)
-        layout.addWidget(self._about)
+        layout.addLayout(about)
         layout.addWidget(self._progress)
         layout.addWidget(self.table, 1)
         layout.addWidget(self._hint, 1)
@@ -216,8 +224,10 @@ class GetPage(QWidget):
         layout.addLayout(into)
         layout.addWidget(self._scroll)
         layout.addWidget(self._privacy)
-        order = (self.address, self.look_up, self.list, self.show_there, self.table, self.change,
-                 self.download, self._scroll, self.back, self.close_button)  # fmt: skip
+        order = (
+            self.address, self.look_up, self.list, self.show_there, self.measure, self.table,
+            self.change, self.download, self._scroll, self.back, self.close_button,
+        )  # fmt: skip
         for before, after in zip(order, order[1:], strict=False):
             QWidget.setTabOrder(before, after)
 
@@ -226,6 +236,7 @@ class GetPage(QWidget):
         self.address.textChanged.connect(self._typed)
         self.list.clicked.connect(self._show_list)
         self.show_there.clicked.connect(self.left)
+        self.measure.clicked.connect(lambda: self.search.library.measure(again=True))
         self.address.installEventFilter(self)
         self.table.installEventFilter(self)
         self.look_up.clicked.connect(self._look_up)
@@ -297,7 +308,13 @@ class GetPage(QWidget):
         self.list.setVisible(search.shown is not Shown.CURATED)
         self._about.setText(self._about_words())
         self._about.setVisible(bool(self._about.text()))
-        n_there = sum(row.entry.facts is not None for row in search.library.rows)
+        library = search.library
+        self.measure.setVisible(library.machine is None and search.shown is Shown.CURATED)
+        self.measure.setEnabled(not library.is_measuring)
+        n_there = sum(
+            row.entry.facts is not None and not models.is_embedded(row.entry.path)
+            for row in library.rows
+        )
         self._there.setText(self._there_words(n_there))
         for widget in (self._there, self.show_there):
             widget.setVisible(bool(self._there.text()))
@@ -344,11 +361,11 @@ class GetPage(QWidget):
             for program, folder in library.folders
             if program and any(row.entry.path.is_relative_to(folder) for row in library.rows)
         ]
-        models = units.count(n_there, "model")
+        counted = units.count(n_there, "model")
         if not programs:
-            return self.tr("{models} on this computer already.").format(models=models)
-        return self.tr("{models} on this computer already, also of {programs}.").format(
-            models=models, programs=", ".join(dict.fromkeys(programs))
+            return self.tr("{models} on this computer already.").format(models=counted)
+        return self.tr("{models} on this computer already ({programs}).").format(
+            models=counted, programs=", ".join(dict.fromkeys(programs))
         )
 
     def _words(self) -> str:

@@ -20,7 +20,6 @@ from backend.library.estimate import Kind
 from backend.library.facts import Facts
 from backend.library.scan import Entry
 from backend.protocol.settings import EngineConfig
-from backend.text import text as message
 
 USABLE_TOKENS_PER_S = 8.0  # somewhat faster than people read
 
@@ -210,12 +209,7 @@ class Search(QObject):
 
     def _offer(self, model: Curated) -> tuple[Offer, str]:
         listing = self._list(parse(model.repository))
-        offer = model.offer_of(listing)
-        if offer is None:
-            raise DownloadError(
-                message("download.not_there", file=model.file, place=model.repository)
-            )
-        return offer, listing.source
+        return model.offer_of(listing), listing.source
 
     def _read_header(self, number: int, i: int, offer: Offer) -> None:
         from backend.downloads.web import new_client  # imported late: it loads the HTTP client

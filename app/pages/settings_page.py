@@ -15,7 +15,7 @@ from PySide6.QtWidgets import (
 
 from app.library.page import LibraryPage
 from app.pages.learning_section import LearningGroup
-from app.pages.server_section import ServerSection
+from app.pages.server_page import ServerPage
 from app.pages.system_sections import CardsSection, VersionSection
 from app.pages.tools_section import ToolsSection
 from app.session.local_server import LocalServer
@@ -43,6 +43,7 @@ class SettingsPage(Page):
         language_chosen: (str) code.
         contrast_chosen: (bool) high contrast.
         text_size_chosen: (int) per cent of the system's.
+        server_wanted: the user wants the page of the local server.
         presence_changed: a choice about notifications, the tray or titles.
         automatic_chosen: (bool).
         controls_wanted: the user wants to see the engine's controls.
@@ -55,6 +56,7 @@ class SettingsPage(Page):
     contrast_chosen = Signal(bool)
     text_size_chosen = Signal(int)
     presence_changed = Signal()
+    server_wanted = Signal()
     automatic_chosen = Signal(bool)
     controls_wanted = Signal()
     preset_wanted = Signal()
@@ -66,7 +68,8 @@ class SettingsPage(Page):
     ) -> None:  # fmt: skip
         super().__init__(self.tr("Settings"), parent=parent)
         self._library = library
-        self.server = ServerSection(server)
+        self.server_page = ServerPage(server)
+        self.server = self.server_page.section
         self.tools = ToolsSection(tools)
         self.cards = CardsSection(link)
         self.version = VersionSection()
@@ -77,7 +80,7 @@ class SettingsPage(Page):
             self._models(),
             self._chats(settings),
             self.tools,
-            self.server,
+            self._server(),
             self._privacy(link),
             self.version,
             self._reset(),
@@ -131,15 +134,15 @@ class SettingsPage(Page):
             field.setFixedWidth(FIELD_WIDTH)
         section.row(self.tr("Colours"), self.theme)
         section.row("", self.contrast)
+        section.row(self.tr("Size of text"), self.text_size)
+        section.row(self.tr("Language"), self.language)
+        section.wide(self._language_hint)
         self._ticks: dict[str, Tick] = {}
         for name, words in (
             ("notify", self.tr("Tell when an answer is ready and the window is not active")),
             ("tray", self.tr("Keep a closed window in the tray")),
         ):
             self._add_tick(section, settings, name, words)
-        section.row(self.tr("Size of text"), self.text_size)
-        section.row(self.tr("Language"), self.language)
-        section.wide(self._language_hint)
         return section
 
     def _add_tick(self, section: Section, settings: Settings, name: str, words: str) -> None:
@@ -270,6 +273,17 @@ class SettingsPage(Page):
             section, settings, "titles",
             self.tr("Let the model write the titles of new chats when it is idle"),
         )  # fmt: skip
+        return section
+
+    def _server(self) -> Section:
+        section = Section(self.tr("Local server"))
+        button = QPushButton(self.tr("Address, examples and requests\u2026"))
+        button.setAccessibleName(self.tr("Show the page of the local server"))
+        button.clicked.connect(self.server_wanted)
+        section.wide(
+            small(self.tr("Programs on this machine can use the loaded model. Off by default."))
+        )
+        section.wide(beside(button))
         return section
 
     def _privacy(self, link: EngineLink) -> Section:

@@ -301,6 +301,8 @@ class EnginePanel(QFrame):
         self.stall.show_stall(layers, stall_s, on_host)
         longest = self.stall.longest_s
         text = self.tr("waiting \u2264 {time}").format(time=units.short_time(max(longest, 0.001)))
+        if self.parts.longest.width_of(text) > self.parts.longest.width():
+            text = f"\u2264 {units.short_time(max(longest, 0.001))}"  # its title is in the tool tip
         self.parts.longest.setText(text if longest > 0 else self.tr("waiting"))
 
     def _refresh_memory(self) -> None:

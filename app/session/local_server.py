@@ -35,11 +35,29 @@ class ServerChoice:
 
 
 @dataclass(frozen=True)
+class ServerRequest:
+    """A request that has ended. at_s: since 1970. refusal: one sentence, or ""."""
+
+    at_s: float
+    took_s: float
+    model: str
+    refusal: str
+
+    @classmethod
+    def from_json(cls, data: Json) -> ServerRequest:
+        """Read a line of the log."""
+        return cls(
+            float(data["at_s"]), float(data["took_s"]), str(data["model"]), str(data["refusal"])
+        )
+
+
+@dataclass(frozen=True)
 class ServerFacts:
     """The state of the worker's server.
 
     n_request: requests so far; n_open: requests in progress or in the queue. model: the name of the
-    loaded model, or "". is_own: it is the window's, and not one that a program named.
+    loaded model, or "". is_own: it is the window's, and not one that a program named. log: the last
+    requests that have ended, oldest first.
     """
 
     on: bool = False
@@ -50,6 +68,7 @@ class ServerFacts:
     trouble: str = ""
     model: str = ""
     is_own: bool = False
+    log: tuple[ServerRequest, ...] = ()
 
     @classmethod
     def from_json(cls, data: Json) -> ServerFacts:
@@ -63,6 +82,7 @@ class ServerFacts:
             trouble=str(data.get("trouble") or ""),
             model=str(data.get("model") or ""),
             is_own=bool(data.get("is_own")),
+            log=tuple(ServerRequest.from_json(line) for line in data.get("log") or ()),
         )
 
 

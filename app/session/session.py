@@ -374,7 +374,8 @@ class Session(QObject):
         self.engine.set_state(State.ANSWERING)
         options = self.options_of(conversation)
         try:
-            self.engine.link.generate(turns, dict(preset.sampling), options)
+            longest = preset.max_tokens or -1
+            self.engine.link.generate(turns, dict(preset.sampling), options, longest)
         except ProtocolError:  # many images
             sentence = localized(text("engine.too_much_sent", most=MAX_BYTES))
             self._on_failed("generate", sentence)

@@ -110,6 +110,8 @@ class EngineLink(QObject):
             options=options.to_json(),
             max_tokens=max_tokens,
         )
+        if self._process is not None:
+            self._process.waitForBytesWritten(0)  # now, and not after the question was drawn
 
     def ask_aside(
         self, messages: list[Json], sampling: Json, options: ChatOptions, max_tokens: int

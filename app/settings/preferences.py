@@ -13,6 +13,7 @@ from app.session.local_server import LocalServer
 from app.settings import settings
 from app.settings.settings import Settings
 from app.state.engine_choice import EngineChoice
+from app.state.preset import NamedPreset
 from app.widgets import theme
 
 
@@ -77,6 +78,11 @@ class Preferences(QObject):
             self.values.engine = usual
             self.values.models = {path: dict(item) for path, item in own.items()}
             self.save()
+
+    def take_presets(self, presets: list[NamedPreset]) -> None:
+        """Remember the user's own presets."""
+        self.values.presets = [preset.to_json() for preset in presets]
+        self.save()
 
     def take_server(self, server: LocalServer) -> None:
         """Remember whether the local server is wanted, and how."""

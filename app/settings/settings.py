@@ -11,6 +11,7 @@ import platformdirs
 from app.session.known_models import embedded_model
 from app.session.local_server import DEFAULT_PORT, MINUTES_MAX, ServerChoice
 from app.state.engine_choice import EngineChoice
+from app.state.preset import NamedPreset
 from backend.system.kept_file import KeptFile, an_object
 from backend.text import text
 
@@ -30,6 +31,7 @@ class Settings:
     recent: list[str] = field(default_factory=list)  # newest first
     last_model: str = ""
     engine: EngineChoice = field(default_factory=lambda: EngineChoice())  # without its own
+    presets: list[dict[str, Any]] = field(default_factory=list)  # see NamedPreset
     models: dict[str, dict[str, Any]] = field(default_factory=dict)  # with its own, by path
     trusted_devices: list[str] = field(default_factory=list)  # rpc://host:port, once confirmed
     notify: bool = True  # when an answer is ready and the window is not active
@@ -128,6 +130,7 @@ def _checked(data: Any) -> Settings:
         model = settings.last_model or str(embedded_model())
         settings.models = {model: settings.engine.of_model()}
         settings.engine = replace(settings.engine, **EngineChoice().of_model())
+    settings.presets = [NamedPreset.from_json(item).to_json() for item in settings.presets]
     settings.recent = settings.recent[:N_RECENT]
     settings.width = min(max(settings.width, 480), 10_000)
     settings.height = min(max(settings.height, 360), 10_000)

@@ -46,6 +46,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("stop", QT_TRANSLATE_NOOP("commands", "Stop, or back to the chat"), ("Esc",), False),
     Command("write", QT_TRANSLATE_NOOP("commands", "Write"), ("Ctrl+L",), False),
     Command("settings", QT_TRANSLATE_NOOP("commands", "Settings"), ("Ctrl+,",), begins=True),
+    Command("server", QT_TRANSLATE_NOOP("commands", "Local server"), ()),
     Command("diagnostics", QT_TRANSLATE_NOOP("commands", "Diagnostics"), ("Ctrl+D",)),
     Command("shortcuts", QT_TRANSLATE_NOOP("commands", "Keyboard shortcuts"), ("F1", "Ctrl+?")),
     Command("about", QT_TRANSLATE_NOOP("commands", "About Outrider"), ()),

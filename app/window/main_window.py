@@ -39,6 +39,7 @@ from app.settings.preferences import Preferences
 from app.sidebar.import_export import ChatExchange
 from app.sidebar.sidebar import Sidebar
 from app.state.engine_state import Notice
+from app.state.preset import NamedPreset
 from app.store.chats import ChatStore
 from app.widgets import commands, files
 from app.widgets.page_stack import CHAT, Pages
@@ -95,6 +96,10 @@ class MainWindow(QMainWindow):
         self.top_bar = TopBar()
         self.chat_page = ChatPage(self.session, self.chats, self.calls, self)
         self.chat = self.chat_page.view
+        self.chat_page.own_presets = [
+            NamedPreset.from_json(preset) for preset in self.settings.presets
+        ]
+        self.chat_page.presets_changed.connect(self.preferences.take_presets)
         self.engine_page = EnginePage(self.engine, self._link_gb_per_s, self)
         self.panel = self.engine_page.panel
         self.controls = Controls(
@@ -197,6 +202,7 @@ class MainWindow(QMainWindow):
         self.pages.add("models", self.library.pages)
         for name, page in (
             ("settings", self.settings_page),
+            ("server", self.settings_page.server_page),
             ("diagnostics", DiagnosticsPage(self._report)),
             ("shortcuts", ShortcutsPage()),
             ("about", AboutPage()),
@@ -226,6 +232,7 @@ class MainWindow(QMainWindow):
                 "preset": self.chat_page.edit_preset, "attach": self.chat_page.choose_files,
                 "controls": self._toggle_controls,
                 "settings": functools.partial(self.pages.toggle, "settings"),
+                "server": functools.partial(self.pages.toggle, "server"),
                 "diagnostics": functools.partial(self.pages.toggle, "diagnostics"),
                 "shortcuts": functools.partial(self.pages.toggle, "shortcuts"),
                 "about": functools.partial(self.pages.toggle, "about"),
@@ -293,6 +300,9 @@ class MainWindow(QMainWindow):
     def _connect_settings(self) -> None:
         page, preferences, session = self.settings_page, self.preferences, self.session
         page.theme_chosen.connect(preferences.set_theme)
+        page.server_wanted.connect(lambda: self.pages.go("server"))
+        self.top_bar.server.clicked.connect(lambda: self.pages.go("server"))
+        self.server.changed.connect(self.top_bar.show_server)
         page.presence_changed.connect(preferences.save)
         page.presence_changed.connect(self.presence.show_choice)
         page.contrast_chosen.connect(preferences.set_contrast)
@@ -501,13 +511,14 @@ class MainWindow(QMainWindow):
             composer.setFocus()
             return True
         transcript = self.chat.transcript
-        if focused is not None and (focused is transcript or transcript.isAncestorOf(focused)):
+        if focused is not None and transcript.isAncestorOf(focused):  # or the same
             if transcript.focus_next(next):
                 return True
+            transcript.setFocus()  # from here on, in Qt's order
         moved = super().focusNextPrevChild(next)
         landed = QApplication.focusWidget()
         # Qt has the buttons of messages at the end of its order, as they were created last.
-        while moved and landed is not None and transcript.isAncestorOf(landed):
+        while moved and landed is not transcript and transcript.isAncestorOf(landed or self):
             moved = super().focusNextPrevChild(next)
             landed = QApplication.focusWidget()
         if not next and landed is transcript:

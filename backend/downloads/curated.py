@@ -10,8 +10,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from backend.downloads.errors import DownloadError
 from backend.downloads.offers import Listing, Offer
 from backend.library.facts import Facts
+from backend.text import text
 
 _PATH = Path(__file__).with_name("curated.json")
 _SIZE_TOLERANCE = 0.03  # owners replace files by others of nearly the same size
@@ -32,8 +34,11 @@ class Curated:
     sees_images: bool
     facts: Facts
 
-    def offer_of(self, listing: Listing) -> Offer | None:
-        """Return this model in its repository: the file, or one of the same type and size."""
+    def offer_of(self, listing: Listing) -> Offer:
+        """Return this model in its repository: the file, or one of the same type and size.
+
+        Raises DownloadError if there is none.
+        """
         name = self.file.removesuffix(".gguf").casefold()
         offers = [offer for offer in listing.offers if not offer.trouble]
         exact = [offer for offer in offers if offer.name.casefold() == name]
@@ -44,7 +49,9 @@ class Curated:
             if abs(offer.size_bytes - n_byte) <= _SIZE_TOLERANCE * n_byte
             and self.facts.quantisation in offer.quantisation
         ]
-        return next(iter(exact + like), None)
+        for offer in exact + like:
+            return offer
+        raise DownloadError(text("download.not_there", file=self.file, place=self.repository))
 
 
 @functools.cache

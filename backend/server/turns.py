@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import traceback
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -34,6 +35,8 @@ MAX_WAITING = 64
 """Maximum of waiting requests; more are refused."""
 MAX_WAITING_OF_ONE = 32
 """Maximum of one client's waiting requests."""
+N_LOG = 50
+"""The number of requests in Turns.log."""
 RETRY_S = 5
 
 _STOPPED = RequestRefused(
@@ -127,6 +130,9 @@ class Turns:
         self.n_request = 0
         """Number of requests so far."""
         self._open: set[_Turn] = set()
+        self.log: deque[dict[str, Any]] = deque(maxlen=N_LOG)
+        """The last requests that have ended: at_s (since 1970), took_s, model, and refusal, one
+        sentence or "". Nothing of what was asked."""
 
     @property
     def n_open(self) -> int:
@@ -193,14 +199,23 @@ class Turns:
         self._changed()
         self._tell_positions()
         self._host.submit(self._run_next)
+        began_s, model, refusal = time.time(), self._host.model_name or "", ""
         try:
             while (news := await turn.news.get()) is not None:
                 if isinstance(news, RequestRefused):
+                    refusal = str(news)
                     raise news
                 yield news
         finally:
             turn.cancel()
+            took_s = round(time.time() - began_s, 3)
             with self._lock:
+                self.log.append(
+                    {
+                        "at_s": began_s, "took_s": took_s, "refusal": refusal,
+                        "model": self._host.model_name or model,
+                    }
+                )  # fmt: skip
                 self._line.remove(turn)
                 self._open.discard(turn)
             self._tell_positions()
@@ -337,7 +352,7 @@ class _Answer(_Turn):
         choice = 0
         for prompt in ask.prompts or (None,):
             for i in range(ask.n):
-                self._answer(engine, choice, prompt, _seeded(ask.sampling, i), i == 0)
+                self._answer(engine, choice, prompt, seeded(ask.sampling, i), i == 0)
                 choice += 1
 
     def _answer(
@@ -388,7 +403,7 @@ class _Answer(_Turn):
             self._begin(engine)
             if piece.chances:
                 with self._token_lock:
-                    self._tokens.append(_token(piece.chances, ask.n_top))
+                    self._tokens.append(token_of(piece.chances, ask.n_top))
             if prompt is not None and piece.text:
                 on_delta(Delta(content=piece.text))
         if engine.finish_reason == "cancelled":
@@ -418,14 +433,15 @@ class _Answer(_Turn):
             self._send(Begin(stats.n_prompt, stats.n_reused, model))
 
 
-def _seeded(sampling: Sampling, i: int) -> Sampling:
+def seeded(sampling: Sampling, i: int) -> Sampling:
     """Return the sampling of the answer number i; each has a seed of its own."""
     if sampling.seed is None or not i:
         return sampling
     return replace(sampling, seed=(sampling.seed + i) % N_SEED)
 
 
-def _token(chances: Sequence[Any], n_top: int) -> Token:
+def token_of(chances: Sequence[Any], n_top: int) -> Token:
+    """Return a token from its chances, the chosen one first, with the n_top most probable."""
     chosen, *top = chances
     return Token(chosen.data, chosen.logprob, tuple((c.data, c.logprob) for c in top[:n_top]))
 

@@ -212,6 +212,7 @@ class ServerDesk:
             "address": server.address if server is not None else "",
             "n_request": server.turns.n_request if server is not None else 0,
             "n_open": self.n_open,
+            "log": list(server.turns.log) if server is not None else [],
             "model": self.model_name or "",
             "is_own": self._own is not None and self._loaded() == self._own[1],
         }

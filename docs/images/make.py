@@ -59,7 +59,7 @@ CALL = ToolCall("call00001", "files__read_text_file", '{"path": "notes/2026-11.m
 SIZE = 1280, 880
 NARROW = 560, 600
 PAGES = {"models": "Ctrl+M", "settings": "Ctrl+,", "diagnostics": "Ctrl+D", "shortcuts": "F1"}
-N_COLOUR = 48
+N_COLOUR = 26
 MEANINGS = (
     "text",
     "muted",
@@ -147,6 +147,9 @@ def take_documented(window: MainWindow, arguments: argparse.Namespace) -> None:
     """Write the pictures of README.md and docs/guide.md, but for the first and for the panel."""
     window.preferences.set_theme(Choice.DARK)
     save(grab(window), "window")
+    press(window, "Ctrl+Shift+E")
+    save(grab(window), "panel-wide")
+    press(window, "Ctrl+Shift+E")
     window.preferences.set_theme(Choice.LIGHT)
     take_controls(window)
     take_branches(window, arguments.question)

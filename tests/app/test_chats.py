@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import QObject, Qt
-from PySide6.QtWidgets import QDoubleSpinBox, QPushButton
+from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QPushButton
 from window_samples import WAIT_MS, Model, Opener
 
 from app.chat.preset_dialog import PresetDialog, name_of
 from app.state.conversation import Ending, Message
+from app.state.engine_choice import EngineChoice
 from app.state.engine_state import State
-from app.state.preset import Preset
+from app.state.preset import NamedPreset, Preset
 from app.text import language
 from app.window.main_window import MainWindow
 from backend.protocol.chat import Delta
@@ -260,6 +261,64 @@ def test_the_preset_reaches_the_engine(qtbot: Any, open_window: Opener, model: M
     again = open_window(model(echo=True))
     again.open_first()
     assert again.session.model_preset == Preset("Be brief.", {"temperature": 0.1})
+
+
+def checked(dialog: PresetDialog) -> list[str]:
+    return [b.text() for b in dialog.findChildren(QPushButton) if b.isChecked()]
+
+
+def test_a_preset_of_the_user_holds_prompt_sampling_stops_seed_and_engine(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    choice = EngineChoice(automatic=False, context_length=1024, method="lru")
+    preset = Preset(
+        "Be brief.", {"temperature": 0.2, "top_k": 20, "top_p": 0.9, "seed": 3},
+        stops=("END", "\n\n"), max_tokens=50,
+    )  # fmt: skip
+    dialog = PresetDialog(preset, "m", False, choice=choice)
+    qtbot.addWidget(dialog)
+    dialog.show()
+    assert dialog.preset == preset and checked(dialog) == ["Precise"]
+    press = {b.accessibleName() or b.text(): b for b in dialog.findChildren(QPushButton)}
+    (box,) = [b for b in dialog.findChildren(QCheckBox) if b.isVisible()]
+    box.setChecked(True)
+    dialog.save_as("Short")
+    press["Sampling: Creative"].click()
+    assert checked(dialog) == ["Creative"]
+    assert dialog.own == [NamedPreset("Short", preset, choice.of_model())]
+    window = open_window(model(echo=True))
+    window.chat_page.own_presets = dialog.own
+    window.chat_page.presets_changed.emit(dialog.own)
+    other = PresetDialog(Preset(), "m", False, own=dialog.own, choice=EngineChoice())
+    qtbot.addWidget(other)
+    own = next(b for b in other.findChildren(QComboBox) if b.accessibleName() == "Own presets")
+    own.setCurrentIndex(own.findText("Short"))
+    own.activated.emit(own.currentIndex())
+    assert other.preset == preset and other.engine == choice.of_model()
+    window.chat_page.take_preset(other.preset, for_model=False)
+    assert window.chat.composer.preset.text() == "Short"  # the active one is named
+    sent: list[tuple[Any, ...]] = []
+    window.link.generate = lambda *given: sent.append(given)  # type: ignore[method-assign]
+    ask(window, "Hello")
+    _, sampling, options, longest = sent[0]
+    assert (sampling["seed"], options.stops, longest) == (3, ("END", "\n\n"), 50)
+    window.close()
+    again = open_window()
+    assert again.chat_page.own_presets == dialog.own
+    again_own = PresetDialog(preset, "m", False, own=again.chat_page.own_presets)
+    qtbot.addWidget(again_own)
+    delete = [b for b in again_own.findChildren(QPushButton) if b.text() == "Delete"]
+    delete[0].click()
+    assert again_own.own == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"stops": "x"}, {"stops": [""]}, {"stops": ["x"] * 17}, {"max_tokens": -1},
+     {"max_tokens": True}],
+)  # fmt: skip
+def test_a_damaged_preset_is_refused(bad: dict[str, Any]) -> None:
+    assert Preset.from_text(json.dumps(bad)) is None
 
 
 def test_the_dialog_gives_back_what_was_set(qtbot: Any) -> None:

@@ -385,14 +385,15 @@ def test_settings_belong_to_a_model(qtbot: Any, open_window: Opener, model: Mode
     window.engine.choose(EngineChoice())
     window.open_model(first)
     window.wait_state(State.IDLE)
-    window.press("Manual")
-    window.engine.choose(replace(window.engine.asked, context_length=1024, n_thread=3))
+    window.controls.choose_automatic(False)
+    asked = replace(window.engine.asked, cache_rate=0.5, context_length=1024, n_thread=3)
+    window.engine.choose(asked)
     window.wait_state(State.IDLE)
     assert (window.engine.n_context, window.engine.asked.automatic) == (1024, False)
     window.open_model(second)
     window.wait_state(State.IDLE)
     assert window.engine.asked == EngineChoice(n_thread=3)  # threads belong to the machine
-    assert window.engine.rate_for(first) == window.engine.own[str(first)]["cache_rate"] < 1
+    assert (window.engine.rate_for(first), window.engine.rate_for(second)) == (0.5, 1.0)
     window.close()
     again = open_window(first)
     assert not again.engine.asked.automatic and again.engine.asked.context_length == 1024

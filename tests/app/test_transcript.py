@@ -224,3 +224,34 @@ def test_typing_goes_on_after_a_stop_and_a_recovery(
     wait_idle(qtbot, window)
     assert last.content.endswith(" And he went on.")
     check_typing(qtbot, window)
+
+
+def test_tab_goes_through_the_messages_before_the_panel(qtbot: Any, chat: MainWindow) -> None:
+    say(qtbot, chat, "One")
+    chat.resize(1320, 840)
+    chat.activateWindow()
+    chat.sidebar.list.setFocus()
+    names = []
+    for _ in range(60):
+        focused = QApplication.focusWidget()
+        assert focused is not None
+        names.append(focused.accessibleName())
+        qtbot.keyClick(focused, Qt.Key.Key_Tab)
+    first = names.index("Conversation")
+    wanted = ["Change this message", "Copy this answer", "Ask for another answer"]
+    assert names[first + 1 : first + 4] == wanted
+    assert names.index("Use the whole window (Ctrl+Shift+E)") > first + 4
+    assert names.index("Message") > names.index("Use the whole window (Ctrl+Shift+E)")
+    chat.chat.composer.setFocus()
+    qtbot.keyClick(chat.chat.composer.input, Qt.Key.Key_Backtab)
+    backwards = QApplication.focusWidget()
+    assert backwards is not None and not chat.chat.transcript.isAncestorOf(backwards)
+
+
+def test_an_edited_message_takes_what_is_typed(qtbot: Any, chat: MainWindow) -> None:
+    say(qtbot, chat, "One")
+    edit = next(b for b in chat.findChildren(QPushButton) if b.isVisible() and b.text() == "Edit")
+    chat.activateWindow()
+    qtbot.mouseClick(edit, Qt.MouseButton.LeftButton)
+    focused = QApplication.focusWidget()
+    assert focused is not None and focused.accessibleName() == "Your message, to change"

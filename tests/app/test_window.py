@@ -210,7 +210,7 @@ def test_a_full_context_offers_a_longer_one(qtbot: Any, open_window: Opener, mod
     window.ask()
     window.wait_state(State.IDLE)
     before = window.answer.content
-    assert window.choices[0] == "Use a context of 6,000\u00a0tokens and go on"
+    assert window.choices[0] == "Use a context of 6,000\u00a0tokens and continue"
     window.press("Use a context")
     qtbot.waitUntil(lambda: window.answer.ending is Ending.FINISHED, timeout=WAIT_MS)
     assert window.engine.n_context == window.engine.asked.context_length == 6000

@@ -11,6 +11,7 @@ from loopback import needs_rpc, server
 from PySide6.QtCore import Qt, QTimer
 from window_samples import Opener
 
+from app.chat.welcome import FOR_EMBEDDED
 from app.state.conversation import Ending, Message
 from app.state.engine_choice import EngineChoice
 from app.state.engine_state import State
@@ -19,6 +20,7 @@ from backend.protocol.client import worker_command
 from backend.system.paths import embedded_model
 
 WAIT_MS = 60_000
+GREEDY = {"temperature": 0.0}
 QUESTION = "Tell me a long story about a soldier and the sea."
 
 
@@ -218,3 +220,18 @@ def test_a_full_context_can_slide(qtbot: Any, window: MainWindow) -> None:
     assert not window.chat.banner.isVisible(), window.chat.banner.sentence
     window.session.stop()
     wait_state(qtbot, window, State.IDLE)
+
+
+def test_the_embedded_model_answers_its_suggestions_well(qtbot: Any, window: MainWindow) -> None:
+    load(qtbot, window)
+    window.chats.set_model_preset(replace(window.session.model_preset, sampling=GREEDY))
+    for question, words in zip(FOR_EMBEDDED, ("fox", "leaves", "Max"), strict=True):
+        window.session.new_chat()
+        ask(window, question)
+        qtbot.waitUntil(
+            lambda words=words: words in answer(window).content or not answer(window).is_live,
+            timeout=WAIT_MS,
+        )
+        assert words in answer(window).content, question
+        window.session.stop()
+        wait_state(qtbot, window, State.IDLE)

@@ -562,7 +562,7 @@ def test_real_answer_as_json(tiny: Path) -> None:
 def test_real_prompt_longer_than_the_context(tiny: Path) -> None:
     done = outrider("chat", tiny, "-p", "the and " * 200, "--context", "256")
     overridden, refused = done.stderr.splitlines()
-    assert overridden == "The context is 256 tokens by hand; automatic it would be 1024."
+    assert overridden == "The context is 256 tokens by hand; automatic it would be 1,024."
     assert done.returncode == 1 and "holds only 256" in refused
 
 

@@ -277,7 +277,7 @@ def test_what_is_set_by_hand_stays_and_says_what_it_overrides(files: dict[str, M
     assert made.overridden == "The cache rate is 50 % by hand; automatic it would be 100 %."
     made = plan_engine(file, asked.decided(context_length=512), state)
     assert (made.n_slot, made.n_context) == (8, 512)
-    assert "The context is 512 tokens by hand; automatic it would be 32768." in made.overridden
+    assert "The context is 512 tokens by hand; automatic it would be 32,768." in made.overridden
     longer = plan_engine(
         file,
         made.config.decided(context_length=1024),
@@ -288,7 +288,7 @@ def test_what_is_set_by_hand_stays_and_says_what_it_overrides(files: dict[str, M
     assert "The method is lru by hand" in made.overridden
     assert plan_engine(file, config(automatic=True), state).overridden == ""
     manual = config(cache_rate=0.5, context_length=512)
-    assert "automatic it would be 32768" in plan_engine(file, manual, state).overridden
+    assert "automatic it would be 32,768" in plan_engine(file, manual, state).overridden
 
 
 def test_a_store_in_ram_is_not_made_again_for_a_little_memory(files: dict[str, ModelFile]) -> None:

@@ -907,18 +907,6 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <context>
 <name>GetPage</name>
 <message>
-<source>owner/name, or the address of a GGUF file</source>
-<translation>besitzer/name oder die Adresse einer GGUF-Datei</translation>
-</message>
-<message>
-<source>Repository or address</source>
-<translation>Repository oder Adresse</translation>
-</message>
-<message>
-<source>Look up</source>
-<translation>Nachsehen</translation>
-</message>
-<message>
 <source>My models</source>
 <translation>Meine Modelle</translation>
 </message>
@@ -947,6 +935,38 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>{host} oder der Server einer Adresse wird nur für Ihre Suchen und Downloads angesprochen.</translation>
 </message>
 <message>
+<source>Words, owner/name, or the address of a GGUF file</source>
+<translation>Wörter, Besitzer/Name oder die Adresse einer GGUF-Datei</translation>
+</message>
+<message>
+<source>Search models to download</source>
+<translation>Modelle zum Herunterladen suchen</translation>
+</message>
+<message>
+<source>Search</source>
+<translation>Suchen</translation>
+</message>
+<message>
+<source>Back to the list</source>
+<translation>Zurück zur Liste</translation>
+</message>
+<message>
+<source>Show them</source>
+<translation>Zeigen</translation>
+</message>
+<message>
+<source>Show the models on this computer</source>
+<translation>Die Modelle auf diesem Rechner zeigen</translation>
+</message>
+<message>
+<source>Measure this computer</source>
+<translation>Diesen Rechner messen</translation>
+</message>
+<message>
+<source>Measures drive and memory for two seconds, to forecast the speeds.</source>
+<translation>Misst zwei Sekunden lang Laufwerk und Speicher, um die Geschwindigkeiten vorherzusagen.</translation>
+</message>
+<message>
 <source>Models that can be downloaded</source>
 <translation>Modelle zum Herunterladen</translation>
 </message>
@@ -959,12 +979,36 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>Downloads</translation>
 </message>
 <message>
-<source>Asking…</source>
-<translation>Wird gefragt …</translation>
+<source>Show files</source>
+<translation>Dateien zeigen</translation>
 </message>
 <message>
-<source>Name a repository, such as unsloth/Qwen3-30B-A3B-GGUF, to see its models and what each would do here. Nothing is fetched before you say so.</source>
-<translation>Ein Repository nennen, zum Beispiel unsloth/Qwen3-30B-A3B-GGUF, um seine Modelle zu sehen und was jedes hier leisten würde. Nichts wird ungefragt heruntergeladen.</translation>
+<source>Open</source>
+<translation>Öffnen</translation>
+</message>
+<message>
+<source>Repositories with “{words}”, the most used first.</source>
+<translation>Repositorys mit „{words}“, die meistgenutzten zuerst.</translation>
+</message>
+<message>
+<source>Models that run well through the cache. The list is of {date}; what each would do here is computed on this computer.</source>
+<translation>Modelle, die gut über den Cache laufen. Die Liste ist vom {date}; was jedes hier leisten würde, wird auf diesem Rechner berechnet.</translation>
+</message>
+<message>
+<source>{models} on this computer already.</source>
+<translation>{models} schon auf diesem Rechner.</translation>
+</message>
+<message>
+<source>{models} on this computer already ({programs}).</source>
+<translation>{models} schon auf diesem Rechner ({programs}).</translation>
+</message>
+<message>
+<source>{trouble} The list of models needs no network, but a search and a download do.</source>
+<translation>{trouble} Die Liste der Modelle braucht kein Netz, eine Suche und ein Download schon.</translation>
+</message>
+<message>
+<source>Asking…</source>
+<translation>Wird gefragt …</translation>
 </message>
 <message>
 <source>Reading the header of the file to know more…</source>
@@ -975,8 +1019,40 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>Beurteilt nach der Größe und nach einer anderen Datei dieses Repositorys.</translation>
 </message>
 <message>
+<source>It sees images: a second file of {size} comes with it.</source>
+<translation>Es sieht Bilder: Eine zweite Datei von {size} kommt mit.</translation>
+</message>
+<message>
+<source>{host} has no GGUF model with “{words}” in its name.</source>
+<translation>{host} hat kein GGUF-Modell mit „{words}“ im Namen.</translation>
+</message>
+<message>
+<source>The list has no model with these words. Press Enter to search {host}.</source>
+<translation>Die Liste hat kein Modell mit diesen Wörtern. Die Eingabetaste sucht auf {host}.</translation>
+</message>
+<message>
+<source>Show its files, and what each would do here, before anything is fetched.</source>
+<translation>Zeigt seine Dateien und was jede hier leisten würde, bevor etwas geholt wird.</translation>
+</message>
+<message>
 <source>The repository is gated: accept its conditions on its page in a browser, and set HF_TOKEN to a token of the same account.</source>
 <translation>Das Repository ist zugangsbeschränkt: seine Bedingungen auf seiner Seite im Browser annehmen und HF_TOKEN auf ein Token desselben Kontos setzen.</translation>
+</message>
+<message>
+<source>Suggested for this computer.</source>
+<translation>Für diesen Rechner empfohlen.</translation>
+</message>
+<message>
+<source>{layers} layers of {experts} experts, {used} used: a token reads {size}.</source>
+<translation>{layers} Schichten mit je {experts} Experten, {used} davon benutzt: Ein Token liest {size}.</translation>
+</message>
+<message>
+<source>It sees images, with a second file that comes with it.</source>
+<translation>Es sieht Bilder, mit einer zweiten Datei, die mitkommt.</translation>
+</message>
+<message>
+<source>{repository}, licence {licence}.</source>
+<translation>{repository}, Lizenz {licence}.</translation>
 </message>
 <message>
 <source>Into {folder}</source>
@@ -1039,6 +1115,10 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <message>
 <source>{model} has arrived.</source>
 <translation>{model} ist da.</translation>
+</message>
+<message>
+<source>Open it</source>
+<translation>Öffnen</translation>
 </message>
 <message>
 <source>{file} was deleted or moved. You can go on with it now, but it cannot be loaded again.</source>
@@ -1247,6 +1327,10 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <message>
 <source>All models</source>
 <translation>Alle Modelle</translation>
+</message>
+<message>
+<source>Get models…</source>
+<translation>Modelle holen …</translation>
 </message>
 <message>
 <source>Open a GGUF file…</source>
@@ -1582,6 +1666,38 @@ Frei: was ein größerer Cache nutzen könnte.</translation>
 <translation>Was das Modell wissen oder wie es antworten soll</translation>
 </message>
 <message>
+<source>Seed</source>
+<translation>Startwert</translation>
+</message>
+<message>
+<source>random</source>
+<translation>zufällig</translation>
+</message>
+<message>
+<source>The same seed, question and settings give the same answer; random: another each time.</source>
+<translation>Gleicher Startwert, gleiche Frage und gleiche Einstellungen geben die gleiche Antwort; zufällig: jedes Mal eine andere.</translation>
+</message>
+<message>
+<source>Longest answer</source>
+<translation>Längste Antwort</translation>
+</message>
+<message>
+<source>any</source>
+<translation>beliebig</translation>
+</message>
+<message>
+<source>Tokens after which an answer ends; any: when the model ends it.</source>
+<translation>Token, nach denen eine Antwort endet; beliebig: wenn das Modell sie beendet.</translation>
+</message>
+<message>
+<source>Stops</source>
+<translation>Stoppwörter</translation>
+</message>
+<message>
+<source>Texts that end an answer, separated by commas; \n is a new line.</source>
+<translation>Texte, die eine Antwort beenden, durch Kommas getrennt; \n ist eine neue Zeile.</translation>
+</message>
+<message>
 <source>Sampling: {name}</source>
 <translation>Sampling: {name}</translation>
 </message>
@@ -1598,12 +1714,44 @@ Frei: was ein größerer Cache nutzen könnte.</translation>
 <translation>Alle Chats</translation>
 </message>
 <message>
+<source>Own presets</source>
+<translation>Eigene Voreinstellungen</translation>
+</message>
+<message>
 <source>Sampling</source>
 <translation>Sampling</translation>
 </message>
 <message>
 <source>For</source>
 <translation>Für</translation>
+</message>
+<message>
+<source>Save as…</source>
+<translation>Speichern als …</translation>
+</message>
+<message>
+<source>Delete</source>
+<translation>Löschen</translation>
+</message>
+<message>
+<source>Save the preset as</source>
+<translation>Die Voreinstellung speichern als</translation>
+</message>
+<message>
+<source>Delete the preset</source>
+<translation>Die Voreinstellung löschen</translation>
+</message>
+<message>
+<source>With the context, the cache and the method of {model}</source>
+<translation>Mit Kontext, Cache und Verfahren von {model}</translation>
+</message>
+<message>
+<source>Choose a preset of your own</source>
+<translation>Eine eigene Voreinstellung wählen</translation>
+</message>
+<message>
+<source>Name of the preset</source>
+<translation>Name der Voreinstellung</translation>
 </message>
 </context>
 <context>
@@ -1801,6 +1949,53 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 </context>
 <context>
+<name>ServerPage</name>
+<message>
+<source>Local server</source>
+<translation>Lokaler Server</translation>
+</message>
+<message>
+<source>Address</source>
+<translation>Adresse</translation>
+</message>
+<message>
+<source>Copy</source>
+<translation>Kopieren</translation>
+</message>
+<message>
+<source>Copy the address</source>
+<translation>Die Adresse kopieren</translation>
+</message>
+<message>
+<source>OpenAI&apos;s protocol uses this address, Anthropic&apos;s the same without /v1.</source>
+<translation>Das Protokoll von OpenAI nutzt diese Adresse, das von Anthropic dieselbe ohne /v1.</translation>
+</message>
+<message>
+<source>Examples</source>
+<translation>Beispiele</translation>
+</message>
+<message>
+<source>An example request</source>
+<translation>Eine Beispielanfrage</translation>
+</message>
+<message>
+<source>Example: {name}</source>
+<translation>Beispiel: {name}</translation>
+</message>
+<message>
+<source>Copy the example</source>
+<translation>Das Beispiel kopieren</translation>
+</message>
+<message>
+<source>Last requests</source>
+<translation>Letzte Anfragen</translation>
+</message>
+<message>
+<source>None yet.</source>
+<translation>Noch keine.</translation>
+</message>
+</context>
+<context>
 <name>ServerSection</name>
 <message>
 <source>Local server</source>
@@ -1960,6 +2155,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Hier aufhören</translation>
 </message>
 <message>
+<source>Use a context of {tokens} and continue</source>
+<translation>Mit einem Kontext von {tokens} fortfahren</translation>
+</message>
+<message>
 <source>The context has no room for this.</source>
 <translation>Dafür reicht der Kontext nicht.</translation>
 </message>
@@ -2105,6 +2304,22 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Let the model write the titles of new chats when it is idle</source>
 <translation>Das Modell die Titel neuer Chats schreiben lassen, wenn es nichts zu tun hat</translation>
+</message>
+<message>
+<source>Local server</source>
+<translation>Lokaler Server</translation>
+</message>
+<message>
+<source>Address, examples and requests…</source>
+<translation>Adresse, Beispiele und Anfragen …</translation>
+</message>
+<message>
+<source>Show the page of the local server</source>
+<translation>Die Seite des lokalen Servers zeigen</translation>
+</message>
+<message>
+<source>Programs on this machine can use the loaded model. Off by default.</source>
+<translation>Programme auf diesem Rechner können das geladene Modell nutzen. Am Anfang aus.</translation>
 </message>
 <message>
 <source>Chats, models and measurements are kept.</source>
@@ -2468,6 +2683,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <source>More</source>
 <translation>Mehr</translation>
 </message>
+<message>
+<source>Server</source>
+<translation>Server</translation>
+</message>
+<message>
+<source>The local server is on, at {address}.</source>
+<translation>Der lokale Server läuft, unter {address}.</translation>
+</message>
 </context>
 <context>
 <name>Transcript</name>
@@ -2552,6 +2775,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </context>
 <context>
 <name>Welcome</name>
+<message>
+<source>Get a larger model…</source>
+<translation>Ein größeres Modell holen …</translation>
+</message>
 <message>
 <source>Open a GGUF file…</source>
 <translation>GGUF-Datei öffnen …</translation>
@@ -2943,6 +3170,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Einstellungen</translation>
 </message>
 <message>
+<source>Local server</source>
+<translation>Lokaler Server</translation>
+</message>
+<message>
 <source>Diagnostics</source>
 <translation>Diagnose</translation>
 </message>
@@ -3038,6 +3269,30 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <context>
 <name>library</name>
 <message>
+<source>everything</source>
+<translation>alles</translation>
+</message>
+<message>
+<source>programming</source>
+<translation>Programmieren</translation>
+</message>
+<message>
+<source>images and text</source>
+<translation>Bilder und Text</translation>
+</message>
+<message>
+<source>thinking first</source>
+<translation>erst denken</translation>
+</message>
+<message>
+<source>small machines</source>
+<translation>kleine Rechner</translation>
+</message>
+<message>
+<source>on this computer</source>
+<translation>auf diesem Rechner</translation>
+</message>
+<message>
 <source>Name</source>
 <translation>Name</translation>
 </message>
@@ -3046,12 +3301,28 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Auf diesem Rechner</translation>
 </message>
 <message>
+<source>Good for</source>
+<translation>Gut für</translation>
+</message>
+<message>
 <source>Type</source>
 <translation>Typ</translation>
 </message>
 <message>
 <source>Files</source>
 <translation>Dateien</translation>
+</message>
+<message>
+<source>Repository</source>
+<translation>Repository</translation>
+</message>
+<message>
+<source>Licence</source>
+<translation>Lizenz</translation>
+</message>
+<message>
+<source>Downloads in a month</source>
+<translation>Downloads im Monat</translation>
 </message>
 <message>
 <source>Size</source>
@@ -3625,6 +3896,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Dieses Modell kann keine Bilder sehen.</translation>
 </message>
 <message>
+<source>Expert {expert} of layer {layer} in memory differed from the model&apos;s file, so earlier answers may be wrong. It is read again; if this comes back, test the machine&apos;s memory.</source>
+<translation>Experte {expert} der Schicht {layer} war im Speicher anders als in der Datei des Modells; frühere Antworten können falsch sein. Er wird neu gelesen. Kommt das wieder, prüfen Sie den Speicher des Rechners.</translation>
+</message>
+<message>
 <source>The chat and its images are larger than {most:size}, the most at once.</source>
 <translation>Der Chat und seine Bilder sind größer als {most:size}; mehr geht nicht auf einmal.</translation>
 </message>
@@ -3793,6 +4068,18 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>ihr Prozess konnte nicht gestartet werden: {reason}</translation>
 </message>
 <message>
+<source>The cache rate is {rate:percent} by hand; automatic it would be {automatic:percent}.</source>
+<translation>Der Cache-Anteil ist von Hand {rate:percent}; automatisch wäre er {automatic:percent}.</translation>
+</message>
+<message>
+<source>The context is {n:count} tokens by hand; automatic it would be {automatic:count}.</source>
+<translation>Der Kontext ist von Hand {n:count} Token lang; automatisch wäre er {automatic:count}.</translation>
+</message>
+<message>
+<source>The method is {method} by hand; automatic it would be chosen by what is measured.</source>
+<translation>Das Verfahren ist von Hand {method}; automatisch würde es nach Messungen gewählt.</translation>
+</message>
+<message>
 <source>every expert is in memory</source>
 <translation>alle Experten sind im Speicher</translation>
 </message>
@@ -3929,8 +4216,20 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Merkt sich, welche Experten frühere Anfragen nutzten, und holt, was die ähnlichsten brauchten; ein Vorrat für alle Schichten.</translation>
 </message>
 <message>
-<source>Fetches the hottest experts ahead, then what the gate names; all tokens of an expert at once, hot ones first, and releases it.</source>
-<translation>Holt die meistgenutzten Experten voraus, dann die vom Gate genannten; alle Token eines Experten auf einmal, die meistgenutzten zuerst, und gibt ihn frei.</translation>
+<source>For many requests at once: computes an expert for all their tokens, hot ones first, while others are read; the hottest stay in memory or are fetched ahead.</source>
+<translation>Für viele Anfragen zugleich: berechnet einen Experten für alle ihre Token, die meistgenutzten zuerst, während andere gelesen werden; die meistgenutzten bleiben im Speicher oder werden vorausgeladen.</translation>
+</message>
+<message>
+<source>A step of Klotski&apos;s ablation: the whole next layer is fetched ahead, in the router&apos;s order.</source>
+<translation>Ein Schritt der Ablation von Klotski: Die ganze nächste Schicht wird vorausgeladen, in der Reihenfolge des Routers.</translation>
+</message>
+<message>
+<source>The next step: only the hottest experts are fetched ahead, still in the router&apos;s order.</source>
+<translation>Der nächste Schritt: Nur die meistgenutzten Experten werden vorausgeladen, noch in der Reihenfolge des Routers.</translation>
+</message>
+<message>
+<source>The last step, Klotski as in the paper: the leading layers stay in memory, and the experts that most tokens need are computed first.</source>
+<translation>Der letzte Schritt, Klotski wie in der Veröffentlichung: Die ersten Schichten bleiben im Speicher, und die Experten, die die meisten Token brauchen, werden zuerst berechnet.</translation>
 </message>
 <message>
 <source>Reads an expert when its turn to be computed comes, and keeps the most recently used.</source>
@@ -4153,6 +4452,66 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{file} konnte nicht geschrieben werden: {reason}.</translation>
 </message>
 <message>
+<source>{file} cannot be read as requests: its name must end in .jsonl, .csv or .txt.</source>
+<translation>{file} kann nicht als Anfragen gelesen werden: Der Name muss auf .jsonl, .csv oder .txt enden.</translation>
+</message>
+<message>
+<source>Line {line} of {file} is no answer to a request; give another name.</source>
+<translation>Zeile {line} von {file} ist keine Antwort auf eine Anfrage; geben Sie einen anderen Namen an.</translation>
+</message>
+<message>
+<source>{file} has no column named prompt.</source>
+<translation>{file} hat keine Spalte namens prompt.</translation>
+</message>
+<message>
+<source>The line is not a JSON object.</source>
+<translation>Die Zeile ist kein JSON-Objekt.</translation>
+</message>
+<message>
+<source>A column that needs a number has none.</source>
+<translation>In einer Spalte fehlt eine Zahl.</translation>
+</message>
+<message>
+<source>The request has no body.</source>
+<translation>Der Anfrage fehlt body.</translation>
+</message>
+<message>
+<source>The URL {url} is not known; /v1/chat/completions and /v1/completions are.</source>
+<translation>Die URL {url} ist nicht bekannt; bekannt sind /v1/chat/completions und /v1/completions.</translation>
+</message>
+<message>
+<source>{n} requests are computed at once.</source>
+<translation>{n} Anfragen werden zugleich berechnet.</translation>
+</message>
+<message>
+<source>{n} requests of {cells} tokens are computed at once: memory does not permit {asked}.</source>
+<translation>{n} Anfragen zu {cells} Token werden zugleich berechnet: Für {asked} reicht der Speicher nicht.</translation>
+</message>
+<message>
+<source>Requests are computed one by one: each may need {cells} tokens of memory.</source>
+<translation>Anfragen werden nacheinander berechnet: Jede kann Speicher für {cells} Token brauchen.</translation>
+</message>
+<message>
+<source>{n} requests are computed at once: with fewer, computing would wait for the drive (inequality {binding} of Klotski).</source>
+<translation>{n} Anfragen werden zugleich berechnet: Mit weniger müsste das Rechnen auf das Laufwerk warten (Ungleichung {binding} von Klotski).</translation>
+</message>
+<message>
+<source>{n} requests are computed at once, but the drive stays slower than computing (inequality {binding} of Klotski); a higher cache rate would help.</source>
+<translation>{n} Anfragen werden zugleich berechnet, aber das Laufwerk bleibt langsamer als das Rechnen (Ungleichung {binding} von Klotski); eine höhere Cache-Rate würde helfen.</translation>
+</message>
+<message>
+<source>{n} requests are computed at once: {n_paper} would hide the drive, and more of them compute faster together.</source>
+<translation>{n} Anfragen werden zugleich berechnet: {n_paper} würden das Laufwerk verdecken, und mehr rechnen gemeinsam schneller.</translation>
+</message>
+<message>
+<source>{n} requests are computed at once, all that there are or that memory permits; {n_paper} would hide the drive.</source>
+<translation>{n} Anfragen werden zugleich berechnet, alle, die es gibt oder für die der Speicher reicht; {n_paper} würden das Laufwerk verdecken.</translation>
+</message>
+<message>
+<source>Requests that are answered together cannot have images.</source>
+<translation>Anfragen, die gemeinsam beantwortet werden, können keine Bilder haben.</translation>
+</message>
+<message>
 <source>it is no {kind} file, but says that it is {found}</source>
 <translation>sie ist keine Datei der Art {kind}, sondern nennt sich {found}</translation>
 </message>
@@ -4197,8 +4556,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>sie gehört zu einer Vorhersage namens {name}, die dieser Outrider nicht kennt</translation>
 </message>
 <message>
-<source>{file} is damaged: expert {expert} of layer {layer} is not what was written.</source>
-<translation>{file} ist beschädigt: Experte {expert} der Schicht {layer} ist nicht der geschriebene.</translation>
+<source>{file} is damaged: expert {expert} of layer {layer} is not what was written. Delete it or write it again.</source>
+<translation>{file} ist beschädigt: Experte {expert} der Schicht {layer} ist nicht der geschriebene. Löschen oder schreiben Sie sie neu.</translation>
 </message>
 <message>
 <source>This processor computes this model&apos;s experts fastest as they are.</source>
@@ -4517,6 +4876,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{what} hat {n} Dimensionen statt 3</translation>
 </message>
 <message>
+<source>{what} is of the type {type}, with which llama.cpp cannot compute</source>
+<translation>{what} ist vom Typ {type}, mit dem llama.cpp nicht rechnen kann</translation>
+</message>
+<message>
+<source>the token {token} appears twice in its vocabulary</source>
+<translation>das Token {token} steht zweimal in seinem Vokabular</translation>
+</message>
+<message>
 <source>{key} is missing or zero, but expert_count is {all}</source>
 <translation>{key} fehlt oder ist null, aber expert_count ist {all}</translation>
 </message>
@@ -4611,6 +4978,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{host} does not say how large the file is.</source>
 <translation>{host} sagt nicht, wie groß die Datei ist.</translation>
+</message>
+<message>
+<source>{place} no longer has {file}. Search for its name to find others like it.</source>
+<translation>{place} hat {file} nicht mehr. Eine Suche nach dem Namen findet ähnliche.</translation>
 </message>
 <message>
 <source>What {host} sends from this address is not a GGUF file.</source>
@@ -4735,6 +5106,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>an integer</source>
 <translation>eine ganze Zahl</translation>
+</message>
+<message>
+<source>a list of names of settings</source>
+<translation>eine Liste von Namen von Einstellungen</translation>
 </message>
 <message>
 <source>a number</source>
@@ -5296,9 +5671,9 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>This is the embedded model: {size}, here to try things out. It makes up most of what it says.
-Drop a GGUF file on the window for a larger one.</source>
-<translation>Das ist das eingebaute Modell: {size}, zum Ausprobieren. Es kann nur Englisch und erfindet das meiste.
-Für ein größeres eine GGUF-Datei auf das Fenster ziehen.</translation>
+For real use, get a larger model.</source>
+<translation>Das ist das eingebaute Modell: {size}, zum Ausprobieren. Das meiste, was es sagt, ist erfunden.
+Zum Arbeiten ein größeres Modell holen.</translation>
 </message>
 <message>
 <source>{layers} layers of {experts} experts, {used} used</source>

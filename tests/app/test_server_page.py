@@ -1,0 +1,49 @@
+"""The page of the local server, and its sign in the bar at the top."""
+
+from typing import Any
+
+import httpx
+from PySide6.QtWidgets import QApplication
+from window_samples import WAIT_MS, Model, Opener
+
+from backend.text import text
+
+
+def test_the_page_shows_where_what_and_when(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(model("tiny"))
+    window.resize(1300, 900)
+    page, sign = window.settings_page.server_page, window.top_bar.server
+    window.settings_page.server_wanted.emit()
+    assert window.pages.present == "server" and page.isVisible() and not sign.isVisible()
+    page.section.on.click()
+    qtbot.waitUntil(lambda: window.server.facts.on, timeout=WAIT_MS)
+    address = window.server.facts.address
+    page.copy_address.click()
+    assert QApplication.clipboard().text() == address == page.address.text()
+    assert sign.isVisible() and sign.text() == "Server" and address in sign.toolTip()
+    for name, words in (("curl", "Authorization: Bearer"), ("Python, OpenAI", "base_url")):
+        window.press(name)
+        shown = page.example.toPlainText()
+        assert address in shown and window.server.choice.key in shown and words in shown
+    page.copy_example.click()
+    assert QApplication.clipboard().text() == page.example.toPlainText()
+    assert page.log.item(0).text() == "None yet."
+    answer = httpx.post(
+        f"{address}/chat/completions",
+        headers={"Authorization": f"Bearer {window.server.choice.key}"},
+        json={"messages": [{"role": "user", "content": "A secret question?"}], "max_tokens": 3},
+        timeout=20,
+    )
+    assert answer.status_code == 200
+    qtbot.waitUntil(lambda: len(window.server.facts.log) == 1, timeout=WAIT_MS)
+    assert "tiny" in page.log.item(0).text() and "secret" not in page.log.item(0).text()
+    page.section.on.click()
+    qtbot.waitUntil(lambda: not sign.isVisible(), timeout=WAIT_MS)
+
+
+def test_a_refusal_is_logged_in_words(open_window: Opener, model: Model) -> None:
+    window = open_window()
+    line = {"at_s": 1.7e9, "took_s": 0.2, "model": "m", "refusal": text("engine.no_model")}
+    window.link.server.emit({"on": True, "address": "http://127.0.0.1:1", "log": [line]})
+    shown = window.settings_page.server_page.log.item(0).text()
+    assert shown.endswith(str(text("engine.no_model"))) and " m " in shown
