@@ -61,7 +61,9 @@ std::string last_error() {
 fs::path ggml_folder() {
     Dl_info info{};
     ::dladdr(reinterpret_cast<void *>(&ggml_backend_reg_count), &info);
-    return info.dli_fname ? fs::absolute(info.dli_fname).parent_path() : fs::path();
+    // Resolve links: in a bundle, the name that was loaded is one, and the modules lie beside the file itself.
+    std::error_code error;
+    return info.dli_fname ? fs::canonical(info.dli_fname, error).parent_path() : fs::path();
 }
 #endif
 
