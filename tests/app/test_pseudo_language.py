@@ -93,7 +93,8 @@ def texts(widget: QWidget) -> Iterator[tuple[str, str]]:
             yield "item", widget.itemText(i)
     # A QListWidget holds names: of components, of folders.
     if isinstance(widget, QTableView | QListView) and not isinstance(widget, QListWidget):
-        model = widget.model()
+        if (model := widget.model()) is None:  # not shown yet
+            return
         for column in range(model.columnCount() if isinstance(widget, QTableView) else 0):
             heading = model.headerData(column, widget.horizontalHeader().orientation())  # type: ignore[union-attr]
             yield "heading", str(heading or "")
