@@ -5,11 +5,13 @@ STUBS := backend/_native.pyi backend/_chat.pyi
 CLANG = $(shell command -v clang++ || command -v clang++-14)
 CXX_FILES = $(sort $(shell find backend/native -name '*.cc' -o -name '*.h'))
 
-.PHONY: help run test lint format native thread-safety translations bundle attack asan tsan clean distclean
+.PHONY: help run test test-gpu lint format native thread-safety translations attack asan tsan clean distclean
+.PHONY: bundle deb appimage release release-check
 
 help:
 	@echo "make run        set up and open the window (or chat in the terminal)"
 	@echo "make test       set up and run all checks and tests; ARGS='-k name' for some tests"
+	@echo "make test-gpu   the tests of devices on this machine's: make test-gpu DEVICE=Vulkan0"
 	@echo "make lint       check style and types"
 	@echo "make thread-safety check which mutex guards what in backend/native/live, with Clang"
 	@echo "make format     format Python and C++"
@@ -19,6 +21,8 @@ help:
 	@echo "make asan       run the tests of the native part with address and undefined sanitizers"
 	@echo "make tsan       run them with the thread sanitizer"
 	@echo "make bundle     make dist/outrider, a folder that runs without Python being installed"
+	@echo "make deb, make appimage  make a package of it in dist; make release makes all, with sums"
+	@echo "make release-check try what is in dist in a bare Debian system"
 	@echo "make clean      remove what was built; make distclean also removes .venv"
 
 run:
@@ -31,6 +35,15 @@ test: .dev
 	$(MAKE) --no-print-directory lint || status=1; \
 	QT_QPA_PLATFORM=offscreen $(PY) -m pytest $(ARGS) || status=1; \
 	exit $$status
+
+# The device must be one of llama.cpp's build; docs/devices.md has a set-up without a graphics card.
+DEVICE_TESTS = live/test_device.py live/test_host_store.py live/test_hybrid.py backend/test_on_device.py
+
+test-gpu: .dev
+	@test -n "$(DEVICE)" || { echo "Name a device: make test-gpu DEVICE=Vulkan0"; exit 2; }
+	@OUTRIDER_TEST_DEVICE=$(DEVICE) QT_QPA_PLATFORM=offscreen $(PY) -m pytest $(ARGS) \
+		$(addprefix tests/,$(DEVICE_TESTS)) \
+		tests/app/test_window_real.py::test_the_processor_computes_what_a_device_lacks
 
 lint: .dev
 	@status=0; \
@@ -63,11 +76,16 @@ translations: .dev
 		-source-language en -target-language de -no-obsolete -locations none
 	sed -i 's/^ *//' app/text/translations/de.ts
 
-bundle:
-	@sh packaging/prepare.sh run
-	@$(PY) -m pip install --quiet --disable-pip-version-check pyinstaller==6.22.3
-	@$(PY) -m PyInstaller --noconfirm --log-level WARN --distpath dist --workpath build/bundle \
-		packaging/outrider.spec
+# What users are given; packaging/README.md explains it. Each makes its own environment in build/release.
+bundle deb appimage:
+	@python3 packaging/release.py $(if $(filter bundle,$@),,bundle) $@
+
+release:
+	@python3 packaging/release.py all
+
+# Installs and uses both packages in a bare Debian (as root).
+release-check:
+	@sh packaging/linux/check.sh
 
 native:
 	@sh packaging/prepare.sh run

@@ -9,6 +9,10 @@ import os
 from importlib import metadata
 
 __version__ = "0.1.0"
+"""The version. Everything else reads it here."""
+
+RELEASES_URL = ""
+"""The folder in which releases are published; "": nowhere yet. OUTRIDER_RELEASES overrides it."""
 
 if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
     # As libgomp has it by itself, but 1,000 looks instead of 100 while backend.system.spinning

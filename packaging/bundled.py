@@ -10,12 +10,15 @@ import os
 import sys
 from pathlib import Path
 
+from backend.system import paths
 from backend.system.children import become
 
 
 def main() -> int:
     """Run the part that the executable's name and first argument select. Return the exit status."""
     _restore_environment()
+    # Further backends, such as CUDA, are found here (backend/native/live/ggml/backends.h).
+    os.environ.setdefault("OUTRIDER_BACKENDS", str(paths.backends_folder()))
     become()
     # Each part imports its own dependencies only: the command line starts without Qt.
     if Path(sys.executable).stem == "outrider":

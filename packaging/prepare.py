@@ -20,11 +20,12 @@ import sysconfig
 import tarfile
 import tempfile
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VENV = ROOT / ".venv"
+VENV = Path(os.environ.get("OUTRIDER_VENV", ROOT / ".venv"))
+"""packaging/release.py has an environment of its own."""
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 STAMPS = VENV / ".outrider"
 
@@ -41,6 +42,16 @@ device in another process. CMAKE_ARGS follows, for example with the backend of a
 
 AMX_MENDED = {11: (11, 5), 12: (12, 4), 13: (13, 3)}
 """The first release of each line of GCC that compiles llama.cpp's use of AMX; 14 does too."""
+
+
+PREFIXES = ("/usr", "/usr/local", os.environ.get("VULKAN_SDK", "/usr"))
+SPIRV_HEADERS = "*/cmake/SPIRV-Headers/SPIRV-HeadersConfig.cmake"
+VULKAN_PACKAGES: dict[str, Callable[[], bool]] = {
+    "libvulkan-dev": lambda: any(Path(p, "include/vulkan/vulkan.h").is_file() for p in PREFIXES),
+    "glslc": lambda: shutil.which("glslc") is not None,
+    "spirv-headers": lambda: any(any(Path(p).glob(SPIRV_HEADERS)) for p in PREFIXES),
+}
+"""The Debian packages that llama.cpp's Vulkan backend is built with, and whether each is there."""
 
 
 class SetupError(Exception):
@@ -91,7 +102,10 @@ def prepare(*, with_tests: bool) -> None:
         _stamp(stamp, _digest(wanted + built_how))
     if not built:
         _say("Building the native part.")
-        _pip("--no-build-isolation", "--no-deps", "--editable", str(ROOT))
+        build = (
+            () if VENV == ROOT / ".venv" else (f"--config-settings=build-dir={STAMPS / 'build'}",)
+        )
+        _pip("--no-build-isolation", "--no-deps", *build, "--editable", str(ROOT))
         _stamp("native", _native_digest())
 
 
@@ -115,6 +129,8 @@ def system_packages(*, new_environment: bool) -> tuple[list[str], list[str]]:
         needed.append(f"{version}-dev")
     if not _compiler():
         needed.append("g++")
+    if "GGML_VULKAN=on" in _cmake_args():
+        needed += [package for package, is_there in VULKAN_PACKAGES.items() if not is_there()]
     sys.path.insert(0, str(ROOT))
     # Needs ROOT in sys.path. The module imports no Qt.
     from app.display import QT_LIBRARIES, XCB_LIBRARIES
@@ -192,14 +208,15 @@ def _install_llama(requirement: str) -> None:
     """Install llama.cpp built with LLAMA_ARGS, unless such a build is installed.
 
     pip's wheel cache ignores CMAKE_ARGS and could return a wheel of another build, so each setting
-    has its own cache.
+    has its own cache. OUTRIDER_LLAMA names a wheel to install in place of a build.
     """
     arguments = _cmake_args()
     if _is_stamped("llama", _digest([requirement, arguments])) or (
         arguments == LLAMA_ARGS and any(VENV.glob("**/llama_cpp/lib/*ggml-rpc*"))
     ):
         return
-    _pip("--force-reinstall", "--no-deps", *_cache(), requirement, CMAKE_ARGS=_build_args())
+    wheel = os.environ.get("OUTRIDER_LLAMA", requirement)
+    _pip("--force-reinstall", "--no-deps", *_cache(), wheel, CMAKE_ARGS=_build_args())
     _stamp("llama", _digest([requirement, arguments]))
 
 

@@ -41,11 +41,13 @@ def fit(
     epochs: int,
     checkpoint: Path | None,
     progress: Callable[[float, str], None],
+    of_paper: bool = False,
 ) -> PredictorWeights:
     """Train one predictor.
 
-    dense_bytes: size of the model's dense weights. minutes, epochs: training stops at the first
-    limit that it reaches. Raise ValueError with one sentence if the traces do not suffice.
+    of_paper: "learned" has ProMoE's own network instead of ours. dense_bytes: size of the model's
+    dense weights. minutes, epochs: training stops at the first limit that it reaches. Raise
+    ValueError with one sentence if the traces do not suffice.
     """
     torch.set_num_threads(1)
     n_token = sum(len(trace.tokens) for trace in traces)
@@ -61,11 +63,15 @@ def fit(
         found = expert_mlp.train(traces, minutes=minutes, epochs=epochs, progress=progress)
         return replace(found, about={**found.about, **about})
     data = Routings.of(traces)
-    design = networks.Design.fitting(data.sizes, strides, dense_bytes, n_vocab)
+    design = (
+        networks.Design.of_paper(data.sizes, strides)
+        if of_paper
+        else networks.Design.fitting(data.sizes, strides, dense_bytes, n_vocab)
+    )
     rows = None
     if design.token_rank:
         rows = model_arrays.token_rows(model_paths, n_vocab, design.token_rank)
-    routers = model_arrays.routers(model_paths, traces[0].layers)
+    routers = None if of_paper else model_arrays.routers(model_paths, traces[0].layers)
     model = learned.Model(data, design, routers, rows)
     run = learned.train(
         data, model, minutes=minutes, epochs=epochs, checkpoint=checkpoint, progress=progress

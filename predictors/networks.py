@@ -28,6 +28,8 @@ SHARE_OF_DENSE = 0.03
 MOST_PRODUCTS = 600_000
 """Maximum multiplications of one network, most of them of bytes. They take 43 us on one core when
 the weights of all layers exceed its caches."""
+PARAMETERS_OF_PAPER = 2_000_000
+"""Of one layer's predictor in ProMoE, section 6.3."""
 FEW_PRODUCTS = 100_000
 """Up to this many, floats are as fast as bytes and avoid one more rounding."""
 
@@ -42,6 +44,14 @@ class Design:
     """The linear term has its own matrix; otherwise it is the later layer's router, scaled."""
     token_rank: int
     """Width of a token id's row. 0: the first layers are not forecast from the token."""
+    plain: bool = False
+    """Only two matrices with biases, from random values: no linear term, no previous experts."""
+
+    @classmethod
+    def of_paper(cls, sizes: PredictorSizes, strides: tuple[int, ...]) -> Design:
+        """Return ProMoE's predictor: two layers, about 2 M parameters (ProMoE, section 6.3)."""
+        n_hidden = PARAMETERS_OF_PAPER // (sizes.n_embd + sizes.n_expert + 1)
+        return cls(strides, n_hidden // 16 * 16, full_skip=False, token_rank=0, plain=True)
 
     @classmethod
     def fitting(
@@ -118,11 +128,16 @@ class Networks(Rounding):
         n, h, e, d = len(self.pairs), design.n_hidden, sizes.n_expert, sizes.n_embd
         self.w1 = _random(n, d, h, scale=d**-0.5)
         self.b1, self.w2, self.b2 = _zeros(n, 1, h), _zeros(n, h, e), _zeros(n, 1, e)
-        self.hidden_before, self.before = _zeros(n, e, h), _zeros(n, e, e)
-        of_target = None if routers is None else routers[self.targets].transpose(1, 2).clone()
+        self.hidden_before: nn.Parameter | None = None
+        self.before: nn.Parameter | None = None
         self.router: nn.Parameter | None = None
         self.skip: nn.Parameter | None = None
         self.routers: Tensor
+        if design.plain:
+            self.w2 = _random(n, h, e, scale=h**-0.5)
+            return
+        self.hidden_before, self.before = _zeros(n, e, h), _zeros(n, e, e)
+        of_target = None if routers is None else routers[self.targets].transpose(1, 2).clone()
         if design.full_skip:
             self.skip = _zeros(n, d, e) if of_target is None else nn.Parameter(of_target)
         elif of_target is not None:
@@ -132,9 +147,12 @@ class Networks(Rounding):
     def forward(self, x: Tensor, before: Tensor) -> Tensor:
         """Map x [n, batch, n_embd] and before [n, batch, E] to scores [n, batch, E]."""
         kept = self.kept
-        hidden = torch.baddbmm(self.b1, x, kept(self.w1, 1)) + before @ kept(self.hidden_before)
-        hidden = torch.relu(hidden)
-        scores = torch.baddbmm(self.b2, hidden, kept(self.w2, 1)) + before @ kept(self.before)
+        hidden = torch.baddbmm(self.b1, x, kept(self.w1, 1))
+        if self.hidden_before is not None:
+            hidden = hidden + before @ kept(self.hidden_before)
+        scores = torch.baddbmm(self.b2, torch.relu(hidden), kept(self.w2, 1))
+        if self.before is not None:
+            scores = scores + before @ kept(self.before)
         if self.skip is not None:
             return scores + x @ kept(self.skip, 1)
         return scores if self.router is None else scores + (x @ self.routers) * self.router
@@ -166,8 +184,9 @@ class Networks(Rounding):
         for i, (layer, stride) in enumerate(self.pairs):
             values = {
                 "w1": self.w1[i].T, "b1": self.b1[i, 0], "w2": self.w2[i].T, "b2": self.b2[i, 0],
-                "hidden_before": self.hidden_before[i], "before": self.before[i],
             }  # fmt: skip
+            if self.hidden_before is not None and self.before is not None:
+                values |= {"hidden_before": self.hidden_before[i], "before": self.before[i]}
             if self.skip is not None:
                 values["skip"] = self.skip[i].T
             elif self.router is not None:

@@ -12,6 +12,9 @@ from torch import Tensor
 from backend.traces.trace import Trace
 from backend.weights.file import PredictorSizes
 
+LEAST_BY_SCORE = 0.98
+"""Share of the chosen experts that have the highest scores, where no bias takes part in the choice.
+Equal scores after rounding make it less than one."""
 HELD_OUT_OF = 10
 """One request in ten is held out (ProMoE, section 4.3: 9:1)."""
 
@@ -101,11 +104,21 @@ def _joined(arrays: Sequence[np.ndarray]) -> Tensor:
 
 
 def _targets(traces: Sequence[Trace], ids: Tensor, n_expert: int) -> Tensor:
-    """Return the router's probabilities, or equal shares of the chosen experts if not recorded."""
+    """Return the router's probabilities, or equal shares of the chosen experts.
+
+    Probabilities are no targets where they were not recorded, or where the model selects by another
+    order than theirs: with a bias on the probabilities (DeepSeek-V3's technical report, section
+    2.1.2), the chosen experts are not the most probable ones.
+    """
+    shares = torch.zeros(*ids.shape[:2], n_expert, dtype=torch.float16)
+    shares.scatter_(2, ids, 1.0 / ids.shape[2])
     if any(trace.scores is None for trace in traces):
-        shares = torch.zeros(*ids.shape[:2], n_expert, dtype=torch.float16)
-        return shares.scatter_(2, ids, 1.0 / ids.shape[2])
+        return shares
     scores = _joined([trace.scores for trace in traces if trace.scores is not None])
+    best = torch.zeros(*ids.shape[:2], n_expert, dtype=torch.bool)
+    best.scatter_(2, scores.float().topk(ids.shape[2], -1).indices, True)
+    if float(best.gather(2, ids).float().mean()) < LEAST_BY_SCORE:
+        return shares
     if bool((scores < 0).any()):  # scores before a softmax
         return torch.softmax(scores.float(), -1).half()
     return (scores.float() / scores.float().sum(-1, keepdim=True).clamp(min=1e-6)).half()

@@ -105,6 +105,7 @@ MAY_IMPORT = {
         "backend",
         "factory",
         "loopback",
+        "packaging.requirements",
     },
 }
 

@@ -228,6 +228,25 @@ def test_without_root_the_command_is_named(
     assert bool(checkout.calls) is not bool(needed)
 
 
+def test_vulkan_needs_packages(
+    tmp_path: Path, prepare: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the installed ones first, then with none."""
+    monkeypatch.setenv("CMAKE_ARGS", "-DGGML_VULKAN=on")
+    monkeypatch.setattr(prepare, "PREFIXES", (str(tmp_path),))
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    for there in ("include/vulkan/vulkan.h", f"share/{prepare.SPIRV_HEADERS[2:]}"):
+        (tmp_path / there).parent.mkdir(parents=True)
+        (tmp_path / there).touch()
+    vulkan = set(prepare.VULKAN_PACKAGES)
+    assert not vulkan & set(prepare.system_packages(new_environment=False)[0])
+    monkeypatch.setattr(prepare, "PREFIXES", (str(tmp_path / "empty"),))
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "glslc" else name)
+    assert vulkan <= set(prepare.system_packages(new_environment=False)[0])
+    monkeypatch.setenv("CMAKE_ARGS", "")
+    assert not vulkan & set(prepare.system_packages(new_environment=False)[0])
+
+
 @linux
 def test_without_a_display_the_terminal_chat_answers() -> None:
     environment = {
@@ -249,3 +268,15 @@ def test_without_a_display_the_terminal_chat_answers() -> None:
     assert "no display" in reason and "terminal" in reason
     assert prompt.startswith("> ")
     assert answer.strip()
+
+
+@linux
+def test_what_is_shipped_is_locked_and_its_licence_is_known() -> None:
+    """Versions may be newer here; `make bundle` refuses those."""
+    spec = importlib.util.spec_from_file_location("locked", ROOT / "packaging" / "locked.py")
+    assert spec is not None and spec.loader is not None
+    locked = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(locked)
+    names = locked.shipped()
+    assert {"numpy", "starlette", "anyio", "h11"} <= names <= set(locked.locked())
+    assert [fault for fault in locked.faults() if "licence" in fault] == []

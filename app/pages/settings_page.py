@@ -16,6 +16,7 @@ from PySide6.QtWidgets import (
 from app.library.page import LibraryPage
 from app.pages.learning_section import LearningGroup
 from app.pages.server_page import ServerPage
+from app.pages.system_sections import CardsSection, VersionSection
 from app.pages.tools_section import ToolsSection
 from app.session.local_server import LocalServer
 from app.session.tools import ToolServers
@@ -70,14 +71,18 @@ class SettingsPage(Page):
         self.server_page = ServerPage(server)
         self.server = self.server_page.section
         self.tools = ToolsSection(tools)
+        self.cards = CardsSection(link)
+        self.version = VersionSection()
         for section in (
             self._appearance(settings),
             self._engine(settings),
+            self.cards,
             self._models(),
             self._chats(settings),
             self.tools,
             self._server(),
             self._privacy(link),
+            self.version,
             self._reset(),
         ):
             self.column.addWidget(section)
@@ -286,9 +291,9 @@ class SettingsPage(Page):
         section.wide(
             small(
                 self.tr(
-                    "Nothing is sent anywhere: no figures, no reports, no updates. Chats and "
-                    "settings stay in files on this machine. The network is used only for "
-                    "downloads that you start yourself."
+                    "Nothing is sent anywhere: no figures, no reports. Chats and settings stay in "
+                    "files on this machine. The network is used only for what you start yourself: "
+                    "downloads, and the look for a newer version."
                 )
             )
         )

@@ -35,7 +35,9 @@ class EngineLink(QObject):
     waits = Signal(int)  # number of requests of the local server that come before this answer
     server = Signal(object)  # dict: the state of the local server
     formatted = Signal(str)  # the rendered prompt of a conversation
-    devices = Signal(object)  # [(name, description)] of the devices other than the CPU
+    # [(name, description)] of the devices other than the CPU; [(file, backend, trouble)] of the
+    # backends that are libraries of their own: one of backend and trouble is empty
+    devices = Signal(object, object)
     prefill = Signal(int, int)  # done, total: tokens of the prompt
     text = Signal(object, str)  # Delta, and the piece of the answer as the model wrote it
     stats = Signal(object)  # Statistics, about five times a second while answering

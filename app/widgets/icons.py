@@ -25,20 +25,30 @@ def paint(painter: QPainter, name: str, rect: QRectF, colour: QColor) -> None:
 
 
 def application_icon() -> QIcon:
-    """Return the window's icon: a few lit cells of a map."""
+    """Return the window's icon."""
     icon = QIcon()
     for side in (16, 32, 64, 128, 256):
-        pixmap = QPixmap(side, side)
-        pixmap.fill(Qt.GlobalColor.transparent)
-        painter = QPainter(pixmap)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(QColor(theme.DARK.surface))
-        painter.drawRoundedRect(QRectF(0, 0, side, side), side * 0.22, side * 0.22)
-        paint_mark(painter, QRectF(side * 0.2, side * 0.2, side * 0.6, side * 0.6), theme.DARK)
-        painter.end()
-        icon.addPixmap(pixmap)
+        icon.addPixmap(application_pixmap(side))
     return icon
+
+
+def application_pixmap(side: int) -> QPixmap:
+    """Return the window's icon as a square of `side` pixels."""
+    pixmap = QPixmap(side, side)
+    pixmap.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(pixmap)
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    paint_application(painter, side)
+    painter.end()
+    return pixmap
+
+
+def paint_application(painter: QPainter, side: int) -> None:
+    """Draw the window's icon, a few lit cells of a map, into a square at the origin."""
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.setBrush(QColor(theme.DARK.surface))
+    painter.drawRoundedRect(QRectF(0, 0, side, side), side * 0.22, side * 0.22)
+    paint_mark(painter, QRectF(side * 0.2, side * 0.2, side * 0.6, side * 0.6), theme.DARK)
 
 
 def paint_mark(painter: QPainter, rect: QRectF, colours: theme.Colours) -> None:

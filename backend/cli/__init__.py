@@ -24,12 +24,14 @@ from backend.system.paths import data_folder, models_folder
 from backend.system.pipes import die_with_parent
 
 COMMANDS = {
+    "batch": "answer a file of requests, several at once",
     "bench": "measure methods and stock llama.cpp beside each other, against their bounds",
     "chat": "chat with a model in the terminal, or answer one prompt",
     "download": "list and download the models of a Hugging Face repository",
     "methods": "list the methods, their parts and papers",
     "serve": "serve a model to programs on this machine, as OpenAI's and Anthropic's API",
     "evaluate": "compare predictors of a model's routing",
+    "figures": "make figures of the papers again, in the simulator",
     "format": "show a model's prompt for a conversation, and how its answer is split",
     "inspect": "show what is in a model file and whether it will run here",
     "pack": "write a second file from which a model's experts are read faster",

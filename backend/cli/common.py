@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 import re
+import signal
 import sys
+import threading
 import unicodedata
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, NoReturn
 
 from backend.memory.devices import TRUST, is_remote
@@ -255,6 +259,13 @@ def number_that(is_valid: Callable[[float], bool], wanted: str) -> Callable[[str
     return parse
 
 
+def show_progress(text: str) -> None:
+    """Show progress in one line of the terminal, if there is one."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{printable(text)}")
+        sys.stderr.flush()
+
+
 def bytes_text(n_bytes: int) -> str:
     """Return a readable size: "17.3 GiB"."""
     value, unit = float(n_bytes), "bytes"
@@ -263,6 +274,33 @@ def bytes_text(n_bytes: int) -> str:
             break
         value /= 1024
     return f"{n_bytes} bytes" if unit == "bytes" else f"{value:.1f} {unit}"
+
+
+class Interrupts(contextlib.AbstractContextManager["Interrupts"]):
+    """Lets the first Ctrl-C call `stop` and the second raise KeyboardInterrupt.
+
+    seen: the first one came.
+    """
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self.seen = False
+        self._stop = stop
+        self._before: Any = None
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._interrupted)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
+        if self.seen:
+            raise KeyboardInterrupt
+        self.seen = True
+        self._stop()
 
 
 def _capital(text: str) -> str:

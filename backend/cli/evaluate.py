@@ -20,7 +20,7 @@ from backend.methods.compose import Learned
 from backend.methods.slots import rate_of
 from backend.protocol.settings import EngineConfig
 from backend.simulation.charts import Line, Panel, line_charts
-from backend.simulation.model import routers
+from backend.simulation.model import router_biases, routers
 from backend.simulation.run import Setting
 from backend.simulation.run import run as simulate
 from backend.traces.trace import Trace, join, read_trace
@@ -64,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"{args.model.name} is a dense model: it has no experts to predict.")
     learned = _learned(args, file)
     sets = _sets(args, file)
-    matrices = routers(file, next(iter(sets.values())).layers)
+    layers = next(iter(sets.values())).layers
+    matrices, biases = routers(file, layers), router_biases(file, layers)
     chosen = candidates(learned, has_routers=bool(matrices))
     if args.predictors:
         chosen = [c for c in chosen if c.label in args.predictors.split(",")]
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("There is no such predictor for this model.", status=2)
     report: dict[str, Any] = {"model": file.fingerprint, "sets": {}}
     for name, trace in sets.items():
-        rows = [s.to_json() for s in evaluate(trace, chosen, matrices, learned)]
+        rows = [s.to_json() for s in evaluate(trace, chosen, matrices, learned, biases)]
         report["sets"][name] = rows
         if not args.json:
             print("\n".join(_table(name, rows)), flush=True)

@@ -14,7 +14,7 @@ from backend.gguf.model_file import read_model
 from backend.machines import Hardware, load
 from backend.machines.measure import measure
 from backend.methods.catalogue import METHODS, Method
-from backend.simulation.model import learned, routers, with_model
+from backend.simulation.model import learned, router_biases, routers, with_model
 from backend.simulation.results import Phase, Result, curves
 from backend.simulation.run import Setting, eviction_method, eviction_names, with_references
 from backend.simulation.run import run as simulate
@@ -105,6 +105,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="M",
         help="the machine whose link is that drive, as for --machine (default laptop-ssd)",
     )
+    add(
+        "--stop-us",
+        type=whole_number(0, 1_000_000),
+        default=0,
+        metavar="US",
+        help="cost of a device's stop for a router's choice, in microseconds (default: no stops)",
+    )
     add("--seed", type=whole_number(0, 1 << 31), default=0, metavar="N", help="of random choices")
     add("--no-references", action="store_true", help="show only the methods asked for")
     add("--layers", action="store_true", help="also show every layer")
@@ -121,10 +128,12 @@ def run(args: argparse.Namespace) -> int:
         trace,
         hardware=_hardware(args.machine, args.model),
         routers=_routers(args, trace),
+        biases=[] if args.model is None else router_biases(read_model(args.model), trace.layers),
         learned=learned(args.predictor, trace),
         accuracy=args.accuracy,
         seed=args.seed,
         host_rate=args.host_rate,
+        stop_us=args.stop_us,
         drive=None if args.host_rate is None else _hardware(args.drive, args.model),
     )
     if args.configure is not None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import shutil
 import signal
 import sys
-import threading
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from backend.cli.common import (
+    Interrupts,
     UserError,
     add_engine_options,
     add_sampling_options,
@@ -23,6 +21,7 @@ from backend.cli.common import (
     max_tokens,
     printable,
     sampling,
+    show_progress,
     size,
 )
 from backend.engine.engine import Engine
@@ -125,7 +124,7 @@ def _record(
 ) -> dict[str, Any]:
     """Answer the prompts until an error, a limit or Ctrl-C. Return a report."""
     report: dict[str, Any] = {"requests": 0, "left_out": [], "stopped": "", "interrupted": False}
-    with _Interrupts(engine) as interrupts:
+    with Interrupts(engine.stop) as interrupts:
         for i, prompt in enumerate(prompts):
             if interrupts.seen or recording.full:
                 break
@@ -205,37 +204,6 @@ def _show_loading(fraction: float, stage: str) -> bool:
     return True
 
 
-def show_progress(text: str) -> None:
-    """Show progress in one line of the terminal, if there is one."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{printable(text)}")
-        sys.stderr.flush()
-
-
 def _notice(text: str) -> None:
     if sys.stderr is not None:
         print(f"outrider: {printable(text)}", file=sys.stderr, flush=True)
-
-
-class _Interrupts(contextlib.AbstractContextManager["_Interrupts"]):
-    """Lets the first Ctrl-C stop the answer and the second raise KeyboardInterrupt."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.seen = False
-        self._engine = engine
-        self._before: Any = None
-
-    def __enter__(self) -> _Interrupts:
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._interrupted)
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-
-    def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
-        if self.seen:
-            raise KeyboardInterrupt
-        self.seen = True
-        self._engine.stop()

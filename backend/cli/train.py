@@ -10,8 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from backend.cli.common import UserError, bytes_text, cache_rate, number_that, whole_number
-from backend.cli.trace import show_progress
+from backend.cli.common import (
+    UserError,
+    bytes_text,
+    cache_rate,
+    number_that,
+    show_progress,
+    whole_number,
+)
 from backend.evaluation.collect import Limits, collect, read_documents
 from backend.gguf.model_file import ModelFile, read_model
 from backend.methods.slots import rate_of
@@ -53,6 +59,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--method", type=_methods, default=("learned",), metavar="M,M,...", help=_METHODS_HELP)
     add("--stride", type=int, choices=(1, 2), help="how many layers ahead (default: both)")
+    add(
+        "--of-paper",
+        action="store_true",
+        help="train ProMoE's own network: two layers of about 2 M parameters, from nothing",
+    )
     add("--tokens", type=whole_number(100), default=200_000, metavar="N", help="to be recorded")
     add("--minutes", type=_minutes, default=10.0, metavar="N", help="of training each (default 10)")
     add("--epochs", type=whole_number(1, 1000), default=6, metavar="N", help="at most (default 6)")
@@ -165,6 +176,7 @@ def _train(
             epochs=args.epochs,
             checkpoint=work / f"{method}.pt",
             progress=bar.show,
+            of_paper=args.of_paper,
         )
         write(path, file.fingerprint, weights)
     except ValueError as error:

@@ -63,6 +63,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="tokens to compare, the last quarter one by one (default 64)",
     )
     add(
+        "--sequences",
+        type=_counts,
+        default=(1,),
+        metavar="N,N,...",
+        help="also with this many sequences at once, such as 1,2,6,32 (default 1)",
+    )
+    add(
         "--layout",
         choices=("file", "repacked"),
         help="layout of the experts: as in the model (file), or as the processor computes fastest, "
@@ -94,6 +101,7 @@ def run(args: argparse.Namespace) -> int:
             args.rates,
             args.methods,
             n_token=args.tokens,
+            sequences=args.sequences,
             n_thread=config.n_thread or physical_cores(),
             learned=learned,
             in_layout=in_layout,
@@ -105,7 +113,10 @@ def run(args: argparse.Namespace) -> int:
         ):
             if not args.json:
                 if not results:
-                    print(f"{'method':<16} {'rate':>6} {'experts':>7} {'positions':>9}  result")
+                    print(
+                        f"{'method':<16} {'rate':>6} {'experts':>7} {'sequences':>9} "
+                        f"{'positions':>9}  result"
+                    )
                 print(_row(result), flush=True)
             results.append(result)
     except NotCacheable as error:
@@ -157,7 +168,7 @@ def _placement(file: ModelFile, option: str) -> Placement:
 def _row(result: Comparison) -> str:
     return (
         f"{result.method:<16} {result.rate:>6.3f} {result.n_slot:>7} "
-        f"{result.n_position:>9}  {_verdict(result)}"
+        f"{result.n_sequence:>9} {result.n_position:>9}  {_verdict(result)}"
     )
 
 
@@ -169,8 +180,10 @@ def _verdict(result: Comparison) -> str:
             return f"identical, though {who}"
         how = "equal but for rounding" if result.lossless else "too different"
         return (
-            f"{how}: {who} (normalised mean square error {result.nmse:.1e} of at most 1e-6, "
-            f"perplexity {100 * result.perplexity_difference:+.3f} % of at most 0.1 %)"
+            f"{how}: {who} (normalised mean square error {result.nmse:.1e} "
+            f"of at most {result.hybrid_nmse:.0e}, "
+            f"perplexity {100 * result.perplexity_difference:+.3f} % "
+            f"of at most {100 * result.hybrid_perplexity:.1f} %)"
         )
     if result.identical:
         return "identical"
@@ -187,6 +200,10 @@ def _verdict(result: Comparison) -> str:
 
 def _rates(text: str) -> tuple[float, ...]:
     return tuple(cache_rate(part) for part in text.split(","))
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(whole_number(1, 255)(part) for part in text.split(","))
 
 
 def _methods(text: str) -> tuple[str, ...]:

@@ -239,7 +239,7 @@ class Answer:
     """Computes the tokens of one answer and cuts its text at `stops`.
 
     raw: its text with all control tokens, in pieces. finish_reason: "stop", "length", "context" or
-    "cancelled".
+    "cancelled". n_token: tokens so far, without one that ends the answer.
     """
 
     def __init__(
@@ -248,6 +248,8 @@ class Answer:
         self.partial = partial
         self.finish_reason = "cancelled"
         self.raw: list[str] = []
+        self.n_token = 0
+        self._row = -1  # of the last pass: its logits choose the next token
         self._passes, self._llama, self._context = passes, partial.llama, context
         self._tokens = list(partial.tokens)
         self._text: list[str] = []
@@ -288,7 +290,7 @@ class Answer:
 
     def pieces(self, max_tokens: int, on_prefill: OnPrefill | None) -> Iterator[Piece]:
         """Yield the pieces of the answer. Raises EngineError."""
-        passes, sampler, model = self._passes, self.partial.sampler, self._llama
+        passes = self._passes
         began_s = time.perf_counter()
         stats = passes.meter.statistics
         stats.n_prompt = len(self._tokens)
@@ -296,22 +298,15 @@ class Answer:
         with engine_errors():
             if not passes.prefill(self._tokens, on_prefill):
                 return
-            token = sampler.sample(self._context)
+            token = self.sample()
         stats.ttft_s = time.perf_counter() - began_s
         first_s = last_s = time.perf_counter()
         while True:
-            if model.ends_answer(token):
-                self.finish_reason = "stop"
-                break
-            stats.n_token += 1
-            self._tokens.append(token)
-            yield self._piece(token)
-            if self.stop_text:
-                self.finish_reason = "stop"
+            for piece in self.add(token, max_tokens):
+                stats.n_token = self.n_token
+                yield piece
+            if self.has_ended:
                 return
-            if max_tokens >= 0 and stats.n_token >= max_tokens:
-                self.finish_reason = "length"
-                break
             if passes.is_stopped:
                 break
             if passes.n_place >= self._context.n_context:
@@ -321,9 +316,34 @@ class Answer:
                 if not passes.compute([token], last_s, is_token=True):
                     break
                 last_s = time.perf_counter()  # a token's time includes sampling it
-                token = sampler.sample(self._context)
+                token = self.sample()
             stats.tokens_per_s = stats.n_token / (last_s - first_s)
-        yield from self._end(token)
+        yield from self.end(token)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the answer has reached its end, its limit or a stop."""
+        return self.finish_reason != "cancelled"
+
+    def sample(self, row: int = -1) -> int:
+        """Choose the next token from the logits of a row of the last pass. Raises LlamaError."""
+        self._row = row
+        return int(self.partial.sampler.sample(self._context, row))
+
+    def add(self, token: int, max_tokens: int) -> Iterator[Piece]:
+        """Add a token and yield its pieces; with the last token, the rest of the text."""
+        if self._llama.ends_answer(token):
+            self.finish_reason = "stop"
+            yield from self.end(token)
+            return
+        self.n_token += 1
+        self._tokens.append(token)
+        yield self._piece(token)
+        if self.stop_text:
+            self.finish_reason = "stop"
+        elif 0 <= max_tokens <= self.n_token:
+            self.finish_reason = "length"
+            yield from self.end(token)
 
     def _piece(self, token: int) -> Piece:
         model = self._llama
@@ -342,7 +362,7 @@ class Answer:
         n = self.partial.sampling.n_probs
         if n == 0:
             return ()
-        found = self._context.log_probabilities(token, n)
+        found = self._context.log_probabilities(token, n, self._row)
         return tuple(Chance(i, self._llama.piece(i, special=True), p) for i, p in found)
 
     def _show(self, text: str) -> str:
@@ -350,7 +370,7 @@ class Answer:
         self._text.append(shown)
         return shown
 
-    def _end(self, token: int) -> Iterator[Piece]:
+    def end(self, token: int) -> Iterator[Piece]:
         """Yield the rest of the text: of a token that ends the answer, and what was held back."""
         has_ended, rest = self.finish_reason == "stop", b""
         if has_ended:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from backend.engine.answer import (
 )
 from backend.engine.error import engine_errors
 from backend.engine.experiment import NO_EXPERIMENT, Experiment
+from backend.engine.group import Group, GroupAnswer, Request
 from backend.engine.loaded_model import LoadedModel, Progress
 from backend.engine.moments import Watch
 from backend.engine.passes import Passes, n_place
@@ -39,7 +40,7 @@ from backend.protocol.statistics import Statistics
 from backend.protocol.status import CacheFacts, ModelFacts
 from backend.text import text
 
-__all__ = ["Engine", "EngineError", "Piece", "Progress"]
+__all__ = ["Engine", "EngineError", "GroupAnswer", "Piece", "Progress", "Request"]
 
 Message = dict[str, Any]
 _NO_OPTIONS = ChatOptions()
@@ -132,20 +133,51 @@ class Engine:
     ) -> Iterator[Piece]:
         """Continue a raw prompt, which may contain control tokens. Otherwise as generate()."""
         self._begin()
-        tokens = self._prompt_tokens(prompt)
         options = ChatOptions(stops=tuple(stops), grammar=grammar)
-        partial = PartialAnswer(
-            messages=None,
-            options=options,
-            rendered=None,
-            tokens=tokens,
-            n_prompt=len(tokens),
-            sampling=sampling,
-            sampler=self._sampler(sampling, Rendered(prompt, grammar=grammar), options),
-            llama=self._llama,
-        )
+        partial = self._raw_answer(prompt, sampling, options)
         answer = Answer(self.passes, partial, self._context, stops)
         return self._answer(answer, max_tokens, on_prefill)
+
+    def generate_group(
+        self, requests: Iterable[Request], on_pass: Callable[[Group], None] | None = None
+    ) -> Iterator[GroupAnswer]:
+        """Answer requests, up to EngineConfig.n_sequence of them at once. Yield each as it ends.
+
+        Requests are taken when there is room for them. One that cannot be answered yields an answer
+        with an error. The iterator ends when the requests do, or after stop(); stopped answers are
+        not yielded. on_pass() is called after every pass. The context that a conversation left is
+        lost. Raises EngineError where nothing can be computed any more.
+        """
+        self._begin()
+        group = Group(self.passes, self._context, requests, self._of_group, self._read_whole)
+        group.n_sequence = self.loaded.config.n_sequence
+        group.on_pass = on_pass
+        return group.answers()
+
+    def _of_group(self, request: Request) -> Answer | None:
+        """Return the answer to a request of a group, without tokens; None when stopped."""
+        if request.prompt is not None:
+            partial: PartialAnswer | None = self._raw_answer(
+                request.prompt, request.sampling, request.options
+            )
+        elif _images(request.messages):
+            raise EngineError(text("engine.no_images_in_group"))
+        else:
+            partial = self._rendered_answer(request.messages, request.sampling, request.options)
+        if partial is None:
+            return None
+        rendered = partial.rendered.stops if partial.rendered is not None else ()
+        return Answer(self.passes, partial, self._context, (*request.options.stops, *rendered))
+
+    def _read_whole(self, rendered: Rendered | None, written: str) -> AnswerText:
+        """Split the text of a whole answer."""
+        if rendered is None:
+            return AnswerText(content=written)
+        with engine_errors():
+            reader = self._chat_format.reader(rendered)
+            reader.feed(written)
+            reader.finish()
+        return reader.shown
 
     def format(self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS) -> str:
         """Return the prompt that generate() would give to the model. Raises EngineError."""
@@ -229,6 +261,20 @@ class Engine:
             sampler=sampler,
             llama=self._llama,
             before=message_text(messages[-1]) if goes_on else AnswerText(),
+        )
+
+    def _raw_answer(self, prompt: str, sampling: Sampling, options: ChatOptions) -> PartialAnswer:
+        """Return an answer without tokens that continues a raw prompt."""
+        tokens = self._prompt_tokens(prompt)
+        return PartialAnswer(
+            messages=None,
+            options=options,
+            rendered=None,
+            tokens=tokens,
+            n_prompt=len(tokens),
+            sampling=sampling,
+            sampler=self._sampler(sampling, Rendered(prompt, grammar=options.grammar), options),
+            llama=self._llama,
         )
 
     def _sampler(self, sampling: Sampling, rendered: Rendered, options: ChatOptions) -> Sampler:

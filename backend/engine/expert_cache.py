@@ -137,6 +137,7 @@ class ExpertCache:
         if found is None:
             return False
         self._lay_out(found)
+        self.patch.stock(self._tuner.stock())
         return True
 
     def find_wrong(self, number: int) -> tuple[int, int] | None:
@@ -233,6 +234,7 @@ class ExpertCache:
             self.learned,
             has_routers=patch.n_embd > 0,
             hybrid=plan.config.hybrid,
+            on_device=plan.devices is not None,
         )
         try:
             patch.configure(made, parts, options)

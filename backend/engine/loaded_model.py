@@ -183,6 +183,10 @@ class LoadedModel:
         """Observe the cost of a decoded token. Return the adaptive method's decision, or ""."""
         return self._experts.observe(token, wave_s)
 
+    def untouched_bytes(self) -> int:
+        """Return the bytes of slots that have no physical pages yet; 0 without a cache."""
+        return self._experts.untouched_bytes() if self.patch is not None else 0
+
     def idle(self) -> None:
         """Run idle-time maintenance. Some methods rebuild their slots."""
         if self._experts.idle():
@@ -266,6 +270,8 @@ class LoadedModel:
             stop_flag=self.stop_flag if plan.is_plain else None,  # the patch stops by itself
             n_output=0 if plan.config.keeps_outputs else 1,
             kv_type=plan.config.kv_type,
+            # One more holds the beginning that prompts share.
+            n_sequence=plan.config.n_sequence + (plan.config.n_sequence > 1),
         )
         self._experts.computes_in(self.context)
 

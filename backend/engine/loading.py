@@ -24,7 +24,7 @@ from backend import _native
 from backend.engine.error import native_sentence
 from backend.gguf.header import ModelFileError, read_header
 from backend.gguf.identity import FileChangedError, FileIdentity, OpenFiles
-from backend.gguf.model_file import ModelFile
+from backend.gguf.model_file import ModelFile, require_distinct_tokens
 from backend.gguf.scales import bad_value
 from backend.llama.api import Context, LlamaError, Model, ProgressCallback, log
 from backend.memory.placement import ON_CPU, Placement
@@ -308,7 +308,10 @@ def _load(
     data at the wrong place. The model is then loaded again without direct reads.
     """
     try:
+        require_distinct_tokens(file)
         held = file.open(*others)
+    except ModelFileError as error:
+        raise LlamaError(str(error)) from None
     except OSError as error:
         reason = error.strerror or str(error)
         what = str(error.filename)

@@ -15,6 +15,7 @@ from backend.engine.meter import Meter
 from backend.engine.moments import Watch
 from backend.gguf.identity import FileChangedError
 from backend.gguf.scales import not_finite_sentence
+from backend.llama.api import Row
 from backend.llama.vision import ImageChunk, without_mask
 from backend.memory.pressure import PERIOD_S
 from backend.protocol.errors import EngineError, UntrustedError
@@ -44,6 +45,7 @@ class Passes:
         self._loaded = loaded
         self._stop = threading.Event()
         self._minded_s = 0.0
+        self._n_sequence = 0  # that were given numbers
         self._n_compared = 0
         self._distrust: UntrustedError | None = None  # the next request fails with it
         self._piece = (0, 0, 0)  # tokens of the prompt: before this pass, in it, in all
@@ -185,6 +187,38 @@ class Passes:
         self._count(decode_s, time.perf_counter() - last_s, is_token=is_token)
         return True
 
+    def next_sequence(self) -> int:
+        """Return a number for a sequence of a group, which no other one has."""
+        self._n_sequence += 1
+        return self._n_sequence
+
+    def forget_all(self) -> None:
+        """Forget all positions of all sequences."""
+        self.tokens.clear()
+        self._loaded.context.clear()
+
+    def compute_rows(
+        self, rows: Sequence[Row], numbers: Sequence[int], last_s: float, *, is_token: bool
+    ) -> bool:
+        """Compute tokens of several sequences in one pass. Return False when it was stopped.
+
+        rows: those with logits come last; at least one has them. numbers: of next_sequence(), for
+        each row. is_token: all rows are tokens of answers. On failure the context is empty. Raises
+        EngineError.
+        """
+        assert rows[-1].has_logits
+        decode_s = self._pass(
+            lambda: self._loaded.context.decode_rows(rows),
+            [row.token for row in rows],
+            is_token=is_token,
+            numbers=numbers,
+            with_logits=[i for i, row in enumerate(rows) if row.has_logits],
+        )
+        if decode_s is None:
+            return False
+        self._count(decode_s, time.perf_counter() - last_s, is_token=is_token, adapts=False)
+        return True
+
     def _compute_image(self, image: ImageChunk, last_s: float) -> bool:
         """Compute an image, in as many passes as it needs. Otherwise as compute()."""
         vision, context = self._loaded.vision, self._loaded.context
@@ -207,13 +241,20 @@ class Passes:
         return True
 
     def _pass(
-        self, decode: Callable[[], int], tokens: Sequence[int] = (), *, is_token: bool = False
+        self,
+        decode: Callable[[], int],
+        tokens: Sequence[int] = (),
+        *,
+        is_token: bool = False,
+        numbers: Sequence[int] = (),
+        with_logits: Sequence[int] = (-1,),
     ) -> float | None:
         """Run llama_decode once. Return its seconds, or None when stopped. Raises EngineError.
 
-        Afterwards the last token's logits are finite and come from the files that were loaded.
-        tokens: what predictors may know of the pass; empty for an image. On failure the context is
-        as before the pass, or before the image that it belongs to.
+        Afterwards the logits of the rows `with_logits` are finite and come from the files that were
+        loaded. tokens: what predictors may know of the pass; empty for an image. numbers: of each
+        token's sequence, in a group. On failure the context is as before the pass, or before the
+        image that it belongs to; a group's is empty.
         """
         loaded, now_s = self._loaded, time.monotonic()
         # Asking a device for its free memory may send a message to another machine.
@@ -225,7 +266,7 @@ class Passes:
         if patch is not None:
             try:
                 phase = _native.Phase.decode if is_token else _native.Phase.prefill
-                patch.begin_pass(phase, tokens)
+                patch.begin_pass(phase, tokens, numbers)
             except RuntimeError as error:
                 raise EngineError(native_sentence(error)) from None
         before_s = time.perf_counter()
@@ -235,16 +276,20 @@ class Passes:
         self._require_same_files()
         if status != 0 or not whole:
             # The context may hold positions of the failed pass.
-            if not loaded.context.forget_from(position):
+            if numbers:
+                loaded.context.clear()
+            elif not loaded.context.forget_from(position):
                 self.tokens.clear()
             if patch is not None and patch.error:
                 raise EngineError(native_sentence(patch.error))
             if status not in (0, 2):  # 2: aborted
                 raise EngineError(text("engine.pass_failed", status=status))
             return None
-        if not _native.all_finite(loaded.context.logits_address, loaded.llama.n_vocab):
-            self.forget_from(0)  # earlier keys and values may be bad, too
-            raise UntrustedError(not_finite_sentence(loaded.file))
+        for row in with_logits:
+            address = loaded.context.logits_address(row)
+            if not _native.all_finite(address, loaded.llama.n_vocab):
+                self.forget_all()  # earlier keys and values may be bad, too
+                raise UntrustedError(not_finite_sentence(loaded.file))
         return decode_s
 
     def _require_same_files(self) -> None:
@@ -252,18 +297,20 @@ class Passes:
         try:
             self._loaded.llama.files.require_unwritten()
         except FileChangedError as error:
-            self.forget_from(0)
+            self.forget_all()
             raise UntrustedError(str(error)) from None
 
-    def _count(self, decode_s: float, wall_s: float, *, is_token: bool) -> None:
-        """Pass the cost of the last pass to the meter, the watch and the tuner."""
+    def _count(
+        self, decode_s: float, wall_s: float, *, is_token: bool, adapts: bool = True
+    ) -> None:
+        """Pass the cost of the last pass to the meter, the watch and, if it `adapts`, the tuner."""
         meter = self.meter
         meter.add_pass(decode_s, wall_s, is_token=is_token)
         if self.watch is not None:
             stalls_us = meter.layer_stall_us
             number, map_now = meter.n_pass - 1, self._loaded.residency()
             self.watch.add(number, meter.token, stalls_us, map_now, is_token=is_token)
-        if is_token and (line := self._loaded.observe(meter.token, meter.token_wave_s)):
+        if is_token and adapts and (line := self._loaded.observe(meter.token, meter.token_wave_s)):
             meter.statistics.decisions.append(line)
 
     def mind_memory(self) -> None:

@@ -119,17 +119,24 @@ def evaluate(
     chosen: Sequence[Candidate],
     routers: Sequence[Any] = (),
     learned: Learned = NOTHING_LEARNED,
+    biases: Sequence[_native.RouterBias] = (),
 ) -> Iterator[Scores]:
     """Evaluate predictors on a trace with inputs. Skip those that cannot be made."""
     for candidate in chosen:
         try:
-            probe = _probe(trace, candidate, routers, learned)
+            probe = _probe(trace, candidate, routers, learned, biases)
         except ValueError:
             continue
         yield _Replay(trace, candidate, probe).run()
 
 
-def _probe(trace: Trace, candidate: Candidate, routers: Sequence[Any], learned: Learned) -> Any:
+def _probe(
+    trace: Trace,
+    candidate: Candidate,
+    routers: Sequence[Any],
+    learned: Learned,
+    biases: Sequence[_native.RouterBias],
+) -> Any:
     shape = trace.shape()
     layout = _native.Layout.per_layer([trace.n_expert] * trace.n_layer)
     return _native.PredictorProbe(
@@ -138,6 +145,7 @@ def _probe(trace: Trace, candidate: Candidate, routers: Sequence[Any], learned: 
         layout,
         n_embd=trace.n_embd,
         routers=list(routers),
+        biases=list(biases),
         n_predict=min(2 * trace.n_expert_used, trace.n_expert),
     )
 

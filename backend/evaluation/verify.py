@@ -12,7 +12,8 @@ first and then freed, so that memory holds one copy of the model at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from random import Random
 from typing import Literal
 
@@ -24,7 +25,7 @@ from backend.engine.loading import CachedModel, load_native, load_plain
 from backend.gguf.identity import FileChangedError
 from backend.gguf.model_file import ModelFile
 from backend.gguf.scales import not_finite_sentence
-from backend.llama.api import Context, LlamaError, Model
+from backend.llama.api import Context, LlamaError, Model, Row
 from backend.machines.drive import Drive
 from backend.memory.placement import ON_CPU, Placement
 from backend.methods.catalogue import METHODS
@@ -46,9 +47,11 @@ CUT_TOLERANCE = 0.02
 within 1e-5, but later layers round their inputs to 8 bits. Stock llama.cpp's own two weight layouts
 differ by 0.0054 on the embedded model, and so do cut from whole experts."""
 HYBRID_NMSE = 1e-6
-"""Largest normalised mean square error of all logits with hybrid misses."""
+"""Largest normalised mean square error of all logits with hybrid misses. If stock llama.cpp on the
+device and on the CPU differ by more, that is the bound: such a run mixes their kernels."""
 HYBRID_PERPLEXITY = 1e-3
-"""Largest relative difference of the perplexity of the compared tokens with hybrid misses."""
+"""Largest relative difference of the perplexity of the compared tokens with hybrid misses, as
+above."""
 _N_UBATCH = 512
 
 
@@ -83,8 +86,14 @@ class Comparison:
     misses: int
     on_host: int
     """Late and missed experts that the processor computed beside the device."""
+    n_sequence: int = 1
+    """Sequences that were computed at once."""
     bytes_from_host: int = 0
     """Bytes of experts that a device got from RAM."""
+    hybrid_nmse: float = HYBRID_NMSE
+    """The bound of `nmse` with hybrid misses."""
+    hybrid_perplexity: float = HYBRID_PERPLEXITY
+    """The bound of `perplexity_difference` with hybrid misses."""
 
     @property
     def identical(self) -> bool:
@@ -108,7 +117,10 @@ class Comparison:
             return self.identical
         if self.bound == "cut":
             return self.relative_difference <= CUT_TOLERANCE
-        return self.nmse <= HYBRID_NMSE and abs(self.perplexity_difference) <= HYBRID_PERPLEXITY
+        return (
+            self.nmse <= self.hybrid_nmse
+            and abs(self.perplexity_difference) <= self.hybrid_perplexity
+        )
 
 
 def compare(
@@ -118,6 +130,7 @@ def compare(
     *,
     n_token: int,
     n_thread: int,
+    sequences: Sequence[int] = (1,),
     learned: Learned = NOTHING_LEARNED,
     in_layout: Layout = "file",
     pack: Pack | None = None,
@@ -129,8 +142,10 @@ def compare(
     """Compute `n_token` tokens with each method and rate, and compare the logits with stock's.
 
     Three quarters of the tokens are a prompt; the rest are decoded one by one. Yields a Comparison
-    for each method and rate. Methods that cut experts compute them in the file's layout.
+    for each method, rate and number of sequences. Methods that cut experts compute them in the
+    file's layout.
 
+    sequences: numbers of sequences that share the tokens. Stock llama.cpp computes the same passes.
     learned: the weights that backend.weights.lookup.load found, as the engine uses them.
     in_layout: the layout of the experts, here and in stock. pack: read the experts from this pack,
     in any layout. placement: with a device, stock llama.cpp computes on it too, with all experts
@@ -151,17 +166,31 @@ def compare(
         fits = in_memory or placement.on_device
         stock = load_native(file, placement) if fits else load_plain(file, repack=False)
     tokens = _tokens(stock, n_token)
+    batches = {n: _passes(tokens, n) for n in sequences}
     try:
-        reference = _logits(file, stock, tokens, n_thread, None)
+        expected = {n: _logits(file, stock, b, n, n_thread, None) for n, b in batches.items()}
     finally:
         stock.close()
+    hybrid_nmse, hybrid_perplexity = HYBRID_NMSE, HYBRID_PERPLEXITY
+    if hybrid != "off" and placement.on_device and in_memory:
+        on_cpu = load_native(file)
+        try:
+            n = sequences[0]
+            by_cpu = _logits(file, on_cpu, batches[n], n, n_thread, None)
+        finally:
+            on_cpu.close()
+        hybrid_nmse = max(hybrid_nmse, _relative_difference(expected[n], by_cpu) ** 2)
+        scored = tokens if n == 1 else []
+        of_cpu = _perplexity(by_cpu, scored) / _perplexity(expected[n], scored) - 1
+        hybrid_perplexity = max(hybrid_perplexity, abs(of_cpu))
 
     cached = CachedModel(file, n_thread=n_thread, repack=in_memory, pack=pack, placement=placement)
     try:
-        stock_perplexity = _perplexity(reference, tokens)
         shape = cached.patch.shape
         for method in methods:
-            for rate in rates:
+            for rate, (n_sequence, reference) in product(rates, expected.items()):
+                # A perplexity needs the logits of every token.
+                scored = tokens if n_sequence == 1 else []
                 slots = layout(METHODS[method], shape, slots_of(rate, shape.n_expert), n_stage)
                 options = _native.PatchOptions(
                     n_thread=n_thread,
@@ -172,11 +201,17 @@ def compare(
                 )
                 has_routers = cached.patch.n_embd > 0
                 parts = composition(
-                    METHODS[method], shape, learned, has_routers=has_routers, hybrid=hybrid
+                    METHODS[method],
+                    shape,
+                    learned,
+                    has_routers=has_routers,
+                    hybrid=hybrid,
+                    on_device=placement.on_device,
                 )
                 cached.patch.configure(slots, parts, options)
                 cached.patch.request_began()
-                logits = _logits(file, cached.model, tokens, n_thread, cached.patch)
+                passes = batches[n_sequence]
+                logits = _logits(file, cached.model, passes, n_sequence, n_thread, cached.patch)
                 counts = cached.patch.counts()
                 different = reference.view(np.uint32) != logits.view(np.uint32)
                 rows = np.flatnonzero(different.any(axis=1))
@@ -186,7 +221,8 @@ def compare(
                     asked_rate=rate,
                     rate=share_of(slots, shape),
                     n_slot=round(share_of(slots, shape) * shape.n_expert),
-                    n_position=len(tokens),
+                    n_position=len(reference),
+                    n_sequence=n_sequence,
                     n_value=reference.size,
                     n_different=int(different.sum()),
                     first_position=int(rows[0]) if rows.size else None,
@@ -196,12 +232,16 @@ def compare(
                         predictor_of(METHODS[method], learned, has_routers=has_routers)
                     ),
                     is_cut=slots.any_cut(),
-                    perplexity_difference=_perplexity(logits, tokens) / stock_perplexity - 1,
+                    perplexity_difference=_perplexity(logits, scored)
+                    / _perplexity(reference, scored)
+                    - 1,
                     hits=sum(c.hits for c in counts),
                     late=sum(c.late for c in counts),
                     misses=sum(c.misses for c in counts),
                     on_host=sum(c.on_host for c in counts),
                     bytes_from_host=sum(h.bytes_found for h in cached.patch.host_counts()),
+                    hybrid_nmse=hybrid_nmse,
+                    hybrid_perplexity=hybrid_perplexity,
                 )
     finally:
         cached.close()
@@ -213,46 +253,97 @@ def _tokens(model: Model, n_token: int) -> list[int]:
     return [random.randrange(model.n_vocab) for _ in range(n_token)]
 
 
+@dataclass(frozen=True)
+class _Pass:
+    """Tokens that are computed at once. numbers: of their sequences, for the core; or empty."""
+
+    rows: list[Row]
+    numbers: list[int]
+    is_token: bool
+
+
+def _passes(tokens: list[int], n_sequence: int) -> list[_Pass]:
+    """Return the passes that compute a prompt, and then the rest of the tokens one by one.
+
+    Of several sequences, those that run are decoded at once. Their prompts differ in length. The
+    last one joins later, in a pass that decodes the others: as in a group of requests.
+    """
+    if n_sequence == 1:
+        n_prompt = max(1, len(tokens) * 3 // 4)
+        rows = [Row(token, i, 0, has_logits=True) for i, token in enumerate(tokens)]
+        steps = [rows[i : min(i + _N_UBATCH, n_prompt)] for i in range(0, n_prompt, _N_UBATCH)]
+        ones = [[row] for row in rows[n_prompt:]]
+        return [_Pass(s, [], False) for s in steps] + [_Pass(s, [], True) for s in ones]
+    n_mean = max(len(tokens) * 3 // 4 // n_sequence, 2)
+    lengths = [n_mean + s % 3 for s in range(n_sequence)]
+    draw = Random(2)
+
+    def row(sequence: int, position: int, has_logits: bool) -> Row:
+        return Row(draw.choice(tokens), position, sequence, has_logits)
+
+    passes = []
+
+    def add(rows: list[Row], is_token: bool = False) -> None:
+        for begin in range(0, len(rows), _N_UBATCH):
+            part = rows[begin : begin + _N_UBATCH]
+            part[-1] = replace(part[-1], has_logits=True)  # a pass has logits
+            passes.append(_Pass(part, [1 + r.sequence for r in part], is_token))
+
+    def prompts(sequences: range) -> list[Row]:
+        """Return the tokens of the prompts, the last one of each at the end, with logits."""
+        begin = [row(s, i, False) for s in sequences for i in range(lengths[s] - 1)]
+        return begin + [row(s, lengths[s] - 1, True) for s in sequences]
+
+    first, late = range(n_sequence - 1), range(n_sequence - 1, n_sequence)
+    add(prompts(first))
+    add(prompts(late) + [row(s, lengths[s], True) for s in first])
+    n_done = [length + 1 for length in lengths[:-1]] + [lengths[-1]]
+    for i in range(max(len(tokens) // 4 // n_sequence, 3)):
+        add([row(s, n_done[s] + i, True) for s in range(n_sequence)], is_token=True)
+    return passes
+
+
 def _logits(
-    file: ModelFile, model: Model, tokens: list[int], n_thread: int, patch: _native.Patch | None
+    file: ModelFile,
+    model: Model,
+    passes: list[_Pass],
+    n_sequence: int,
+    n_thread: int,
+    patch: _native.Patch | None,
 ) -> NDArray[np.float32]:
-    """Compute a prompt, then decode token by token. Return all logits, [n_token, n_vocab].
+    """Compute the passes. Return all logits that they ask for, [n, n_vocab].
 
     Raises LlamaError, also if a logit is not finite or the model's files were changed.
     """
     context = Context(
         model,
-        n_context=len(tokens) + 8,
+        n_context=sum(len(each.rows) for each in passes) + 8,
+        n_sequence=n_sequence,
         n_ubatch=_N_UBATCH,
         n_thread=n_thread,
         callback=patch.callback if patch else None,
         user_data=patch.user_data if patch else None,
     )
-    n_prompt = max(1, len(tokens) * 3 // 4)
-    steps = list(range(0, n_prompt, context.n_ubatch)) + list(range(n_prompt, len(tokens) + 1))
-    if steps[-1] != len(tokens):
-        steps.append(len(tokens))
-    rows = []
+    found = []
     try:
-        for begin, end in zip(steps, steps[1:], strict=False):
-            one = end - begin == 1 and begin >= n_prompt
+        for each in passes:
             if patch is not None:
-                phase = _native.Phase.decode if one else _native.Phase.prefill
-                patch.begin_pass(phase, tokens[begin:end])
-            status = context.decode(tokens[begin:end], begin, all_logits=True)
+                phase = _native.Phase.decode if each.is_token else _native.Phase.prefill
+                patch.begin_pass(phase, [row.token for row in each.rows], each.numbers)
+            status = context.decode_rows(each.rows)
             if patch is not None and not patch.end_pass():
                 raise LlamaError(f"{patch.error}.")
             if status != 0:
                 raise LlamaError(f"llama.cpp could not compute a token (status {status}).")
-            rows.append(context.logits(end - begin))
-            if not np.isfinite(rows[-1]).all():
+            found.append(context.logits(sum(row.has_logits for row in each.rows)))
+            if not np.isfinite(found[-1]).all():
                 raise LlamaError(not_finite_sentence(file))
         model.files.require_unchanged()
     except FileChangedError as error:
         raise LlamaError(str(error)) from None
     finally:
         context.close()
-    return np.concatenate(rows)
+    return np.concatenate(found)
 
 
 def _largest_difference(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
@@ -267,7 +358,9 @@ def _relative_difference(a: NDArray[np.float32], b: NDArray[np.float32]) -> floa
 
 
 def _perplexity(logits: NDArray[np.float32], tokens: list[int]) -> float:
-    """Return the perplexity of all tokens but the first, each given those before it."""
+    """Return the perplexity of all tokens but the first, each given those before it; or 1."""
+    if not tokens:
+        return 1.0
     scores = logits[:-1].astype(np.float64)
     scores -= scores.max(axis=1, keepdims=True)
     chosen = np.take_along_axis(scores, np.array(tokens[1:])[:, None], axis=1)[:, 0]

@@ -8,12 +8,13 @@ memory, even for a file of many gigabytes that was made to exhaust them.
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import os
 import stat
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, NoReturn, Protocol
@@ -141,6 +142,22 @@ def read_string(path: Path, array: ArraySummary, index: int) -> str:
         for _ in range(index):
             file.seek(_U64.unpack(file.read(8))[0], os.SEEK_CUR)
         return file.read(_U64.unpack(file.read(8))[0]).decode("utf-8", "replace")
+
+
+def read_strings(path: Path, array: ArraySummary) -> Iterator[bytes]:
+    """Yield the strings of a long array of a checked header. Raises OSError."""
+    with open(path, "rb") as file:
+        file.seek(array.start)
+        buffer, at = b"", 0
+        for _ in range(array.count):
+            while len(buffer) < at + 8 or len(buffer) < at + 8 + _U64.unpack_from(buffer, at)[0]:
+                piece = file.read(_CHUNK_BYTES)
+                if not piece:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+                buffer, at = buffer[at:] + piece, 0
+            end = at + 8 + _U64.unpack_from(buffer, at)[0]
+            yield buffer[at + 8 : end]
+            at = end
 
 
 def parse_header(path: Path, file: Readable, file_bytes: int) -> Header:

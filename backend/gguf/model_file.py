@@ -12,6 +12,7 @@ import functools
 import hashlib
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,10 +26,18 @@ from backend.gguf.header import (
     Value,
     quoted,
     read_header,
+    read_strings,
     tensor_words,
 )
 from backend.gguf.identity import FileIdentity, OpenFiles
-from backend.gguf.tables import ARCHITECTURES, N_EXPERT_MAX, N_LAYER_MAX
+from backend.gguf.tables import (
+    ARCHITECTURES,
+    IN_VECTORS,
+    N_EXPERT_MAX,
+    N_LAYER_MAX,
+    NOT_COMPUTED,
+    OF_NUMBERS,
+)
 from backend.text import Text, text
 
 __all__ = [
@@ -41,6 +50,7 @@ __all__ = [
 ]
 
 N_PART_MAX = 1024
+_TOKENS = "tokenizer.ggml.tokens"
 
 _EXPERT_NAME = re.compile(r"blk\.(0|[1-9][0-9]*)\.ffn_(gate|up|down|gate_up)_exps\.weight")
 _LAYER_NAME = re.compile(r"blk\.([0-9]+)\.")
@@ -251,7 +261,7 @@ def read_model(path: Path, read: Callable[[Path], Header] = read_header) -> Mode
     _check_groups(numbers, n_expert)
     _check_fractions(numbers)
     tensors = _joined(headers)
-    _check_expert_tensors(headers, tensors, n_expert, n_layer_all)
+    _check_tensors(headers, tensors, n_expert, n_layer_all)
     return ModelFile(
         path=path,
         paths=tuple(header.path for header in headers),
@@ -268,6 +278,24 @@ def read_model(path: Path, read: Callable[[Path], Header] = read_header) -> Mode
         fingerprint=_fingerprint(headers),
         identities=tuple(header.identity for header in headers),
     )
+
+
+def require_distinct_tokens(model: ModelFile) -> None:
+    """Raise ModelFileError where a token appears twice; llama.cpp would abort. Raises OSError.
+
+    Takes 0.1 us for each token, so it is done for a load only.
+    """
+    tokens = model.metadata.get(_TOKENS)
+    if isinstance(tokens, ArraySummary) and tokens.item_type == "string":
+        found = Counter(read_strings(model.paths[0], tokens))
+    elif isinstance(tokens, tuple):
+        found = Counter(str(token).encode() for token in tokens)
+    else:
+        return
+    found.pop(b"", None)  # llama.cpp gives empty ones names of their own
+    if found and found.most_common(1)[0][1] > 1:
+        token = found.most_common(1)[0][0].decode("utf-8", "replace")
+        raise ModelFileError(model.paths[0], text("model.token_twice", token=quoted(token)))
 
 
 class _Numbers:
@@ -363,11 +391,15 @@ def _check_fractions(numbers: _Numbers) -> None:
                 numbers.refuse(text("model.negative", key=key, value=f"{item:g}"))
 
 
-def _check_expert_tensors(
+def _check_tensors(
     headers: list[Header], tensors: tuple[TensorInfo, ...], n_expert: int, n_layer: int
 ) -> None:
     for tensor in tensors:
         path = headers[tensor.part].path
+        is_vector = tensor.n_dimension == 1 and tensor.type_name not in IN_VECTORS
+        if (is_vector or tensor.type_name in NOT_COMPUTED) and OF_NUMBERS not in tensor.name:
+            what, kind = tensor_words(tensor.name), tensor.type_name
+            raise ModelFileError(path, text("model.no_kernel", what=what, type=kind))
         layer = _LAYER_NAME.match(tensor.name)
         if layer and int(layer[1]) >= n_layer:
             what = tensor_words(tensor.name)

@@ -58,6 +58,13 @@ TENSOR_TYPES: dict[int, TensorType] = _types(
 )
 """By ggml_type number. ggml has removed the types of the missing numbers."""
 
+NOT_COMPUTED = frozenset({"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K"})
+"""Types without kernels for weights. With such a tensor llama.cpp aborts or crashes."""
+OF_NUMBERS = "tid2eid"
+"""In the names of tensors that are no weights but numbers of experts, of the type I32."""
+IN_VECTORS = frozenset({"F32", "F16", "BF16"})
+"""Types of tensors of one dimension (norms, biases). With another one llama.cpp aborts."""
+
 # Limits of llama.cpp and ggml. A file that exceeds one makes llama.cpp abort.
 N_DIMENSION_MAX = 4  # GGML_MAX_DIMS
 TENSOR_NAME_BYTES_MAX = 63  # GGML_MAX_NAME less the closing zero

@@ -12,6 +12,7 @@ import ctypes
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -210,6 +211,16 @@ class Model:
         return bool(llama_cpp.llama_vocab_is_eog(self.vocab, token))
 
 
+@dataclass(frozen=True)
+class Row:
+    """A token of a pass of several sequences. has_logits: its logits are wanted."""
+
+    token: int
+    position: int
+    sequence: int
+    has_logits: bool = False
+
+
 # llama_get_logits_ith for the address only: a ctypes pointer takes longer to make.
 _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)(
     ctypes.cast(llama_cpp.llama_get_logits_ith, ctypes.c_void_p).value or 0
@@ -217,11 +228,11 @@ _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_in
 
 
 class Context:
-    """A llama_context with one sequence.
+    """A llama_context. Its sequences share its n_context cells.
 
-    n_output: maximum of tokens of a pass with logits; 0: all. kv_type: type of the attention cache,
-    the name of a ggml type. stop_flag: a backend._native.StopFlag; when set, it ends decode() with
-    status 2.
+    n_sequence: sequences that a pass may have, numbered from 0. n_output: maximum of tokens of a
+    pass with logits; 0: all. kv_type: type of the attention cache, the name of a ggml type.
+    stop_flag: a backend._native.StopFlag; when set, it ends decode() with status 2.
     """
 
     def __init__(
@@ -236,14 +247,17 @@ class Context:
         stop_flag: Any = None,
         n_output: int = 0,
         kv_type: str = "f16",
+        n_sequence: int = 1,
     ) -> None:
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = n_context
         params.n_batch = n_ubatch
         params.n_ubatch = n_ubatch
-        params.n_seq_max = 1
+        params.n_seq_max = n_sequence
+        params.kv_unified = n_sequence > 1  # sequences of any length, and of shared beginnings
         params.n_threads = n_thread
         params.n_threads_batch = n_thread
+        n_output = max(n_output, n_sequence) if n_output else 0  # llama.cpp asks for this
         params.n_outputs_max = params.n_outputs_max_per_seq = n_output
         if kv_type != "f16":  # quantised values need flash attention
             params.type_k = params.type_v = getattr(llama_cpp, f"GGML_TYPE_{kv_type.upper()}")
@@ -291,6 +305,22 @@ class Context:
             batch.logits[i] = all_logits or i == len(tokens) - 1
         return int(llama_cpp.llama_decode(self._pointer, batch))
 
+    def decode_rows(self, rows: Sequence[Row]) -> int:
+        """Compute at most n_ubatch tokens of any sequences. Return llama_decode's status.
+
+        The tokens of a sequence stand in the order of their positions.
+        """
+        computing()
+        batch = self._batch
+        batch.n_tokens = len(rows)
+        for i, row in enumerate(rows):
+            batch.token[i] = row.token
+            batch.pos[i] = row.position
+            batch.n_seq_id[i] = 1
+            batch.seq_id[i][0] = row.sequence
+            batch.logits[i] = row.has_logits
+        return int(llama_cpp.llama_decode(self._pointer, batch))
+
     def decode_embeddings(
         self, embeddings: NDArray[np.float32], positions: NDArray[np.int32]
     ) -> int:
@@ -316,24 +346,43 @@ class Context:
         )
         return int(llama_cpp.llama_decode(self._pointer, batch))
 
-    def forget_from(self, position: int) -> bool:
+    def forget_from(self, position: int, sequence: int = 0) -> bool:
         """Remove the positions from this one on. If the model cannot, remove all, return False."""
-        if llama_cpp.llama_memory_seq_rm(self._memory, 0, position, -1):
+        if llama_cpp.llama_memory_seq_rm(self._memory, sequence, position, -1):
             return True
         llama_cpp.llama_memory_clear(self._memory, True)
         return False
 
-    @property
-    def logits_address(self) -> int:
-        """The address of the last token's logits, n_vocab floats, until the next decode()."""
-        return int(_logits_address(self._pointer, -1))
+    def copy_sequence(self, source: int, target: int, n: int) -> None:
+        """Let a sequence begin with the first n positions of another one."""
+        llama_cpp.llama_memory_seq_cp(self._memory, source, target, 0, n)
 
-    def log_probabilities(self, token: int, n: int) -> list[tuple[int, float]]:
-        """Return tokens with the logarithms of their probabilities, from the last token's logits.
+    def clear(self) -> None:
+        """Remove all positions of all sequences."""
+        llama_cpp.llama_memory_clear(self._memory, True)
+
+    @property
+    def cuts_batches(self) -> bool:
+        """Whether llama.cpp computes sequences of different lengths one after the other.
+
+        It does where layers have recurrent states.
+        """
+        of = llama_cpp.llama_model_is_recurrent, llama_cpp.llama_model_is_hybrid
+        return any(is_so(self._model.pointer) for is_so in of)
+
+    def logits_address(self, row: int = -1) -> int:
+        """Return the address of a token's logits, n_vocab floats, until the next pass.
+
+        row: the token's place in the pass; -1: the last one with logits.
+        """
+        return int(_logits_address(self._pointer, row))
+
+    def log_probabilities(self, token: int, n: int, row: int = -1) -> list[tuple[int, float]]:
+        """Return tokens with the logarithms of their probabilities, from a token's logits.
 
         `token` first, then the `n` most probable ones, without changes by a sampler.
         """
-        logits = self._last_logits().astype(np.float64)
+        logits = self._logits_of(row).astype(np.float64)
         logits -= logits.max()
         logits -= np.log(np.exp(logits).sum())
         n = min(n, len(logits))
@@ -341,10 +390,11 @@ class Context:
         ids = [token, *(int(i) for i in sorted(top, key=lambda i: (-logits[i], i)))]
         return [(i, float(logits[i])) for i in ids]
 
-    def _last_logits(self) -> NDArray[np.float32]:
-        """Return a view of the last token's logits, valid until the next decode()."""
-        row: Any = (ctypes.c_float * self._model.n_vocab).from_address(self.logits_address)
-        return np.frombuffer(row, np.float32)
+    def _logits_of(self, row: int) -> NDArray[np.float32]:
+        """Return a view of a token's logits, valid until the next pass."""
+        place = self.logits_address(row)
+        values: Any = (ctypes.c_float * self._model.n_vocab).from_address(place)
+        return np.frombuffer(values, np.float32)
 
     def logits(self, n_row: int) -> NDArray[np.float32]:
         """Return a copy of the first `n_row` rows of logits, shape (n_row, n_vocab)."""

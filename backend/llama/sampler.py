@@ -95,15 +95,16 @@ class Sampler:
         seed = llama_cpp.LLAMA_DEFAULT_SEED if sampling.seed is None else sampling.seed
         add(llama_cpp.llama_sampler_init_dist(seed))
 
-    def sample(self, context: Context) -> int:
-        """Choose the next token from the context's last logits, and accept it.
+    def sample(self, context: Context, row: int = -1) -> int:
+        """Choose the next token from the logits of a token of the last pass, and accept it.
 
-        Raises LlamaError where no token of the model fits the grammar.
+        row: the token's place in the pass; -1: the last one with logits. Raises LlamaError where no
+        token of the model fits the grammar.
         """
         if self._grammar is None or not self._grammar.constrains:
-            token = int(llama_cpp.llama_sampler_sample(self._pointer, context.pointer, -1))
+            token = int(llama_cpp.llama_sampler_sample(self._pointer, context.pointer, row))
         else:
-            token = self._grammar.sample(self._pointer, context.pointer)
+            token = self._grammar.sample(self._pointer, context.pointer, row)
         if self._grammar is not None:
             self._grammar.accept(token)
         return token
@@ -158,14 +159,14 @@ class _Grammar:
         """Whether the next token may have to fit the grammar."""
         return self._trigger is None or self._trigger.is_near
 
-    def sample(self, chain: Any, context: Any) -> int:
+    def sample(self, chain: Any, context: Any, row: int) -> int:
         """Choose a token that fits. Raises LlamaError if there is none."""
         chain_address, address = (
             ctypes.cast(pointer, ctypes.c_void_p).value or 0 for pointer in (chain, context)
         )
         grammar = self._start or self._native
         try:
-            token = int(grammar.sample(chain_address, address, self._thought))
+            token = int(grammar.sample(chain_address, address, row, self._thought))
         except RuntimeError:
             raise LlamaError(text("grammar.stuck")) from None
         if self._ends_early and self._start is None and self._model.piece(token).isspace():

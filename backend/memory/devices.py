@@ -70,6 +70,24 @@ def available() -> list[Device]:
     return [Device.of(info) for info in _native.list_devices()]
 
 
+@dataclass(frozen=True)
+class Module:
+    """A library with a backend of llama.cpp. One of the two texts is empty."""
+
+    file: str
+    backend: str
+    """ggml's name for the backend, if it was loaded."""
+    trouble: str
+    """The system's words, if it was not."""
+
+
+def modules() -> list[Module]:
+    """Return the backends that are libraries of their own, in the order of trying them."""
+    from backend import _native  # as in available
+
+    return [Module(m.file, m.backend, m.trouble) for m in _native.load_backends()]
+
+
 def free_bytes(pointer: int) -> int:
     """Return the free bytes of a device's memory now. A remote device must be reachable."""
     from backend import _native  # as in available

@@ -232,9 +232,10 @@ def _resolved(
 ) -> EngineConfig:
     """Return EnginePlan.settings. n_thread: the number where the settings have none."""
     token_bytes = file.token_dense_bytes + file.token_expert_bytes
+    longest = (file.context_length or config.context_length) * config.n_sequence
     return replace(
         config,
-        context_length=min(config.context_length, file.context_length or config.context_length),
+        context_length=min(config.context_length, longest),
         n_thread=min(config.n_thread or useful_threads(token_bytes, n_thread), n_thread_max),
     )
 

@@ -98,6 +98,21 @@ def _ablation(name: str, sentence: Text, **switches: float) -> Method:
     )
 
 
+def _klotski_step(name: str, sentence: Text, n_predict: int = 0, reorder: int = 0) -> Method:
+    """Return a step of Klotski's ablation, with its placement by layers and without a cache."""
+    step = part("expert_major", fill=1, reorder=reorder)
+    return Method(
+        name,
+        sentence,
+        "Klotski, Table 3",
+        part("correlation", path_length=1),
+        prefill=step,
+        decode=step,
+        allocation=part("klotski"),
+        n_predict=n_predict,
+    )
+
+
 _ALL = (
     Method(
         "auto",
@@ -176,15 +191,21 @@ _ALL = (
         text("method.klotski"),
         "Klotski, sections 5 and 6",
         predictor=part("correlation", path_length=1),
-        prefill=part("expert_major"),
-        decode=part("expert_major"),
-        allocation=part("one_pool", buffer=1),
+        evictions=(part("decayed"),),
+        prefill=part("expert_major", n_stream=8, fill=1),
+        decode=part("expert_major", n_stream=8, fill=1),
+        min_precision=0.85,
     ),
-    _reactive(
+    _klotski_step("klotski-layers", text("method.klotski_layers"), n_predict=-1),
+    _klotski_step("klotski-hot", text("method.klotski_hot")),
+    _klotski_step("klotski-order", text("method.klotski_order"), reorder=1),
+    Method(
         "lru",
         text("method.lru"),
         "ProMoE, section 7.1 and Figure 12 (Base)",
-        LRU,
+        evictions=(part("lru", at_access=1),),
+        prefill=part("reactive", plain=1),
+        decode=part("reactive", plain=1),
     ),
     Method(
         "lru-overlapped",

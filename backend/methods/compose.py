@@ -92,14 +92,14 @@ def _can_be_made(wanted: Part, learned: Learned, has_routers: bool) -> bool:
     return bool(arrays) and (not stride or any(f".s{stride}." in name for name in arrays))
 
 
-def _scheduler(wanted: Part) -> _native.Spec:
+def _scheduler(wanted: Part, *, gather: bool = False) -> _native.Spec:
     """Return a schedule's spec. "ordered" fills a layer that has a slot for every expert.
 
     The routing of a full layer is not read any more.
     """
-    if wanted.name != ORDERED.name:
-        return spec(wanted)
-    return spec(part(wanted.name, **{"fill": 1.0, **wanted.numbers}))
+    more = {"fill": 1.0} if wanted.name == ORDERED.name else {}
+    more |= {"gather": 1.0} if gather else {}
+    return spec(part(wanted.name, **{**more, **wanted.numbers}))
 
 
 def composition(
@@ -109,10 +109,12 @@ def composition(
     *,
     has_routers: bool = True,
     hybrid: str = "off",
+    on_device: bool = False,
 ) -> _native.Composition:
     """Return a method as a native composition. shape: resolves the counts that depend on the model.
 
-    hybrid: of backend.protocol.settings.HYBRID.
+    hybrid: of backend.protocol.settings.HYBRID. on_device: a device computes the experts of a
+    decoded token together, so each is copied when those before it have arrived.
     """
     counts = {-1: shape.n_expert}
     fetches = {-1: shape.n_expert_used}
@@ -120,7 +122,7 @@ def composition(
         predictor=spec(predictor_of(method, learned, has_routers=has_routers), learned),
         evictions=[spec(e, learned) for e in method.evictions],
         prefill=_scheduler(method.prefill),
-        decode=_scheduler(method.decode),
+        decode=_scheduler(method.decode, gather=on_device),
         n_predict=counts.get(method.n_predict, method.n_predict),
         n_fetch=fetches.get(method.n_fetch, method.n_fetch),
         depth=method.depth,

@@ -104,6 +104,14 @@ class Tuner:
         layout: _native.Layout = self._configurator.layout(budget_bytes)
         return layout
 
+    def stock(self) -> list[list[int]]:
+        """Return the experts that a cache of a new layout keeps first, [layer] by priority.
+
+        MoEpic, section 3.4.2: the cache of a new configuration holds the top C of each layer.
+        """
+        found = self.statistics
+        return [] if found is None else [found.ranked(n) for n in range(self._shape.n_layer)]
+
     def _tune(self, decision: Decision) -> None:
         assert self._tuned is not None
         setting = decision.setting

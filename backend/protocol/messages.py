@@ -232,7 +232,11 @@ READINGS: Mapping[str, Reading] = {
     "configured": Reading(_in_force, is_final=True, is_progress=True),
     "counted": Reading(lambda m: (int(m["id"]), int(m["n_token"])), is_final=True),
     "devices": Reading(
-        lambda m: ([(str(d["name"]), str(d["description"])) for d in m["devices"]],), is_final=True
+        lambda m: (
+            [(str(d["name"]), str(d["description"])) for d in m["devices"]],
+            [(str(d["file"]), str(d["backend"]), str(d["trouble"])) for d in m.get("modules", [])],
+        ),
+        is_final=True,
     ),
     "done": Reading(
         lambda m: (str(m["reason"]), Statistics.from_json(m["stats"])),

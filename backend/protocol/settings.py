@@ -333,6 +333,15 @@ class EngineConfig(_Checked):
         rebuilds="context",
     )
     """Tokens of a prompt in one pass; 0: as many as memory permits."""
+    n_sequence: int = setting(
+        1,
+        "count",
+        lowest=1,
+        highest=255,
+        in_message=False,
+        rebuilds="context",
+    )
+    """Answers that may be computed at once (Engine.generate_group). They share the context."""
     keeps_outputs: bool = setting(False, "switch", in_message=False, rebuilds="context")
     """Whether every layer keeps every token's output, for recordings (Engine.compute)."""
     device_bytes: int = setting(

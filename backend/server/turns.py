@@ -352,7 +352,7 @@ class _Answer(_Turn):
         choice = 0
         for prompt in ask.prompts or (None,):
             for i in range(ask.n):
-                self._answer(engine, choice, prompt, _seeded(ask.sampling, i), i == 0)
+                self._answer(engine, choice, prompt, seeded(ask.sampling, i), i == 0)
                 choice += 1
 
     def _answer(
@@ -403,7 +403,7 @@ class _Answer(_Turn):
             self._begin(engine)
             if piece.chances:
                 with self._token_lock:
-                    self._tokens.append(_token(piece.chances, ask.n_top))
+                    self._tokens.append(token_of(piece.chances, ask.n_top))
             if prompt is not None and piece.text:
                 on_delta(Delta(content=piece.text))
         if engine.finish_reason == "cancelled":
@@ -433,14 +433,15 @@ class _Answer(_Turn):
             self._send(Begin(stats.n_prompt, stats.n_reused, model))
 
 
-def _seeded(sampling: Sampling, i: int) -> Sampling:
+def seeded(sampling: Sampling, i: int) -> Sampling:
     """Return the sampling of the answer number i; each has a seed of its own."""
     if sampling.seed is None or not i:
         return sampling
     return replace(sampling, seed=(sampling.seed + i) % N_SEED)
 
 
-def _token(chances: Sequence[Any], n_top: int) -> Token:
+def token_of(chances: Sequence[Any], n_top: int) -> Token:
+    """Return a token from its chances, the chosen one first, with the n_top most probable."""
     chosen, *top = chances
     return Token(chosen.data, chosen.logprob, tuple((c.data, c.logprob) for c in top[:n_top]))
 

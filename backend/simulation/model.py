@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backend import _native
 from backend.gguf.model_file import ModelFile, TensorInfo
 from backend.methods.compose import Learned
 from backend.traces.container import require_model
 from backend.traces.trace import Trace
 from backend.weights.file import PredictorSizes, read
 
+SIGMOID = 2
+"""Of llama.cpp's enum llama_expert_gating_func_type."""
 _FLOATS: dict[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
@@ -60,8 +63,27 @@ def routers(file: ModelFile, layers: tuple[int, ...]) -> list[NDArray[np.float32
     return [_matrix(file, tensor) for tensor in found if tensor is not None]
 
 
+def router_biases(file: ModelFile, layers: tuple[int, ...]) -> list[_native.RouterBias]:
+    """Return what each layer's router adds before it chooses."""
+    by_name = {t.name: t for t in file.tensors}
+
+    def row(name: str) -> list[float]:
+        tensor = by_name.get(name)
+        if tensor is None or tensor.type_name not in _FLOATS:
+            return []
+        return [float(x) for x in _matrix(file, tensor).ravel()]
+
+    is_sigmoid = file.key("expert_gating_func", 0) == SIGMOID
+    return [
+        _native.RouterBias(
+            row(f"blk.{layer}.ffn_gate_inp.bias"), row(f"blk.{layer}.exp_probs_b.bias"), is_sigmoid
+        )
+        for layer in layers
+    ]
+
+
 def _matrix(file: ModelFile, tensor: TensorInfo) -> NDArray[np.float32]:
-    n_column, n_row = tensor.shape[:2]
+    n_column, n_row = (*tensor.shape[:2], 1)[:2]
     values: NDArray[Any] = np.fromfile(
         file.paths[tensor.part],
         _FLOATS[tensor.type_name],

@@ -52,17 +52,21 @@ class Setting:
 
     hardware: None makes copies and computing instant, so only counts mean anything.
     routers: one for each layer, float32 [n_expert, n_embd], for predictors that apply them.
+    biases: of the routers, one for each layer or none.
     accuracy: if a method's predictor lacks its inputs or weights, a predictor that is right with
     this probability replaces it. None: such a method is not simulated.
     configure_tokens: tokens between two runs of MoEpic's configurator, which also waits for the end
     of a request.
     host_rate: share of the experts in RAM, between a drive and the hardware's link. None: all.
     drive: the hardware whose link is the drive's.
+    stop_us: cost of a device's stop for a router's choice. A device that stops computes a decoded
+    token's experts together, once all are there. 0: no device.
     """
 
     trace: Trace
     hardware: Hardware | None = None
     routers: Sequence[Any] = ()
+    biases: Sequence[_native.RouterBias] = ()
     learned: Learned = NOTHING_LEARNED
     accuracy: float | None = None
     seed: int = 0
@@ -70,6 +74,7 @@ class Setting:
     machine: _native.Machine | None = None
     host_rate: float | None = None
     drive: Hardware | None = None
+    stop_us: float = 0.0
 
     @property
     def host_slots(self) -> list[int]:
@@ -111,7 +116,9 @@ def run(setting: Setting, methods: Sequence[Method], rates: Sequence[float]) -> 
     a reason.
     """
     future = setting.trace.future()
-    machine = setting.machine or machine_for(setting.trace, setting.hardware, setting.drive)
+    machine = setting.machine or machine_for(
+        setting.trace, setting.hardware, setting.drive, setting.stop_us
+    )
     for method in methods:
         for rate in rates:
             try:
@@ -121,7 +128,10 @@ def run(setting: Setting, methods: Sequence[Method], rates: Sequence[float]) -> 
 
 
 def machine_for(
-    trace: Trace, hardware: Hardware | None, drive: Hardware | None = None
+    trace: Trace,
+    hardware: Hardware | None,
+    drive: Hardware | None = None,
+    stop_us: float = 0.0,
 ) -> _native.Machine:
     """Return the simulator's machine for the trace's model on this hardware."""
     if hardware is None:
@@ -136,6 +146,7 @@ def machine_for(
         output_bytes=_about(trace, "output_bytes", 0.0),
         bits_per_weight=_about(trace, "bits_per_weight", BITS_PER_WEIGHT) or BITS_PER_WEIGHT,
         drive=drive,
+        stop_us=stop_us,
     )
 
 
@@ -170,11 +181,16 @@ def _simulate(
     stalls_us: list[NDArray[np.float64]] = []
     core, from_file = None, 0
     for piece in _pieces(setting, method):
-        new_place = None if core is None else tuner.new_layout(cache_bytes)
+        new_place: _native.Layout | None = None if core is None else tuner.new_layout(cache_bytes)
         if core is None or new_place is not None:
             from_file += _file_bytes(core, trace.n_layer)
             place = new_place or place
             core, used = _core(setting, method, shape, place, future, tuner)
+            stock: list[list[int]] = [] if new_place is None else tuner.stock()
+            for layer, experts in enumerate(stock):
+                for command in core.stocked(layer, experts):
+                    assert isinstance(command, _native.Copy)
+                    core.copied(command.ticket)  # while nobody waits
             tuner.attach(core, round(actual_rate * shape.n_expert))
         simulation = _native.simulate(
             core,
@@ -277,9 +293,10 @@ def _core(
         core = _native.Core(
             shape,
             place,
-            composition(method, shape, setting.learned),
+            composition(method, shape, setting.learned, on_device=setting.stop_us > 0),
             n_embd=setting.trace.n_embd,
             routers=list(setting.routers),
+            biases=list(setting.biases),
             future=future,
             statistics=tuner.statistics,
             host_slots=setting.host_slots,

@@ -252,7 +252,7 @@ def _unescape(text: str) -> str:
 def _read_text(path: Path) -> str:
     try:
         return path.read_text().strip()
-    except (OSError, UnicodeDecodeError):
+    except (OSError, ValueError):  # ValueError: not UTF-8, or a zero byte in the path
         return ""
 
 

@@ -57,6 +57,11 @@ def models_folder() -> Path:
     return data_folder() / "models"
 
 
+def backends_folder() -> Path:
+    """Return the folder in which a bundle looks for further backends. Does not create it."""
+    return data_folder() / "backends"
+
+
 def cache_folder() -> Path:
     """Return the folder for data that can be made again. Does not create it."""
     return Path(platformdirs.user_cache_dir(_NAME, appauthor=False))

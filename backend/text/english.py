@@ -125,6 +125,12 @@ ENGLISH: Mapping[str, str] = {
     "auto.cache_changed": QT_TRANSLATE_NOOP("messages", "The cache is another one"),
     "auto.rate": QT_TRANSLATE_NOOP("messages", "The cache rate is {rate:percent}"),
     # General.
+    "newer.no_address": QT_TRANSLATE_NOOP(
+        "messages", "This copy does not know where versions are published."
+    ),
+    "newer.unreadable": QT_TRANSLATE_NOOP(
+        "messages", "{host} does not say in a known form which version is the newest."
+    ),
     "words.and": QT_TRANSLATE_NOOP("messages", "{first} and {last}"),
     "words.about": QT_TRANSLATE_NOOP("messages", "{what}: {sentence}"),
     # The engine's process.
@@ -218,6 +224,53 @@ ENGLISH: Mapping[str, str] = {
     ),
     "engine.no_context": QT_TRANSLATE_NOOP("messages", "The context could not be made: {reason}."),
     "engine.no_images": QT_TRANSLATE_NOOP("messages", "This model cannot see images."),
+    "batch.kind": QT_TRANSLATE_NOOP(
+        "messages", "{file} cannot be read as requests: its name must end in .jsonl, .csv or .txt."
+    ),
+    "batch.not_utf8": QT_TRANSLATE_NOOP("messages", "{file} is not UTF-8 text."),
+    "batch.unreadable": QT_TRANSLATE_NOOP("messages", "{file} could not be read: {reason}."),
+    "batch.unwritable": QT_TRANSLATE_NOOP("messages", "{file} could not be written: {reason}."),
+    "batch.other_file": QT_TRANSLATE_NOOP(
+        "messages", "Line {line} of {file} is no answer to a request; give another name."
+    ),
+    "batch.no_column": QT_TRANSLATE_NOOP("messages", "{file} has no column named prompt."),
+    "batch.no_object": QT_TRANSLATE_NOOP("messages", "The line is not a JSON object."),
+    "batch.no_number": QT_TRANSLATE_NOOP("messages", "A column that needs a number has none."),
+    "batch.no_body": QT_TRANSLATE_NOOP("messages", "The request has no body."),
+    "batch.url": QT_TRANSLATE_NOOP(
+        "messages", "The URL {url} is not known; /v1/chat/completions and /v1/completions are."
+    ),
+    "group.asked": QT_TRANSLATE_NOOP("messages", "{n} requests are computed at once."),
+    "group.memory": QT_TRANSLATE_NOOP(
+        "messages",
+        "{n} requests of {cells} tokens are computed at once: memory does not permit {asked}.",
+    ),
+    "group.one": QT_TRANSLATE_NOOP(
+        "messages", "Requests are computed one by one: each may need {cells} tokens of memory."
+    ),
+    "group.paper": QT_TRANSLATE_NOOP(
+        "messages",
+        "{n} requests are computed at once: with fewer, computing would wait for the drive "
+        "(inequality {binding} of Klotski).",
+    ),
+    "group.reading": QT_TRANSLATE_NOOP(
+        "messages",
+        "{n} requests are computed at once, but the drive stays slower than computing "
+        "(inequality {binding} of Klotski); a higher cache rate would help.",
+    ),
+    "group.faster": QT_TRANSLATE_NOOP(
+        "messages",
+        "{n} requests are computed at once: {n_paper} would hide the drive, and more of them "
+        "compute faster together.",
+    ),
+    "group.most": QT_TRANSLATE_NOOP(
+        "messages",
+        "{n} requests are computed at once, all that there are or that memory permits; "
+        "{n_paper} would hide the drive.",
+    ),
+    "engine.no_images_in_group": QT_TRANSLATE_NOOP(
+        "messages", "Requests that are answered together cannot have images."
+    ),
     "engine.no_load": QT_TRANSLATE_NOOP("messages", "llama.cpp could not load {file}: {reason}."),
     "engine.no_memory": QT_TRANSLATE_NOOP(
         "messages",
@@ -496,8 +549,22 @@ ENGLISH: Mapping[str, str] = {
     ),
     "method.klotski": QT_TRANSLATE_NOOP(
         "messages",
-        "Fetches the hottest experts ahead, then what the gate names; all tokens of an expert at "
-        "once, hot ones first, and releases it.",
+        "For many requests at once: computes an expert for all their tokens, hot ones first, while "
+        "others are read; the hottest stay in memory or are fetched ahead.",
+    ),
+    "method.klotski_layers": QT_TRANSLATE_NOOP(
+        "messages",
+        "A step of Klotski's ablation: the whole next layer is fetched ahead, in the router's "
+        "order.",
+    ),
+    "method.klotski_hot": QT_TRANSLATE_NOOP(
+        "messages",
+        "The next step: only the hottest experts are fetched ahead, still in the router's order.",
+    ),
+    "method.klotski_order": QT_TRANSLATE_NOOP(
+        "messages",
+        "The last step, Klotski as in the paper: the leading layers stay in memory, and the "
+        "experts that most tokens need are computed first.",
     ),
     "method.lru": QT_TRANSLATE_NOOP(
         "messages",
@@ -798,6 +865,12 @@ ENGLISH: Mapping[str, str] = {
     ),
     "model.three_dimensions": QT_TRANSLATE_NOOP(
         "messages", "{what} has {n} dimensions instead of 3"
+    ),
+    "model.no_kernel": QT_TRANSLATE_NOOP(
+        "messages", "{what} is of the type {type}, with which llama.cpp cannot compute"
+    ),
+    "model.token_twice": QT_TRANSLATE_NOOP(
+        "messages", "the token {token} appears twice in its vocabulary"
     ),
     "model.used_missing": QT_TRANSLATE_NOOP(
         "messages", "{key} is missing or zero, but expert_count is {all}"

@@ -37,7 +37,7 @@ N_EXPERT_MAX = 1 << 16
 Array = NDArray[Any]
 
 _ARRAYS = ("phases", "requests", "n_token", "n_routed", "tokens", "ids")
-_OPTIONAL = ("weights", "scores", "inputs", "has_inputs")
+_OPTIONAL = ("weights", "scores", "inputs", "has_inputs", "sequences")
 _INTEGERS = ("n_expert", "n_expert_used", "n_embd")
 _LISTS = ("layers", "n_cut", "layer_kind")
 
@@ -75,6 +75,9 @@ class Trace:
     """[n, layer, n_expert]: f2."""
     inputs: Array | None = None
     """[n, layer, n_embd]: f2."""
+    sequences: Array | None = None
+    """[n]: number of the sequence that a token belongs to, where passes computed several at once.
+    Tokens whose logits were wanted are the last ones of their pass. None: one at a time."""
     has_inputs: Array | None = None
     """[layer]: whether the layer's inputs were recorded. If not, its rows of `inputs` are zero."""
     n_embd: int = 0
@@ -145,7 +148,7 @@ class Trace:
             name: getattr(self, name)[begin:end]
             for name in ("phases", "requests", "n_token", "n_routed")
         }
-        for name in ("tokens", "ids", "weights", "scores", "inputs"):
+        for name in ("tokens", "ids", "weights", "scores", "inputs", "sequences"):
             array = getattr(self, name)
             parts[name] = None if array is None else array[first:last]
         return replace(self, **parts)
@@ -186,6 +189,7 @@ class Trace:
                 begins_request=request != before,
                 ids=np.ascontiguousarray(self.ids[part].transpose(1, 0, 2), np.int32),
                 n_routed=self.n_routed[i].tolist(),
+                sequences=[] if self.sequences is None else self.sequences[part].tolist(),
             )
             before = request
         return future
@@ -329,6 +333,7 @@ def _fault(trace: Trace) -> str | None:
         "n_token": ((n_pass,), "i"),
         "n_routed": ((n_pass, n_layer), "i"),
         "tokens": ((n,), "i"),
+        "sequences": ((n,), "i"),
         "ids": ((*rows, k), "u"),
         "weights": ((*rows, k), "f"),
         "scores": ((*rows, trace.n_expert), "f"),

@@ -19,7 +19,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -468,9 +468,10 @@ def _in_force(engine: Engine) -> Message:
 
 
 def _devices(job_id: int) -> Message:
-    """Return the message with this machine's devices. Uses no network."""
+    """Return the message with this machine's devices and backends. Uses no network."""
     found = [{"name": d.name, "description": d.description} for d in devices.available()]
-    return {"type": "devices", "id": job_id, "devices": found}
+    modules = [asdict(module) for module in devices.modules()]
+    return {"type": "devices", "id": job_id, "devices": found, "modules": modules}
 
 
 def check_file(path: Path) -> None:

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from predictors.embedded import card, prepare, tokenizer
-from predictors.embedded.config import STAGES, ModelConfig, TrainConfig, dense
+from predictors.embedded.config import STAGES, ModelConfig, TrainConfig, dense, of_shape
 
 ROOT = Path(__file__).resolve().parents[2]
-MINUTES = {"pretrain": 75.0, "instruct": 45.0, "reference": 60.0}
+MINUTES = {"pretrain": 75.0, "instruct": 45.0, "reference": 60.0, "shape": 20.0}
+SHAPE_ON_TEXT = 0.65
+"""The share of a shape's minutes that it trains on text; the rest is on chats."""
 # Duration of each step of `all` on two processor cores, in words.
 DURATION = {
     "prepare": "about a minute",
@@ -29,7 +31,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         prog="python -m predictors.embedded",
         description="Train the embedded model. Every step continues where it was stopped.",
     )
-    steps = (*DURATION, "reference", "plot", "card", "all")
+    steps = (*DURATION, "reference", "shape", "plot", "card", "all")
     parser.add_argument("step", choices=steps, nargs="?", default="all")
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
     parser.add_argument("--work", type=Path, default=ROOT / ".work" / "embedded")
@@ -43,6 +45,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="add a run to a finished step")
     parser.add_argument(
         "--kind", choices=("dense", "moe"), default="dense", help="what the step reference trains"
+    )
+    parser.add_argument(
+        "--shape", default="64x6", help="experts and used experts of the step shape (64x6)"
     )
     parser.add_argument("--threads", type=int, default=0, help="0: torch chooses")
     parser.add_argument("--pause-file", type=Path, help="training sleeps while this file exists")
@@ -99,6 +104,29 @@ def _reference(args: argparse.Namespace) -> None:
     store(folder, result)
 
 
+def _shape(args: argparse.Namespace) -> bool:
+    """Train and export a model of another shape by the same recipe, for its routing."""
+    import torch  # the steps before training do without it
+
+    from predictors.embedded.export import export  # imports torch
+    from predictors.embedded.train import Run, train  # imports torch
+
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    model, folder = of_shape(args.shape), args.work / f"shape-{args.shape}"
+    minutes = args.minutes or MINUTES["shape"]
+    for step, share in (("pretrain", SHAPE_ON_TEXT), ("instruct", 1 - SHAPE_ON_TEXT)):
+        tokens = round(share * args.tokens)
+        # So few tokens need small batches: more steps.
+        config = TrainConfig(share * minutes, tokens, 2048, 256, args.rate)
+        run = Run(args.work, model, config, STAGES[step], folder, args.again)
+        if not train(run, args.pause_file, fuse=not args.no_compile):
+            return False
+    out = folder / f"outrider-{args.shape}.gguf"
+    print(f"{out}: {export(args.work, folder, out) / 1e6:.2f} MB")
+    return True
+
+
 def _plot(args: argparse.Namespace) -> None:
     from predictors.embedded.plot import plot  # imports torch
 
@@ -121,6 +149,7 @@ def main(argv: list[str] | None = None) -> int:
         "export": lambda: _export(args),
         "evaluate": lambda: _evaluate(args),
         "reference": lambda: _reference(args),
+        "shape": lambda: _shape(args),
         "plot": lambda: _plot(args),
         "card": lambda: _card(args),
     }

@@ -57,6 +57,24 @@ class ModelConfig:
         return self.n_parameter() - self.n_layer * idle
 
 
+def of_shape(text: str) -> ModelConfig:
+    """Return the model with "64x6" (experts, used ones), whose tokens use the default's width.
+
+    An expert's width is a multiple of 32, as its quantisation needs. Raises ValueError.
+    """
+    n_expert, _, n_used = text.partition("x")
+    if not (n_expert.isdigit() and n_used.isdigit() and int(n_used)):
+        raise ValueError(f"the shape {text} is not EXPERTSxUSED, such as 64x6")
+    default = ModelConfig()
+    width = default.n_ff_exp * default.n_expert_used // int(n_used)
+    return replace(
+        default,
+        n_expert=int(n_expert),
+        n_expert_used=int(n_used),
+        n_ff_exp=max(32, width // 32 * 32),
+    )
+
+
 def dense(config: ModelConfig) -> ModelConfig:
     """Return the dense reference: one expert as wide as all experts that a token uses."""
     wide = config.n_ff_exp * config.n_expert_used

@@ -5,6 +5,7 @@ The outputs have the form of these models. llama.cpp's chat layer renders and pa
 
 import json
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from window_samples import WAIT_MS, Model, Opener
 
 from backend.tools.settings import Server
 
-TEMPLATES = Path(__file__).resolve().parents[1] / "data" / "chat-formats"
+TEMPLATES = Path(__file__).resolve().parents[1] / "data" / "chat-formats.zip"
 JSON = '{"text": "two words"}'
 HERMES = '<tool_call>\n{"name": "files__echo", "arguments": ' + JSON + "}\n</tool_call>"
 XML = (
@@ -66,15 +67,16 @@ FAMILIES = {
 
 
 @pytest.mark.slow
-def test_a_call_goes_round(open_window: Opener, model: Model) -> None:
+def test_a_call_goes_round(open_window: Opener, model: Model, tmp_path: Path) -> None:
     window = open_window()
+    archive = zipfile.ZipFile(TEMPLATES)
     servers = window.calls.servers
     servers.put(Server("files", sys.executable, (str(SERVER), "plain"), is_on=True))
     window.qtbot.waitUntil(lambda: len(servers.tools()) > 0, timeout=WAIT_MS)
     chat: dict[str, Any] = {"tools": True}
     for family, (call, thought) in FAMILIES.items():
         outputs = [call, thought + "It said two words."]
-        template = str(TEMPLATES / f"{family}.jinja")
+        template = archive.extract(f"{family}.jinja", tmp_path)
         path = model(family, template=template, outputs=outputs, chat=chat, token_s=0.0)
         window.open_model(path)
         window.qtbot.waitUntil(lambda: window.session.can_send, timeout=WAIT_MS)

@@ -77,7 +77,8 @@ class Job:
         self._errors.seek(0)
         said = self._errors.read().decode("utf-8", "replace")[-4000:]
         self._errors.close()
-        seed = int((self.folder / "seed").read_text() or self.seed)
+        seed_file = self.folder / "seed"
+        seed = int(seed_file.read_text()) if seed_file.exists() else self.seed
         self._start()
         words = f"the attack's own process ended with {status}\n{said}"
         return {"next": seed + 1, "ends": {}, "findings": {str(seed): words}}

@@ -32,7 +32,7 @@ class Area:
     attack: Attack
     prepare: Callable[[Path], None] = lambda folder: None
     limit_s: float = 60.0
-    """A case that takes longer hangs."""
+    """A case that takes longer hangs. Generous: machines are shared."""
 
 
 @dataclass(frozen=True)

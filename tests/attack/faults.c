@@ -3,7 +3,8 @@
    A process that preloads it behaves normally until attack_arm(function, n, error, lasting) is called.
    Then the n-th call of the function from now on fails with this error number (and with `lasting` all
    later ones); error 0 makes a read or write short. "clock": from the n-th look on, the time of day has
-   jumped by `error` seconds. "malloc": only allocations of 64 KiB and more count. */
+   jumped by `error` seconds. "malloc": only allocations of 64 KiB and more count, "mmap": only files and
+   2 MiB and more. Python's threads take less: one that starts without memory is awaited for ever. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -150,12 +151,16 @@ int posix_fallocate64(int fd, off64_t at, off64_t size) {
 }
 void * mmap64(void * at, size_t size, int protection, int flags, int fd, off64_t offset) {
     REAL(void *, mmap64, void *, size_t, int, int, int, off64_t)
-    FAIL(MMAP, MAP_FAILED)
+    if (fd >= 0 || size >= 2 << 20) {
+        FAIL(MMAP, MAP_FAILED)
+    }
     return real(at, size, protection, flags, fd, offset);
 }
 void * mmap(void * at, size_t size, int protection, int flags, int fd, off_t offset) {
     REAL(void *, mmap, void *, size_t, int, int, int, off_t)
-    FAIL(MMAP, MAP_FAILED)
+    if (fd >= 0 || size >= 2 << 20) {
+        FAIL(MMAP, MAP_FAILED)
+    }
     return real(at, size, protection, flags, fd, offset);
 }
 extern void * __libc_malloc(size_t);

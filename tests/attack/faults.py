@@ -28,7 +28,7 @@ _KINDS: dict[str, tuple[int, ...]] = {
     "clock": (-86_400 * 4000, 3600, -3600, 86_400 * 30_000),
 }
 _SCENARIOS = (CHATS, ANSWER, PACK, SETTINGS, TRACE)
-_PATIENCE_S = 30.0
+_PATIENCE_S = 120.0
 
 
 def attack(seed: int, folder: Path) -> str:
@@ -61,7 +61,7 @@ def attack(seed: int, folder: Path) -> str:
         if scenario is not ANSWER or kind not in ("malloc", "mmap", "thread"):
             raise Finding(f"{what}: {signal.Signals(end.value).name}\n{end.said[-2000:]}")
         scenario.judge(folder, acknowledged(folder))
-        return f"crash: {crash_class(end.value, end.said)} | {what}"
+        return f"crash: {crash_class(end.value, end.said)} | {seed}: {what}"
     if "Traceback" in end.said and not _is_want_of_memory(kind, end.said):
         raise Finding(f"{what}\n{end.said[-3000:]}")
     try:
@@ -115,5 +115,5 @@ def attack_limits(seed: int, folder: Path) -> str:
     except Finding as error_found:
         raise Finding(f"{what}: {error_found}") from None
     if end.kind == "signal":
-        return f"crash: {crash_class(end.value, end.said)} | {what}"
+        return f"crash: {crash_class(end.value, end.said)} | {seed}: {what}"
     return {0: "right", 1: "a sentence"}.get(end.value, "no memory")

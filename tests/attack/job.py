@@ -33,6 +33,7 @@ def run(
         os.pwrite(seed_file, f"{seed:<20}".encode(), 0)
         faulthandler.dump_traceback_later(area.limit_s, exit=True)
         case = folder / "case"
+        shutil.rmtree(case, ignore_errors=True)  # of a process that died
         case.mkdir()
         try:
             ends[area.attack(seed, case)] += 1

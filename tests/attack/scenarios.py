@@ -112,6 +112,11 @@ def prepare_hub(folder: Path) -> None:
     transfer_module.WAIT_S = 0.01
 
 
+def _sentence(error: Exception) -> str:
+    """Return what the worker and the command line say of an error."""
+    return f"{error.strerror}." if isinstance(error, OSError) else str(error)
+
+
 # Chats
 
 
@@ -193,8 +198,8 @@ def _act_pack(folder: Path, say: Say, _chance: random.Random) -> None:
     try:
         packs.write(_models["m"], "file", path)
         packs.check(packs.read(path, _models["m"]))
-    except packs.PackError as error:
-        raise SaidSo(str(error)) from None
+    except (packs.PackError, OSError) as error:
+        raise SaidSo(_sentence(error)) from None
     say("written")
 
 
@@ -278,8 +283,8 @@ def _answer(path: Path) -> list[int]:
 def _act_answer(_folder: Path, say: Say, _chance: random.Random) -> None:
     try:
         tokens = _answer(_models["m"].path)
-    except (EngineError, LlamaError, ModelFileError) as error:
-        raise SaidSo(str(error)) from None
+    except (EngineError, LlamaError, ModelFileError, OSError) as error:
+        raise SaidSo(_sentence(error)) from None
     say(" ".join(map(str, tokens)))
 
 

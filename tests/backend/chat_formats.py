@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import zipfile
 from pathlib import Path
 from typing import Any
 
 from backend.llama.chat_format import ChatFormat, Rendered
 from backend.protocol.chat import AnswerText, ChatOptions
 
-DATA = Path(__file__).resolve().parents[1] / "data" / "chat-formats"
-TEMPLATES = sorted(path.stem for path in DATA.glob("*.jinja"))
+DATA = zipfile.Path(Path(__file__).resolve().parents[1] / "data" / "chat-formats.zip")
+TEMPLATES = sorted(path.stem for path in DATA.iterdir() if path.suffix == ".jinja")
 OUTPUTS: list[dict[str, Any]] = json.loads((DATA / "outputs.json").read_text(encoding="utf-8"))
 
 ELSEWISE = {

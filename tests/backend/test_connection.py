@@ -57,7 +57,12 @@ MESSAGES: list[tuple[dict[str, Any], str, Callable[..., Any]]] = [
     ({"type": "learning", "state": STATE}, "learning", lambda s: s.allowed and s.share == 0.5),
     (
         {"type": "devices", "devices": [{"name": "D", "description": "d"}]}, "devices",
-        lambda d: d == [("D", "d")],
+        lambda d, m: (d, m) == ([("D", "d")], []),
+    ),
+    (
+        {"type": "devices", "devices": [],
+         "modules": [{"file": "f", "backend": "", "trouble": "t"}]}, "devices",
+        lambda d, m: (d, m) == ([], [("f", "", "t")]),
     ),
     ({"type": "attaching", "done": 1, "total": 2}, "attach", lambda *v: v == (1, 1, 2)),
     (

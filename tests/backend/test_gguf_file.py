@@ -25,7 +25,13 @@ from hypothesis import strategies as st
 
 from backend.gguf import header as gguf_header
 from backend.gguf.identity import FileIdentity
-from backend.gguf.model_file import ArraySummary, ModelFile, ModelFileError, read_model
+from backend.gguf.model_file import (
+    ArraySummary,
+    ModelFile,
+    ModelFileError,
+    read_model,
+    require_distinct_tokens,
+)
 from backend.gguf.scales import not_finite, scan_scales
 from backend.gguf.tables import ARCHITECTURES, TENSOR_TYPES
 
@@ -498,6 +504,9 @@ BAD: dict[str, tuple[Callable[[Builder], None], str]] = {
         with_tensor("blk.0.ffn_gate_up_exps.weight", (32, 2), Q8_0),
         "2 dimensions instead of 3",
     ),
+    "integers as weights": (with_tensor("t", (32, 2), 24), "'t' is of the type I8, with which"),
+    "whole numbers as weights": (with_tensor("t", (32, 2), 26), "'t' is of the type I32"),
+    "quantised norm": (with_tensor("t", (32,), Q8_0), "'t' is of the type Q8_0, with which"),
     "layer beyond the last": (with_tensor("blk.1.attn_q.weight", (4,)), "beyond the 1 layers"),
     "split.no type": (with_key("split.count", U32, u32(2)), "split.count is not of the type"),
 }
@@ -950,3 +959,19 @@ def test_a_path_that_is_not_utf8_is_refused_in_one_sentence(tiny: Path, tmp_path
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "") and done.stderr.count("\n") == 1
     assert "not UTF-8" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("n_token", [3, 6000])
+def test_a_vocabulary_with_a_token_twice(n_token: int, tmp_path: Path) -> None:
+    """llama.cpp would abort while it loads the file."""
+
+    def model(tokens: list[str]) -> ModelFile:
+        builder = Builder()
+        items = b"".join(text(token) for token in tokens)
+        builder.extra_keys = [("tokenizer.ggml.tokens", ARRAY, array(STRING, len(tokens), items))]
+        return read_model(builder.write(tmp_path / "m.gguf"))
+
+    tokens = [f"token {i} {'x' * (i % 700)}" for i in range(n_token)]
+    require_distinct_tokens(model([*tokens, "", ""]))
+    with pytest.raises(ModelFileError, match=r"the token 'token 2 xx' appears twice"):
+        require_distinct_tokens(model([*tokens, tokens[2]]))

@@ -44,6 +44,14 @@ def mount_v2(proc: Path, group: str, root: str = "/", name: str = "unified") -> 
 
 
 @linux
+def test_a_mount_with_a_zero_byte_is_no_group(proc: Path) -> None:
+    (proc / "self").mkdir(exist_ok=True)
+    (proc / "self" / "cgroup").write_text("0::/\n")
+    (proc / "self" / "mountinfo").write_text("36 35 0:1 / /a\0b rw - cgroup2 cgroup rw\n")
+    assert memory_facts(proc).limited_by == "machine"
+    assert stalled_share(proc) == 0
+
+
 def test_a_stall_is_a_share(proc: Path) -> None:
     (proc / "pressure").mkdir(exist_ok=True)
     for value, share in (("12.50", 0.125), ("nan", 0), ("1e400", 0), ("-5", 0), ("500", 1)):

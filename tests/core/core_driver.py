@@ -39,7 +39,7 @@ def chunks_of(*experts: int) -> list[tuple[int, int]]:
 def composition(
     *,
     predictor: str = "",
-    eviction: str = "lru",
+    eviction: str | Spec = "lru",
     scheduler: str = "ordered",
     n_predict: int = 0,
     depth: int = 100,
@@ -48,7 +48,12 @@ def composition(
     """Return a method of the usual parts, which prefetches at once. numbers: of the scheduler."""
     spec = Spec(scheduler, {name: float(value) for name, value in numbers.items()})
     return Composition(
-        Spec(predictor), [Spec(eviction)], spec, spec, n_predict=n_predict, depth=depth
+        Spec(predictor),
+        [eviction if isinstance(eviction, Spec) else Spec(eviction)],
+        spec,
+        spec,
+        n_predict=n_predict,
+        depth=depth,
     )
 
 
@@ -94,7 +99,10 @@ class Driver:
 
     def routed(self, layer: int, *experts: int) -> Response:
         self.layer = layer
-        return self.perform(self.core.routed(layer, list(experts)))
+        cancelled = self.perform(self.core.reached(layer)).cancelled
+        response = self.perform(self.core.routed(layer, list(experts)))
+        response.cancelled = cancelled + response.cancelled
+        return response
 
     def predicted(self, layer: int, *experts: int) -> Response:
         return self.perform(self.core.predicted(layer, list(experts)))

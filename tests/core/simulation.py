@@ -155,6 +155,7 @@ class Simulation:
         self.todo = {(e, p) for e in ids for p in self.parts[layer]}
         self.n_request[layer] += len(self.todo)
         weights = [chance.random() for _ in ids]
+        self._perform(self.core.reached(layer))
         self._perform(self.core.routed(layer, ids, weights))
         if self.core.wants_gate_input():
             rows = np.array(
@@ -182,7 +183,7 @@ class Simulation:
         acts: list[Any] = []
         if can_end:
             acts += [lambda: self._settle(chance.choice(can_end))] * 3
-            acts.append(lambda: self.begun.add(chance.choice(can_end)))
+            acts.append(lambda: self._start(chance.choice(can_end)))
         if self.ready:
             acts += [lambda: self._computed(chance.randrange(len(self.ready)))] * 2
         if self.on_host:
@@ -192,6 +193,11 @@ class Simulation:
         if self.is_hybrid:
             acts.append(lambda: self._perform(self.core.caught_up(chance.uniform(0, 500))))
         chance.choice(acts)()
+
+    def _start(self, ticket: int) -> None:
+        self.begun.add(ticket)
+        if self.flights[ticket].route != Route.file_to_host:
+            self.memory.start(self.flights[ticket])
 
     def _can_end(self, copy: Any) -> bool:
         """Return whether the bytes are there that a copy from the host store needs."""
@@ -266,7 +272,11 @@ class Simulation:
                 assert gone or command.ticket in self.flights, "cancels what is not in flight"
                 if not gone and command.ticket not in self.begun:
                     self.cancelled.add(command.ticket)
-                    self._note(self.flights.pop(command.ticket), whole=False)
+                    copy = self.flights.pop(command.ticket)
+                    if copy.route == Route.file_to_host:
+                        self._note(copy, whole=False)
+                    else:
+                        self.memory.cancel(copy)
                     queue += self.core.cancelled(command.ticket)
             elif isinstance(command, _native.Order):
                 assert command.layer == self.layer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from core_driver import CHUNK_BYTES, EXPERT_BYTES, WHOLE, Driver, chunks_of
 
-from backend._native import Core, Layout, Shape
+from backend._native import Core, LayerLayout, Layout, Phase, PoolLayout, Shape, Spec
 
 # A reactive cache.
 
@@ -176,16 +176,70 @@ def test_a_copy_that_has_begun_ends_as_usual() -> None:
     assert d.arrive(3).compute == [3]
 
 
-def test_half_an_unneeded_expert_is_dropped_when_the_begun_half_ends() -> None:
-    d = Driver(n_slot=4)
+def test_chunks_that_arrived_before_a_cancel_stay() -> None:
+    """ProMoE, Algorithm 2: `ready_chunk` of an expert lasts until the expert is evicted."""
+    d = Driver(n_slot=2)
     d.begin()
     d.predicted(1, 3)
     d.start(3, 1)
     d.routed(1, 5)
-    assert d.state(3, 1) == "pending"  # one chunk is still in flight
     d.arrive(3, 1)
-    assert d.state(3, 1) == "absent"
+    d.arrive(5)
+    d.computed(5)
+    assert d.state(3, 1) == "pending" and not d.flights(1)
+    d.begin()
+    assert d.predicted(1, 3).low == [(3, 0), (3, 2)]  # the rest, for another forecast
+    d.arrive(3, 2)
+    assert d.routed(1, 3).high == [(3, 0)]  # and for a need
+    assert d.arrive(3).compute == [3]
+    assert d.counts(1).bytes_wasted == 0
+
+
+def test_half_an_expert_is_evicted_like_a_whole_one() -> None:
+    d = Driver(n_slot=2)
+    d.begin()
+    d.predicted(1, 3)
+    d.start(3, 1)
+    d.routed(1, 5)
+    d.settle()
+    d.computed(5)
+    d.make_resident(1, 5, 6)
+    assert d.held(1) == {5, 6}
     assert d.counts(1).bytes_wasted == CHUNK_BYTES[1]
+
+
+def test_what_a_forecast_displaces_leaves_when_the_copy_starts() -> None:
+    """ProMoE, Algorithm 1, lines 3 and 4."""
+    d = Driver(n_slot=2)
+    d.make_resident(1, 1, 2)
+    d.begin()
+    assert d.predicted(1, 3, 4).low == chunks_of(3, 4)
+    d.start(4, 0)
+    response = d.routed(1, 1, 2)
+    assert response.cancelled == chunks_of(3, 4)
+    hits = d.counts(1).hits
+    assert hits == 1 and len(response.compute) == 1  # the other one's slot is being overwritten
+    d.settle()
+    assert d.counts(1).misses == 2 + 1
+
+
+def test_a_forecast_takes_back_a_slot_that_an_earlier_one_emptied() -> None:
+    d = Driver(n_slot=1)
+    d.make_resident(1, 1)
+    d.begin()
+    d.predicted(1, 3)
+    assert d.predicted(1, 1).cancelled == chunks_of(3)
+    assert d.state(1, 1) == "ready"
+
+
+def test_a_displaced_expert_does_not_come_back_twice() -> None:
+    d = Driver(n_slot=[2, 2], early_preemption=False)
+    d.make_resident(0, 1, 2)
+    d.begin()
+    d.predicted(0, 3)  # in the place of 1
+    d.routed(0, 1, 2)  # in any place but one: 3 is still on its way
+    assert d.state(3) == "pending"
+    d.settle()
 
 
 def test_an_expert_that_lost_its_forecast_halfway_can_be_needed_again() -> None:
@@ -242,14 +296,15 @@ def test_without_early_preemption_forecasts_are_carried_out() -> None:
     assert d.arrive(3).compute == [3]
 
 
-def test_without_reorder_the_routers_order_is_kept() -> None:
+def test_without_reorder_experts_are_computed_by_their_ids() -> None:
+    """ProMoE, section 5.3: as frameworks do."""
     d = Driver(n_slot=4, reorder=False)
-    d.make_resident(0, 2)
+    d.make_resident(0, 3)
     d.begin()
-    response = d.routed(0, 6, 2, 7)
-    assert response.order == [6, 2, 7] and response.compute == []
+    response = d.routed(0, 7, 3, 2)
+    assert response.order == [2, 3, 7] and response.compute == []
     assert d.arrive(7).compute == []
-    assert d.arrive(6).compute == [6, 2, 7]
+    assert d.arrive(2).compute == [2, 3, 7]
 
 
 def test_with_reorder_what_arrives_first_is_computed_first() -> None:
@@ -262,19 +317,70 @@ def test_with_reorder_what_arrives_first_is_computed_first() -> None:
 
 def test_without_reorder_a_later_expert_gives_way_to_an_earlier_one() -> None:
     d = Driver(n_slot=2, reorder=False)
-    d.make_resident(0, 1, 2)
+    d.make_resident(0, 5, 6)
     d.begin()
-    response = d.routed(0, 5, 2, 1)
-    assert response.high == chunks_of(5) and d.held() == {
-        5,
-        2,
-    }  # 1, the last of the order, was evicted
-    assert d.arrive(5).compute == [5, 2]
-    assert d.computed(5).high == chunks_of(1)
-    assert d.arrive(1).compute == [1]
-    d.computed(2)
-    d.computed(1)
+    response = d.routed(0, 5, 6, 1)
+    assert response.high == chunks_of(1) and d.held() == {1, 5}  # 6, the last one, was evicted
+    assert (d.counts().hits, d.counts().misses) == (1, 2 + 2)  # and so was no hit
+    assert d.arrive(1).compute == [1, 5]
+    assert d.computed(1).high == chunks_of(6)
+    assert d.arrive(6).compute == [6]
+    d.computed(5)
+    d.computed(6)
     assert d.core.idle()
+
+
+def plain_lru(n_slot: int) -> Driver:
+    """Return the papers' baseline: by ids, and what is needed later is not spared."""
+    return Driver(n_slot, scheduler="reactive", plain=1, eviction=Spec("lru", {"at_access": 1.0}))
+
+
+def test_the_papers_lru_evicts_what_the_layer_needs_next() -> None:
+    """ProMoE, section 5.3: a miss may evict soon-to-be-accessed experts, and a prompt thrashes."""
+    d = plain_lru(n_slot=3)
+    for _ in range(3):
+        d.make_resident(0, 0, 1, 2, 3)
+    c = d.counts()
+    assert (c.hits, c.misses) == (0, 12) and d.held() == {1, 2, 3}
+
+
+def test_the_papers_lru_keeps_what_was_computed_last() -> None:
+    d = plain_lru(n_slot=3)
+    d.make_resident(0, 0, 2, 4)
+    d.make_resident(0, 0)
+    d.make_resident(0, 5)
+    assert d.held() == {0, 4, 5}
+
+
+def test_the_first_expert_of_the_next_layer_comes_during_attention() -> None:
+    """DuoServe-MoE, section 5.2."""
+    layout = Layout([PoolLayout(2, True)], [LayerLayout(1.0, [0, -1])] * 2)
+    d = Driver(2, layout=layout, scheduler="stream")
+    d.begin(Phase.prefill)
+    d.routed(0, 3, 1, 2)
+    assert d.flights() == [(1, WHOLE), (2, WHOLE)]
+    d.arrive(1)
+    d.computed(1)
+    d.arrive(2)
+    assert d.flights() == [(3, WHOLE)] and not d.flights(1)
+    d.computed(2)
+    assert d.flights(1) == [(0, WHOLE)]  # into the free slot, behind the last one of this layer
+    d.arrive(3)
+    d.computed(3)
+    d.arrive(0)
+    assert d.routed(1, 0, 5).compute == [0]
+
+
+# Between answers.
+
+
+def test_a_cache_can_be_stocked() -> None:
+    """MoEpic, section 3.4.2: the cache of a new configuration holds the experts of most worth."""
+    d = Driver(n_slot=3)
+    d.make_resident(0, 1)
+    assert d.perform(d.core.stocked(0, [5, 1, 2, 7])).low == chunks_of(5, 2)
+    d.settle()
+    assert d.held() == {1, 2, 5}
 
 
 # Eviction.
@@ -427,7 +533,7 @@ def test_after_an_abort_nothing_is_pinned_and_whole_experts_stay() -> None:
     assert d.core.idle() and d.pinned() == set()
     assert d.flights() == [(6, 0)] and d.held() == {1, 5, 6}
     d.settle()
-    assert d.held() == {1, 5} and d.n_state("ready") == 2  # a part of 6 is useless
+    assert d.held() == {1, 5, 6} and d.n_state("ready") == 2  # a part of 6 stays too
     d.begin()
     assert d.routed(0, 5).compute == [5]
 

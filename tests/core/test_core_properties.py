@@ -85,7 +85,7 @@ class Slot:
 
 
 class Memory:
-    """The model: a copy writes to its slot until it ends; computing reads the whole slot."""
+    """The model: a copy writes to its slot from its start on; computing reads the whole slot."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -106,8 +106,14 @@ class Memory:
         for other in slot.flying.values():
             assert not set(other) & set(chunks), "two copies write to the same place"
         slot.flying[copy.ticket] = list(chunks)
-        for c in chunks:
+
+    def start(self, copy: Any) -> None:
+        slot = self.slot_of[copy.ticket]
+        for c in slot.flying[copy.ticket]:
             slot.content[c] = None
+
+    def cancel(self, copy: Any) -> None:
+        del self.slot_of.pop(copy.ticket).flying[copy.ticket]
 
     def end(self, copy: Any, *, whole: bool, failed: bool = False) -> None:
         slot = self.slot_of.pop(copy.ticket)
@@ -174,6 +180,7 @@ class Machine:
         self.layer = layer
         self.todo = {(e, p) for e in experts for p in self.parts[layer]}
         self.n_request[layer] += len(self.todo)
+        self.perform(self.core.reached(layer))
         self.perform(self.core.routed(layer, experts + experts[:1]))
 
     def on_predict(self, layer: int, number: int) -> None:
@@ -189,6 +196,7 @@ class Machine:
 
     def on_start(self, ticket: int, _number: int) -> None:
         self.begun.add(ticket)
+        self.memory.start(self.flights[ticket])
 
     def on_compute(self, unit: Unit, _number: int) -> None:
         self.ready.remove(unit)
@@ -235,8 +243,7 @@ class Machine:
                 self.memory.copy(command)
             elif isinstance(command, _native.Cancel):
                 if command.ticket not in self.begun:
-                    copy = self.flights.pop(command.ticket)
-                    self.memory.end(copy, whole=False)
+                    self.memory.cancel(self.flights.pop(command.ticket))
                     queue += self.core.cancelled(command.ticket)
             elif isinstance(command, _native.Order):
                 assert command.layer == self.layer
@@ -351,5 +358,5 @@ def test_replay_says_where_another_core_answers_otherwise() -> None:
         Layout.per_layer([2] * N_LAYER),
         composition(chunks=0),
     )
-    assert _native.replay(machine.events, other) == 1
-    assert machine.events.describe(1)[0].startswith("routed layer 0")
+    assert _native.replay(machine.events, other) == 2
+    assert machine.events.describe(2)[0].startswith("routed layer 0")

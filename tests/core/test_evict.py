@@ -34,9 +34,9 @@ POLICIES: list[tuple[str, type[plain.Eviction], dict[str, float]]] = [
     ("static", plain.Static, {"warmup": 20}),
     ("random", plain.Random, {"seed": 5}),
     ("belady", plain.Belady, {}),
-    ("decayed", plain.Decayed, {}),
-    ("recall", plain.Recall, {}),
-    ("recall", plain.Recall, {"window": 9, "reach": 0.8, "alike": 0.5, "sharpness": 4}),
+    ("decayed", plain.Decayed, {"duel": 0}),
+    ("recall", plain.Recall, {"duel": 0}),
+    ("recall", plain.Recall, {"duel": 0, "window": 9, "reach": 0.8, "alike": 0.5, "sharpness": 4}),
 ]
 NAMES = [f"{name}{i}" for i, (name, _, _) in enumerate(POLICIES)]
 

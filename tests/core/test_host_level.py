@@ -44,6 +44,7 @@ class Levels:
         self.gave_up = False
 
     def routed(self, layer: int, *experts: int) -> None:
+        self.perform(self.core.reached(layer))
         self.perform(self.core.routed(layer, list(experts)))
 
     def perform(self, commands: list[Any]) -> None:

@@ -174,6 +174,7 @@ class Live:
 
     def routed(self, *experts: int, layer: int = 0) -> tuple[list[int], list[int]]:
         self.layer = layer
+        self.perform(self.core.reached(layer))
         return self.perform(self.core.routed(layer, list(experts)))
 
     def arrive(self) -> list[int]:
@@ -324,7 +325,7 @@ def test_a_late_one_may_be_the_hosts() -> None:
     assert live.routed(0, 1, 2, 3) == ([], [0, 1, 2, 3])
     assert not live.copies
     live.computed(0, 1, 2, 3)
-    assert live.core.counts(0).late == 2 and live.core.counts(0).on_host == 4
+    assert live.core.counts(0).misses == 4 and live.core.counts(0).on_host == 4
 
 
 def test_an_aborted_pass_forgets_the_hosts_share() -> None:

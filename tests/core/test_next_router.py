@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from predict_driver import probe_of
 from reference.predictors import Sizes
 
-from backend._native import Phase, PredictorProbe
+from backend._native import Layout, Phase, PredictorProbe, RouterBias, Shape, Spec
 
 N_EMBD, N_EXPERT = 96, 24
 MAX_ASKED = 32  # tokens of a pass that vote
@@ -138,3 +138,26 @@ def test_any_width(n_embd: int) -> None:
     matrices = [rng.standard_normal((N_EXPERT, n_embd)).astype(np.float32) for _ in range(2)]
     rows = rng.standard_normal((1, n_embd)).astype(np.float32)
     assert predicted(probe(matrices), 0, rows)[1] == best(matrices[1], rows, 4)
+
+
+@pytest.mark.parametrize("sigmoid", [False, True])
+def test_a_bias_of_the_selection_takes_part_in_the_ranking(sigmoid: bool) -> None:
+    """DeepSeek-V3's technical report, section 2.1.2; gpt-oss adds a bias to the products."""
+    matrices, rows = routers(4), inputs(9, 1)
+    rng = np.random.default_rng(2)
+    added, selected = rng.normal(size=(2, N_EXPERT)).astype(np.float32)
+    products = rows[0].astype(np.float64) @ matrices[1].astype(np.float64).T + added
+    exps = np.exp(products - products.max())
+    gates = 1 / (1 + np.exp(-products)) if sigmoid else exps / exps.sum()
+    shape = Shape(N_EXPERT, 4, [[100]] * len(matrices))
+    p = PredictorProbe(
+        Spec("next_router"),
+        shape,
+        Layout.per_layer([N_EXPERT] * len(matrices)),
+        routers=matrices,
+        n_predict=4,
+        biases=[RouterBias(added.tolist(), selected.tolist(), sigmoid)] * len(matrices),
+    )
+    wanted = np.argsort(-(gates + selected), kind="stable")[:4].tolist()
+    assert predicted(p, 0, rows) == (1, wanted)
+    assert predicted(probe(matrices), 0, rows)[1] != wanted

@@ -117,10 +117,11 @@ def budget(
     patch = cached.patch
     context = open_context(cached.model, patch)
     cached.computes_in(context)
+    parts = composition(METHODS[method], patch.shape, on_device=True)
     for n_slot in n_slots:
         layout = _native.Layout.per_layer([n_slot] * patch.shape.n_layer)
         options = _native.PatchOptions(max_token=64, host_bytes=file.expert_bytes_total)
-        patch.configure(layout, composition(METHODS[method], patch.shape), options)
+        patch.configure(layout, parts, options)
         found.append(token_costs(library, context, patch))
     cached.computes_in(None)
     context.close()
@@ -178,13 +179,13 @@ def ran(library: Any, file: ModelFile, at: Placement, options: argparse.Namespac
         for rate in options.rates:
             patch.configure(
                 layout(chosen, patch.shape, rate),
-                composition(chosen, patch.shape, hybrid=options.hybrid),
+                composition(chosen, patch.shape, hybrid=options.hybrid, on_device=True),
                 _native.PatchOptions(max_token=128, host_bytes=options.host_bytes),
             )
         runner = Runner(cached.model, 1, patch)
         before = counts(library)
         runner.logits(*options.tokens)
-        asked = since(library, before)
+        asked = since(library, before) | {"n_graph": n_graph(patch)}
         runner.close()
         log = patch.take_events()
         events = [log.describe(i)[0] for i in range(len(log))]

@@ -106,13 +106,20 @@ def test_waves_use_the_kernels_that_stock_uses(method: str, library: Path, tiny:
     assert few["n_many"] == 0 < few["n_few"] and few["n_cut"] == 0
 
 
-@pytest.mark.parametrize("method", ["lru-overlapped", "promoe"])
+def test_a_token_computes_cut_experts_in_two_graphs(library: Path, tiny: Path) -> None:
+    """One for the tops and one for the bottoms of each layer."""
+    found = run(library, tiny, "--tokens", 1, 20, "--rates", 8, method="moepic")
+    assert 0 < found["n_graph"] <= 2 * read_model(tiny).n_layer * 21
+
+
+@pytest.mark.parametrize("method", ["lru", "promoe"])
 def test_a_token_costs_two_waits_and_one_upload_a_layer(
     method: str, library: Path, tiny: Path
 ) -> None:
     """Beyond what stock llama.cpp costs, and one wait at the end.
 
-    A token waits for the experts that it lacks, and then computes all at once.
+    A token waits for the experts that it lacks, and then computes all at once, also if the method
+    copies one expert after the other.
 
     A model whose experts are all there to stay costs what stock llama.cpp costs. Its recorded graph
     is not replayed once the slots have moved.

@@ -292,7 +292,7 @@ class Recall(Decayed):
         self.match()
         for token, share in self.matches.items():
             for e in self.experts(layer, token):
-                amount = self.number("alike", 0.5) * share
+                amount = self.number("alike", 0.25) * share
                 self.extra.append((self.layer_passes[layer], layer, e, amount))
 
     def in_common(self, layer: int, a: int, b: int) -> float:
@@ -313,8 +313,8 @@ class Recall(Decayed):
 
     def match(self) -> None:
         present = self.end - 1
-        window = int(self.number("window", 512))
-        sharpness = self.number("sharpness", 10)
+        window = int(self.number("window", 2048))
+        sharpness = self.number("sharpness", 15)
         likeness: dict[int, float] = {}
         for token in range(max(0, present - window + 1), present):
             weight = 1 - self.PERSISTENCE

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sim_tools import core_of, future_of, random_routings, simulate
 
 from backend import _native
-from backend._native import LayerLayout, Layout, PoolLayout, Shape, Spec
+from backend._native import Composition, Core, LayerLayout, Layout, PoolLayout, Shape, Spec
 
 ARRAYS = (
     "hits late misses bytes_read bytes_useful bytes_wasted prefetches prefetches_useful "
@@ -192,3 +192,24 @@ def test_perfect_prediction_and_time_enough_never_waits() -> None:
     assert s.stall_us.sum() == 0
     assert s.hits.sum() == s.pass_requests.sum()
     assert (s.predicted_used == s.predicted).all() and (s.predicted_ready == s.predicted).all()
+
+
+@pytest.mark.parametrize("eviction", ["decayed", "recall"])
+def test_our_evictions_do_not_lose_to_lru_where_the_past_misleads(eviction: str) -> None:
+    """A working set of 12 experts moves by one every four tokens, so what was hot is useless."""
+    chance = np.random.default_rng(3)
+    routings = [
+        [[chance.permutation((np.arange(12) + t // 4) % 32)[:4].tolist()] for _ in range(2)]
+        for t in range(300)
+    ]
+    shape, future = Shape(32, 4, [[100]] * 2), future_of(routings)
+
+    def hits(name: str, **numbers: float) -> int:
+        parts = Composition(
+            evictions=[Spec(name, numbers)], prefill=Spec("ordered"), decode=Spec("ordered")
+        )
+        core = Core(shape, Layout.per_layer([16] * 2), parts)
+        return int(sum(simulate(core, future).hits))
+
+    assert hits(eviction, duel=0) < 0.99 * hits("lru")  # without the duel it would lose
+    assert hits(eviction) >= 0.99 * hits("lru")

@@ -39,6 +39,24 @@ def test_copies_one_after_the_other_overlap_with_computing() -> None:
     assert s.stall_us.tolist() == [10 + 7]
 
 
+def test_a_device_stops_and_then_computes_all_at_once() -> None:
+    shape = Shape(4, 2, [[100]])
+    future = future_of([[[[0, 1]]], [[[0, 1]]]])
+    machine = {"link_bytes_per_us": 10, "dense_us": 5, "expert_us": 3, "stop_us": 7}
+    s = simulate(core_of(shape, [2]), future, **machine)
+    # It stops until 12; the experts arrive at 22 and 32. The second pass lacks none, but stops.
+    assert s.pass_us.tolist() == [38, 18]
+    assert s.stall_us.tolist() == [20]
+
+
+def test_a_layer_that_keeps_all_experts_needs_no_stop() -> None:
+    shape = Shape(2, 1, [[100]])
+    future = future_of([[[[0]]]] * 4)
+    machine = {"link_bytes_per_us": 10, "dense_us": 5, "expert_us": 3, "stop_us": 7}
+    s = simulate(core_of(shape, [2], numbers={"fill": 1.0}), future, **machine)
+    assert s.pass_us.tolist()[-1] == 8
+
+
 def test_copies_at_the_same_time_share_the_link() -> None:
     shape = Shape(4, 2, [[100]])
     future = future_of([[[[0, 1]]]])

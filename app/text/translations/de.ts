@@ -140,6 +140,45 @@
 </message>
 </context>
 <context>
+<name>CardsSection</name>
+<message>
+<source>Graphics cards</source>
+<translation>Grafikkarten</translation>
+</message>
+<message>
+<source>They are known when a model is loaded.</source>
+<translation>Sie sind bekannt, sobald ein Modell geladen ist.</translation>
+</message>
+<message>
+<source>Graphics cards found</source>
+<translation>Gefundene Grafikkarten</translation>
+</message>
+<message>
+<source>Backends found</source>
+<translation>Gefundene Backends</translation>
+</message>
+<message>
+<source>Open the folder for backends</source>
+<translation>Ordner für Backends öffnen</translation>
+</message>
+<message>
+<source>The libraries of another backend, such as CUDA, are used from the next start if they lie in this folder.</source>
+<translation>Die Bibliotheken eines weiteren Backends wie CUDA werden ab dem nächsten Start benutzt, wenn sie in diesem Ordner liegen.</translation>
+</message>
+<message>
+<source>None was found that can be used.</source>
+<translation>Es wurde keine gefunden, die benutzt werden kann.</translation>
+</message>
+<message>
+<source>{backend}: loaded ({file})</source>
+<translation>{backend}: geladen ({file})</translation>
+</message>
+<message>
+<source>{file}: not used, because {reason}</source>
+<translation>{file}: nicht benutzt, weil: {reason}</translation>
+</message>
+</context>
+<context>
 <name>ChatExchange</name>
 <message>
 <source>Markdown (*.md)</source>
@@ -2259,6 +2298,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Für Chats mit Modellen, die keine eigenen Einstellungen haben.</translation>
 </message>
 <message>
+<source>Nothing is sent anywhere: no figures, no reports. Chats and settings stay in files on this machine. The network is used only for what you start yourself: downloads, and the look for a newer version.</source>
+<translation>Nichts wird irgendwohin gesendet: keine Zahlen, keine Berichte. Chats und Einstellungen bleiben in Dateien auf diesem Rechner. Das Netz wird nur für das benutzt, was Sie selbst beginnen: Downloads und die Suche nach einer neueren Version.</translation>
+</message>
+<message>
 <source>Let the model write the titles of new chats when it is idle</source>
 <translation>Das Modell die Titel neuer Chats schreiben lassen, wenn es nichts zu tun hat</translation>
 </message>
@@ -2289,10 +2332,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>System</source>
 <translation>System</translation>
-</message>
-<message>
-<source>Nothing is sent anywhere: no figures, no reports, no updates. Chats and settings stay in files on this machine. The network is used only for downloads that you start yourself.</source>
-<translation>Nichts wird irgendwohin gesendet: keine Zahlen, keine Berichte, keine Aktualisierungen. Chats und Einstellungen bleiben in Dateien auf diesem Rechner. Das Netz wird nur für selbst gestartete Downloads benutzt.</translation>
 </message>
 <message>
 <source>Reset</source>
@@ -2693,6 +2732,45 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Leave it as it is</source>
 <translation>So lassen, wie es ist</translation>
+</message>
+</context>
+<context>
+<name>VersionSection</name>
+<message>
+<source>Version</source>
+<translation>Version</translation>
+</message>
+<message>
+<source>Look for a newer version</source>
+<translation>Nach einer neueren Version suchen</translation>
+</message>
+<message>
+<source>Open its page…</source>
+<translation>Ihre Seite öffnen…</translation>
+</message>
+<message>
+<source>Open the page of the newer version</source>
+<translation>Die Seite der neueren Version öffnen</translation>
+</message>
+<message>
+<source>Newer version</source>
+<translation>Neuere Version</translation>
+</message>
+<message>
+<source>This is version {version}.</source>
+<translation>Dies ist die Version {version}.</translation>
+</message>
+<message>
+<source>Looking…</source>
+<translation>Es wird gesucht…</translation>
+</message>
+<message>
+<source>Version {version} is out.</source>
+<translation>Die Version {version} ist erschienen.</translation>
+</message>
+<message>
+<source>This is the newest version.</source>
+<translation>Dies ist die neueste Version.</translation>
 </message>
 </context>
 <context>
@@ -3802,6 +3880,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{file} ist kein Bild, das gelesen werden kann; PNG und JPEG können es.</translation>
 </message>
 <message>
+<source>This copy does not know where versions are published.</source>
+<translation>Dieses Exemplar weiß nicht, wo Versionen veröffentlicht werden.</translation>
+</message>
+<message>
+<source>{host} does not say in a known form which version is the newest.</source>
+<translation>{host} sagt nicht in bekannter Form, welche Version die neueste ist.</translation>
+</message>
+<message>
 <source>it was killed (signal 9) by the user or another program; the memory had not run out</source>
 <translation>er wurde vom Benutzer oder einem anderen Programm beendet (Signal 9); der Speicher war nicht erschöpft</translation>
 </message>
@@ -3811,7 +3897,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>Expert {expert} of layer {layer} in memory differed from the model&apos;s file, so earlier answers may be wrong. It is read again; if this comes back, test the machine&apos;s memory.</source>
-<translation>Experte {expert} der Schicht {layer} war im Speicher anders als in der Datei des Modells; frühere Antworten können falsch sein. Er wird neu gelesen. Kommt das wieder vor, den Arbeitsspeicher des Rechners prüfen.</translation>
+<translation>Experte {expert} der Schicht {layer} war im Speicher anders als in der Datei des Modells; frühere Antworten können falsch sein. Er wird neu gelesen. Kommt das wieder, prüfen Sie den Speicher des Rechners.</translation>
 </message>
 <message>
 <source>The chat and its images are larger than {most:size}, the most at once.</source>
@@ -4130,8 +4216,20 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Merkt sich, welche Experten frühere Anfragen nutzten, und holt, was die ähnlichsten brauchten; ein Vorrat für alle Schichten.</translation>
 </message>
 <message>
-<source>Fetches the hottest experts ahead, then what the gate names; all tokens of an expert at once, hot ones first, and releases it.</source>
-<translation>Holt die meistgenutzten Experten voraus, dann die vom Gate genannten; alle Token eines Experten auf einmal, die meistgenutzten zuerst, und gibt ihn frei.</translation>
+<source>For many requests at once: computes an expert for all their tokens, hot ones first, while others are read; the hottest stay in memory or are fetched ahead.</source>
+<translation>Für viele Anfragen zugleich: berechnet einen Experten für alle ihre Token, die meistgenutzten zuerst, während andere gelesen werden; die meistgenutzten bleiben im Speicher oder werden vorausgeladen.</translation>
+</message>
+<message>
+<source>A step of Klotski&apos;s ablation: the whole next layer is fetched ahead, in the router&apos;s order.</source>
+<translation>Ein Schritt der Ablation von Klotski: Die ganze nächste Schicht wird vorausgeladen, in der Reihenfolge des Routers.</translation>
+</message>
+<message>
+<source>The next step: only the hottest experts are fetched ahead, still in the router&apos;s order.</source>
+<translation>Der nächste Schritt: Nur die meistgenutzten Experten werden vorausgeladen, noch in der Reihenfolge des Routers.</translation>
+</message>
+<message>
+<source>The last step, Klotski as in the paper: the leading layers stay in memory, and the experts that most tokens need are computed first.</source>
+<translation>Der letzte Schritt, Klotski wie in der Veröffentlichung: Die ersten Schichten bleiben im Speicher, und die Experten, die die meisten Token brauchen, werden zuerst berechnet.</translation>
 </message>
 <message>
 <source>Reads an expert when its turn to be computed comes, and keeps the most recently used.</source>
@@ -4354,6 +4452,66 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{file} konnte nicht geschrieben werden: {reason}.</translation>
 </message>
 <message>
+<source>{file} cannot be read as requests: its name must end in .jsonl, .csv or .txt.</source>
+<translation>{file} kann nicht als Anfragen gelesen werden: Der Name muss auf .jsonl, .csv oder .txt enden.</translation>
+</message>
+<message>
+<source>Line {line} of {file} is no answer to a request; give another name.</source>
+<translation>Zeile {line} von {file} ist keine Antwort auf eine Anfrage; geben Sie einen anderen Namen an.</translation>
+</message>
+<message>
+<source>{file} has no column named prompt.</source>
+<translation>{file} hat keine Spalte namens prompt.</translation>
+</message>
+<message>
+<source>The line is not a JSON object.</source>
+<translation>Die Zeile ist kein JSON-Objekt.</translation>
+</message>
+<message>
+<source>A column that needs a number has none.</source>
+<translation>In einer Spalte fehlt eine Zahl.</translation>
+</message>
+<message>
+<source>The request has no body.</source>
+<translation>Der Anfrage fehlt body.</translation>
+</message>
+<message>
+<source>The URL {url} is not known; /v1/chat/completions and /v1/completions are.</source>
+<translation>Die URL {url} ist nicht bekannt; bekannt sind /v1/chat/completions und /v1/completions.</translation>
+</message>
+<message>
+<source>{n} requests are computed at once.</source>
+<translation>{n} Anfragen werden zugleich berechnet.</translation>
+</message>
+<message>
+<source>{n} requests of {cells} tokens are computed at once: memory does not permit {asked}.</source>
+<translation>{n} Anfragen zu {cells} Token werden zugleich berechnet: Für {asked} reicht der Speicher nicht.</translation>
+</message>
+<message>
+<source>Requests are computed one by one: each may need {cells} tokens of memory.</source>
+<translation>Anfragen werden nacheinander berechnet: Jede kann Speicher für {cells} Token brauchen.</translation>
+</message>
+<message>
+<source>{n} requests are computed at once: with fewer, computing would wait for the drive (inequality {binding} of Klotski).</source>
+<translation>{n} Anfragen werden zugleich berechnet: Mit weniger müsste das Rechnen auf das Laufwerk warten (Ungleichung {binding} von Klotski).</translation>
+</message>
+<message>
+<source>{n} requests are computed at once, but the drive stays slower than computing (inequality {binding} of Klotski); a higher cache rate would help.</source>
+<translation>{n} Anfragen werden zugleich berechnet, aber das Laufwerk bleibt langsamer als das Rechnen (Ungleichung {binding} von Klotski); eine höhere Cache-Rate würde helfen.</translation>
+</message>
+<message>
+<source>{n} requests are computed at once: {n_paper} would hide the drive, and more of them compute faster together.</source>
+<translation>{n} Anfragen werden zugleich berechnet: {n_paper} würden das Laufwerk verdecken, und mehr rechnen gemeinsam schneller.</translation>
+</message>
+<message>
+<source>{n} requests are computed at once, all that there are or that memory permits; {n_paper} would hide the drive.</source>
+<translation>{n} Anfragen werden zugleich berechnet, alle, die es gibt oder für die der Speicher reicht; {n_paper} würden das Laufwerk verdecken.</translation>
+</message>
+<message>
+<source>Requests that are answered together cannot have images.</source>
+<translation>Anfragen, die gemeinsam beantwortet werden, können keine Bilder haben.</translation>
+</message>
+<message>
 <source>it is no {kind} file, but says that it is {found}</source>
 <translation>sie ist keine Datei der Art {kind}, sondern nennt sich {found}</translation>
 </message>
@@ -4399,7 +4557,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>{file} is damaged: expert {expert} of layer {layer} is not what was written. Delete it or write it again.</source>
-<translation>{file} ist beschädigt: Experte {expert} der Schicht {layer} ist nicht, was geschrieben wurde. Die Datei löschen oder neu schreiben.</translation>
+<translation>{file} ist beschädigt: Experte {expert} der Schicht {layer} ist nicht der geschriebene. Löschen oder schreiben Sie sie neu.</translation>
 </message>
 <message>
 <source>This processor computes this model&apos;s experts fastest as they are.</source>
@@ -4716,6 +4874,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{what} has {n} dimensions instead of 3</source>
 <translation>{what} hat {n} Dimensionen statt 3</translation>
+</message>
+<message>
+<source>{what} is of the type {type}, with which llama.cpp cannot compute</source>
+<translation>{what} ist vom Typ {type}, mit dem llama.cpp nicht rechnen kann</translation>
+</message>
+<message>
+<source>the token {token} appears twice in its vocabulary</source>
+<translation>das Token {token} steht zweimal in seinem Vokabular</translation>
 </message>
 <message>
 <source>{key} is missing or zero, but expert_count is {all}</source>

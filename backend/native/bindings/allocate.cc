@@ -79,6 +79,7 @@ void bind_statistics(nb::module_ & m) {
         .def("hit_rate", &MoepicStatistics::hit_rate, "layer"_a, "n_cached"_a)
         .def("accuracy", &MoepicStatistics::accuracy, "layer"_a, "rank"_a)
         .def("predicted_hit_rate", &MoepicStatistics::predicted_hit_rate, "layer"_a, "rank"_a, "n_cached"_a)
+        .def("ranked", &MoepicStatistics::ranked, "layer"_a, "The layer's experts by descending priority.")
         .def(
             "reuse", [](const MoepicStatistics & self) { return copy_of(self.reuse()); },
             "float32 [n_layer * n_expert]: requests that are hits with c + 1 slots and not with c.")

@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.h"
+#include "live/ggml/backends.h"
 #include "live/ggml/devices.h"
 
 namespace nb = nanobind;
@@ -22,6 +23,11 @@ void bind_devices(nb::module_ & m) {
         .def_ro("memory", &DeviceInfo::memory)
         .def_ro("alignment", &DeviceInfo::alignment)
         .def_prop_ro("pointer", [](const DeviceInfo & d) { return reinterpret_cast<uintptr_t>(d.device); });
+    nb::class_<BackendModule>(m, "BackendModule")
+        .def_ro("file", &BackendModule::file)
+        .def_ro("backend", &BackendModule::backend)
+        .def_ro("trouble", &BackendModule::trouble);
+    m.def("load_backends", &load_backends, "The modules of llama.cpp's backends that were tried at import.");
     using released = nb::call_guard<nb::gil_scoped_release>;
     m.def("list_devices", &list_devices, released());
     m.def(

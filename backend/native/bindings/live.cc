@@ -208,7 +208,10 @@ void bind_live(nb::module_ & m) {
             "scheduler"_a, released())
         .def("request_began", &Patch::request_began, released())
         .def("tune", &Patch::tune, "tuning"_a, released())
-        .def("begin_pass", &Patch::begin_pass, "phase"_a, "tokens"_a = std::vector<int32_t>{}, released())
+        .def("stock", &Patch::stock, "experts"_a, released(),
+             "Between passes: begin to fetch these experts of each layer into its free slots.")
+        .def("begin_pass", &Patch::begin_pass, "phase"_a, "tokens"_a = std::vector<int32_t>{},
+             "sequences"_a = std::vector<int32_t>{}, released())
         .def("end_pass", &Patch::end_pass, released())
         .def("stop", &Patch::stop)
         .def("resume", &Patch::resume)
@@ -225,6 +228,7 @@ void bind_live(nb::module_ & m) {
         .def_prop_ro("n_embd", &Patch::n_embd, "Width of the layers' inputs; 0 if no router could be read.")
         .def_prop_ro("routers", &routers_of,
                      "Routers that predict a layer's experts from the input of the layer before.")
+        .def_prop_ro("router_biases", &Patch::router_biases)
         .def_prop_ro("layout", &Patch::layout)
         .def_prop_ro("slab_bytes", &Patch::slab_bytes)
         .def_prop_ro("host_bytes", &Patch::host_bytes)

@@ -26,7 +26,8 @@ using Told = std::tuple<Layer, std::vector<Expert>, std::vector<float>>;
 class PredictorProbe {
   public:
     PredictorProbe(const Spec & spec, const Shape & shape, const Layout & layout, int32_t n_embd,
-                   const std::vector<Matrix> & routers, std::shared_ptr<Future> future, int32_t n_predict)
+                   const std::vector<Matrix> & routers, std::shared_ptr<Future> future, int32_t n_predict,
+                   std::vector<RouterBias> biases)
         : shape_(shape), layout_(layout) {
         for (const Matrix & r : routers) {
             routers_.emplace_back(r.data(), r.data() + r.size());
@@ -35,7 +36,9 @@ class PredictorProbe {
             n_embd = int32_t(routers[0].shape(1));
         }
         predictor_ = make_predictor(
-            spec, {shape_, layout_, n_embd, {routers_.begin(), routers_.end()}, std::move(future)}, n_predict);
+            spec,
+            {shape_, layout_, n_embd, {routers_.begin(), routers_.end()}, std::move(future), {}, std::move(biases)},
+            n_predict);
         if (!predictor_) {
             throw nb::value_error("a predictor needs a name");
         }
@@ -69,7 +72,7 @@ std::vector<Told> answer(Tell && tell) {
 }
 
 std::vector<Told> routed(PredictorProbe & probe, Layer layer, const std::vector<Expert> & ids,
-                         const std::vector<float> & weights, int32_t n_token) {
+                         const std::vector<float> & weights, int32_t n_token, const std::vector<int32_t> & sequences) {
     probe.require_layer(layer);
     const auto exists = [&](Expert e) { return e >= 0 && e < probe.shape().n_expert; };
     if (!std::all_of(ids.begin(), ids.end(), exists)) {
@@ -78,7 +81,10 @@ std::vector<Told> routed(PredictorProbe & probe, Layer layer, const std::vector<
     if (n_token < 0) {
         n_token = int32_t(ids.size()) / std::max(1, probe.shape().n_expert_used);
     }
-    return answer([&](Forecasts & out) { (*probe).routed({layer, n_token, ids, weights}, out); });
+    if (!sequences.empty() && sequences.size() != size_t(n_token)) {
+        throw nb::value_error("every token has a sequence, or none");
+    }
+    return answer([&](Forecasts & out) { (*probe).routed({layer, n_token, ids, weights, sequences}, out); });
 }
 
 // Check that a predictor can be made from a weights file. Does not depend on the model's routers.
@@ -98,9 +104,9 @@ void bind_predict(nb::module_ & m) {
     nb::class_<PredictorProbe>(m, "PredictorProbe",
                                "A predictor without a core. Events return (layer, experts, scores) of its forecasts.")
         .def(nb::init<const Spec &, const Shape &, const Layout &, int32_t, const std::vector<Matrix> &,
-                      std::shared_ptr<Future>, int32_t>(),
+                      std::shared_ptr<Future>, int32_t, std::vector<RouterBias>>(),
              "spec"_a, "shape"_a, "layout"_a, "n_embd"_a = 0, "routers"_a = std::vector<Matrix>{},
-             "future"_a = nb::none(), "n_predict"_a = 0)
+             "future"_a = nb::none(), "n_predict"_a = 0, "biases"_a = std::vector<RouterBias>{})
         .def_prop_ro("wants_input", [](PredictorProbe & p) { return (*p).wants_input(); })
         .def("request_began", [](PredictorProbe & p) { (*p).request_began(); })
         .def(
@@ -109,7 +115,8 @@ void bind_predict(nb::module_ & m) {
                 return answer([&](Forecasts & out) { (*p).pass_began(phase, tokens, out); });
             },
             "phase"_a, "tokens"_a = std::vector<int32_t>{})
-        .def("routed", &routed, "layer"_a, "ids"_a, "weights"_a = std::vector<float>{}, "n_token"_a = -1)
+        .def("routed", &routed, "layer"_a, "ids"_a, "weights"_a = std::vector<float>{}, "n_token"_a = -1,
+             "sequences"_a = std::vector<int32_t>{})
         .def(
             "gate_seen",
             [](PredictorProbe & p, Layer layer, Matrix input) {

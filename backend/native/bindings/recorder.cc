@@ -46,6 +46,9 @@ nb::dict dict_of(Recording && r, const RecorderOptions & o) {
     d["n_token"] = array_of<int32_t>(std::move(r.n_token), {n_pass});
     d["n_routed"] = array_of<int32_t>(std::move(r.n_routed), {n_pass, n_layer});
     d["tokens"] = array_of<int32_t>(std::move(r.tokens), {n_token});
+    if (!r.sequences.empty()) {
+        d["sequences"] = array_of<int32_t>(std::move(r.sequences), {n_token});
+    }
     d["ids"] = r.id_bytes == 1 ? array_of<uint8_t>(std::move(r.ids), {n_token, n_layer, k})
                                : array_of<uint16_t>(std::move(r.ids), {n_token, n_layer, k});
     if (!r.weights.empty()) {
@@ -86,8 +89,11 @@ void bind_recorder(nb::module_ & m) {
         .def("request_began", &Recorder::request_began)
         .def(
             "pass_began",
-            [](Recorder & r, Phase phase, const Ids & tokens) { r.pass_began(phase, span_of<int32_t>(tokens)); },
-            "phase"_a, "tokens"_a)
+            [](Recorder & r, Phase phase, const Ids & tokens, std::optional<Ids> sequences) {
+                r.pass_began(phase, span_of<int32_t>(tokens),
+                             sequences ? span_of<int32_t>(*sequences) : std::span<const int32_t>{});
+            },
+            "phase"_a, "tokens"_a, "sequences"_a = nb::none())
         .def(
             "routed",
             [](Recorder & r, Layer layer, const ExpertRows & ids, std::optional<Floats> weights) {

@@ -44,11 +44,12 @@ void bind_sampling(nb::module_ & m) {
             "addresses: of llama.cpp's functions, by name. patterns: of a lazy grammar; see grammar.h.")
         .def(
             "sample",
-            [](Grammar & self, uintptr_t chain, uintptr_t context, int also) {
+            [](Grammar & self, uintptr_t chain, uintptr_t context, int32_t row, int also) {
                 return self.sample(reinterpret_cast<llama_sampler *>(chain), reinterpret_cast<llama_context *>(context),
-                                   also);
+                                   row, also);
             },
-            "chain"_a, "context"_a, "also"_a, "Choose a token from the last logits, and accept it in the chain.")
+            "chain"_a, "context"_a, "row"_a, "also"_a,
+            "Choose a token from the logits of a row of the last pass, and accept it in the chain.")
         .def("accept", &Grammar::accept, "token"_a, "Advance the grammar by a token of the text.");
 }
 

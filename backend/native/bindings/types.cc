@@ -42,12 +42,17 @@ struct OwnedCore {
 
     OwnedCore(const Shape & shape, const Layout & layout, const Composition & composition, int32_t n_embd,
               std::vector<std::vector<float>> router_copies, std::shared_ptr<const Future> future,
-              std::shared_ptr<MoepicStatistics> statistics, std::vector<int32_t> n_host_slot)
+              std::shared_ptr<MoepicStatistics> statistics, std::vector<int32_t> n_host_slot,
+              std::vector<RouterBias> biases)
         : routers(std::move(router_copies)),
-          core(
-              Surroundings{
-                  shape, layout, n_embd, {routers.begin(), routers.end()}, std::move(future), std::move(statistics)},
-              composition, std::move(n_host_slot)) {}
+          core(Surroundings{shape,
+                            layout,
+                            n_embd,
+                            {routers.begin(), routers.end()},
+                            std::move(future),
+                            std::move(statistics),
+                            std::move(biases)},
+               composition, std::move(n_host_slot)) {}
 
     Commands handle(const Event & event) {
         Commands out;
@@ -202,12 +207,12 @@ void bind_specs(nb::module_ & m) {
             "append",
             [](Future & self, Phase phase, std::vector<int32_t> tokens, bool begins_request,
                nb::ndarray<const int32_t, nb::ndim<3>, nb::c_contig, nb::device::cpu> ids,
-               const std::vector<int32_t> & n_routed) {
+               const std::vector<int32_t> & n_routed, std::vector<int32_t> sequences) {
                 const size_t n_layer = ids.shape(0), n_token = ids.shape(1), k = ids.shape(2);
                 if (!n_routed.empty() && n_routed.size() != n_layer) {
                     throw nb::value_error("n_routed is given for every layer or not at all");
                 }
-                Future::Pass pass{phase, int32_t(n_token), begins_request, std::move(tokens), {}};
+                Future::Pass pass{phase, int32_t(n_token), begins_request, std::move(tokens), std::move(sequences), {}};
                 for (size_t l = 0; l < n_layer; l++) {
                     const int32_t * end = ids.data() + (l + 1) * n_token * k;
                     const size_t n = n_routed.empty() ? n_token : size_t(n_routed[l]);
@@ -219,6 +224,7 @@ void bind_specs(nb::module_ & m) {
                 self.passes.push_back(std::move(pass));
             },
             "phase"_a, "tokens"_a, "begins_request"_a, "ids"_a, "n_routed"_a = std::vector<int32_t>{},
+            "sequences"_a = std::vector<int32_t>{},
             "ids: int32 [n_layer, n_token, n_expert_used]; a layer keeps its last n_routed rows.")
         .def("__len__", [](const Future & self) { return self.passes.size(); });
 }
@@ -324,12 +330,24 @@ void bind_types(nb::module_ & m) {
         .def_ro("bytes_found", &HostCounts::bytes_found, "From the store into slots; they were there.")
         .def_ro("bytes_awaited", &HostCounts::bytes_awaited, "Likewise; the file was waited for.");
 
+    nb::class_<RouterBias>(m, "RouterBias", "How a router's products become a choice (core/spec.h).")
+        .def(
+            "__init__",
+            [](RouterBias * self, std::vector<float> added, std::vector<float> selected, bool sigmoid) {
+                new (self) RouterBias{std::move(added), std::move(selected), sigmoid};
+            },
+            "added"_a = std::vector<float>{}, "selected"_a = std::vector<float>{}, "sigmoid"_a = false)
+        .def_ro("added", &RouterBias::added)
+        .def_ro("selected", &RouterBias::selected)
+        .def_ro("sigmoid", &RouterBias::sigmoid);
+
     nb::class_<OwnedCore>(m, "Core")
         .def(
             "__init__",
             [](OwnedCore * self, const Shape & shape, const Layout & layout, const Composition & composition,
                int32_t n_embd, const std::vector<Matrix> & routers, std::shared_ptr<Future> future,
-               std::shared_ptr<MoepicStatistics> statistics, std::vector<int32_t> host_slots) {
+               std::shared_ptr<MoepicStatistics> statistics, std::vector<int32_t> host_slots,
+               std::vector<RouterBias> biases) {
                 std::vector<std::vector<float>> copies;
                 for (const Matrix & r : routers) {
                     copies.emplace_back(r.data(), r.data() + r.size());
@@ -338,11 +356,11 @@ void bind_types(nb::module_ & m) {
                     n_embd = int32_t(routers[0].shape(1));
                 }
                 new (self) OwnedCore(shape, layout, composition, n_embd, std::move(copies), std::move(future),
-                                     std::move(statistics), std::move(host_slots));
+                                     std::move(statistics), std::move(host_slots), std::move(biases));
             },
             "shape"_a, "layout"_a, "composition"_a = Composition{{}, {{"lru"}}, {"ordered"}, {"ordered"}},
             "n_embd"_a = 0, "routers"_a = std::vector<Matrix>{}, "future"_a = nb::none(), "statistics"_a = nb::none(),
-            "host_slots"_a = std::vector<int32_t>{})
+            "host_slots"_a = std::vector<int32_t>{}, "biases"_a = std::vector<RouterBias>{})
         .def("request_began", [](OwnedCore & c) { c.core.handle(RequestBegan{}); })
         .def(
             "tune", [](OwnedCore & c, const Tuning & tuning) { c.core.handle(Tuned{tuning}); }, "tuning"_a)
@@ -351,10 +369,11 @@ void bind_types(nb::module_ & m) {
             "speeds"_a, "[layer]: present speeds.")
         .def(
             "pass_began",
-            [](OwnedCore & c, Phase phase, const std::vector<int32_t> & tokens) {
-                return c.handle(PassBegan{phase, tokens});
-            },
-            "phase"_a, "tokens"_a = std::vector<int32_t>{})
+            [](OwnedCore & c, Phase phase, const std::vector<int32_t> & tokens,
+               const std::vector<int32_t> & sequences) { return c.handle(PassBegan{phase, tokens, sequences}); },
+            "phase"_a, "tokens"_a = std::vector<int32_t>{}, "sequences"_a = std::vector<int32_t>{})
+        .def(
+            "reached", [](OwnedCore & c, Layer layer) { return c.handle(Reached{layer}); }, "layer"_a)
         .def(
             "routed",
             [](OwnedCore & c, Layer layer, const std::vector<Expert> & ids, const std::vector<float> & weights) {
@@ -368,6 +387,12 @@ void bind_types(nb::module_ & m) {
                 return c.handle(GateSeen{layer, {input.data(), input.size()}, int32_t(input.shape(0))});
             },
             "layer"_a, "input"_a)
+        .def(
+            "stocked",
+            [](OwnedCore & c, Layer layer, const std::vector<Expert> & experts) {
+                return c.handle(Stocked{layer, experts});
+            },
+            "layer"_a, "experts"_a, "Between answers: fetch these experts into the layer's free slots.")
         .def(
             "predicted",
             [](OwnedCore & c, Layer layer, std::vector<Expert> experts, std::vector<float> scores) {

@@ -29,6 +29,9 @@ class Chosen final : public Eviction {
     void routed(const Routing & routing, std::span<const Demand> demands) override {
         for (const auto & e : all_) e->routed(routing, demands);
     }
+    void accessed(Layer layer, Expert expert) override {
+        for (const auto & e : all_) e->accessed(layer, expert);
+    }
     void forecast(const Forecast & forecast) override {
         for (const auto & e : all_) e->forecast(forecast);
     }
@@ -45,6 +48,19 @@ class Chosen final : public Eviction {
 };
 
 }  // namespace
+
+std::vector<int32_t> Routing::last_tokens() const {
+    std::vector<int32_t> last;
+    std::vector<int32_t> seen;
+    for (int32_t t = n_token; t-- > 0 && (seen.empty() || !sequences.empty());) {
+        if (std::find(seen.begin(), seen.end(), sequence(t)) == seen.end()) {
+            seen.push_back(sequence(t));
+            last.push_back(t);
+        }
+    }
+    std::reverse(last.begin(), last.end());
+    return last;
+}
 
 Core::Core(const Surroundings & around, const Composition & composition, std::vector<int32_t> n_host_slot)
     : shape_(around.shape),
@@ -140,11 +156,12 @@ void Core::on(const Measured & e, Commands &) {
 
 void Core::on(const PassBegan & e, Commands & out) {
     phase_ = e.phase;
+    sequences_.assign(e.sequences.begin(), e.sequences.end());
     layer_ = none;
     n_needed_ = 0;
     n_token_ = 0;
     chosen_->pass_began(e.phase);
-    scheduler_->pass_began(e.phase);
+    scheduler_->pass_began(e.phase, is_many());
     if (predictor_) {
         forecasts_.clear();
         predictor_->pass_began(e.phase, e.tokens, forecasts_);
@@ -153,10 +170,15 @@ void Core::on(const PassBegan & e, Commands & out) {
     push_due(out);
 }
 
+void Core::on(const Reached & e, Commands & out) { scheduler_->gate_reached(e.layer, out); }
+
 void Core::on(const Routed & e, Commands & out) {
-    const Routing & routing = e.routing;
+    Routing routing = e.routing;
+    if (size_t(routing.n_token) <= sequences_.size()) {
+        routing.sequences = std::span(sequences_).last(size_t(routing.n_token));
+    }
     layer_ = routing.layer;
-    confidence_[size_t(phase_)].gate_passed(std::exchange(waited_, false));
+    confidence(is_many()).gate_passed(std::exchange(waited_, false));
     find_demands(routing);
     judge_forecast(routing.layer);
     chosen_->routed(routing, demands_);
@@ -236,6 +258,24 @@ void Core::on(const GateSeen & e, Commands & out) {
     push_due(out);
 }
 
+void Core::on(const Stocked & e, Commands & out) {
+    const Place place{e.layer, Part::top};
+    const Pool pool = residency_.pool(place);
+    if (pool == none || residency_.layout().pools[size_t(pool)].buffer) {
+        return;
+    }
+    for (Expert expert : e.experts) {
+        if (residency_.find(place, expert) != none) {
+            continue;
+        }
+        const Slot slot = residency_.free_slot(place, expert);
+        if (slot != none) {
+            residency_.assign(place, slot, expert, true);
+            desk_.order(pool, slot, Urgency::low, true, out);
+        }
+    }
+}
+
 void Core::on(const Predicted & e, Commands & out) {
     Forecasts forecasts{e.forecast};
     take(forecasts);
@@ -259,8 +299,8 @@ void Core::take(Forecasts & forecasts) {
             statistics_->forecast(forecast);
         }
         // A layer at or before the present one is of the next pass, which most likely decodes.
-        const Phase of = forecast.layer > layer_ ? phase_ : Phase::decode;
-        Forecast kept = confidence_[size_t(of)].worthwhile(
+        const bool of_many = forecast.layer > layer_ ? is_many() : sequences_.size() > 1;
+        Forecast kept = confidence(of_many).worthwhile(
             forecast, [&](Expert e) { return first_part(forecast.layer, e) == nullptr; });
         chosen_->forecast(kept);
         if (kept.experts.size() > n_fetch()) {
@@ -277,10 +317,10 @@ void Core::take(Forecasts & forecasts) {
 // A later layer of a prompt needs about as many experts as the last one did, so the forecast ends there. llama.cpp
 // computes the last layer only for the tokens whose logits are asked for.
 void Core::cut_to_needs(Forecast & forecast) const {
-    if (phase_ != Phase::prefill || forecast.layer <= layer_ || n_needed_ == 0) {
+    if (!is_many() || forecast.layer <= layer_ || n_needed_ == 0) {
         return;
     }
-    const size_t n_needed = few_[size_t(forecast.layer)] ? 0 : n_needed_;
+    const size_t n_needed = few_[size_t(forecast.layer)] && !is_joint() ? 0 : n_needed_;
     const size_t n_most = std::max(n_needed, size_t(composition_.n_predict));
     if (forecast.experts.size() > n_most) {
         forecast.experts.resize(n_most);
@@ -384,7 +424,9 @@ std::vector<uint8_t> Core::snapshot() const {
         for (Expert e = 0; e < shape_.n_expert; e++) {
             if (const SlotInfo * info = first_part(l, e)) {
                 cells[size_t(l) * size_t(shape_.n_expert) + size_t(e)] |=
-                    (info->state == SlotState::ready ? Cell::resident : Cell::arriving) |
+                    (info->state == SlotState::ready ? Cell::resident
+                     : info->flying != 0             ? Cell::arriving
+                                                     : Cell::absent) |
                     (info->pinned ? Cell::pinned : 0);
             }
         }

@@ -73,8 +73,10 @@ class Core {
     void on(const Tuned & e, Commands & out);
     void on(const Measured & e, Commands & out);
     void on(const PassBegan & e, Commands & out);
+    void on(const Reached & e, Commands & out);
     void on(const Routed & e, Commands & out);
     void on(const GateSeen & e, Commands & out);
+    void on(const Stocked & e, Commands & out);
     void on(const Predicted & e, Commands & out);
     void on(const Copied & e, Commands & out);
     void on(const Cancelled & e, Commands & out);
@@ -86,6 +88,9 @@ class Core {
     void on(const Unasked & e, Commands & out);
     bool is_of_host(Ticket ticket) const { return host_ && HostLevel::owns(ticket); }
     size_t n_fetch() const { return size_t(composition_.n_fetch > 0 ? composition_.n_fetch : shape_.n_expert); }
+    bool is_joint() const { return phase_ == Phase::decode && sequences_.size() > 1; }
+    bool is_many() const { return phase_ == Phase::prefill || is_joint(); }
+    Confidence & confidence(bool many) { return confidence_[many ? 0 : 1]; }
     bool uses_forecasts() const {
         return tuning_.prefetch && (phase_ == Phase::decode || composition_.prefill_prefetch);
     }
@@ -111,12 +116,13 @@ class Core {
     std::unique_ptr<HostLevel> host_;
     std::unique_ptr<Predictor> predictor_;
     std::shared_ptr<MoepicStatistics> statistics_;
-    std::array<Confidence, 2> confidence_;  // [phase]: in forecasts of many tokens, and of one
+    std::array<Confidence, 2> confidence_;  // in forecasts of many tokens, and of one
     std::vector<Forecast> waiting_;  // [layer]: not yet within the depth
     int32_t n_waiting_ = 0;
     std::vector<std::vector<Expert>> forecast_;  // [layer]: the last forecast, judged when the layer is routed
     bool waited_ = false;  // a copy was cancelled since the last gate
     Phase phase_ = Phase::prefill;
+    std::vector<int32_t> sequences_;  // of the pass (PassBegan)
     Layer layer_ = none;  // the last one routed in this pass
     std::vector<uint8_t> found_;  // [layer * n_expert + expert]: Cell::found and Cell::on_host
     Forecasts forecasts_;  // of the event in progress

@@ -34,9 +34,10 @@ void EventLog::append(const Event & event, std::span<const Command> commands) {
     entries_.push_back({event, {commands.begin(), commands.end()}});
     std::visit(Overloaded{
                    [&](Measured & e) { keep(e.speeds); },
-                   [&](PassBegan & e) { keep(e.tokens); },
+                   [&](PassBegan & e) { keep(e.tokens), keep(e.sequences); },
                    [&](Routed & e) { keep(e.routing.ids), keep(e.routing.weights); },
                    [&](GateSeen & e) { keep(e.input); },
+                   [&](Stocked & e) { keep(e.experts); },
                    [](auto &) {},
                },
                entries_.back().event);
@@ -67,8 +68,10 @@ std::string describe(const Event & event) {
                 }
             },
             [&](const PassBegan & e) { text << "pass began, " << (e.phase == Phase::prefill ? "prefill" : "decode"); },
+            [&](const Reached & e) { text << "reached the gate of layer " << e.layer; },
             [&](const Routed & e) { text << "routed layer " << e.routing.layer << ':' << listed(e.routing.ids); },
             [&](const GateSeen & e) { text << "gate seen, layer " << e.layer << ", " << e.n_token << " tokens"; },
+            [&](const Stocked & e) { text << "stocked layer " << e.layer << ':' << listed(e.experts); },
             [&](const Predicted & e) {
                 text << "predicted layer " << e.forecast.layer << ':' << listed(std::span(e.forecast.experts));
             },

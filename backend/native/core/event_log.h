@@ -32,6 +32,15 @@ struct Measured {
 struct PassBegan {
     Phase phase;
     std::span<const int32_t> tokens;  // ids, or empty where unknown
+    // [token]: numbers of the sequences; empty: all tokens are of one. Tokens whose logits are wanted come last, so
+    // that a layer that computes only these routes the last tokens of the pass. A number is never used again for
+    // another sequence.
+    std::span<const int32_t> sequences{};
+};
+// The layer's router is about to choose. The driver cancels what it is told to before it sends Routed, so that experts
+// whose slots were promised to copies that had not begun are found.
+struct Reached {
+    Layer layer;
 };
 struct Routed {
     Routing routing;
@@ -41,6 +50,11 @@ struct GateSeen {
     Layer layer;
     std::span<const float> input;  // the layer's MoE input, n_token rows of n_embd values
     int32_t n_token;
+};
+// Between answers: fetch these experts into the layer's free slots, in this order, as long as there are any.
+struct Stocked {
+    Layer layer;
+    std::span<const Expert> experts;
 };
 // A forecast from outside, treated like one of the predictor.
 struct Predicted {
@@ -79,8 +93,8 @@ struct Unasked {
     int32_t n_token;
 };
 
-using Event = std::variant<RequestBegan, Tuned, Measured, PassBegan, Routed, GateSeen, Predicted, Copied, Cancelled,
-                           Failed, Computed, Withdrawn, CaughtUp, Aborted, Unasked>;
+using Event = std::variant<RequestBegan, Tuned, Measured, PassBegan, Reached, Routed, GateSeen, Stocked, Predicted,
+                           Copied, Cancelled, Failed, Computed, Withdrawn, CaughtUp, Aborted, Unasked>;
 
 // For std::visit: one function per type.
 template <typename... Fs>

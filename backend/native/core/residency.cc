@@ -23,6 +23,8 @@ Residency::Residency(const Shape & shape, const Layout & layout) : shape_(shape)
     layout_.validate(shape_);
     for (const PoolLayout & pool : layout_.pools) {
         pools_.emplace_back(size_t(pool.n_slot));
+        displaced_.emplace_back(size_t(pool.n_slot));
+        n_displaced_.push_back(0);
         n_free_.push_back(pool.n_slot);
     }
     slot_of_.assign(size_t(shape_.n_layer) * n_place, std::vector<Slot>(size_t(shape_.n_expert), none));
@@ -90,6 +92,7 @@ void Residency::chunks_arrived(Pool pool, Slot slot, uint32_t mask) {
     SlotInfo & s = mutable_at(pool, slot);
     require(s.state == SlotState::pending && (s.flying & mask) == mask, "only what was ordered arrives");
     const uint64_t bytes = bytes_of(place_of(s), mask);
+    forget_displaced(pool, slot);
     s.flying &= ~mask;
     s.arrived |= mask;
     s.bytes += bytes;
@@ -111,6 +114,7 @@ void Residency::chunks_cancelled(Pool pool, Slot slot, uint32_t mask) {
 
 void Residency::chunks_failed(Pool pool, Slot slot, uint32_t mask) {
     chunks_cancelled(pool, slot, mask);
+    forget_displaced(pool, slot);
     mutable_at(pool, slot).broken = true;
 }
 
@@ -132,15 +136,16 @@ void Residency::mark_used(Pool pool, Slot slot) {
     }
 }
 
-void Residency::release(Pool pool, Slot slot) {
+void Residency::count_wasted(const SlotInfo & gone) {
+    if (!gone.used) {
+        counts(gone.layer).bytes_wasted += gone.bytes;
+        counts(gone.layer).prefetches_wasted += gone.prefetched;
+    }
+}
+
+void Residency::vacate(Pool pool, Slot slot) {
     SlotInfo & s = mutable_at(pool, slot);
     require(s.flying == 0 && !s.pinned && s.expert != none, "a slot is released when idle");
-    if (!s.used) {
-        counts(s.layer).bytes_wasted += s.bytes;
-        if (s.prefetched) {
-            counts(s.layer).prefetches_wasted++;
-        }
-    }
     slot_of_[index_of(place_of(s))][s.expert] = none;
     n_ready_[s.layer] -= s.state == SlotState::ready && s.part == Part::top;
     const bool broken = s.broken;
@@ -148,6 +153,59 @@ void Residency::release(Pool pool, Slot slot) {
     s.state = broken ? SlotState::quarantined : SlotState::free;
     n_free_[pool] += broken ? 0 : 1;
     n_quarantined_ += broken ? 1 : 0;
+}
+
+void Residency::release(Pool pool, Slot slot) {
+    forget_displaced(pool, slot);
+    count_wasted(at(pool, slot));
+    vacate(pool, slot);
+}
+
+void Residency::displace(Pool pool, Slot slot) {
+    const SlotInfo gone = at(pool, slot);
+    require(gone.state == SlotState::ready, "what is displaced is whole");
+    forget_displaced(pool, slot);
+    vacate(pool, slot);
+    displaced_[pool][slot] = gone;
+    n_displaced_[pool]++;
+}
+
+void Residency::forget_displaced(Pool pool, Slot slot) {
+    SlotInfo & gone = displaced_[pool][slot];
+    if (gone.state == SlotState::ready) {
+        count_wasted(gone);
+        gone = SlotInfo{};
+        n_displaced_[pool]--;
+    }
+}
+
+void Residency::restore(Pool pool, Slot slot) {
+    const SlotInfo & s = at(pool, slot);
+    require(s.state == SlotState::pending && s.arrived == 0, "a part is restored before anything arrived");
+    count_wasted(s);
+    vacate(pool, slot);
+    const SlotInfo old = displaced_[pool][slot];
+    if (old.state != SlotState::ready || find(place_of(old), old.expert) != none) {
+        forget_displaced(pool, slot);
+        return;
+    }
+    displaced_[pool][slot] = SlotInfo{};
+    n_displaced_[pool]--;
+    mutable_at(pool, slot) = old;
+    n_free_[pool]--;
+    n_ready_[old.layer] += old.part == Part::top;
+    slot_of_[index_of(place_of(old))][old.expert] = slot;
+}
+
+Slot Residency::displaced(Place place, Expert expert) const {
+    const Pool p = pool(place);
+    for (Slot i = 0; n_displaced_[p] > 0 && i < n_slot(p); i++) {
+        const SlotInfo & gone = displaced_[p][i];
+        if (gone.state == SlotState::ready && place_of(gone) == place && gone.expert == expert) {
+            return i;
+        }
+    }
+    return none;
 }
 
 void Residency::reclaim() {
@@ -179,8 +237,15 @@ void Residency::check() const {
     std::vector<size_t> held(slot_of_.size(), 0);
     for (Pool p = 0; p < n_pool(); p++) {
         int32_t n_free = 0;
+        int32_t n_gone = 0;
         for (Slot i = 0; i < n_slot(p); i++) {
             const SlotInfo & s = at(p, i);
+            if (const SlotInfo & gone = displaced_[p][i]; gone.state == SlotState::ready) {
+                n_gone++;
+                require(s.state == SlotState::pending && s.arrived == 0,
+                        "what is displaced leaves with the first copy");
+                undecided[gone.layer] += gone.used ? 0 : gone.bytes;
+            }
             n_free += s.state == SlotState::free;
             if (s.state == SlotState::pending || s.state == SlotState::ready) {
                 require(s.expert != none && pool(place_of(s)) == p && find(place_of(s), s.expert) == i,
@@ -195,6 +260,7 @@ void Residency::check() const {
             }
         }
         require(n_free == n_free_[p], "free slots are counted");
+        require(n_gone == n_displaced_[p], "displaced parts are counted");
     }
     for (size_t i = 0; i < slot_of_.size(); i++) {
         size_t known = 0;

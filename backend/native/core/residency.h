@@ -25,6 +25,11 @@ struct SlotInfo {
     bool prefetched = false;   // ordered by a forecast
     bool used = false;         // computed, or found at routing time, since it was ordered
     uint64_t bytes = 0;        // copied into it since it was ordered
+
+    // Whether it holds something that may leave: a part, or chunks of one whose other copies were cancelled.
+    bool may_leave() const {
+        return !pinned && (state == SlotState::ready || (state == SlotState::pending && flying == 0 && !broken));
+    }
 };
 
 // Counters since the start. bytes_read = bytes_useful + bytes_wasted + bytes that are resident and unused. Of a cut
@@ -72,6 +77,9 @@ struct Place {
     friend bool operator==(const Place &, const Place &) = default;
 };
 
+// A part that was displaced by a forecast leaves when the first copy into its slot ends (ProMoE, Algorithm 1: a victim
+// is evicted when the copy starts). Until then nobody finds it, and restore() brings it back.
+//
 // INVARIANT, after every call: in every pool free + pending + ready + quarantined = slots; a part of an expert is in at
 // most one slot; a pinned slot is pending or ready; a free slot has no expert, nothing arrived and nothing in flight.
 class Residency {
@@ -114,6 +122,13 @@ class Residency {
     void mark_used(Pool pool, Slot slot);
     // The slot becomes free, or quarantined if it is broken. REQUIRES: nothing in flight, not pinned.
     void release(Pool pool, Slot slot);
+    // As release(), for a part that may come back: the slot becomes free. REQUIRES: may_leave(), ready.
+    void displace(Pool pool, Slot slot);
+    // No copy into the slot had begun: what it displaced comes back, if it is not in another slot by now. REQUIRES:
+    // pending, nothing arrived or in flight, not pinned.
+    void restore(Pool pool, Slot slot);
+    // The slot that awaits another part in the place of this one, or `none`.
+    Slot displaced(Place place, Expert expert) const;
     // Free the quarantined slots.
     void reclaim();
 
@@ -125,10 +140,15 @@ class Residency {
 
   private:
     SlotInfo & mutable_at(Pool pool, Slot slot) { return pools_[pool][slot]; }
+    void vacate(Pool pool, Slot slot);
+    void forget_displaced(Pool pool, Slot slot);
+    void count_wasted(const SlotInfo & gone);
 
     Shape shape_;
     Layout layout_;
     std::vector<std::vector<SlotInfo>> pools_;
+    std::vector<std::vector<SlotInfo>> displaced_;  // as pools_; a free one: nothing
+    std::vector<int32_t> n_displaced_;  // [pool]
     std::vector<int32_t> n_free_;  // [pool]
     int32_t n_quarantined_ = 0;
     std::vector<std::vector<Slot>> slot_of_;  // [layer * n_place + part][expert]

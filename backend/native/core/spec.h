@@ -36,6 +36,7 @@ struct Future {
         int32_t n_token;
         bool begins_request;
         std::vector<int32_t> tokens;           // ids of the tokens, or empty
+        std::vector<int32_t> sequences;        // of the tokens, or empty: all of one (PassBegan)
         // [layer][tokens of the layer * n_expert_used]. llama.cpp computes the last layer of a prompt only for the
         // tokens whose logits are asked for, so it may have fewer tokens than the pass, or none.
         std::vector<std::vector<Expert>> ids;
@@ -44,6 +45,13 @@ struct Future {
 };
 
 class MoepicStatistics;
+
+// How a router's products become a choice: the experts of the highest gate(products + added) + selected.
+struct RouterBias {
+    std::vector<float> added{};  // [n_expert], or empty
+    std::vector<float> selected{};  // [n_expert], or empty: takes part in the choice, not in the weights (DeepSeek-V3)
+    bool sigmoid = false;  // the gate; otherwise softmax
+};
 
 // What a driver offers to the parts. A part that needs more throws and names what it lacks.
 struct Surroundings {
@@ -56,6 +64,7 @@ struct Surroundings {
     std::shared_ptr<const Future> future{};  // null in a live engine without a recorded trace
     // MoEpic's configurator learns from these, also after a new layout; null: none is wanted.
     std::shared_ptr<MoepicStatistics> statistics{};
+    std::vector<RouterBias> router_biases{};  // [layer], or empty: no router has any
 };
 
 // A family's registry is an array of pairs: a name, and how to make the part.

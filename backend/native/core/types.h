@@ -117,6 +117,16 @@ struct Routing {
     int32_t n_token = 0;
     std::span<const Expert> ids;       // [n_token][n_expert_used]
     std::span<const float> weights{};  // of the same shape; empty where unknown
+    // [n_token]: the number of each token's sequence; empty: all are of one. The core fills it in (PassBegan).
+    std::span<const int32_t> sequences{};
+
+    int32_t sequence(int32_t token) const { return sequences.empty() ? 0 : sequences[size_t(token)]; }
+    std::span<const Expert> of(int32_t token) const {
+        const size_t n_used = n_token > 0 ? ids.size() / size_t(n_token) : 0;
+        return ids.subspan(size_t(token) * n_used, n_used);
+    }
+    // The last token of each sequence, in ascending order.
+    std::vector<int32_t> last_tokens() const;
 };
 
 // An expert that a layer needs now, and the number of tokens that use it.

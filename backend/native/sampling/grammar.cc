@@ -24,10 +24,10 @@ Grammar::~Grammar() { llama_.free(grammar_); }
 
 // As llama.cpp's common_sampler_sample: sample first, and only if the token does not fit, sample
 // again from the tokens that do. Testing one token takes microseconds, a vocabulary milliseconds.
-llama_token Grammar::sample(llama_sampler * chain, llama_context * context, llama_token also) {
-    llama_token token = choose(chain, context, false);
+llama_token Grammar::sample(llama_sampler * chain, llama_context * context, int32_t row, llama_token also) {
+    llama_token token = choose(chain, context, row, false);
     if (token != also && !allows(token)) {
-        token = choose(chain, context, true);
+        token = choose(chain, context, row, true);
     }
     llama_.accept(chain, token);
     return token;
@@ -40,8 +40,8 @@ void Grammar::accept(llama_token token) {
     llama_.accept(grammar_, token);
 }
 
-llama_token Grammar::choose(llama_sampler * chain, llama_context * context, bool constrained) {
-    const float * logits = llama_.logits(context, -1);
+llama_token Grammar::choose(llama_sampler * chain, llama_context * context, int32_t row, bool constrained) {
+    const float * logits = llama_.logits(context, row);
     const auto n_vocab = static_cast<size_t>(llama_.n_vocab(vocab_));
     candidates_.resize(n_vocab);
     for (size_t i = 0; i < n_vocab; ++i) {

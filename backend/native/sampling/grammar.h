@@ -31,15 +31,16 @@ class Grammar {
     Grammar(const Grammar &) = delete;
     Grammar & operator=(const Grammar &) = delete;
 
-    // Choose a token with the samplers of `chain` from the last logits, and accept it in the chain.
+    // Choose a token with the samplers of `chain` from the logits of a row of the last pass, -1: its last ones, and
+    // accept it in the chain.
     // The token `also` may be chosen although it does not fit. Throws std::runtime_error where no token fits.
-    llama_token sample(llama_sampler * chain, llama_context * context, llama_token also);
+    llama_token sample(llama_sampler * chain, llama_context * context, int32_t row, llama_token also);
 
     // Advance the grammar by a token of the text. Throws std::runtime_error if it does not fit.
     void accept(llama_token token);
 
   private:
-    llama_token choose(llama_sampler * chain, llama_context * context, bool constrained);
+    llama_token choose(llama_sampler * chain, llama_context * context, int32_t row, bool constrained);
     bool allows(llama_token token);
 
     LlamaFunctions llama_;

@@ -93,6 +93,7 @@ class Simulator {
     void tell_speeds();
     void run_pass(size_t index, const Future::Pass & pass);
     void run_layer(size_t index, Layer layer, const Future::Pass & pass);
+    bool gathers(Layer layer, int32_t n_token) const;
     void see_gate(size_t index, Layer layer, int32_t n_token);
     void run_waves(Layer layer);
     void finish_layer();
@@ -192,15 +193,13 @@ void Simulator::run_pass(size_t index, const Future::Pass & pass) {
     pass_ = {.n_pass = 1, .n_token = pass.n_token};
     const double began_us = now_us_;
     const double busy_us = link_ ? link_->busy_us() : 0;
-    const LayerCounts before = extras_.after_pass ? all_counts() : LayerCounts{};
-    result_.pass_hits.push_back(0);
-    result_.pass_requests.push_back(0);
+    const LayerCounts before = all_counts();
 
     if (pass.begins_request) {
         core_.handle(RequestBegan{});
     }
     collect_arrivals();
-    core_.handle(PassBegan{pass.phase, pass.tokens}, commands_);
+    core_.handle(PassBegan{pass.phase, pass.tokens, pass.sequences}, commands_);
     obey();
     for (Layer l = 0; l < shape_.n_layer; l++) {
         run_layer(index, l, pass);
@@ -215,8 +214,11 @@ void Simulator::run_pass(size_t index, const Future::Pass & pass) {
     add(pass.phase == Phase::prefill ? result_.prefill : result_.decode, pass_);
     result_.pass_us.push_back(pass_.time_us);
     result_.pass_stall_us.push_back(pass_.stall_us);
+    const LayerCounts counts = difference(all_counts(), before);
+    result_.pass_hits.push_back(int64_t(counts.hits));
+    result_.pass_requests.push_back(int64_t(counts.hits + counts.late + counts.misses));
     if (extras_.after_pass) {
-        extras_.after_pass({pass.phase, pass_, difference(all_counts(), before)});
+        extras_.after_pass({pass.phase, pass_, counts});
     }
 }
 
@@ -242,24 +244,27 @@ void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) 
             n_token_of_[e]++;
         }
     }
+    if (machine_.stop_us > 0 && !core_.may_skip(layer)) {
+        compute(machine_.stop_us);
+    }
     collect_arrivals();
     ready_.clear();
     n_needed_ = 0;
     host_began_ = false;
-    const LayerCounts & counts = core_.residency().counts(layer);
-    const uint64_t hits = counts.hits;
-    const uint64_t others = counts.late + counts.misses;
     Routing routing{layer, n_token, ids, {}};
     if (extras_.weights) {
         routing.weights = extras_.weights(index, layer);
     }
     routed_us_ = now_us_;
+    core_.handle(Reached{layer}, commands_);
+    obey();
     core_.handle(Routed{routing}, commands_);
-    result_.pass_hits[index] += int64_t(counts.hits - hits);
-    result_.pass_requests[index] += int64_t(counts.hits - hits + counts.late + counts.misses - others);
     obey();
     see_gate(index, layer, n_token);
 
+    while (gathers(layer, n_token) && ready_.size() < n_needed_) {
+        wait(layer);
+    }
     // llama.cpp's own nodes cannot compute cut experts.
     if (ready_.size() == n_needed_ && !core_.layout().layers[layer].is_cut()) {
         compute_wave(ready_);
@@ -270,6 +275,14 @@ void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) 
     if (n_token > 1) {
         std::fill(n_token_of_.begin(), n_token_of_.end(), 0);
     }
+}
+
+// Return whether the layer waits for all its experts, as PassDriver::await_experts().
+bool Simulator::gathers(Layer layer, int32_t n_token) const {
+    const LayerLayout & slots = core_.layout().layers[layer];
+    const Pool pool = slots.pool_of(slots.pool_of(Part::top) != none ? Part::top : Part::bottom);
+    return machine_.stop_us > 0 && n_token == 1 && machine_.host_expert_us == 0 && !slots.is_cut() &&
+           size_t(core_.layout().pools[size_t(pool)].n_slot) >= n_needed_;
 }
 
 void Simulator::see_gate(size_t index, Layer layer, int32_t n_token) {
@@ -475,6 +488,7 @@ void Machine::validate() const {
         {"host_us", host_us},
         {"host_expert_us", host_expert_us},
         {"host_expert_token_us", host_expert_token_us},
+        {"stop_us", stop_us},
         {"pass_us", pass_us},
     };
     for (const auto & figure : figures) {

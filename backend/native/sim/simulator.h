@@ -26,7 +26,10 @@ struct Machine {
     double host_us = 0;            // for each layer in which the host computes, any number of experts
     double host_expert_us = 0;     // as expert_us, on the host; 0: the host computes none
     double host_expert_token_us = 0;
-    double pass_us = 0;            // a pass without its layers: embedding, output
+    // A device that stops in each layer for the router's choice, unless the layer needs no stop. It then waits until
+    // all experts of a decoded token are there and computes them at once. 0: it does neither.
+    double stop_us = 0;
+    double pass_us = 0;  // a pass without its layers: embedding, output
 
     // Throws std::invalid_argument, a sentence, for what is negative or no number.
     void validate() const;
@@ -51,7 +54,7 @@ struct SimulatedPhase {
 struct SimulatedPass {
     Phase phase = Phase::decode;
     SimulatedPhase times;  // of this pass
-    LayerCounts counts;    // of all layers together, during this pass
+    LayerCounts counts;  // of all layers together, during this pass
 };
 
 struct Simulation {
@@ -67,7 +70,7 @@ struct Simulation {
 using TraceRows = std::function<std::span<const float>(size_t pass, Layer layer)>;
 
 struct SimulationExtras {
-    TraceRows inputs{};   // of the layers' MoE inputs, each n_embd values
+    TraceRows inputs{};  // of the layers' MoE inputs, each n_embd values
     TraceRows weights{};  // of the router's weights, each n_expert_used
     EventLog * log = nullptr;
     std::function<void(const SimulatedPass &)> after_pass{};  // may tune the core

@@ -111,6 +111,14 @@ double MoepicStatistics::predicted_hit_rate(Layer layer, int32_t rank, int32_t n
     return ratio(double(std::accumulate(row, row + n_cached, uint64_t(0))), state_.n_judged[size_t(layer)]);
 }
 
+std::vector<Expert> MoepicStatistics::ranked(Layer layer) const {
+    std::vector<Expert> experts(static_cast<size_t>(n_expert_));
+    std::iota(experts.begin(), experts.end(), 0);
+    const double * keys = keys_.data() + size_t(layer) * size_t(n_expert_);
+    std::stable_sort(experts.begin(), experts.end(), [&](Expert a, Expert b) { return keys[a] > keys[b]; });
+    return experts;
+}
+
 std::vector<float> MoepicStatistics::reuse() const { return {state_.found.begin(), state_.found.end()}; }
 
 void MoepicStatistics::restore(State state) {

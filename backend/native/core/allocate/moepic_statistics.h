@@ -35,6 +35,9 @@ class MoepicStatistics {
     double accuracy(Layer layer, int32_t rank) const;                               // P
     double predicted_hit_rate(Layer layer, int32_t rank, int32_t n_cached) const;   // PH
 
+    // The layer's experts by descending priority.
+    std::vector<Expert> ranked(Layer layer) const;
+
     // [layer][n_expert]: requests that c + 1 slots would have made hits and c would not.
     std::vector<float> reuse() const;
 

@@ -74,6 +74,27 @@ Layout allocate_one_pool(const Spec & spec, const Shape & shape, double cache_ra
     return layout_of(kinds, n_slot, spec.number("buffer", 0) != 0);
 }
 
+// Klotski (section 6.1): experts pass through a buffer that the layers of a kind share, and the memory left over keeps
+// whole layers, the first ones of the model. Of each kind, the buffer has room for the experts of `window` layers, by
+// default 1, and for those that are fetched ahead of the next gate. What is too little for a layer enlarges the buffer.
+Layout allocate_klotski(const Spec & spec, const Shape & shape, double cache_rate) {
+    const double window = spec.number("window", 1);
+    if (!(window >= 0)) {
+        throw std::invalid_argument("The number window of the allocation is below 0");
+    }
+    Layout layout = allocate_one_pool({"one_pool", {{"buffer", 1.0}}}, shape, cache_rate);
+    const auto n_buffer = int32_t(std::min(window * shape.n_expert, 1e9)) + shape.n_expert_used;
+    for (Layer l = 0; l < shape.n_layer; l++) {
+        PoolLayout & buffer = layout.pools[size_t(layout.layers[size_t(l)].pool[0])];
+        if (buffer.n_slot - shape.n_expert >= n_buffer) {
+            buffer.n_slot -= shape.n_expert;
+            layout.layers[size_t(l)].pool[0] = Pool(layout.pools.size());
+            layout.pools.push_back({shape.n_expert, false});
+        }
+    }
+    return layout;
+}
+
 // DuoServe-MoE: experts pass through `k_slots` slots, at any rate, and none is kept, for a low peak of memory. Fewer if
 // the rate does not allow that many, but at least those of one token.
 Layout allocate_stream(const Spec & spec, const Shape & shape, double cache_rate) {

@@ -6,8 +6,8 @@ namespace outrider {
 namespace {
 
 constexpr std::pair<const char *, Allocate *> allocations[] = {
-    {"moepic", allocate_moepic}, {"one_pool", allocate_one_pool}, {"planned", allocate_planned},
-    {"stream", allocate_stream}, {"uniform", allocate_uniform},
+    {"klotski", allocate_klotski}, {"moepic", allocate_moepic}, {"one_pool", allocate_one_pool},
+    {"planned", allocate_planned}, {"stream", allocate_stream}, {"uniform", allocate_uniform},
 };
 
 }  // namespace

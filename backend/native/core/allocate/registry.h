@@ -13,7 +13,7 @@ using Allocate = Layout(const Spec & spec, const Shape & shape, double cache_rat
 Allocate allocate;
 std::vector<std::string> allocation_names();
 
-// Each in the file of its name, but one_pool and stream in pooled.cc and moepic in uniform.cc.
-Allocate allocate_moepic, allocate_one_pool, allocate_planned, allocate_stream, allocate_uniform;
+// Each in the file of its name, but klotski, one_pool and stream in pooled.cc and moepic in uniform.cc.
+Allocate allocate_klotski, allocate_moepic, allocate_one_pool, allocate_planned, allocate_stream, allocate_uniform;
 
 }  // namespace outrider

@@ -2,6 +2,7 @@
 // LRU knows only the last use, so one chance use evicts what every third token needs. LFU keeps forever what a long
 // prompt needed, and LCP counts it in full as soon as it is used again. An expert that a predictor expects in the
 // layer's next pass is worth more than any unexpected one.
+#include "core/evict/duel.h"
 #include "core/evict/expected.h"
 #include "core/evict/registry.h"
 #include "core/evict/use_rate.h"
@@ -15,13 +16,15 @@ UseRate rate_of(const Spec & spec, const Shape & shape) {
     const double fast = settings.number("fast", 0.8, 0.01, 0.9999);
     const double slow = settings.number("slow", 0.97, 0.01, 0.9999);
     const double slow_share = settings.number("slow_share", 0.9, 0.001, 0.999);
+    settings.flag("duel", true);
     settings.finish();
     return {shape, fast, slow, slow_share};
 }
 
 class Decayed final : public Eviction {
   public:
-    // Numbers: fast (0.8), slow (0.97): the factor on a use for each further pass; slow_share (0.9).
+    // Numbers: fast (0.8), slow (0.97): the factor on a use for each further pass; slow_share (0.9); duel, 0: never
+    // leaves the decision to LRU (1: duel.h).
     Decayed(const Spec & spec, const Shape & shape) : amounts_(shape), rate_(rate_of(spec, shape)), expected_(shape) {}
 
     bool wants_weights() const override { return true; }
@@ -47,7 +50,7 @@ class Decayed final : public Eviction {
 }  // namespace
 
 std::unique_ptr<Eviction> make_decayed(const Spec & spec, const Surroundings & around) {
-    return std::make_unique<Decayed>(spec, around.shape);
+    return duelling(spec, std::make_unique<Decayed>(spec, around.shape), around);
 }
 
 }  // namespace outrider

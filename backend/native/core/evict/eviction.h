@@ -20,6 +20,8 @@ class Eviction {
     virtual void pass_began(Phase) {}
     // The layer's needs, with the router's weights where known; comes before any slot of the layer changes hands.
     virtual void routed(const Routing & routing, std::span<const Demand> demands) = 0;
+    // An expert is about to be computed. In a strict order each comes when its turn does, in the order of their ids.
+    virtual void accessed(Layer, Expert) {}
     // A predictor's forecast, whether or not it is fetched.
     virtual void forecast(const Forecast &) {}
     // `expert` was fetched for the last forecast and not needed.

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/allocate/moepic_statistics.h"
 #include "core/evict/per_expert.h"
 #include "core/evict/registry.h"
 #include "core/spec_reader.h"
@@ -12,8 +13,9 @@ namespace {
 
 class Lcp final : public Eviction {
   public:
-    // Numbers: omega (128), tokens; rho (0.25).
-    Lcp(const Spec & spec, const Shape & shape)
+    // Numbers: omega (128), tokens; rho (0.25). Priorities go on from those of `past`, if there are any: a new layout
+    // keeps them.
+    Lcp(const Spec & spec, const Shape & shape, const MoepicStatistics * past)
         : count_(shape, 0),
           log_count_(shape, -std::numeric_limits<double>::infinity()),
           last_(shape, 0),
@@ -23,6 +25,15 @@ class Lcp final : public Eviction {
         const double rho = settings.number("rho", 0.25, 1e-9, 1);
         settings.finish();
         log_decay_ = std::log(rho) / omega;
+        for (Layer l = 0; past && l < shape.n_layer; l++) {
+            clock_[size_t(l)] = double(past->state().clock[size_t(l)]);
+            for (Expert e = 0; e < shape.n_expert; e++) {
+                const auto at = size_t(l) * size_t(shape.n_expert) + size_t(e);
+                count_.at(l, e) = past->state().used[at];
+                log_count_.at(l, e) = std::log(count_.at(l, e));
+                last_.at(l, e) = double(past->state().last[at]);
+            }
+        }
     }
 
     // Every token of a prompt counts by itself.
@@ -49,14 +60,14 @@ class Lcp final : public Eviction {
     double log_decay_;
     PerExpert<double> count_;
     PerExpert<double> log_count_;
-    PerExpert<double> last_;     // the layer's clock at the last activation
+    PerExpert<double> last_;  // the layer's clock at the last activation
     std::vector<double> clock_;  // [layer], in tokens
 };
 
 }  // namespace
 
 std::unique_ptr<Eviction> make_lcp(const Spec & spec, const Surroundings & around) {
-    return std::make_unique<Lcp>(spec, around.shape);
+    return std::make_unique<Lcp>(spec, around.shape, around.statistics.get());
 }
 
 }  // namespace outrider

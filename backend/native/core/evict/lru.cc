@@ -1,6 +1,9 @@
 // Least recently used. A predicted expert counts as used (ProMoE, section 6.1), so a correct prediction of a resident
 // expert delays its eviction. A part fetched in vain leaves next: otherwise every wrong forecast would evict something
 // that was needed once.
+//
+// As the papers' baseline an expert counts as used only when its turn to be computed comes, in the order of the ids:
+// what the layer needs later may then leave for what it needs first (ProMoE, section 5.3).
 #include "core/evict/per_expert.h"
 #include "core/evict/registry.h"
 #include "core/spec_reader.h"
@@ -10,12 +13,24 @@ namespace {
 
 class Lru final : public Eviction {
   public:
-    explicit Lru(const Shape & shape) : stamp_(shape, 0) {}
+    // Numbers: at_access, 1: the papers' baseline (0); vain, 0: parts fetched in vain leave no sooner (1).
+    Lru(const Spec & spec, const Shape & shape) : stamp_(shape, 0) {
+        SpecReader settings(spec, "eviction");
+        at_access_ = settings.flag("at_access", false);
+        vain_ = settings.flag("vain", true);
+        settings.finish();
+    }
 
     // Token by token: the experts of a prompt's last tokens are the most recent.
     void routed(const Routing & routing, std::span<const Demand>) override {
-        for (Expert e : routing.ids) {
-            stamp_.at(routing.layer, e) = ++now_;
+        for (size_t i = 0; i < routing.ids.size() && !at_access_; i++) {
+            stamp_.at(routing.layer, routing.ids[i]) = ++now_;
+        }
+    }
+
+    void accessed(Layer layer, Expert expert) override {
+        if (at_access_) {
+            stamp_.at(layer, expert) = ++now_;
         }
     }
 
@@ -25,11 +40,17 @@ class Lru final : public Eviction {
         }
     }
 
-    void disappointed(Layer layer, Expert expert) override { stamp_.at(layer, expert) = 0; }
+    void disappointed(Layer layer, Expert expert) override {
+        if (vain_) {
+            stamp_.at(layer, expert) = 0;
+        }
+    }
 
     double keep(Layer layer, Part, Expert expert) const override { return stamp_.at(layer, expert); }
 
   private:
+    bool at_access_ = false;
+    bool vain_ = true;
     PerExpert<double> stamp_;  // time of the last touch, 0: never, or in vain
     double now_ = 0;
 };
@@ -37,8 +58,7 @@ class Lru final : public Eviction {
 }  // namespace
 
 std::unique_ptr<Eviction> make_lru(const Spec & spec, const Surroundings & around) {
-    SpecReader(spec, "eviction").finish();
-    return std::make_unique<Lru>(around.shape);
+    return std::make_unique<Lru>(spec, around.shape);
 }
 
 }  // namespace outrider

@@ -13,6 +13,7 @@
 // a layer are computed on demand, at most twice per pass.
 #include <algorithm>
 
+#include "core/evict/duel.h"
 #include "core/evict/expected.h"
 #include "core/evict/moments.h"
 #include "core/evict/registry.h"
@@ -35,22 +36,23 @@ struct RecallOptions {
 
     explicit RecallOptions(const Spec & spec) {
         SpecReader settings(spec, "eviction");
-        window = settings.whole("window", 512, 2, 1 << 14);
-        sharpness = settings.number("sharpness", 10, 0.1, 1000);
+        window = settings.whole("window", 2048, 2, 1 << 14);
+        sharpness = settings.number("sharpness", 15, 0.1, 1000);
         reach = settings.number("reach", 0.45, 0, 0.99);
         follow = settings.number("follow", 2, 0, 1000);
-        alike = settings.number("alike", 0.5, 0, 10);
+        alike = settings.number("alike", 0.25, 0, 10);
         fast = settings.number("fast", 0.75, 0.01, 0.9999);
         slow = settings.number("slow", 0.95, 0.01, 0.9999);
         slow_share = settings.number("slow_share", 0.9, 0.001, 0.999);
+        settings.flag("duel", true);
         settings.finish();
     }
 };
 
 class Recall final : public Eviction {
   public:
-    // Numbers: window (512), sharpness (10), reach (0.45), follow (2), alike (0.5), fast (0.75), slow
-    // (0.95), slow_share (0.9).
+    // Numbers: window (2048), sharpness (15), reach (0.45), follow (2), alike (0.25), fast (0.75), slow
+    // (0.95), slow_share (0.9); duel, 0: never leaves the decision to LRU (1: duel.h).
     Recall(const Spec & spec, const Shape & shape) : Recall(RecallOptions(spec), shape) {}
 
     bool wants_weights() const override { return true; }
@@ -135,7 +137,7 @@ class Recall final : public Eviction {
 }  // namespace
 
 std::unique_ptr<Eviction> make_recall(const Spec & spec, const Surroundings & around) {
-    return std::make_unique<Recall>(spec, around.shape);
+    return duelling(spec, std::make_unique<Recall>(spec, around.shape), around);
 }
 
 }  // namespace outrider

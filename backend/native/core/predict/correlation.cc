@@ -1,6 +1,7 @@
 // Which experts follow which: the frequency of an expert, given those that the token chose in the layers before
 // (Klotski, section 6.2, "Correlation-aware Expert Prefetcher").
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 
 #include "core/predict/mat_vec.h"
@@ -14,7 +15,8 @@ namespace {
 // An expert that a token chose in a layer begins a path of length 1 to the next layer; a pair that it chose in two
 // successive layers, one of length 2. A token's tendency is the sum, over its paths, of the experts' shares in what
 // followed the path. The forecast is the experts with the largest sum over all tokens. The paper predicts the layers
-// after the first; here the first ones are predicted too, from the last layers of the token before.
+// after the first; here the first ones are predicted too, from the last layers of the token before. Of a pass of
+// several sequences, every token counts with those of its own sequence.
 // Numbers: path_length, 1 (the default, as in the paper) or 2. With 2, unknown paths count as the path of length 1 that
 // ends them, as many paths are kept as fit in 64 MiB, and a pass of more than 64 tokens uses only the last ones.
 // online, 1 (the default): learns from what it sees, 0: does not.
@@ -60,10 +62,13 @@ class Correlation final : public Predictor {
         now.n_token = routing.n_token;
         now.n_used = routing.ids.size() / size_t(routing.n_token);
         now.ids.assign(routing.ids.begin(), routing.ids.end());
+        now.last = routing.last_tokens();
+        link(routing);
         if (online_) {
             learn();
         }
         forecast(layer_after(routing.layer, 1, n_layer_), out);
+        before_.assign(routing.sequences.begin(), routing.sequences.end());
     }
 
   private:
@@ -76,26 +81,41 @@ class Correlation final : public Predictor {
         int32_t n_token = 0;
         size_t n_used = 0;
         std::vector<Expert> ids;
+        std::vector<int32_t> before;  // [token]: the same token, or the one before it, in the step before; or -1
+        std::vector<int32_t> last;  // the last token of each sequence
 
         std::span<const Expert> of(int32_t token) const { return {ids.data() + size_t(token) * n_used, n_used}; }
     };
 
-    // What `token` of `later`, or (of the next token) of the layer after it, chose in `earlier`; -1 if unknown.
-    int32_t token_before(const Step & earlier, const Step & later, int32_t token) const {
-        if (token < 0 || earlier.layer == none || layer_after(earlier.layer, 1, n_layer_) != later.layer) {
-            return -1;
+    // Find, for every token of the present step, its choice in the step before.
+    void link(const Routing & routing) {
+        Step & now = steps_[0];
+        const Step & earlier = steps_[1];
+        now.before.assign(size_t(now.n_token), -1);
+        if (earlier.layer == none || layer_after(earlier.layer, 1, n_layer_) != now.layer) {
+            return;
         }
-        if (later.layer == 0) {
-            return token == 0 ? earlier.n_token - 1 : -1;  // the last token of the pass before
+        if (now.layer > 0) {
+            for (int32_t t = 0; t < now.n_token; t++) {  // the last layer may have only the last tokens
+                now.before[size_t(t)] = std::max(t + earlier.n_token - now.n_token, -1);
+            }
+            return;
         }
-        // The last layer may have only the last tokens.
-        return std::max(token + earlier.n_token - later.n_token, -1);
+        for (int32_t one : earlier.last) {  // of the pass before
+            const int32_t sequence = before_.empty() ? 0 : before_[size_t(one)];
+            for (int32_t t = 0; t < now.n_token; t++) {
+                if (routing.sequence(t) == sequence) {
+                    now.before[size_t(t)] = one;
+                    break;
+                }
+            }
+        }
     }
 
     void learn() {
         const Step & now = steps_[0];
         for (int32_t t = 0; t < now.n_token; t++) {
-            const int32_t one = token_before(steps_[1], now, t);
+            const int32_t one = now.before[size_t(t)];
             if (one < 0) {
                 continue;
             }
@@ -106,8 +126,7 @@ class Correlation final : public Predictor {
                 }
                 totals_[size_t(index(now.layer, from))] += float(now.n_used);
             }
-            const int32_t two =
-                length_ == 2 && t >= now.n_token - most_tokens ? token_before(steps_[2], steps_[1], one) : -1;
+            const int32_t two = length_ == 2 && t >= now.n_token - most_tokens ? steps_[1].before[size_t(one)] : -1;
             if (two < 0) {
                 continue;
             }
@@ -135,10 +154,14 @@ class Correlation final : public Predictor {
     void forecast(Layer target, Forecasts & out) {
         const Step & now = steps_[0];
         std::fill(votes_.begin(), votes_.end(), 0.0f);
-        const bool of_next = target <= now.layer;  // of the next token
-        const int32_t begin = of_next ? now.n_token - 1 : 0;
+        const bool of_next = target <= now.layer;
+        asked_ = now.last;  // their next tokens are predicted
+        if (!of_next) {
+            asked_.resize(size_t(now.n_token));
+            std::iota(asked_.begin(), asked_.end(), 0);
+        }
         if (length_ == 1) {
-            for (int32_t t = begin; t < now.n_token; t++) {
+            for (int32_t t : asked_) {
                 for (Expert from : now.of(t)) {
                     n_token_[from]++;
                 }
@@ -150,8 +173,11 @@ class Correlation final : public Predictor {
                 }
             }
         }
-        for (int32_t t = std::max(begin, now.n_token - most_tokens); length_ == 2 && t < now.n_token; t++) {
-            const int32_t one = token_before(steps_[1], now, t);
+        for (int32_t t : asked_) {
+            if (length_ == 1 || t < now.n_token - most_tokens) {
+                continue;
+            }
+            const int32_t one = now.before[size_t(t)];
             for (Expert second : now.of(t)) {
                 if (one < 0) {
                     add_short(target, second, float(now.n_used));
@@ -200,6 +226,8 @@ class Correlation final : public Predictor {
     std::array<Step, 3> steps_;  // [0]: the present layer, [1]: the one before, ...
     std::vector<int32_t> n_token_;  // [n_expert]: tokens of the present layer
     std::vector<float> votes_;  // [n_expert]
+    std::vector<int32_t> before_;  // sequences of the last step's tokens
+    std::vector<int32_t> asked_;  // tokens of the present step
 };
 
 }  // namespace

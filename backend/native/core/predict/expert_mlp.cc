@@ -30,7 +30,8 @@ class ExpertMlp final : public Predictor {
           n_expert_(around.shape.n_expert),
           n_expert_used_(around.shape.n_expert_used),
           n_predict_(forecast_size(around.shape, n_predict)),
-          input_(size_t(n_layer_ - 1) * n_expert_used_ + 2 * size_t(n_expert_)) {
+          input_(size_t(n_layer_ - 1) * n_expert_used_ + 2 * size_t(n_expert_)),
+          poll_(n_expert_) {
         SpecReader settings(spec, "predictor");
         const bool bytes = settings.whole("bytes", 0, 0, 1) == 1;
         popularity_ = settings.need("popularity", {n_layer_, n_expert_});
@@ -50,25 +51,45 @@ class ExpertMlp final : public Predictor {
     void pass_began(Phase phase, std::span<const int32_t>, Forecasts &) override {
         n_known_ = phase == Phase::decode ? 0 : none;
         std::fill(input_.begin(), input_.end(), 0.0f);
+        histories_.clear();
     }
 
+    // A pass of several sequences has one token of each; every token is asked.
     void routed(const Routing & routing, Forecasts & out) override {
         const Layer target = routing.layer + 1;
-        if (routing.layer != n_known_ || target == n_layer_ || routing.n_token != 1 ||
-            routing.ids.size() != size_t(n_expert_used_)) {
+        const size_t n_history = input_.size() - 2 * size_t(n_expert_);
+        const auto n_token = size_t(std::max(routing.n_token, 0));
+        if (routing.layer == 0) {
+            histories_.assign(n_token * n_history, 0.0f);
+        }
+        if (routing.layer != n_known_ || target == n_layer_ || n_token == 0 ||
+            (n_token > 1 && routing.last_tokens().size() != n_token) || histories_.size() != n_token * n_history ||
+            routing.ids.size() != n_token * size_t(n_expert_used_)) {
             n_known_ = none;
             return;
         }
         n_known_++;
-        const size_t n_history = input_.size() - 2 * size_t(n_expert_);
-        float * history = &input_[size_t(routing.layer) * n_expert_used_];
-        float * popularity = &input_[n_history];
+        for (size_t t = 0; t < n_token; t++) {
+            for (size_t i = 0; i < size_t(n_expert_used_); i++) {
+                histories_[t * n_history + size_t(routing.layer) * n_expert_used_ + i] =
+                    float(routing.of(int32_t(t))[i] + 1) / float(n_expert_);
+            }
+        }
+        out.push_back(poll_.ask(target, Asked(routing.n_token), n_predict_, [&](int32_t token, float * scores) {
+            std::copy_n(&histories_[size_t(token) * n_history], n_history, input_.begin());
+            score(target, routing.of(token), scores);
+        }));
+    }
+
+  private:
+    // The scores of a layer, for a token whose history is in input_ and that chose `ids` in the layer before.
+    void score(Layer target, std::span<const Expert> ids, float * scores) {
+        float * popularity = &input_[input_.size() - 2 * size_t(n_expert_)];
         float * affinity = popularity + n_expert_;
         std::copy_n(popularity_->values.begin() + int64_t(target) * n_expert_, n_expert_, popularity);
         std::fill_n(affinity, n_expert_, 0.0f);
         for (int32_t i = 0; i < n_expert_used_; i++) {
-            const Expert e = routing.ids[i];
-            history[i] = float(e + 1) / float(n_expert_);
+            const Expert e = ids[size_t(i)];
             add_scaled(affinity_->values.data() + (int64_t(target) * n_expert_ + e) * n_expert_,
                        1.0f / float(n_expert_used_), n_expert_, affinity);
         }
@@ -83,10 +104,9 @@ class ExpertMlp final : public Predictor {
             }
             std::swap(values_, next_);
         }
-        out.push_back(best_of(target, values_, n_predict_));
+        std::copy_n(values_.begin(), n_expert_, scores);
     }
 
-  private:
     using Weights = std::shared_ptr<const Array>;
     struct Product {
         Matrix weights;
@@ -102,6 +122,8 @@ class ExpertMlp final : public Predictor {
     Weights affinity_;
     int32_t n_known_ = 0;         // layers of this pass whose choice is in the history; none: do not predict
     std::vector<float> input_;    // history, popularity, affinity
+    std::vector<float> histories_;  // [token][n_history], of this pass
+    Poll poll_;
     std::vector<float> values_, next_;
 };
 

@@ -54,8 +54,8 @@ void begin_with(const std::shared_ptr<const Array> & bias, float * values, int64
 // [n_expert][n_expert], hidden_chosen and hidden_before [n_expert][h]. All are optional;
 // absent ones are left out of the sum. R is the later layer's own router, so router = 1 alone is the next-router
 // predictor. `chosen` sums over the experts that `layer` chose for the token, `before` over those that the later layer
-// chose for the token before it (left out in passes of several tokens, where it is unknown yet). A layer without arrays
-// is not predicted.
+// chose for the token before it (left out where a pass has several tokens of a sequence: it is unknown yet). A layer
+// without arrays is not predicted.
 //
 // The last layers do not know the next token, so the first layers can be forecast again when a pass begins.
 // "token.rows" [n_vocab][r] has a row for every token id, and arrays "t<layer>.<name>" are the network of that layer
@@ -98,8 +98,8 @@ class Learned final : public Predictor {
     bool wants_input() const override { return true; }
 
     void request_began() override {
-        for (auto & ids : last_) {
-            ids.clear();
+        for (Last & last : last_) {
+            last = {};
         }
         last_input_.clear();
     }
@@ -113,8 +113,7 @@ class Learned final : public Predictor {
             last_input_.clear();  // it precedes only the first of these tokens
         }
         for (Network & network : of_token_) {
-            const auto before =
-                n_token == 1 ? std::span<const Expert>(last_[network.target]) : std::span<const Expert>();
+            const auto before = n_token == 1 ? last_[network.target].of(0) : std::span<const Expert>();
             out.push_back(poll_.ask(network.target, Asked(n_token), n_predict_, [&](int32_t token, float * row) {
                 const int32_t id = tokens[size_t(token)];
                 const bool is_known = id >= 0 && id < token_rows_->shape[0];
@@ -128,8 +127,19 @@ class Learned final : public Predictor {
         ids_.assign(routing.ids.begin(), routing.ids.end());
         present_ = {routing.layer, routing.n_token, ids_};
         if (routing.n_token > 0) {
-            const size_t n_used = ids_.size() / size_t(routing.n_token);
-            last_[routing.layer].assign(ids_.end() - ptrdiff_t(n_used), ids_.end());
+            last_tokens_ = routing.last_tokens();
+            sequences_.clear();
+            Last & last = last_[routing.layer];
+            last.sequences.clear();
+            last.ids.clear();
+            for (int32_t t : last_tokens_) {
+                const auto of_token = routing.of(t);
+                last.sequences.push_back(routing.sequence(t));
+                last.ids.insert(last.ids.end(), of_token.begin(), of_token.end());
+            }
+            for (int32_t t = 0; t < routing.n_token; t++) {
+                sequences_.push_back(routing.sequence(t));
+            }
         }
     }
 
@@ -145,12 +155,16 @@ class Learned final : public Predictor {
         const size_t n_used = ids_.size() / size_t(n_token);
         for (Network & network : networks_[layer]) {
             const bool of_next = network.target <= layer;
-            const int32_t first = of_next ? n_token - 1 : 0;
-            const Asked tokens(n_token - first);
-            const auto before =
-                n_token == 1 || of_next ? std::span<const Expert>(last_[network.target]) : std::span<const Expert>();
+            const bool is_joint = knows_chosen && last_tokens_.size() == size_t(n_token);  // one of each sequence
+            const int32_t n_next = knows_chosen ? int32_t(last_tokens_.size()) : 1;
+            const Asked tokens(of_next ? n_next : n_token);
             out.push_back(poll_.ask(network.target, tokens, n_predict_, [&](int32_t token, float * row) {
-                token += first;
+                if (of_next) {
+                    token = knows_chosen ? last_tokens_[size_t(token)] : n_token - 1;
+                }
+                const int32_t sequence = knows_chosen ? sequences_[size_t(token)] : 0;
+                const auto before = n_token == 1 || is_joint || of_next ? last_[network.target].find(sequence)
+                                                                        : std::span<const Expert>();
                 const auto chosen =
                     knows_chosen ? present_.ids.subspan(size_t(token) * n_used, n_used) : std::span<const Expert>();
                 score(network, input.data() + int64_t(token) * n_embd_, chosen, before, row);
@@ -283,7 +297,22 @@ class Learned final : public Predictor {
     std::vector<Network> of_token_;  // of the first layers, from the token's id
     std::vector<float> last_input_;  // [n_embd], of the last layer and token; or empty
     std::vector<float> no_row_;  // [r], of an unknown token id
-    std::vector<std::vector<Expert>> last_;  // [layer]: what it chose for the last token
+    // What a layer chose for the last token of each sequence of a pass.
+    struct Last {
+        std::vector<int32_t> sequences;
+        std::vector<Expert> ids;
+
+        std::span<const Expert> of(size_t i) const {
+            const size_t n_used = sequences.empty() ? 0 : ids.size() / sequences.size();
+            return std::span(ids).subspan(i * n_used, n_used);
+        }
+        std::span<const Expert> find(int32_t sequence) const {
+            const auto it = std::find(sequences.begin(), sequences.end(), sequence);
+            return it == sequences.end() ? std::span<const Expert>() : of(size_t(it - sequences.begin()));
+        }
+    };
+    std::vector<Last> last_;  // [layer]
+    std::vector<int32_t> last_tokens_, sequences_;  // of the layer routed last
     Routing present_{};  // ids_ of the layer routed last
     std::vector<Expert> ids_;
     std::vector<float> hidden_;

@@ -3,9 +3,9 @@
 namespace outrider {
 namespace {
 
-// One build for all processors: the loader picks the variant.
-// The sanitizers are not ready when the loader picks.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(OUTRIDER_SANITIZE)
+// One build for all processors: the loader picks the variant, which ELF alone can. The sanitizers are not ready when
+// it picks.
+#if defined(__x86_64__) && defined(__ELF__) && defined(__GNUC__) && !defined(__clang__) && !defined(OUTRIDER_SANITIZE)
 #define OUTRIDER_CLONES __attribute__((target_clones("default", "arch=haswell", "arch=skylake-avx512")))
 #else
 #define OUTRIDER_CLONES

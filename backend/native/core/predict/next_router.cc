@@ -21,6 +21,7 @@ class NextRouter final : public Predictor {
           n_embd_(around.n_embd),
           n_predict_(forecast_size(around.shape, n_predict)),
           routers_(known_routers(spec, around)),
+          biases_(around.router_biases),
           poll_(n_expert_) {
         SpecReader settings(spec, "predictor");
         stride_ = settings.whole("stride", 1, 1, 2);
@@ -29,19 +30,29 @@ class NextRouter final : public Predictor {
 
     bool wants_input() const override { return true; }
 
+    void routed(const Routing & routing, Forecasts &) override {
+        n_routed_ = routing.n_token;
+        last_ = routing.last_tokens();
+    }
+
     void gate_seen(Layer layer, std::span<const float> input, int32_t n_token, Forecasts & out) override {
         const Layer target = layer_after(layer, stride_, n_layer_);
         if (target == none || routers_[target].empty() || n_token <= 0 ||
             input.size() < size_t(n_token) * size_t(n_embd_)) {
             return;
         }
-        if (target <= layer) {  // of the next token
-            input = input.subspan(size_t(n_token - 1) * n_embd_, n_embd_);
-            n_token = 1;
+        const bool of_next = target <= layer;  // of the next tokens
+        if (of_next && n_token != n_routed_) {
+            last_ = {n_token - 1};
         }
-        out.push_back(poll_.ask(target, Asked(n_token), n_predict_, [&](int32_t token, float * row) {
+        const Asked tokens(of_next ? int32_t(last_.size()) : n_token);
+        out.push_back(poll_.ask(target, tokens, n_predict_, [&](int32_t token, float * row) {
+            token = of_next ? last_[size_t(token)] : token;
             std::fill(row, row + n_expert_, 0.0f);
             add_mat_vec(routers_[target].data(), input.data() + int64_t(token) * n_embd_, n_expert_, n_embd_, row);
+            if (size_t(target) < biases_.size()) {
+                choose_by(biases_[size_t(target)], {row, size_t(n_expert_)});
+            }
         }));
     }
 
@@ -52,6 +63,9 @@ class NextRouter final : public Predictor {
     int32_t n_predict_;
     int32_t stride_;
     std::vector<std::span<const float>> routers_;
+    int32_t n_routed_ = 0;  // tokens of the layer routed last
+    std::vector<int32_t> last_;  // of these, the last one of each sequence
+    std::vector<RouterBias> biases_;
     Poll poll_;
 };
 

@@ -90,6 +90,24 @@ Forecast Poll::result(Layer layer, int32_t n) {
     return best_of(layer, votes_, int32_t(votes_.size()), lowest);
 }
 
+void choose_by(const RouterBias & bias, std::span<float> scores) {
+    for (size_t e = 0; e < bias.added.size() && e < scores.size(); e++) {
+        scores[e] += bias.added[e];
+    }
+    if (bias.selected.size() != scores.size()) {
+        return;  // both gates keep the order
+    }
+    const float best = *std::max_element(scores.begin(), scores.end());
+    float sum = 0;
+    for (float & s : scores) {
+        s = bias.sigmoid ? 1 / (1 + std::exp(-s)) : std::exp(s - best);
+        sum += s;
+    }
+    for (size_t e = 0; e < scores.size(); e++) {
+        scores[e] = (bias.sigmoid ? scores[e] : scores[e] / sum) + bias.selected[e];
+    }
+}
+
 std::vector<std::span<const float>> known_routers(const Spec & spec, const Surroundings & around) {
     const SpecReader settings(spec, "predictor");
     const size_t n_value = size_t(std::max(around.n_embd, 0)) * size_t(around.shape.n_expert);

@@ -68,6 +68,9 @@ class Poll {
     std::vector<uint8_t> named_;  // [n_expert]: among the best of an asked token
 };
 
+// Turn a router's products into the scores by which the model chooses. Without biases they stay as they are.
+void choose_by(const RouterBias & bias, std::span<float> scores);
+
 // The routers of the surroundings. Throws std::invalid_argument if they are absent or of a wrong size.
 std::vector<std::span<const float>> known_routers(const Spec & spec, const Surroundings & around);
 

@@ -13,11 +13,12 @@ class ByPhase final : public Scheduler {
     ByPhase(std::unique_ptr<Scheduler> prefill, std::unique_ptr<Scheduler> decode)
         : prefill_(std::move(prefill)), decode_(std::move(decode)) {}
 
-    void pass_began(Phase phase) override {
+    void pass_began(Phase phase, bool many) override {
         now_ = phase == Phase::prefill ? prefill_.get() : decode_.get();
-        now_->pass_began(phase);
+        now_->pass_began(phase, many);
     }
     void push_predicted(const Forecast & forecast, Commands & out) override { now_->push_predicted(forecast, out); }
+    void gate_reached(Layer layer, Commands & out) override { now_->gate_reached(layer, out); }
     void push_precise(Layer layer, std::span<const Demand> demands, Commands & out) override {
         now_->push_precise(layer, demands, out);
     }

@@ -47,12 +47,12 @@ const Need * NeedList::find(Layer layer, Expert expert, Part part) const {
     return it == needs_.end() ? nullptr : &*it;
 }
 
-bool NeedList::can_compute(const Need & need) const {
+bool NeedList::can_compute(const Need & need, bool gathers) const {
     if (!is_ready(need)) {
         return false;
     }
     const Need * top = need.part == Part::bottom ? find(layer_, need.expert, Part::top) : nullptr;
-    return top == nullptr || top->computed;
+    return top == nullptr || top->computed || (gathers && top->issued);
 }
 
 bool NeedList::any_without_slot() const {
@@ -66,7 +66,7 @@ bool NeedList::exceeds_slots() const {
         int32_t n_room = 0;
         for (Slot s = 0; pool != none && s < residency_.n_slot(pool); s++) {
             const SlotInfo & info = residency_.at(pool, s);
-            n_room += info.state == SlotState::free || (info.state == SlotState::ready && !info.pinned);
+            n_room += info.state == SlotState::free || info.may_leave();
         }
         for (const Need & need : needs_) {
             n_room -= pool != none && pool_of(need) == pool && slot_of(need) == none && !need.on_host;
@@ -76,6 +76,10 @@ bool NeedList::exceeds_slots() const {
 }
 
 // ---- order ----------------------------------------------------------------------------------
+
+void NeedList::sort_by_id() {
+    std::stable_sort(needs_.begin(), needs_.end(), [](const Need & a, const Need & b) { return a.expert < b.expert; });
+}
 
 void NeedList::sort(bool by_token, const Eviction * eviction) {
     for (size_t i = 0; i < needs_.size(); i++) {

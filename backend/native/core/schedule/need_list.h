@@ -22,6 +22,7 @@ struct Need {
     bool computed = false;
     bool on_host = false;   // the host computes it: it needs no slot
 
+    bool hit = false;          // it was ready at the gate, and has not left since
     int32_t n_arrived = 0;     // chunks, at the gate
     double rank = 0;           // the lower comes first among needs of equal n_arrived
     bool stays = false;        // in a layer that streams: it is worth one of the layer's own slots
@@ -72,8 +73,8 @@ class NeedList {
         const Slot slot = slot_of(need);
         return slot != none && residency_.at(pool_of(need), slot).state == SlotState::ready;
     }
-    // Ready, and a bottom's top is computed.
-    bool can_compute(const Need & need) const;
+    // Ready, and a bottom's top is computed or, if the device gathers them (OrderedOptions), issued.
+    bool can_compute(const Need & need, bool gathers = false) const;
     // The need of a part, or null.
     const Need * find(Layer layer, Expert expert, Part part) const;
     Need * find(Layer layer, Expert expert, Part part) {
@@ -89,6 +90,8 @@ class NeedList {
     // Whether a pool of the layer has too little room for its missing parts beside the needed resident ones.
     bool exceeds_slots() const;
 
+    // Computing order: by id, the top before its bottom.
+    void sort_by_id();
     // Computing order: `by_token`: the most tokens first; then what has arrived first. Stable, so a bottom never
     // precedes its top. `eviction`: order equals by what is worth keeping; null: as the router named them.
     void sort(bool by_token, const Eviction * eviction);

@@ -18,16 +18,17 @@ constexpr int32_t max_stream_token = 64;  // rows of the experts that a streamin
 
 OrderedScheduler::OrderedScheduler(Residency & residency, Eviction & eviction, CopyDesk & desk,
                                    const OrderedOptions & options, const HostShare & host)
-    : OrderedState{options, Phase::prefill, NeedList(residency)},
-      OrderedPart(residency, eviction, desk, OrderedState::options, phase, needs),
+    : OrderedState{options, true, NeedList(residency)},
+      OrderedPart(residency, eviction, desk, OrderedState::options, many, needs),
       victims_(*this),
       ahead_(*this, victims_),
       stage_(*this, victims_),
       sharing_(*this, victims_, host) {}
 
-void OrderedScheduler::pass_began(Phase new_phase) {
+void OrderedScheduler::pass_began(Phase, bool is_many) {
     assert(idle());
-    phase = new_phase;
+    many = is_many;
+    first_of_ = none;
     ahead_.pass_began();
     stage_.restart();
     residency_.reclaim();
@@ -43,18 +44,29 @@ void OrderedScheduler::push_predicted(const Forecast & forecast, Commands & out)
 
 // ---- needs ----------------------------------------------------------------------------------
 
+void OrderedScheduler::gate_reached(Layer layer, Commands & out) {
+    ahead_.reached(layer);
+    if (options_.early_preemption) {
+        for (Part part : places) {
+            desk_.call_back_low({layer, part}, none, out);
+        }
+    }
+}
+
 void OrderedScheduler::push_precise(Layer layer, std::span<const Demand> demands, Commands & out) {
     assert(idle());
     needs_.begin(layer, demands);
-    for (const Need & need : needs_) {
+    for (Need & need : needs_) {
         count(need);
     }
     ahead_.gate(layer);
     sharing_.share();
     stage_.sweep();
     needs_.set_streams(may_stream() && (needs_.n_staged() > 0 || needs_.exceeds_slots()));
-    if (!strict()) {
-        const bool ranked = phase_ == Phase::prefill && options_.order == ComputeOrder::arrived;
+    if (strict()) {
+        needs_.sort_by_id();
+    } else {
+        const bool ranked = many_ && options_.order == ComputeOrder::arrived;
         needs_.sort(options_.order == ComputeOrder::tokens, ranked ? &eviction_ : nullptr);
     }
     Order order{layer, {}};
@@ -64,12 +76,6 @@ void OrderedScheduler::push_precise(Layer layer, std::span<const Demand> demands
         }
     }
     out.push_back(std::move(order));
-
-    if (options_.early_preemption) {
-        for (Part part : places) {
-            desk_.call_back_low({layer, part}, none, out);
-        }
-    }
     sharing_.begin(out);
     serve(out);
     if (options_.fill && options_.early_preemption && residency_.is_whole(layer)) {
@@ -78,7 +84,7 @@ void OrderedScheduler::push_precise(Layer layer, std::span<const Demand> demands
 }
 
 // How the part was found at the gate.
-void OrderedScheduler::count(const Need & need) {
+void OrderedScheduler::count(Need & need) {
     LayerCounts & counts = residency_.counts(needs_.layer());
     const Slot slot = needs_.slot_of(need);
     if (slot == none) {
@@ -86,7 +92,8 @@ void OrderedScheduler::count(const Need & need) {
         return;
     }
     const Pool pool = needs_.pool_of(need);
-    (residency_.at(pool, slot).state == SlotState::ready ? counts.hits : counts.late)++;
+    need.hit = residency_.at(pool, slot).state == SlotState::ready;
+    (need.hit ? counts.hits : counts.late)++;
     residency_.mark_used(pool, slot);
     if (!strict()) {
         residency_.set_pinned(pool, slot, true);
@@ -104,7 +111,8 @@ size_t OrderedScheduler::max_open() const {
 void OrderedScheduler::fill(Commands & out) {
     const Place place{needs_.layer(), Part::top};
     for (Expert e = 0; e < residency_.n_expert(); e++) {
-        if (residency_.find(place, e) != none) {
+        if (const Slot slot = residency_.find(place, e); slot != none) {
+            complete(place, slot, out);
             continue;
         }
         if (const Slot slot = residency_.free_slot(place, e); slot != none) {
@@ -116,25 +124,26 @@ void OrderedScheduler::fill(Commands & out) {
 
 // Gives slots to needed parts without one, in order, and sends what can be computed.
 void OrderedScheduler::serve(Commands & out) {
+    const bool gathers = options_.gather && phase_ == Phase::decode;
     bool slots_left = true;
-    bool all_issued = true;    // of the needs before
-    bool all_computed = true;  // of the needs before
+    bool all_issued = true;  // of the needs before
+    bool all_done = true;    // of the needs before: computed, or gathered
     for (size_t i = 0; i < needs_.size(); i++) {
         Need & need = needs_[i];
         if (need.on_host) {
             continue;
         }
         if (need.issued) {
-            all_computed = all_computed && need.computed;
+            all_done = all_done && (need.computed || gathers);
             continue;
         }
-        const bool has_slot = try_fetch(i, all_computed, slots_left, out);
-        if (has_slot && !needs_.streams() && needs_.can_compute(need) && (!strict() || all_issued)) {
+        const bool has_slot = try_fetch(i, all_done, slots_left, out);
+        if (has_slot && !needs_.streams() && needs_.can_compute(need, gathers) && (!strict() || all_issued)) {
             issue(need, out);
         } else {
             all_issued = false;
         }
-        all_computed = false;
+        all_done = all_done && need.issued && gathers;
     }
     if (needs_.streams() && stage_.pool() != none) {
         issue_wave(out);
@@ -143,6 +152,9 @@ void OrderedScheduler::serve(Commands & out) {
         issue_some(out);
     }
     ahead_.run(out);
+    if (options_.first_ahead && !idle() && !needs_.any_without_slot()) {
+        fetch_first_of_next(out);
+    }
     if (needs_.any_issued() && !held_.empty()) {
         for (const Forecast & forecast : std::exchange(held_, {})) {
             ahead_.fetch(forecast, out);
@@ -150,10 +162,23 @@ void OrderedScheduler::serve(Commands & out) {
     }
 }
 
+// All experts of a prompt's next layer will be needed. The first one is fetched while attention computes.
+void OrderedScheduler::fetch_first_of_next(Commands & out) {
+    const Layer next = needs_.layer() + 1;
+    if (next >= n_layer() || first_of_ == next) {
+        return;
+    }
+    const Pool pool = residency_.pool({next, Part::top});
+    if (pool != none && residency_.free_slot(pool) != none) {
+        first_of_ = next;
+        ahead_.fetch({next, {0}}, out);
+    }
+}
+
 // True when the need has a slot. `slots_left`: false once a need got none, so that those behind it do not overtake it.
-bool OrderedScheduler::try_fetch(size_t position, bool all_computed, bool & slots_left, Commands & out) {
+bool OrderedScheduler::try_fetch(size_t position, bool all_done, bool & slots_left, Commands & out) {
     Need & need = needs_[position];
-    const bool may_fetch = options_.early_preemption || all_computed;
+    const bool may_fetch = options_.early_preemption || all_done;
     Slot slot = needs_.slot_of(need);
     if (slot == none && need.part == Part::staged) {  // its copy failed
         needs_.unstage(need);
@@ -177,7 +202,7 @@ bool OrderedScheduler::try_fetch(size_t position, bool all_computed, bool & slot
     const Pool pool = residency_.pool(place);
     if (slot == none) {
         // The first need never waits for those behind it, which wait for it.
-        if (!slots_left || (!all_computed && needs_.n_fetched() >= max_open())) {
+        if (!slots_left || (!all_done && needs_.n_fetched() >= max_open())) {
             return false;
         }
         slot = acquire(position);
@@ -216,22 +241,33 @@ Slot OrderedScheduler::acquire(size_t position) {
         residency_.reclaim();
         return residency_.free_slot(place, need.expert);
     }
-    Slot victim = victims_.find_beside_needs(pool);
+    Slot victim = options_.plain ? victims_.find(pool, none) : victims_.find_beside_needs(pool);
     // In a strict order an expert may have to leave before its turn, and come back.
     for (size_t i = needs_.size(); strict() && i-- > position + 1 && victim == none;) {
         const Slot slot = needs_.slot_of(needs_[i]);
         if (slot != none && needs_.pool_of(needs_[i]) == pool && !needs_[i].issued &&
             residency_.at(pool, slot).state == SlotState::ready) {
             victim = slot;
-            needs_.unfetch(needs_[i]);
         }
     }
     if (victim == none) {
         residency_.reclaim();  // a slot that failed once is better than none
         return residency_.free_slot(pool);
     }
+    lose(residency_.at(pool, victim));
     residency_.release(pool, victim);
     return victim;
+}
+
+// What leaves before its turn comes was no hit.
+void OrderedScheduler::lose(const SlotInfo & info) {
+    if (Need * need = needs_.find(info.layer, info.expert, info.part); need && need->is_open()) {
+        needs_.unfetch(*need);
+        if (std::exchange(need->hit, false)) {
+            residency_.counts(info.layer).hits--;
+            residency_.counts(info.layer).misses++;
+        }
+    }
 }
 
 // ---- computing --------------------------------------------------------------------------------
@@ -240,6 +276,7 @@ void OrderedScheduler::issue(Need & need, Commands & out) {
     const Slot slot = needs_.slot_of(need);
     residency_.set_pinned(needs_.pool_of(need), slot, true);
     needs_.issue(need);
+    eviction_.accessed(needs_.layer(), need.expert);
     out.push_back(Compute{needs_.layer(), need.expert, need.part, slot});
 }
 
@@ -365,9 +402,11 @@ void OrderedScheduler::settle(Pool pool, Slot slot, Commands & out) {
         if (broken && info.pinned) {
             residency_.set_pinned(pool, slot, false);
         }
-        if (broken || !need) {
-            residency_.release(pool, slot);  // also half an expert, or one in the stage that its layer does without
-        }
+        if (broken || (!need && is_staged)) {
+            residency_.release(pool, slot);  // what waits in the stage is of no use after its layer
+        } else if (!need && info.arrived == 0) {
+            residency_.restore(pool, slot);  // no copy had begun
+        }  // else chunks that have arrived stay until they are evicted
         if (broken && need) {
             needs_.unfetch(*need);
             if (++need->attempts >= max_attempts) {

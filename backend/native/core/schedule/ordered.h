@@ -1,6 +1,7 @@
-// The prefetcher of ProMoE (section 5, Algorithms 1 and 2): predicted experts are queued low; at the gate the layer's
-// low copies are cancelled, the needed experts are ordered by how much of them has arrived, their missing chunks are
-// queued high, and computation follows that order. Without forecasts it is a reactive cache.
+// The prefetcher of ProMoE (section 5, Algorithms 1 and 2): predicted experts are queued low, and what they displace
+// leaves when a copy starts; at the gate the layer's low copies are cancelled, what has arrived stays, the needed
+// experts are ordered by how much of them has arrived, their missing chunks are queued high, and computation follows
+// that order. Without forecasts it is a reactive cache.
 //
 // A layer of a prompt may need more experts than it has slots: it streams. Most experts then pass through a few slots,
 // in the order of the file, or through the stage (stage.h), and the other slots keep what is most worth keeping. So
@@ -23,7 +24,7 @@ namespace outrider {
 
 struct OrderedState {  // before the parts that refer to it
     OrderedOptions options;
-    Phase phase = Phase::prefill;
+    bool many = true;
     NeedList needs;
 };
 
@@ -33,8 +34,9 @@ class OrderedScheduler final : public Scheduler, OrderedState, OrderedPart {
     OrderedScheduler(Residency & residency, Eviction & eviction, CopyDesk & desk, const OrderedOptions & options,
                      const HostShare & host);
 
-    void pass_began(Phase phase) override;
+    void pass_began(Phase phase, bool many) override;
     void push_predicted(const Forecast & forecast, Commands & out) override;
+    void gate_reached(Layer layer, Commands & out) override;
     void push_precise(Layer layer, std::span<const Demand> demands, Commands & out) override;
     void copied(Ticket ticket, Commands & out) override;
     void cancelled(Ticket ticket, Commands & out) override;
@@ -48,21 +50,24 @@ class OrderedScheduler final : public Scheduler, OrderedState, OrderedPart {
     void check() const override;
 
   private:
-    void count(const Need & need);
+    void count(Need & need);
     size_t max_open() const;
     void fill(Commands & out);
     void serve(Commands & out);
     void issue(Need & need, Commands & out);
     void issue_some(Commands & out);
     void issue_wave(Commands & out);
-    bool try_fetch(size_t position, bool all_computed, bool & slots_left, Commands & out);
+    bool try_fetch(size_t position, bool all_done, bool & slots_left, Commands & out);
     Slot acquire(size_t position);
+    void lose(const SlotInfo & info);
+    void fetch_first_of_next(Commands & out);
     void settle(Pool pool, Slot slot, Commands & out);
 
     Victims victims_;
     ReadAhead ahead_;
     Stage stage_;
     HostSharing sharing_;
+    Layer first_of_ = none;        // its first expert was ordered ahead
     std::vector<Forecast> held_;  // until the first Compute (prefetch_after_first)
 };
 

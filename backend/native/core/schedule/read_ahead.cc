@@ -31,7 +31,16 @@ void ReadAhead::fetch(const Forecast & forecast, Commands & out) {
         for (Part part : parts) {
             const Place place{forecast.layer, part};
             const Expert e = forecast.experts[i];
-            if (room && lacks(place, e)) {
+            if (residency_.pool(place) == none) {
+                continue;
+            }
+            if (const Slot slot = residency_.find(place, e); slot != none) {
+                complete(place, slot, out);
+            } else if (const Slot taken = residency_.displaced(place, e); taken != none) {
+                // It is still there if the copies into its slot have not begun.
+                const SlotInfo & other = residency_.at(residency_.pool(place), taken);
+                desk_.call_back({other.layer, other.part}, taken, out);
+            } else if (room && lacks(place, e)) {
                 room = claim(place, e);
                 if (room) {
                     order_claimed(place, e, out);
@@ -64,7 +73,11 @@ bool ReadAhead::claim(Place place, Expert expert) {
         if (may_stream() && info.part != Part::bottom) {
             displaced_[size_t(info.layer)].push_back(info.expert);
         }
-        residency_.release(pool, slot);
+        if (info.state == SlotState::ready) {
+            residency_.displace(pool, slot);
+        } else {
+            residency_.release(pool, slot);
+        }
     }
     if (slot != none) {
         residency_.assign(place, slot, expert, true);
@@ -167,8 +180,8 @@ void ReadAhead::judge(Layer layer) {
         const bool needed = std::any_of(needs_.begin(), needs_.end(), [&](const Need & n) { return n.expert == e; });
         regret_ += weight * ((needed ? 1.0 : 0.0) - regret_);
     }
-    if (const size_t n_open = desk_.n_low(layer); n_open > few) {
-        most_open_ = std::max(most_open_, n_open) - n_open + few;
+    if (n_open_ > few) {
+        most_open_ = std::max(most_open_, n_open_) - n_open_ + few;
     } else if (held_back_) {
         most_open_ += most_open_ / 2;
     }

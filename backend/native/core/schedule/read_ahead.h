@@ -14,6 +14,8 @@ class ReadAhead : OrderedPart {
     ReadAhead(const OrderedPart & part, Victims & victims);
 
     void pass_began() { routed_ = none; }
+    // Before what has not begun for the layer is cancelled.
+    void reached(Layer layer) { n_open_ = desk_.n_low(layer); }
     // At a layer's gate, before its needs take slots: judge what was ordered ahead of it.
     void gate(Layer layer);
     // A forecast came: order its experts now, or, in a prompt, as the link has room.
@@ -42,6 +44,7 @@ class ReadAhead : OrderedPart {
     std::vector<std::vector<Expert>> displaced_;   // [layer]: evicted for a prefetch, since it was last routed
     double regret_ = 0;        // the recent share of displaced experts that were needed after all
     size_t most_open_ = 48;    // low copies in flight at most
+    size_t n_open_ = 0;        // low copies in flight for the layer that was reached last
     bool held_back_ = false;   // more would have been ordered without this limit
 };
 

@@ -13,9 +13,12 @@ class Scheduler {
   public:
     virtual ~Scheduler() = default;
 
-    virtual void pass_began(Phase phase) = 0;
+    // `many`: the pass has many tokens: a prompt, or one token of each of several sequences.
+    virtual void pass_began(Phase phase, bool many) = 0;
     // Experts that a layer will probably need, the most probable first.
     virtual void push_predicted(const Forecast & forecast, Commands & out) = 0;
+    // The layer's router is about to choose: drop forecasts for the layer whose copies have not begun.
+    virtual void gate_reached(Layer layer, Commands & out) = 0;
     // Experts that `layer` needs now, each once, in the router's order.
     // REQUIRES: every expert of the layer before has been computed, or the pass was aborted.
     virtual void push_precise(Layer layer, std::span<const Demand> demands, Commands & out) = 0;

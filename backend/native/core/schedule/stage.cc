@@ -8,7 +8,7 @@ namespace outrider {
 void Stage::sweep() {
     for (Slot s = 0; pool() != none && s < residency_.n_slot(pool()); s++) {
         const SlotInfo & info = residency_.at(pool(), s);
-        if (info.state == SlotState::ready && info.layer <= needs_.layer() && !needs_.is_open(info)) {
+        if (info.may_leave() && info.layer <= needs_.layer() && !needs_.is_open(info)) {
             residency_.release(pool(), s);
         }
     }

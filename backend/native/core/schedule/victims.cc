@@ -24,8 +24,7 @@ Slot Victims::find(Pool pool, Layer layer) const {
     double lowest = 0;
     for (Slot s = 0; s < residency_.n_slot(pool); s++) {
         const SlotInfo & info = residency_.at(pool, s);
-        if (info.state != SlotState::ready || info.pinned ||
-            (info.layer == layer && wanted_[index(info.expert, info.part)])) {
+        if (!info.may_leave() || (info.layer == layer && wanted_[index(info.expert, info.part)])) {
             continue;
         }
         if (is_buffer(pool) && needs_.is_open(info)) {

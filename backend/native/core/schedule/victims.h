@@ -10,8 +10,8 @@ class Victims : OrderedPart {
     explicit Victims(const OrderedPart & part)
         : OrderedPart(part), wanted_(size_t(residency_.n_expert()) * n_place, 0) {}
 
-    // The slot of the ready, unpinned part in the pool that is least worth keeping, or `none`. Parts of `layer` that
-    // are wanted may not leave.
+    // The slot of the part, or half part, that may leave and is least worth keeping in the pool, or `none`. Parts of
+    // `layer` that are wanted may not leave.
     Slot find(Pool pool, Layer layer) const;
     // For the layer in progress: no part that it needs may leave.
     Slot find_beside_needs(Pool pool);

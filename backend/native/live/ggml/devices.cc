@@ -1,5 +1,6 @@
 #include "live/ggml/devices.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
@@ -10,6 +11,14 @@ using AddServer = ggml_backend_reg_t (*)(const char * endpoint);
 
 bool is_remote(ggml_backend_dev_t device) {
     return std::strncmp(ggml_backend_reg_name(ggml_backend_dev_backend_reg(device)), "RPC", 3) == 0;
+}
+
+// Return whether two backends, for example CUDA and Vulkan, name the same card. llama.cpp compares so, too.
+bool is_same_card(ggml_backend_dev_t a, ggml_backend_dev_t b) {
+    ggml_backend_dev_props props_a{}, props_b{};
+    ggml_backend_dev_get_props(a, &props_a);
+    ggml_backend_dev_get_props(b, &props_b);
+    return props_a.device_id && props_b.device_id && std::strcmp(props_a.device_id, props_b.device_id) == 0;
 }
 
 DeviceInfo info_of(ggml_backend_dev_t device) {
@@ -38,7 +47,9 @@ std::vector<DeviceInfo> list_devices() {
             continue;
         }
         const auto type = ggml_backend_dev_type(device);
-        if (type == GGML_BACKEND_DEVICE_TYPE_GPU || type == GGML_BACKEND_DEVICE_TYPE_IGPU) {
+        const bool is_known = std::any_of(all.begin(), all.end(),
+                                          [&](const DeviceInfo & other) { return is_same_card(other.device, device); });
+        if (!is_known && (type == GGML_BACKEND_DEVICE_TYPE_GPU || type == GGML_BACKEND_DEVICE_TYPE_IGPU)) {
             all.push_back(info_of(device));
         }
     }

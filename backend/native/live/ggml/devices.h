@@ -22,7 +22,8 @@ struct DeviceInfo {
     ggml_backend_dev_t device;
 };
 
-// Return this machine's devices. Remote ones are left out: ggml ends the process if one of them is gone.
+// Return this machine's devices, each card once. Remote ones are left out: ggml ends the process if one of them is
+// gone.
 std::vector<DeviceInfo> list_devices();
 size_t device_free_bytes(ggml_backend_dev_t device);
 // Register the devices of llama.cpp's rpc server at "host:port", and return them. Throws std::runtime_error if the

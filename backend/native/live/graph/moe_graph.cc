@@ -48,17 +48,21 @@ ggml_backend_dev_t device_of_weights(const ggml_tensor * node, std::set<const gg
     return device_of_weights(node->view_src, seen);
 }
 
-// Return the weights of the norm before a router, or nothing if there are none.
-std::vector<float> norm_weights(const ggml_tensor * logits) {
-    const ggml_tensor * input = logits ? logits->src[1] : nullptr;
-    const ggml_tensor * w = input ? input->src[1] : nullptr;
-    if (!w || w->type != GGML_TYPE_F32 || w->ne[0] != input->ne[0] || ggml_nrows(w) != 1 || !is_readable(w) ||
+// Return a row of `n` weights, or nothing if it is none.
+std::vector<float> row_of_weights(const ggml_tensor * w, int64_t n) {
+    if (!w || w->type != GGML_TYPE_F32 || w->ne[0] != n || ggml_nrows(w) != 1 || !is_readable(w) ||
         ggml_backend_buffer_get_usage(w->buffer) != GGML_BACKEND_BUFFER_USAGE_WEIGHTS) {
         return {};
     }
     std::vector<float> weights(size_t(w->ne[0]));
     ggml_backend_tensor_get(w, weights.data(), 0, weights.size() * sizeof(float));
     return weights;
+}
+
+// Return the weights of the norm before a router, or nothing if there are none.
+std::vector<float> norm_weights(const ggml_tensor * logits) {
+    const ggml_tensor * input = logits ? logits->src[1] : nullptr;
+    return input ? row_of_weights(input->src[1], input->ne[0]) : std::vector<float>();
 }
 
 // Return the router's matrix as floats, or nothing if it cannot be read.
@@ -199,6 +203,9 @@ MoeGraph Probe::result(std::string & objection) {
     for (const auto & [number, found] : findings) {
         graph.routers.push_back(router_weights(found.logits, graph.shape.n_expert));
         norms.push_back(norm_weights(found.logits));
+        graph.router_biases.push_back({row_of_weights(found.router.added, graph.shape.n_expert),
+                                       row_of_weights(found.router.selected, graph.shape.n_expert),
+                                       found.router.sigmoid});
     }
     for (Layer l = 0; l < graph.shape.n_layer; l++) {
         auto & router = graph.routers[l];

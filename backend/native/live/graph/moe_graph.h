@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/types.h"
+#include "core/spec.h"
 #include "live/graph/segment.h"
 #include "live/memory/expert_buffers.h"
 #include "live/memory/slab.h"
@@ -34,6 +34,7 @@ struct MoeGraph {
     // [layer][n_expert * n_embd]: a router for the input of the layer before. Empty if it cannot be read (repacked, or
     // of another shape).
     std::vector<std::vector<float>> routers;
+    std::vector<RouterBias> router_biases;  // [layer]
     int32_t n_embd = 0;
 };
 

@@ -100,6 +100,7 @@ void SegmentFinder::pass_began() {
     found_.clear();
     topk_.clear();
     logits_.clear();
+    routers_.clear();
     objection_.clear();
     open_ = none;
     n_since_topk_ = 0;
@@ -118,6 +119,12 @@ void SegmentFinder::see(ggml_tensor * node) {
         saw_weights_ = false;
     } else if (const auto il = layer_of_logits(node)) {
         logits_[*il] = node;
+    } else if (const auto il = layer_in_name(node, "ffn_moe_logits_biased")) {
+        routers_[*il].added = node->op == GGML_OP_ADD ? node->src[1] : nullptr;
+    } else if (const auto il = layer_in_name(node, "ffn_moe_probs_biased")) {
+        routers_[*il].selected = node->op == GGML_OP_ADD ? node->src[1] : nullptr;
+    } else if (const auto il = layer_in_name(node, "ffn_moe_probs")) {
+        routers_[*il].sigmoid = node->op == GGML_OP_UNARY && ggml_get_unary_op(node) == GGML_UNARY_OP_SIGMOID;
     }
     for (int i = 0; i < GGML_MAX_SRC; i++) {
         const auto it = node->src[i] ? layer_of_.find(node->src[i]) : layer_of_.end();
@@ -158,6 +165,7 @@ void SegmentFinder::grow(Found & found, ggml_tensor * node) {
                     segment.ids = ids;
                     const auto it = logits_.find(il);
                     found.logits = it == logits_.end() ? nullptr : it->second;
+                    found.router = routers_[il];
                     found.n_to_experts = n_since_topk_;
                     found.keeps_input = found.logits && reads(node, owner(found.logits->src[1]));
                     found.keeps_weights = saw_weights_;

@@ -59,6 +59,13 @@ SourceKind source_kind(const Segment & segment, const ggml_tensor * s);
 // The experts' rows are multiplied by the last such node between the choice and the experts.
 bool is_weights(const ggml_tensor * node, const ggml_tensor * ids);
 
+// The biases between a router's mat-mul and its choice, and its gate. Null: there is none.
+struct RouterNodes {
+    const ggml_tensor * added = nullptr;  // to the products
+    const ggml_tensor * selected = nullptr;  // to the probabilities, for the choice only
+    bool sigmoid = false;
+};
+
 // Sees the nodes of a pass in llama.cpp's order.
 class SegmentFinder {
   public:
@@ -78,6 +85,7 @@ class SegmentFinder {
         bool closed = false;
         std::string objection;  // why it cannot be computed in waves
         const ggml_tensor * logits = nullptr;  // the router's mat-mul
+        RouterNodes router;
         CutFinder cut;
         int il = -1;  // llama.cpp's number of the layer
         // Nodes from the router's choice to the first expert mat-mul.
@@ -97,6 +105,7 @@ class SegmentFinder {
     std::map<Layer, Found> found_;
     std::map<int, ggml_tensor *> topk_;  // by llama.cpp's number of the layer
     std::map<int, ggml_tensor *> logits_;
+    std::map<int, RouterNodes> routers_;
     std::string objection_;
     Layer open_ = none;
     const ggml_tensor * last_topk_ = nullptr;

@@ -49,7 +49,7 @@ void PassDriver::choose_callback(size_t n_token) {
     }
 }
 
-void PassDriver::begin_pass(Phase phase, const std::vector<int32_t> & tokens) {
+void PassDriver::begin_pass(Phase phase, const std::vector<int32_t> & tokens, const std::vector<int32_t> & sequences) {
     const Lock lock(mutex);
     if (!cache_) {
         throw std::runtime_error("The expert cache has no memory");
@@ -61,7 +61,7 @@ void PassDriver::begin_pass(Phase phase, const std::vector<int32_t> & tokens) {
     hook_.begin_pass();
     reader_.begin_pass();
     if (recorder) {
-        recorder->pass_began(phase, tokens);
+        recorder->pass_began(phase, tokens, sequences);
     }
     try {
         collect_arrivals();
@@ -69,11 +69,17 @@ void PassDriver::begin_pass(Phase phase, const std::vector<int32_t> & tokens) {
             partner_->pass_ended();
         }
         tell_speeds();
-        tell(PassBegan{phase, tokens});
+        tell(PassBegan{phase, tokens, sequences});
     } catch (const std::exception & e) {
         abort_pass(e.what());
     }
     choose_callback(tokens.size());
+}
+
+void PassDriver::stock(const std::vector<std::vector<Expert>> & experts) {
+    for (size_t layer = 0; layer < experts.size() && layer < size_t(graph_.shape.n_layer); layer++) {
+        tell(Stocked{Layer(layer), experts[layer]});
+    }
 }
 
 bool PassDriver::end_pass() {
@@ -224,6 +230,7 @@ bool PassDriver::routed(ggml_tensor * topk, Layer layer) {
         tell_speeds();  // a layer of a prompt takes as long as many tokens
     }
     routed_us_ = now_us();
+    tell(Reached{layer});
     tell(Routed{{layer, reader_.n_token(), reader_.ids(), reader_.weights()}});
     show_router(layer);
     if (!await_experts(layer)) {
@@ -246,17 +253,23 @@ bool PassDriver::routed(ggml_tensor * topk, Layer layer) {
 }
 
 // A decoded token on a device: wait for the missing experts if the layer has slots for all that it needs. Computing
-// what is there in a wave meanwhile would cost more stops than it saves. Return false if the pass is to stop.
+// what is there in a wave meanwhile would cost more stops than it saves. Experts that are cut are still computed in
+// waves, but in one for each part. Return false if the pass is to stop.
 bool PassDriver::await_experts(Layer layer) {
     const LayerLayout & slots = cache_->layout.layers[size_t(layer)];
-    if (reader_.n_token() > 1 || partner_ || !is_own_device(layer) || slots.is_cut()) {
+    if (reader_.n_token() > 1 || partner_ || !is_own_device(layer)) {
         return true;
     }
-    const Pool pool = slots.pool_of(slots.pool_of(Part::top) != none ? Part::top : Part::bottom);
-    if (pool == none || size_t(cache_->layout.pools[size_t(pool)].n_slot) < n_needed_) {
-        return true;
+    size_t n_part = 0;
+    for (const Part part : {Part::top, Part::bottom}) {
+        if (const Pool pool = slots.pool_of(part); pool != none) {
+            n_part++;
+            if (size_t(cache_->layout.pools[size_t(pool)].n_slot) < n_needed_) {
+                return true;
+            }
+        }
     }
-    while (ready_.size() < n_needed_ && cache_->pool->n_open() > 0) {
+    while (ready_.size() < n_part * n_needed_ && cache_->pool->n_open() > 0) {
         if (stopping) {
             return false;
         }

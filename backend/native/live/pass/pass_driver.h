@@ -47,7 +47,10 @@ class PassDriver {
         REQUIRES(mutex);
 
     // Around a pass, as Patch::begin_pass() and end_pass().
-    void begin_pass(Phase phase, const std::vector<int32_t> & tokens) EXCLUDES(mutex);
+    void begin_pass(Phase phase, const std::vector<int32_t> & tokens, const std::vector<int32_t> & sequences)
+        EXCLUDES(mutex);
+    // Between passes, as Patch::stock().
+    void stock(const std::vector<std::vector<Expert>> & experts) REQUIRES(mutex);
     bool end_pass() EXCLUDES(mutex);
     // ggml's callback: before a node runs (true: stop after it), and at the stop (false: end the pass).
     bool ask(ggml_tensor * node) EXCLUDES(mutex);

@@ -29,10 +29,14 @@ std::string Patch::end_probe() {
 void Patch::configure(const Layout & layout, const Composition & composition, const PatchOptions & options) {
     auto n_host_slot = divide_host(graph_, options.host_bytes);
     // First: this throws if the parts do not fit together.
-    auto core = std::make_unique<Core>(
-        Surroundings{
-            graph_.shape, layout, graph_.n_embd, {graph_.routers.begin(), graph_.routers.end()}, future_, statistics_},
-        composition, n_host_slot);
+    auto core = std::make_unique<Core>(Surroundings{graph_.shape,
+                                                    layout,
+                                                    graph_.n_embd,
+                                                    {graph_.routers.begin(), graph_.routers.end()},
+                                                    future_,
+                                                    statistics_,
+                                                    graph_.router_biases},
+                                       composition, n_host_slot);
     const Lock lock(driver_.mutex);
     // Pinning memory takes long: keep the store where it stays as it is.
     auto kept = driver_.cache() ? driver_.cache()->take_store(n_host_slot) : nullptr;
@@ -71,11 +75,18 @@ void Patch::tune(const Tuning & tuning) {
     }
 }
 
-void Patch::begin_pass(Phase phase, const std::vector<int32_t> & tokens) {
+void Patch::stock(const std::vector<std::vector<Expert>> & experts) {
+    const Lock lock(driver_.mutex);
+    if (driver_.cache()) {
+        driver_.stock(experts);
+    }
+}
+
+void Patch::begin_pass(Phase phase, const std::vector<int32_t> & tokens, const std::vector<int32_t> & sequences) {
     if (probe_) {
         probe_->pass_began();
     } else {
-        driver_.begin_pass(phase, tokens);
+        driver_.begin_pass(phase, tokens, sequences);
     }
 }
 

@@ -48,9 +48,13 @@ class Patch {
     // Between passes. Throws std::invalid_argument for settings that make no sense.
     void tune(const Tuning & tuning);
 
-    // Around every pass (one llama_decode of at most max_token tokens). `tokens`: ids, or empty if unknown. end_pass()
-    // returns false if the pass was stopped or failed; its results are void then, and error() says why it failed.
-    void begin_pass(Phase phase, const std::vector<int32_t> & tokens);
+    // Between passes: begin to fetch these experts of each layer, [layer], as long as it has free slots.
+    void stock(const std::vector<std::vector<Expert>> & experts);
+
+    // Around every pass (one llama_decode of at most max_token tokens). `tokens`: ids, or empty if unknown.
+    // `sequences`: as in PassBegan. end_pass() returns false if the pass was stopped or failed; its results are void
+    // then, and error() says why it failed.
+    void begin_pass(Phase phase, const std::vector<int32_t> & tokens, const std::vector<int32_t> & sequences = {});
     bool end_pass();
     const std::string & error() const { return probe_error_.empty() ? driver_.error() : probe_error_; }
     // From any thread: end the pass in progress, or the next one, with void results.
@@ -79,6 +83,7 @@ class Patch {
     const Shape & shape() const { return graph_.shape; }
     int32_t n_embd() const { return graph_.n_embd; }
     const std::vector<std::vector<float>> & routers() const { return graph_.routers; }
+    const std::vector<RouterBias> & router_biases() const { return graph_.router_biases; }
 
     // From any thread. Without a cache: empty, 0 or false.
     Layout layout() const;

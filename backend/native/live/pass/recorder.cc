@@ -21,7 +21,7 @@ uint64_t bytes_of(const std::vector<T> & values) {
 
 uint64_t Recording::bytes() const {
     return bytes_of(phases) + bytes_of(requests) + bytes_of(n_token) + bytes_of(n_routed) + bytes_of(tokens) +
-           bytes_of(ids) + bytes_of(weights) + bytes_of(scores) + bytes_of(inputs);
+           bytes_of(sequences) + bytes_of(ids) + bytes_of(weights) + bytes_of(scores) + bytes_of(inputs);
 }
 
 Recorder::Recorder(const RecorderOptions & options) : options_(options) {
@@ -52,14 +52,15 @@ uint64_t Recorder::pass_bytes(size_t n_token) const {
     return n_token * (n_layer * row_bytes + sizeof(int32_t)) + 9 + n_layer * sizeof(int32_t);
 }
 
-void Recorder::pass_began(Phase phase, std::span<const int32_t> tokens) {
+void Recorder::pass_began(Phase phase, std::span<const int32_t> tokens, std::span<const int32_t> sequences) {
     if (open_) {
         pass_ended(false);  // the last pass did not end
     }
     if (tokens.empty() || full_) {
         return;
     }
-    if (options_.max_bytes > 0 && bytes() + pass_bytes(tokens.size()) > options_.max_bytes) {
+    const uint64_t sequence_bytes = sequences.size_bytes();
+    if (options_.max_bytes > 0 && bytes() + pass_bytes(tokens.size()) + sequence_bytes > options_.max_bytes) {
         full_ = true;
         return;
     }
@@ -71,6 +72,12 @@ void Recorder::pass_began(Phase phase, std::span<const int32_t> tokens) {
     kept_.requests.push_back(std::max(request_, 0));
     kept_.n_token.push_back(n_token_);
     kept_.n_routed.resize(kept_.n_routed.size() + size_t(options_.n_layer), 0);
+    if (sequences.size() == tokens.size()) {
+        kept_.sequences.resize(kept_.tokens.size(), 0);
+        kept_.sequences.insert(kept_.sequences.end(), sequences.begin(), sequences.end());
+    } else if (!kept_.sequences.empty()) {
+        kept_.sequences.resize(kept_.tokens.size() + tokens.size(), 0);
+    }
     kept_.tokens.insert(kept_.tokens.end(), tokens.begin(), tokens.end());
     const size_t n_row = kept_.tokens.size() * size_t(options_.n_layer);
     kept_.ids.resize(n_row * size_t(options_.n_expert_used) * size_t(kept_.id_bytes), 0);
@@ -156,6 +163,7 @@ void Recorder::pass_ended(bool whole) {
     kept_.n_token.pop_back();
     kept_.n_routed.resize(kept_.n_routed.size() - size_t(options_.n_layer));
     kept_.tokens.resize(kept_.tokens.size() - size_t(n_token_));
+    kept_.sequences.resize(std::min(kept_.sequences.size(), kept_.tokens.size()));
     const size_t n_row = kept_.tokens.size() * size_t(options_.n_layer);
     kept_.ids.resize(n_row * size_t(options_.n_expert_used) * size_t(kept_.id_bytes));
     kept_.weights.resize(options_.weights ? n_row * size_t(options_.n_expert_used) : 0);

@@ -29,6 +29,7 @@ struct Recording {
     // for tokens whose logits are wanted. Rows that were not routed are zero.
     std::vector<int32_t> n_routed;
     std::vector<int32_t> tokens;  // [token], ids
+    std::vector<int32_t> sequences;  // [token]; empty where no pass had several
     std::vector<uint8_t> ids;  // [token][layer][n_expert_used], each of id_bytes
     int32_t id_bytes = 1;
     std::vector<uint16_t> weights;  // [token][layer][n_expert_used], or empty
@@ -48,7 +49,8 @@ class Recorder {
 
     void request_began();
     // `tokens`: the ids of all tokens of the pass.
-    void pass_began(Phase phase, std::span<const int32_t> tokens);
+    // `sequences`: of the tokens, or empty (PassBegan).
+    void pass_began(Phase phase, std::span<const int32_t> tokens, std::span<const int32_t> sequences = {});
     // `ids`, and `weights` or empty: [n_token][n_expert_used], of the last n_token tokens of the pass. Weights are the
     // router's probabilities (scores after softmax or sigmoid), before the chosen ones are scaled to a sum of one.
     void routed(Layer layer, std::span<const Expert> ids, int32_t n_token, std::span<const float> weights);

@@ -1,0 +1,323 @@
+"""`outrider batch`: answer a file of requests, several at once, and go on after a kill."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from backend.cli.common import (
+    Interrupts,
+    UserError,
+    add_engine_options,
+    add_sampling_options,
+    engine_config,
+    max_tokens,
+    printable,
+    sampling,
+    show_progress,
+    whole_number,
+)
+from backend.engine.engine import Engine, GroupAnswer, Request
+from backend.engine.group_plan import GroupPlan, plan_group
+from backend.protocol.settings import EngineConfig, Sampling
+from backend.server.ask import Ask, Finish, RequestRefused
+from backend.server.batch_file import (
+    AnswerFile,
+    BatchError,
+    Choice,
+    Line,
+    answer_line,
+    error_line,
+    read_lines,
+)
+from backend.server.turns import seeded, token_of
+
+_MAX_TOKENS = 512
+_N_LOOK = 256
+"""Requests whose prompts are measured before the first answer."""
+_SHOW_S = 0.5
+_LOG_S = 60.0
+"""Seconds between two lines of progress where there is no terminal."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = (
+        "Answer a file of requests, several at once. Every answer is appended to OUT as soon as it "
+        "is complete. After a kill, the same command goes on: it repeats no request and leaves "
+        "none out. Ctrl-C completes the answers that are being written; a second one drops them."
+    )
+    add = parser.add_argument
+    add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
+    add(
+        "--prompts",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help=".jsonl (also OpenAI's batch format), .csv with a column prompt, or .txt",
+    )
+    add("--out", required=True, type=Path, metavar="OUT.jsonl", help="the answers, one per line")
+    add(
+        "--group",
+        type=_group,
+        default=0,
+        metavar="auto|N",
+        help="requests that are computed at once (default auto: as many as hide the reading)",
+    )
+    add(
+        "--max-tokens",
+        type=max_tokens,
+        default=_MAX_TOKENS,
+        metavar="N",
+        help=f"longest answer where a request has no limit (default {_MAX_TOKENS})",
+    )
+    add("--system", metavar="TEXT", help="system prompt where a request has none")
+    add_engine_options(parser, *EngineConfig.rules(), method="klotski")
+    add_sampling_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command and return its exit status."""
+    try:
+        lock = FileLock(f"{args.out}.lock", timeout=0)
+        with lock:
+            return _run(args)
+    except Timeout:
+        raise UserError(f"Another outrider batch is writing {args.out}.") from None
+    except BatchError as error:
+        raise UserError(str(error)) from None
+    except OSError as error:
+        raise UserError(f"{args.out} cannot be written: {error.strerror}.") from None
+
+
+def _run(args: argparse.Namespace) -> int:
+    n_line = _check(args.prompts)
+    out = AnswerFile(args.out)
+    try:
+        work = _Work(args, out, n_line)
+        if work.n_open == 0:
+            print(f"All {n_line} requests are answered in {args.out}.")
+            return 0
+        config = engine_config(args)
+        engine = Engine.open(args.model, config, _show_loading)
+        try:
+            show_progress("")
+            return work.answer(engine)
+        finally:
+            engine.close()
+    finally:
+        out.close()
+
+
+def _check(path: Path) -> int:
+    """Return the number of requests. Raises BatchError, also where two have the same id."""
+    digests: dict[str, str] = {}
+    n = 0
+    for line in read_lines(path):
+        n += 1
+        if digests.setdefault(line.id, line.digest) != line.digest:
+            raise UserError(f"Two requests of {path.name} have the id {line.id!r}.")
+    if n == 0:
+        raise UserError(f"{path.name} has no requests.")
+    return len(digests)
+
+
+@dataclass
+class _Open:
+    """A request that is being answered, and its choices so far."""
+
+    line: Line
+    ask: Ask
+    n: int
+    choices: list[Choice] = field(default_factory=list)
+
+
+class _Work:
+    """The requests that are not answered yet. n_open: their number."""
+
+    def __init__(self, args: argparse.Namespace, out: AnswerFile, n_line: int) -> None:
+        self._args, self._out = args, out
+        self._defaults = _defaults(args)
+        self._n_failed = 0
+        self._n_token = 0
+        self._began_s = self._shown_s = time.monotonic()
+        self._is_over = False
+        for line in read_lines(args.prompts):
+            if out.done.get(line.id, line.digest) != line.digest:
+                raise UserError(
+                    f"{args.out} has an answer to another request of the id {line.id!r}; "
+                    "give it another name."
+                )
+        self._n_before = n_line - sum(1 for _ in self._lines())
+        self._n_all = n_line
+        self.n_open = n_line - self._n_before
+
+    def answer(self, engine: Engine) -> int:
+        """Answer them. Return the exit status."""
+        engine = _sized(engine, self._plan(engine), self._args)
+        self._model = engine.model.name
+        self._began_s = time.monotonic()
+
+        def interrupted() -> None:
+            if self._is_over:
+                engine.stop()
+            self._is_over = True
+            _notice("The answers that are being written are completed; Ctrl-C again drops them.")
+
+        with Interrupts(interrupted):
+            for answer in engine.generate_group(self._requests(), self._show):
+                self._take(engine, answer)
+        show_progress("")
+        n_done = len(self._out.done) - self._n_before
+        took_s = time.monotonic() - self._began_s
+        speed = f"{self._n_token / took_s:.1f} token/s" if took_s > 0 else ""
+        failed = f", {self._n_failed} of them with an error" if self._n_failed else ""
+        print(f"{self._args.out}: {n_done} answers{failed} in {_duration(took_s)}, {speed}.")
+        if self._is_over:
+            print(f"{self._n_all - len(self._out.done)} requests are left for the next run.")
+            return 128 + signal.SIGINT
+        return 0
+
+    def _plan(self, engine: Engine) -> GroupPlan:
+        """Measure the first prompts. Return how many requests run at once."""
+        n_cell = 0
+        for line, _ in zip(self._lines(), range(_N_LOOK), strict=False):
+            try:
+                ask = line.ask(self._defaults, self._args.system)
+                limit = ask.max_tokens if ask.max_tokens > 0 else self._args.max_tokens
+                for prompt in ask.prompts:
+                    n_cell = max(n_cell, len(engine.tokenize(prompt)) + 1 + max(limit, 1))
+                if ask.messages and not ask.has_images:
+                    n_cell = max(
+                        n_cell, engine.count(ask.messages, ask.options) + 1 + max(limit, 1)
+                    )
+            except (RequestRefused, RuntimeError):
+                continue  # it is answered with this error
+        return plan_group(engine, self._args.group, max(n_cell, 64), self.n_open)
+
+    def _lines(self) -> Iterator[Line]:
+        """Yield the requests that are not answered."""
+        seen: set[str] = set()
+        for line in read_lines(self._args.prompts):
+            if line.id not in self._out.done and line.id not in seen:
+                seen.add(line.id)
+                yield line
+
+    def _requests(self) -> Iterator[Request]:
+        for line in self._lines():
+            if self._is_over:
+                return
+            try:
+                ask = line.ask(self._defaults, self._args.system)
+            except RequestRefused as error:
+                self._write_error(line, str(error))
+                continue
+            prompts: tuple[str | None, ...] = ask.prompts or (None,)
+            found = _Open(line, ask, len(prompts) * ask.n)
+            for choice in range(found.n):
+                yield Request(
+                    (found, choice),
+                    seeded(ask.sampling, choice % ask.n),
+                    ask.max_tokens,
+                    ask.messages,
+                    prompts[choice // ask.n],
+                    ask.options,
+                )
+
+    def _take(self, engine: Engine, given: GroupAnswer) -> None:
+        """Write the answer to a request, once it has all its choices."""
+        found, choice = given.request.key
+        if given.error:
+            if found.line.id not in self._out.done:
+                self._write_error(found.line, given.error)
+            return
+        self._n_token += given.n_token
+        reasoning = given.text.reasoning
+        is_first = choice % found.ask.n == 0
+        finish = Finish(
+            choice,
+            given.finish_reason,
+            n_prompt=given.n_prompt if is_first else 0,
+            n_token=given.n_token,
+            n_reasoning=len(engine.tokenize(reasoning)) if reasoning else 0,
+            stop=given.stop if given.stop in found.ask.options.stops else "",
+        )
+        tokens = [token_of(p.chances, found.ask.n_top) for p in given.pieces if p.chances]
+        found.choices.append(Choice(given.text, finish, tuple(tokens)))
+        if len(found.choices) == found.n and found.line.id not in self._out.done:
+            found.choices.sort(key=lambda c: c.finish.choice)
+            self._write(found.line, answer_line(found.line, found.ask, self._model, found.choices))
+
+    def _write_error(self, line: Line, reason: str) -> None:
+        self._n_failed += 1
+        self._write(line, error_line(line, reason))
+
+    def _write(self, line: Line, data: Any) -> None:
+        self._out.add(data)
+        self._out.done[line.id] = line.digest
+
+    def _show(self, group: Any) -> None:
+        """Show how far it is, and the time that is left."""
+        now_s = time.monotonic()
+        is_terminal = sys.stderr is not None and sys.stderr.isatty()
+        if now_s - self._shown_s < (_SHOW_S if is_terminal else _LOG_S):
+            return
+        self._shown_s = now_s
+        took_s = now_s - self._began_s
+        n_done = len(self._out.done) - self._n_before
+        line = f"{len(self._out.done)} of {self._n_all} requests, {group.n_running} at once"
+        if group.n_token and took_s > 0:
+            line += f", {group.n_token / took_s:.1f} token/s"
+        if n_done:
+            left_s = took_s / n_done * (self._n_all - len(self._out.done))
+            line += f", about {_duration(left_s)} left"
+        if is_terminal:
+            show_progress(line)
+        else:
+            _notice(line + ".")
+
+
+def _sized(engine: Engine, made: GroupPlan, args: argparse.Namespace) -> Engine:
+    """Give the engine room for the group."""
+    _notice(made.sentence)
+    engine.change(made.config)
+    return engine
+
+
+def _defaults(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields that a request need not have."""
+    given = {name: getattr(args, name, None) for name in Sampling.rules()}
+    sampling(args)  # raises ValueError, one sentence
+    return {
+        **{name: value for name, value in given.items() if value is not None},
+        "max_tokens": args.max_tokens,
+    }
+
+
+def _group(text: str) -> int:
+    return 0 if text == "auto" else whole_number(1, 255)(text)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _show_loading(fraction: float, stage: str) -> bool:
+    show_progress(f"{stage} {100 * fraction:.0f} %")
+    return True
+
+
+def _notice(text: str) -> None:
+    if sys.stderr is not None:
+        show_progress("")
+        print(f"outrider: {printable(text)}", file=sys.stderr, flush=True)

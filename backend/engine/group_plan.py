@@ -1,0 +1,303 @@
+"""Decides how many requests a group has (Klotski, section 7: the I/O-compute planner).
+
+A pass of n sequences computes n tokens of attention and gate, and its experts for all tokens at
+once, while experts are read. The dense weights stay in memory, so that only experts are read. With
+K experts that are fetched ahead of the gate, Q further ones that a layer needs, t_c(n) times of
+computing and t_io the time to read one expert, the paper's inequalities for a layer are
+
+    (4)  n (t_A + t_G)                           >= 0
+    (5)  n (t_A + t_G)                           >= K t_io
+    (6)  n (t_A + t_G) + t_hot(n)                >= (K + 1) t_io
+    (7)  n (t_A + t_G) + t_hot(n) + sum_Q t_E(n) >= (K + |Q|) t_io
+
+The smallest n that fulfils them leaves no time in which only the drive works. On a processor a
+larger n still gains, because a token of many takes less time to compute than one alone. So the plan
+goes on to the smallest n whose predicted speed is within 1 % of the best.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from backend.engine.error import engine_errors
+from backend.llama.api import Row
+from backend.machines import kept
+from backend.memory.plan import headroom_bytes, kv_bytes
+from backend.methods.cost import PassCost
+from backend.protocol.settings import EngineConfig
+from backend.system.memory import available_bytes
+from backend.text import Text, text
+
+if TYPE_CHECKING:
+    from backend.engine.engine import Engine
+
+N_MOST = 255
+_FILE = "groups.json"
+_SIZES = (1, 4, 16, 64)
+"""Numbers of sequences that are measured."""
+_N_PROMPT = 12
+_N_STEP = 4
+_NEAR = 0.99
+"""Share of the best predicted speed that ends the search for a larger group."""
+_KV_SHARE = 0.8
+"""Share of the free memory that the attention caches may take."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Decoding with n sequences: seconds and counts of one MoE layer, the mean over all.
+
+    dense_s: attention, gate and what else is not an expert. expert_s: all experts. n_expert:
+    experts that were needed.
+    """
+
+    n: int
+    dense_s: float
+    expert_s: float
+    n_expert: float
+
+
+@dataclass(frozen=True)
+class GroupTimes:
+    """What the planner knows of a model on this machine. read_s: reading one expert; 0: none is.
+
+    rows: by number of sequences, ascending. n_layer, n_used: MoE layers, experts of one token.
+    read_share: the share of the needed experts that has to be read.
+    """
+
+    rows: tuple[Measured, ...]
+    n_layer: int
+    n_expert: int
+    n_used: int
+    read_s: float
+    read_share: float
+
+    def at(self, n: int) -> Measured:
+        """Return a row for any n: linear between measured ones, then along their trend.
+
+        The number of experts grows towards that of all experts.
+        """
+        sizes = [row.n for row in self.rows]
+        dense = _line(sizes, [row.dense_s for row in self.rows], n)
+        expert = _line(sizes, [row.expert_s for row in self.rows], n)
+        last = self.rows[-1]
+        if n <= last.n:
+            return Measured(n, dense, expert, _line(sizes, [r.n_expert for r in self.rows], n))
+        # If tokens chose at random, (1 - k/E)^n of the experts would not be needed.
+        of = max(float(self.n_expert), last.n_expert, 1.0)
+        unused = max(1 - last.n_expert / of, 0.0)
+        return Measured(n, dense, expert, of * (1 - unused ** (n / last.n)))
+
+    def layer_s(self, n: int) -> float:
+        """Return the seconds of a layer: computing and reading overlap."""
+        row = self.at(n)
+        reading = row.n_expert * self.read_share * self.read_s
+        return max(row.dense_s + row.expert_s, reading)
+
+    def speed(self, n: int) -> float:
+        """Return tokens per second of all MoE layers, without the rest of a pass."""
+        return n / (self.n_layer * self.layer_s(n))
+
+    def lacking(self, n: int) -> int:
+        """Return the number of the first of the inequalities 5 to 7 that n does not fulfil, or 0.
+
+        An expert in memory takes no time to read, so the time to read one counts by its share.
+        """
+        row, reading_s = self.at(n), self.read_share * self.read_s
+        n_hot = min(self.n_used, row.n_expert)
+        n_further = max(row.n_expert - n_hot, 0.0)
+        # A hot expert has more tokens than the mean one: this counts too little for it.
+        hot_s = row.expert_s * n_hot / max(row.n_expert, 1.0)
+        if row.dense_s < n_hot * reading_s:
+            return 5
+        if row.dense_s + hot_s < (n_hot + min(n_further, 1.0)) * reading_s:
+            return 6
+        if row.dense_s + row.expert_s < (n_hot + n_further) * reading_s:
+            return 7
+        return 0
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """How a group runs. n: requests at once. config: the engine's settings for it.
+
+    n_paper: the smallest n that fulfils the inequalities, or 0 if none does.
+    """
+
+    n: int
+    config: EngineConfig
+    sentence: Text | str
+    n_paper: int = 0
+    times: GroupTimes | None = None
+
+
+def choose(times: GroupTimes, n_most: int) -> tuple[int, int, int]:
+    """Return (n, n_paper, the inequality that binds).
+
+    n_paper: the smallest n that fulfils all inequalities, 0 if none up to n_most does. The one that
+    binds is the last one that a smaller n did not fulfil; 0 if n = 1 fulfils all.
+    """
+    n_paper, binding = 0, 0
+    for n in range(1, n_most + 1):
+        lacking = times.lacking(n)
+        if not lacking:
+            n_paper = n
+            break
+        binding = lacking
+    best = max(times.speed(n) for n in range(1, n_most + 1))
+    fast = next(n for n in range(1, n_most + 1) if times.speed(n) >= _NEAR * best)
+    return max(n_paper, fast), n_paper, binding
+
+
+def plan_group(engine: Engine, n_asked: int, n_cell: int, n_request: int) -> GroupPlan:
+    """Plan a group of the engine's model. Raises EngineError.
+
+    n_asked: the number of sequences, 0: the best one. n_cell: cells of the context for one request.
+    n_request: all requests there are. Measures, if needed, for some seconds.
+    """
+    most = min(_memory_most(engine, n_cell), N_MOST, max(n_request, 1))
+    if n_asked:
+        n = max(min(n_asked, most), 1)
+        why = text("group.asked", n=n)
+        if n < min(n_asked, max(n_request, 1)):
+            why = text("group.memory", n=n, asked=n_asked, cells=n_cell)
+        return GroupPlan(n, _config(engine, n, n_cell), why)
+    if most == 1:
+        return GroupPlan(1, _config(engine, 1, n_cell), text("group.one", cells=n_cell))
+    times = group_times(engine, most)
+    n, n_paper, binding = choose(times, most)
+    return GroupPlan(
+        n, _config(engine, n, n_cell), _sentence(n, n_paper, binding, most), n_paper, times
+    )
+
+
+def _sentence(n: int, n_paper: int, binding: int, most: int) -> Text:
+    if n_paper == 0:
+        return text("group.reading", n=n, binding=binding)
+    if n == n_paper:
+        return text("group.paper", n=n, binding=binding)
+    if n == most:
+        return text("group.most", n=n, n_paper=n_paper)
+    return text("group.faster", n=n, n_paper=n_paper)
+
+
+def _config(engine: Engine, n: int, n_cell: int) -> EngineConfig:
+    return replace(engine.loaded.config, n_sequence=n, context_length=n * n_cell, automatic=False)
+
+
+def _memory_most(engine: Engine, n_cell: int) -> int:
+    """Return how many attention caches of n_cell cells fit beside the model."""
+    loaded = engine.loaded
+    kv_type = loaded.config.kv_type
+    free_bytes = available_bytes() - loaded.untouched_bytes()
+    room_bytes = free_bytes - headroom_bytes(max(free_bytes, 0))
+    n_many = 64  # llama.cpp rounds up; so the size of many, divided
+    one_bytes = kv_bytes(engine.file, n_many * n_cell, kv_type) / n_many
+    return max(int(_KV_SHARE * max(room_bytes, 0) / max(one_bytes, 1)), 1)
+
+
+def group_times(engine: Engine, n_most: int) -> GroupTimes:
+    """Return the times of the engine's model. Measure where they are not kept."""
+    sizes = tuple(n for n in _SIZES if n < n_most) + (min(n_most, _SIZES[-1]),)
+    sizes = tuple(sorted(set(sizes)))
+    cache, config = engine.cache, engine.loaded.config
+    model = engine.file.fingerprint, cache.method, f"{cache.rate:.4f}", cache.layout, cache.pack
+    how = cache.device, cache.hybrid, engine.loaded.plan.n_thread, config.kv_type, sizes
+    key = "|".join(map(str, (*model, *how)))
+    known = kept.read(_FILE)
+    found = _of_json(known.get(key))
+    if found is None:
+        found = measure(engine, sizes)
+        kept.write(_FILE, {**known, key: asdict(found)})
+    return found
+
+
+def _of_json(data: object) -> GroupTimes | None:
+    if not isinstance(data, dict):
+        return None
+    try:
+        rows = tuple(Measured(**row) for row in data["rows"])
+        return GroupTimes(**{**data, "rows": rows}) if rows else None
+    except (TypeError, KeyError):
+        return None
+
+
+def measure(engine: Engine, sizes: Sequence[int]) -> GroupTimes:
+    """Decode with each number of sequences and return the times. Raises EngineError.
+
+    The tokens are drawn from the vocabulary, always the same ones. The engine's settings for groups
+    are lost.
+    """
+    before = engine.loaded.config
+    most = max(sizes)
+    n_cell = _N_PROMPT + _N_STEP + 2
+    engine.change(replace(before, n_sequence=most, context_length=most * n_cell, automatic=False))
+    passes = engine.passes
+    n_moe = max(engine.file.n_moe_layer, 1)
+    rows, read_bytes, busy_s, wanted = [], 0, 0.0, 0
+    with engine_errors():
+        for n in sizes:
+            costs = [
+                cost
+                for i, cost in enumerate(_passes(engine, n))
+                if i > 0  # the first one finds the caches as the prompts left them
+            ]
+            one = [cost for cost, _ in costs]
+            wave_s = sum(wave for _, wave in costs) / len(costs)
+            compute_s = sum(c.compute_s for c in one) / len(one)
+            needed = sum(c.hits + c.late + c.misses for c in one) / len(one)
+            experts = needed / n_moe if needed else float(engine.file.n_expert_used)
+            # Layers without a miss are computed in one piece, with the experts.
+            rows.append(Measured(n, max(compute_s - wave_s, 0.0) / n_moe, wave_s / n_moe, experts))
+            read_bytes += sum(c.bytes_read for c in one)
+            busy_s += sum(c.link_busy_s for c in one)
+            wanted += sum(c.hits + c.late + c.misses for c in one)
+    passes.forget_all()
+    engine.change(before)
+    expert_bytes = engine.file.expert_bytes_total / max(n_moe * engine.file.n_expert, 1)
+    read_s = expert_bytes * busy_s / read_bytes if read_bytes else 0.0
+    share = min(read_bytes / expert_bytes / wanted, 1.0) if wanted and expert_bytes else 0.0
+    return GroupTimes(
+        tuple(rows), n_moe, engine.file.n_expert, engine.file.n_expert_used, read_s, share
+    )
+
+
+def _passes(engine: Engine, n: int) -> list[tuple[PassCost, float]]:
+    """Decode with n sequences. Return the cost of every joint pass and its time in waves."""
+    passes, context = engine.passes, engine.loaded.context
+    passes.begin()
+    passes.forget_all()
+    draw = np.random.default_rng(n)
+    tokens = draw.integers(0, engine.loaded.llama.n_vocab, (n, _N_PROMPT + _N_STEP))
+    numbers = [passes.next_sequence() for _ in range(n)]
+
+    def compute(columns: range, *, is_token: bool) -> None:
+        places = [(s, i) for i in columns for s in range(n)]
+        for begin in range(0, len(places), context.n_ubatch):
+            part = places[begin : begin + context.n_ubatch]
+            rows = [Row(int(tokens[s, i]), i, s, i == columns[-1]) for s, i in part]
+            rows[-1] = replace(rows[-1], has_logits=True)
+            passes.compute_rows(
+                rows, [numbers[s] for s, _ in part], time.perf_counter(), is_token=is_token
+            )
+
+    compute(range(_N_PROMPT), is_token=False)
+    found: list[tuple[PassCost, float]] = []
+    for i in range(_N_PROMPT, _N_PROMPT + _N_STEP):
+        compute(range(i, i + 1), is_token=True)
+        found.append((passes.meter.token, passes.meter.token_wave_s))
+    return found
+
+
+def _line(sizes: Sequence[int], values: Sequence[float], n: int) -> float:
+    """Interpolate between measured values; above the last one, go on as between the last two."""
+    if n <= sizes[-1] or len(sizes) == 1:
+        at = float(np.interp(n, sizes, values))
+        return at if n <= sizes[-1] else at * n / sizes[-1]
+    slope = (values[-1] - values[-2]) / (sizes[-1] - sizes[-2])
+    return values[-1] + max(slope, 0.0) * (n - sizes[-1])

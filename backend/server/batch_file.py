@@ -1,0 +1,262 @@
+"""A file of requests that are answered overnight, and the file of their answers.
+
+The requests are JSON lines, CSV or text. JSON lines are OpenAI's batch format (custom_id, url,
+body), or objects with `prompt` or `messages`, an optional `id` and `system`, and fields of chat
+completions such as `temperature`. A CSV file has a column `prompt`, and may have the same fields as
+columns. Of a text, every line is a prompt.
+
+Every answer is one JSON line. It is on the drive before the next one is written. After a kill, the
+lines that are there say what need not be asked again.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+from backend.protocol.chat import AnswerText, Delta
+from backend.server.ask import Ask, Finish, Json, Part, RequestRefused, Token
+from backend.server.openai_chat import ChatWriter, read_chat
+from backend.server.openai_text import TextWriter, read_text
+from backend.text import text
+
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+_READERS: dict[str, Callable[[Any], Ask]] = {CHAT: read_chat, TEXT: read_text}
+_NUMBERS = ("temperature", "top_p", "min_p", "repeat_penalty")
+_COUNTS = ("max_tokens", "top_k", "seed")
+_LINE_BYTES_MAX = 64 << 20
+
+
+class BatchError(ValueError):
+    """A file of requests or answers cannot be used. str() is one sentence for the user."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the file of requests. number: from 1. digest: of its content.
+
+    error: why it cannot be answered, or "". url: of the body, or "" outside of OpenAI's format.
+    """
+
+    id: str
+    number: int
+    digest: str
+    url: str = ""
+    body: Json | None = None
+    error: str = ""
+
+    def ask(self, defaults: Json, system: str | None = None) -> Ask:
+        """Return the request. defaults: fields that the body need not have.
+
+        system: the system prompt of a conversation that has none. Raises RequestRefused.
+        """
+        if self.error:
+            raise RequestRefused(self.error)
+        given = {**defaults, **{k: v for k, v in (self.body or {}).items() if v is not None}}
+        ask = replace(_READERS[self.url or CHAT](given), stream=False)
+        if system and ask.messages and ask.messages[0]["role"] != "system":
+            return replace(ask, messages=({"role": "system", "content": system}, *ask.messages))
+        return ask
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """Yield the requests of a file. Raises BatchError for a file that has none.
+
+    Lines are read as they are needed. A bad line is yielded with its error.
+    """
+    kind = path.suffix.lower()
+    if kind not in (".jsonl", ".json", ".ndjson", ".csv", ".txt"):
+        raise BatchError(text("batch.kind", file=path.name))
+    try:
+        with open(path, encoding="utf-8-sig", newline="" if kind == ".csv" else None) as file:
+            if kind == ".csv":
+                yield from _csv_lines(path, file)
+                return
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                if kind == ".txt":
+                    body = {"messages": [{"role": "user", "content": line.strip()}]}
+                    yield Line(str(number), number, _digest(line), body=body)
+                else:
+                    yield _json_line(number, line)
+    except UnicodeDecodeError:
+        raise BatchError(text("batch.not_utf8", file=path.name)) from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BatchError(text("batch.unreadable", file=path.name, reason=reason)) from None
+    except csv.Error as error:
+        raise BatchError(text("batch.unreadable", file=path.name, reason=str(error))) from None
+
+
+def _json_line(number: int, line: str) -> Line:
+    digest, name = _digest(line), str(number)
+    try:
+        data: Any = json.loads(line) if len(line) < _LINE_BYTES_MAX else None
+    except (ValueError, RecursionError):
+        data = None
+    if not isinstance(data, dict):
+        return Line(name, number, digest, error=text("batch.no_object"))
+    name = next((str(data[k]) for k in ("custom_id", "id") if data.get(k) is not None), name)
+    if "body" not in data and "custom_id" not in data:
+        return Line(name, number, digest, body=_plain_body(data))
+    url, body = data.get("url", CHAT), data.get("body")
+    if url not in _READERS:
+        return Line(name, number, digest, CHAT, error=text("batch.url", url=repr(url)))
+    if not isinstance(body, dict):
+        return Line(name, number, digest, url, error=text("batch.no_body"))
+    return Line(name, number, digest, url, body)
+
+
+def _plain_body(data: Json) -> Json:
+    """Return the body of a chat completion for an object with `prompt` or `messages`."""
+    body = {k: v for k, v in data.items() if k not in ("id", "prompt", "system")}
+    if "messages" not in body:
+        body["messages"] = [{"role": "user", "content": data.get("prompt")}]
+    if data.get("system") is not None:
+        body["messages"] = [{"role": "system", "content": data["system"]}, *body["messages"]]
+    return body
+
+
+def _csv_lines(path: Path, file: IO[str]) -> Iterator[Line]:
+    csv.field_size_limit(_LINE_BYTES_MAX)
+    rows = csv.DictReader(file)
+    if "prompt" not in (rows.fieldnames or ()):
+        raise BatchError(text("batch.no_column", file=path.name))
+    for index, row in enumerate(rows, 1):
+        data: Json = {k: v for k, v in row.items() if k and v}
+        digest, name = _digest(json.dumps(data)), data.pop("custom_id", None) or data.get("id")
+        name = str(name or index)
+        try:
+            data |= {k: float(data[k]) for k in _NUMBERS if k in data}
+            data |= {k: int(data[k]) for k in _COUNTS if k in data}
+        except ValueError:
+            yield Line(name, index, digest, error=text("batch.no_number"))
+            continue
+        yield Line(name, index, digest, body=_plain_body(data))
+
+
+def _digest(line: str) -> str:
+    return hashlib.sha256(line.strip().encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One answer to a request. tokens: with their probabilities, if these were asked for."""
+
+    answer: AnswerText
+    finish: Finish
+    tokens: tuple[Token, ...] = ()
+
+
+def answer_line(line: Line, ask: Ask, model: str, choices: Sequence[Choice]) -> Json:
+    """Return the line that answers a request, in OpenAI's batch format if the request is."""
+    if line.url:
+        writer = (ChatWriter if line.url == CHAT else TextWriter)(ask, model)
+        parts = [Part(c.finish.choice, _delta(c.answer), c.tokens) for c in choices]
+        body = writer.whole(parts, [c.finish for c in choices])
+        response = {"status_code": 200, "request_id": uuid.uuid4().hex, "body": body}
+        return {**_head(line), "response": response, "error": None}
+    first = choices[0]
+    found: Json = {**_head(line), "answer": first.answer.content}
+    if first.answer.reasoning:
+        found["reasoning"] = first.answer.reasoning
+    if first.answer.tool_calls:
+        found["tool_calls"] = [call.to_json() for call in first.answer.tool_calls]
+    if len(choices) > 1:
+        found["answers"] = [c.answer.content for c in choices]
+    return {
+        **found,
+        "finish_reason": first.finish.reason,
+        "prompt_tokens": sum(c.finish.n_prompt for c in choices),
+        "completion_tokens": sum(c.finish.n_token for c in choices),
+    }
+
+
+def error_line(line: Line, reason: str) -> Json:
+    """Return the line for a request that cannot be answered."""
+    if not line.url:
+        return {**_head(line), "error": reason}
+    return {**_head(line), "response": None, "error": {"code": "failed", "message": reason}}
+
+
+def _head(line: Line) -> Json:
+    named: Json = {"id": line.id}
+    if line.url:
+        named = {"id": f"batch_req_{uuid.uuid4().hex}", "custom_id": line.id}
+    return {**named, "digest": line.digest}
+
+
+def _delta(answer: AnswerText) -> Delta:
+    return Delta(answer.reasoning, answer.content, dict(enumerate(answer.tool_calls)))
+
+
+class AnswerFile:
+    """The file of answers. Whatever add() has written survives a kill and a loss of power.
+
+    done: the digest of each request that is answered, by its id. A last line that a kill has cut is
+    removed. Raises BatchError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.done: dict[str, str] = {}
+        try:
+            is_new = not path.exists()
+            self._file = open(path, "a+b")  # noqa: SIM115 (closed by close())
+            if is_new:
+                self._sync_folder()
+            self._recover()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise BatchError(text("batch.unwritable", file=path.name, reason=reason)) from None
+
+    def _recover(self) -> None:
+        self._file.seek(0)
+        n_whole = 0
+        for number, line in enumerate(self._file, 1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                data = json.loads(line)
+                name = str(data["custom_id"] if "custom_id" in data else data["id"])
+                self.done[name] = str(data["digest"])
+            except (ValueError, KeyError, TypeError, RecursionError):
+                self.close()
+                raise BatchError(
+                    text("batch.other_file", file=self.path.name, line=number)
+                ) from None
+            n_whole += len(line)
+        self._file.truncate(n_whole)
+
+    def add(self, line: Json) -> None:
+        """Append a line. Return when it is on the drive. Raises BatchError."""
+        data = json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n"
+        try:
+            self._file.write(data.encode("utf-8", "replace"))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise BatchError(text("batch.unwritable", file=self.path.name, reason=reason)) from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _sync_folder(self) -> None:
+        """Put the file's name on the drive, too, where the system can."""
+        if os.name == "nt":
+            return
+        folder = os.open(self.path.absolute().parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

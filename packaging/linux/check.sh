@@ -1,0 +1,154 @@
+#!/bin/sh
+# Tries dist/*.deb and dist/*.AppImage in a bare Debian 12: no Python, no compiler. Needs root, mmdebstrap, Xvfb, xdotool,
+# sqlite3 and ImageMagick. Screenshots and logs lie in build/release/check.
+#
+#     make release-check
+#
+# Written for packages that were not finished yet: it was never run.
+#
+# In turn: installs, looks at the menu entry and the file type, opens the window, asks the embedded model, opens a second
+# model by the command line, hands it to the open window, runs the command line, removes the package and looks for
+# what it left. Then the AppImage: the window again, mounted and unpacked.
+set -eu
+here=$(cd "$(dirname "$0")/../.." && pwd)
+work=$here/build/release/check
+tree=$work/debian
+mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+display=${CHECK_DISPLAY:-:97}
+deb=$(ls "$here"/dist/outrider_*_amd64.deb)
+image=$(ls "$here"/dist/outrider-*.AppImage)
+n_done=0
+
+say() { n_done=$((n_done + 1)); echo "ok $n_done: $*"; }
+die() { echo "FAILED: $*" >&2; exit 1; }
+inside() { chroot "$tree" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/home/user LANG=C.UTF-8 DISPLAY="$display" "$@"; }
+as_user() { inside setpriv --reuid=1000 --regid=1000 --clear-groups "$@"; }
+now() { date +%s.%N; }
+since() { awk "BEGIN { printf \"%.1f\", $(now) - $1 }"; }
+# until_true SECONDS COMMAND...: waits until a command succeeds
+until_true() {
+    end=$(($(date +%s) + $1)); shift
+    while ! "$@" > /dev/null 2>&1; do
+        [ "$(date +%s)" -lt "$end" ] || return 1
+        sleep 0.1
+    done
+}
+window() { xdotool search --onlyvisible --name "Outrider"; }
+no_window() { ! window; }
+shot() { import -display "$display" -window root "$work/$1.png"; }
+chats() { sqlite3 "file:$tree/home/user/.local/share/outrider/chats.db?mode=ro" "$1"; }
+answered() { [ "$(chats "select count(*) from message where role = 'assistant' and length(content) > 20")" -ge "$1" ]; }
+loaded() { grep -q "$1" "$tree/home/user/.config/outrider/settings.json"; }
+
+stop() {
+    set +e
+    [ -z "${app:-}" ] || kill "$app" 2> /dev/null
+    [ -z "${xvfb:-}" ] || kill "$xvfb" 2> /dev/null
+    for place in tmp/.X11-unix dev/pts dev proc; do umount -l "$tree/$place" 2> /dev/null; done
+}
+trap stop EXIT INT TERM
+
+mkdir -p "$work"
+if [ ! -e "$work/bare.tar" ]; then
+    mmdebstrap --quiet --variant=minbase --include=ca-certificates bookworm "$work/bare.tar" "$mirror"
+fi
+[ ! -e "$tree" ] || { umount -l "$tree/tmp/.X11-unix" "$tree/dev/pts" "$tree/dev" "$tree/proc" 2> /dev/null || true; rm -rf --one-file-system "$tree"; }
+mkdir "$tree"
+tar -xf "$work/bare.tar" -C "$tree" --exclude=./dev
+mkdir -p "$tree/dev" "$tree/tmp/.X11-unix" "$tree/home/user"
+mount --bind /dev "$tree/dev"
+mount -t proc proc "$tree/proc"
+cp /etc/resolv.conf "$tree/etc/"
+chown 1000:1000 "$tree/home/user"
+echo "user:x:1000:1000::/home/user:/bin/sh" >> "$tree/etc/passwd"
+for program in python3 gcc cc c++ make; do
+    [ ! -e "$tree/usr/bin/$program" ] || die "the bare system has $program"
+done
+say "a bare Debian without Python and compiler"
+
+cp "$deb" "$tree/tmp/outrider.deb"
+inside DEBIAN_FRONTEND=noninteractive sh -c "apt-get -qq update && apt-get -qq install -y --no-install-recommends \
+    desktop-file-utils shared-mime-info fonts-dejavu-core /tmp/outrider.deb" > "$work/install.log" 2>&1 ||
+    { tail "$work/install.log"; die "it cannot be installed"; }
+[ ! -e "$tree/usr/bin/python3" ] || die "installing it brought Python"
+say "installed with $(inside dpkg-query -W | wc -l) packages in all, no Python among them"
+inside update-mime-database /usr/share/mime 2> /dev/null || true
+inside grep -q "application/x-gguf=outrider.desktop" /usr/share/applications/mimeinfo.cache || die "no program for .gguf"
+grep -q "application/x-gguf:\*.gguf" "$tree/usr/share/mime/globs2" || die "the type of .gguf is unknown"
+say "a double-click on a .gguf file opens it"
+
+Xvfb "$display" -screen 0 1400x900x24 -nolisten tcp > /dev/null 2>&1 &
+xvfb=$!
+export DISPLAY="$display"
+until_true 10 xdotool getdisplaygeometry || die "there is no X server"
+mount --bind /tmp/.X11-unix "$tree/tmp/.X11-unix"
+model=$tree/usr/lib/outrider/_internal/assets/embedded/outrider-tiny.gguf
+cp "$model" "$tree/home/user/second model.gguf"
+chown 1000:1000 "$tree/home/user/second model.gguf"
+
+start=$(now)
+as_user outrider-app > "$work/window.log" 2>&1 &
+app=$!
+until_true 120 window || { cat "$work/window.log"; die "no window opens"; }
+say "the window is open after $(since "$start") s"
+sleep "${CHECK_SETTLE_S:-8}"
+xdotool windowfocus "$(window | tail -1)" || true
+xdotool type --delay 20 "Tell me a story about a fox."
+start=$(now)
+xdotool key Return
+until_true 180 answered 1 || { shot no-answer; die "the embedded model does not answer"; }
+say "the embedded model has answered after $(since "$start") s"
+sleep 3
+shot answer
+
+start=$(now)
+as_user outrider-app "/home/user/second model.gguf" > "$work/second.log" 2>&1 || die "a second start fails"
+until_true 60 loaded "second model.gguf" || { shot no-second; die "the open window does not load a second start's file"; }
+[ "$(pgrep -cf 'outrider/outrider-app$')" -le 1 ] || die "there are two windows"
+say "a second start ended after $(since "$start") s, and the open window has loaded its file"
+sleep 3
+shot second
+kill "$app"
+wait "$app" || true
+app=
+until_true 20 no_window || die "the window does not close"
+
+as_user outrider --version
+answer=$(as_user outrider chat -p "Tell me a story about a fox." --max-tokens 20 2> "$work/chat.log") || die "the command line fails"
+[ -n "$answer" ] || die "the command line answers nothing"
+say "the command line answers: $(echo "$answer" | tail -1 | cut -c1-60)"
+
+start=$(now)
+as_user outrider-app "/home/user/second model.gguf" > "$work/window.log" 2>&1 &
+app=$!
+until_true 120 window || die "no window opens with a model on the command line"
+say "the window with a model on the command line is open after $(since "$start") s, warm"
+kill "$app"
+wait "$app" || true
+app=
+
+inside dpkg --purge outrider > "$work/remove.log" 2>&1 || die "it cannot be removed"
+left=$(find "$tree/usr" "$tree/etc" "$tree/opt" -iname '*outrider*' | head)
+[ -z "$left" ] || die "removed, but there are still: $left"
+[ "$(chats "select count(*) from message")" -ge 2 ] || die "removing it took the chats"
+say "removed whole; the chats are still there"
+
+cp "$image" "$tree/home/user/Outrider.AppImage"
+for how in mount unpack; do
+    [ "$how" = mount ] && more= || more=--appimage-extract-and-run
+    start=$(now)
+    # As root, because a bare system has no fusermount3.
+    inside /home/user/Outrider.AppImage $more > "$work/image-$how.log" 2>&1 &
+    app=$!
+    until_true 180 window || { cat "$work/image-$how.log"; die "the AppImage opens no window ($how)"; }
+    say "the AppImage's window is open after $(since "$start") s ($how)"
+    sleep 5
+    shot "image-$how"
+    pkill -TERM -f "usr/lib/outrider/outrider-app" || true
+    wait "$app" || true
+    app=
+    until_true 20 no_window || die "the window of the AppImage does not close"
+done
+until_true 20 sh -c "! ls -d '$tree'/tmp/.mount_* 2> /dev/null" || die "the AppImage leaves folders in /tmp"
+say "the AppImage leaves nothing in /tmp"
+echo "All $n_done checks passed. Look at the pictures in $work."

@@ -1,0 +1,230 @@
+"""Groups of requests that are computed jointly: answers, ends, limits, joining, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from factory import make_tiny
+from reciter import make_reciter
+
+from backend import _native
+from backend.engine.engine import Engine, GroupAnswer, Request
+from backend.engine.group_plan import GroupTimes, Measured, choose, plan_group
+from backend.evaluation.verify import compare
+from backend.gguf.model_file import read_model
+from backend.methods.catalogue import CACHED
+from backend.protocol.chat import ChatOptions
+from backend.protocol.settings import Sampling
+
+OpenEngine = Callable[..., Engine]
+
+GREEDY = Sampling(temperature=0)
+ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+
+
+def asked(key: int, prompt: str, max_tokens: int = -1, *stops: str) -> Request:
+    return Request(key, GREEDY, max_tokens, prompt=prompt + "\n", options=ChatOptions(stops=stops))
+
+
+def by_key(answers: Iterator[GroupAnswer]) -> dict[int, GroupAnswer]:
+    found = {}
+    for answer in answers:
+        assert answer.request.key not in found
+        found[answer.request.key] = answer
+    return found
+
+
+@pytest.fixture(scope="module")
+def reciter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_reciter(tmp_path_factory.mktemp("group") / "m.gguf", ALPHABET)
+
+
+@pytest.mark.parametrize("rate", [0.25, 1.0])
+def test_each_answer_has_its_own_end(rate: float, open_engine: OpenEngine, reciter: Path) -> None:
+    engine = open_engine(reciter, cache_rate=rate, n_sequence=3, context_length=768)
+    requests = [
+        asked(0, "x"),
+        asked(1, "one two three", 5),
+        asked(2, "yy", -1, "jk"),
+        asked(3, "a much longer prompt than the others have", 9),
+        asked(4, "z", 1),
+        asked(5, "w" * 30),
+        asked(6, "v", 26),
+    ]
+    found = by_key(engine.generate_group(iter(requests)))
+    texts = {key: answer.text.content for key, answer in found.items()}
+    assert texts == {
+        0: ALPHABET, 1: "abcde", 2: "abcdefghi", 3: "abcdefghi", 4: "a", 5: ALPHABET, 6: ALPHABET,
+    }  # fmt: skip
+    ends = {key: answer.finish_reason for key, answer in found.items()}
+    assert ends == {0: "stop", 1: "length", 2: "stop", 3: "length", 4: "length", 5: "stop",
+                    6: "length"}  # fmt: skip
+    assert found[2].stop == "jk" and found[1].n_token == 5 and found[0].n_token == 26
+
+
+def test_a_group_is_computed_jointly(open_engine: OpenEngine, reciter: Path) -> None:
+    engine = open_engine(reciter, n_sequence=4, context_length=512)
+    sizes = []
+    answers = engine.generate_group(
+        [asked(i, "x" * (i + 1)) for i in range(4)], lambda group: sizes.append(group.n_running)
+    )
+    assert len(list(answers)) == 4
+    assert sizes[0] == 4 and len(sizes) == 27  # 26 letters and the end, all four at once
+
+
+def test_a_group_answers_as_stock_llama_cpp(open_engine: OpenEngine, tmp_path: Path) -> None:
+    path = make_tiny("qwen3moe", "F16", tmp_path / "m.gguf")  # which has one layout only
+    engines = [
+        open_engine(path, cache_rate=rate, n_sequence=4, context_length=1024)
+        for rate in (1.0, 0.25)
+    ]
+    assert [engine.cache.mode for engine in engines] == ["plain", "cached"]
+    prompts = [f"request {i} of the words that they had" * (i % 3 + 1) for i in range(7)]
+    tokens = []
+    for engine in engines:
+        found = by_key(engine.generate_group(asked(i, p, 3 + i) for i, p in enumerate(prompts)))
+        tokens.append([[piece.token_id for piece in found[i].pieces] for i in range(7)])
+    assert tokens[0] == tokens[1]
+    assert len({tuple(t) for t in tokens[0]}) > 1
+
+
+def test_a_seed_gives_the_same_answer_beside_others(open_engine: OpenEngine, tiny: Path) -> None:
+    engine = open_engine(tiny, n_sequence=3, context_length=512)
+    sampling = Sampling(temperature=1.5, seed=7)
+    requests = [Request(i, sampling, 10, prompt="once upon") for i in range(3)]
+    found = by_key(engine.generate_group(requests))
+    assert len({found[i].text.content for i in range(3)}) == 1
+
+
+def test_a_shared_beginning_is_computed_once(open_engine: OpenEngine, reciter: Path) -> None:
+    engine = open_engine(reciter, n_sequence=3, context_length=1024)
+    system = "the same words before every request " * 3
+    found = by_key(engine.generate_group(asked(i, system + str(i) * (i + 1), 4) for i in range(6)))
+    assert {answer.text.content for answer in found.values()} == {"abcd"}
+    stats = engine.statistics()
+    n_system = len(engine.tokenize(system)) - 1
+    assert stats.n_reused >= 6 * n_system > 0
+    assert stats.n_token == 24
+
+
+def test_what_cannot_be_answered_leaves_the_others_alone(
+    open_engine: OpenEngine, reciter: Path
+) -> None:
+    engine = open_engine(reciter, n_sequence=2, context_length=256)
+    image = {"role": "user", "content": [{"type": "image", "data": ""}]}
+    requests = [
+        asked(0, "x", 3),
+        asked(1, "too long " * 300, 3),
+        Request(2, GREEDY, 3, [image]),
+        asked(3, "y", 3),
+    ]
+    found = by_key(engine.generate_group(requests))
+    assert "context holds" in found[1].error and "cannot have images" in found[2].error
+    assert found[0].text.content == found[3].text.content == "abc"
+
+
+def test_a_full_context_ends_an_answer(open_engine: OpenEngine, tmp_path: Path) -> None:
+    path = make_reciter(tmp_path / "m.gguf", "ab", ends=False)
+    engine = open_engine(path, n_sequence=2, context_length=256)
+    found = by_key(engine.generate_group(asked(i, "x") for i in range(2)))
+    n_context = engine.n_context
+    assert [found[i].finish_reason for i in range(2)] == ["context", "context"]
+    assert [found[i].n_prompt + found[i].n_token for i in range(2)] == [n_context // 2 + 1] * 2
+
+
+def test_a_stop_drops_what_is_not_complete(open_engine: OpenEngine, reciter: Path) -> None:
+    engine = open_engine(reciter, n_sequence=2, context_length=256)
+    requests = [asked(0, "x", 2), asked(1, "y")]
+    found = []
+    for answer in engine.generate_group(requests):
+        found.append(answer.request.key)
+        engine.stop()
+    assert found == [0]
+    assert [a.text.content for a in engine.generate_group([asked(0, "x", 3)])] == ["abc"]
+
+
+def test_a_conversation_goes_on_after_a_group(open_engine: OpenEngine, reciter: Path) -> None:
+    engine = open_engine(reciter, n_sequence=2, context_length=256)
+    before = "".join(p.text for p in engine.generate_text("hello\n", GREEDY, 5))
+    list(engine.generate_group([asked(0, "x", 2)]))
+    after = "".join(p.text for p in engine.generate_text("hello\n", GREEDY, 5))
+    assert before == after == "abcde"
+
+
+def test_every_method_computes_a_group_as_stock_does(tiny: Path) -> None:
+    """Prompts of several lengths, one that joins later, and joint decoding."""
+    compared = compare(read_model(tiny), [0.25], CACHED, n_token=24, n_thread=1, sequences=[2, 9])
+    results = list(compared)
+    assert len(results) == 2 * len(CACHED)
+    assert [(r.method, r.n_sequence) for r in results if not r.lossless] == []
+    assert all(r.misses > 0 for r in results)
+
+
+def test_a_trace_knows_the_sequences(open_engine: OpenEngine, tiny: Path) -> None:
+    engine = open_engine(tiny, n_sequence=3, context_length=512)
+    shape = engine.shape
+    recorder = _native.Recorder(shape.n_layer, shape.n_expert, shape.n_expert_used)
+    engine.record(recorder)
+    list(engine.generate_group(asked(i, "words " * (i + 2), 4) for i in range(3)))
+    engine.record(None)
+    found = recorder.take()
+    sequences, ends = found["sequences"], found["n_token"].cumsum()
+    joint = [(s, e) for s, e, phase in zip(ends - found["n_token"], ends, found["phases"],
+                                           strict=True) if phase]  # fmt: skip
+    assert len(joint) == 3
+    assert all(sorted(set(sequences[s:e])) == sorted(sequences[s:e]) for s, e in joint)
+    assert len(set(sequences)) == 3
+
+
+# The planner.
+
+
+def times(read_s: float, *, dense_s: float = 1.0, expert_s: float = 0.5) -> GroupTimes:
+    """Return times that grow with n, for 8 experts of 2 used, all of them read."""
+    rows = tuple(
+        Measured(n, dense_s * n, expert_s * n, min(2.0 * n, 8.0)) for n in (1, 2, 4, 8, 16)
+    )
+    return GroupTimes(rows, 4, 8, 2, read_s, 1.0)
+
+
+def test_the_smallest_group_that_hides_the_reading() -> None:
+    """With t_A = 1, t_E = 0.25 and t_io = 3: of n = 8, 12 >= 8 * 3 fails, of 16 it holds."""
+    chosen, paper, binding = choose(times(3.0), 64)
+    assert (paper, binding) == (16, 7)
+    assert chosen == 16  # a larger one is no faster
+
+
+def test_no_reading_needs_no_group() -> None:
+    assert choose(times(0.0), 64) == (1, 1, 0)
+
+
+def test_a_group_too_small_to_hide_the_reading() -> None:
+    chosen, paper, binding = choose(times(100.0), 32)
+    assert (chosen, paper, binding) == (32, 0, 5)
+
+
+def test_more_requests_are_computed_where_they_are_faster_together() -> None:
+    """A pass costs 10 and 0.1 for each sequence, so that larger groups are faster throughout."""
+    rows = tuple(Measured(n, 10 + 0.1 * n, 0.0, 2.0) for n in (1, 16))
+    chosen, paper, _ = choose(GroupTimes(rows, 4, 8, 2, 0.0, 0.0), 100)
+    assert paper == 1 and 80 < chosen <= 100
+
+
+def test_a_dense_model_is_planned_too() -> None:
+    rows = (Measured(1, 1.0, 0.0, 0.0), Measured(4, 1.6, 0.0, 0.0))
+    chosen, paper, _ = choose(GroupTimes(rows, 1, 0, 0, 0.0, 0.0), 8)
+    assert (chosen, paper) == (8, 1)
+
+
+def test_the_plan_gives_every_request_its_room(
+    open_engine: OpenEngine, reciter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backend.machines.kept.data_folder", lambda: tmp_path)
+    engine = open_engine(reciter, cache_rate=0.25)
+    made = plan_group(engine, 0, n_cell=40, n_request=6)
+    assert 1 <= made.n <= 6 and made.times is not None
+    assert made.config.n_sequence == made.n and made.config.context_length == 40 * made.n
+    asked_for = plan_group(engine, 3, n_cell=40, n_request=6)
+    assert asked_for.n == 3 and asked_for.times is None

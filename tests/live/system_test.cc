@@ -1,0 +1,137 @@
+// Tests of the files that depend on the system: system_test NAME runs one in the current folder, and fails by
+// aborting. packaging/windows/check.sh runs them under wine.
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "live/io/direct_file.h"
+#include "live/io/mapped_file.h"
+#include "live/io/read_ring.h"
+#include "live/io/reserve.h"
+
+using namespace outrider;
+
+namespace {
+
+constexpr size_t block = DirectFile::block_bytes;
+
+void require(bool is_true, const char * what) {
+    if (!is_true) {
+        std::fprintf(stderr, "%s\n", what);
+        std::abort();
+    }
+}
+
+uint8_t byte_at(size_t i) { return uint8_t(i * 7 + i / 251); }
+
+// A file of several blocks and a half, with a name beyond ASCII.
+struct Sample {
+    static constexpr size_t size = 5 * block + 1234;
+    std::string path = "Ünï code 模型.bin";
+
+    Sample() {
+        std::vector<char> bytes(size);
+        for (size_t i = 0; i < size; i++) {
+            bytes[i] = char(byte_at(i));
+        }
+        std::ofstream(wide(), std::ios::binary).write(bytes.data(), std::streamsize(size));
+    }
+    ~Sample() { std::filesystem::remove(wide()); }
+    std::filesystem::path wide() const { return std::u8string(path.begin(), path.end()); }
+};
+
+void reads_any_range() {
+    const Sample sample;
+    const DirectFile file(sample.path);
+    require(file.size() == Sample::size, "size");
+    std::vector<uint8_t> memory(Sample::size + 2 * block);
+    for (const size_t from : {size_t(0), size_t(1), block - 1, block, 3 * block + 17}) {
+        for (const size_t n : {size_t(1), size_t(100), block, 2 * block + 5, Sample::size - from}) {
+            if (from + n <= Sample::size) {
+                file.read(from, n, memory.data());
+                for (size_t i = 0; i < n; i++) {
+                    require(memory[i] == byte_at(from + i), "the bytes of the range");
+                }
+            }
+        }
+    }
+}
+
+void reads_into_pieces() {
+    const Sample sample;
+    const DirectFile file(sample.path);
+    auto * memory = static_cast<uint8_t *>(reserve_address_space(8 * block));
+    const DirectFile::Piece pieces[] = {{memory + 4 * block, block}, {memory, 2 * block}};
+    file.read(block, pieces);
+    for (size_t i = 0; i < block; i++) {
+        require(memory[4 * block + i] == byte_at(block + i), "the first piece");
+        require(memory[i] == byte_at(2 * block + i) && memory[block + i] == byte_at(3 * block + i), "the second");
+    }
+    release_address_space(memory, 8 * block);
+}
+
+void refuses_what_is_not_there() {
+    bool is_refused = false;
+    try {
+        DirectFile("not there.bin");
+    } catch (const std::runtime_error & error) {
+        is_refused = std::string(error.what()).find("not there.bin") != std::string::npos;
+    }
+    require(is_refused, "a file that is not there is named");
+    const Sample sample;
+    const DirectFile file(sample.path);
+    uint8_t bytes[64];
+    is_refused = false;
+    try {
+        file.read(Sample::size - 10, 64, bytes);
+    } catch (const std::exception &) {
+        is_refused = true;
+    }
+    require(is_refused, "a read beyond the end fails");
+}
+
+void maps_a_file() {
+    const Sample sample;
+    const DirectFile file(sample.path);
+    const MappedFile mapped(file);
+    for (size_t i = 0; i < Sample::size; i += 97) {
+        require(mapped.data()[i] == byte_at(i), "the mapped bytes");
+    }
+}
+
+void reserves_memory() {
+    constexpr size_t size = size_t(256) << 20;
+    auto * memory = static_cast<uint8_t *>(reserve_address_space(size));
+    require(memory != nullptr && reinterpret_cast<uintptr_t>(memory) % block == 0, "pages");
+    prefer_large_pages(memory, size);
+    memory[0] = 1;
+    memory[size - 1] = 2;
+    give_pages(memory, block);
+    require(memory[0] == 1 && memory[size / 2] == 0 && memory[size - 1] == 2, "contents");
+    release_address_space(memory, size);
+}
+
+const std::map<std::string, std::function<void()>> tests{
+    {"reads_any_range", reads_any_range},
+    {"reads_into_pieces", reads_into_pieces},
+    {"refuses_what_is_not_there", refuses_what_is_not_there},
+    {"maps_a_file", maps_a_file},
+    {"reserves_memory", reserves_memory},
+};
+
+}  // namespace
+
+int main(int argc, char ** argv) {
+    if (argc != 2 || !tests.contains(argv[1])) {
+        std::fprintf(stderr, "system_test NAME\n");
+        return 2;
+    }
+    tests.at(argv[1])();
+    return 0;
+}

@@ -1,0 +1,72 @@
+// Tests of the simulator without Python: sim_test NAME runs one, and fails by aborting. packaging/windows/check.sh runs
+// them under wine.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "sim/simulator.h"
+
+using namespace outrider;
+
+namespace {
+
+void require(bool is_true, const char * what) {
+    if (!is_true) {
+        std::fprintf(stderr, "%s\n", what);
+        std::abort();
+    }
+}
+
+// Two layers of four experts, two used by each of six tokens; each layer has slots for three.
+Simulation run(const Machine & machine) {
+    const Shape shape{2, 4, 2, {2, {100, 100}}, {4, 4}};
+    Core core({shape, Layout::per_layer({3, 3})}, {{}, {{"lru"}}, {"ordered", {{"n_stream", 2}}}, {"ordered"}});
+    Future trace;
+    const std::vector<std::vector<Expert>> used{{0, 1}, {1, 2}, {2, 3}, {3, 0}, {0, 1}, {0, 1}};
+    for (const auto & ids : used) {
+        trace.passes.push_back({Phase::decode, 1, false, {}, {ids, ids}});
+    }
+    return simulate(core, trace, machine);
+}
+
+void instant_copies_cost_nothing() {
+    Machine machine;
+    machine.expert_us = 5;
+    machine.dense_us = 1;
+    const Simulation result = run(machine);
+    require(result.decode.n_pass == 6 && result.decode.stall_us == 0, "no stall");
+    require(std::abs(result.decode.time_us - 6 * 2 * (1 + 2 * 5)) < 1e-9, "time = layers and experts");
+}
+
+void a_link_costs_time() {
+    Machine machine;
+    machine.expert_us = 5;
+    machine.link_bytes_per_us = 10;
+    const Simulation result = run(machine);
+    require(result.decode.stall_us > 0, "copies are waited for");
+    require(std::abs(result.decode.time_us - result.decode.compute_us - result.decode.stall_us) < 1e-6, "time");
+    for (const SimulatedLayer & layer : result.layers) {
+        const LayerCounts & counts = layer.counts;
+        require(counts.hits + counts.late + counts.misses == 12, "hits + late + misses = requests");
+        require(counts.misses == 6, "0, 1, 2, 3, then 0 and 1, which LRU has evicted");
+    }
+}
+
+const std::map<std::string, std::function<void()>> tests{
+    {"instant_copies_cost_nothing", instant_copies_cost_nothing},
+    {"a_link_costs_time", a_link_costs_time},
+};
+
+}  // namespace
+
+int main(int argc, char ** argv) {
+    if (argc != 2 || !tests.contains(argv[1])) {
+        std::fprintf(stderr, "sim_test NAME\n");
+        return 2;
+    }
+    tests.at(argv[1])();
+    return 0;
+}

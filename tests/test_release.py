@@ -1,0 +1,78 @@
+"""The build of releases: what can be tested without building one."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def release() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("release", ROOT / "packaging" / "release.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_release_notes_are_the_part_of_the_changelog(release: ModuleType) -> None:
+    changelog = "# Changes\n\n## 1.2.0\n\n- new\n\n### More\n\n- x\n\n## 1.1.0 (old)\n\n- old\n"
+    assert release.release_notes(changelog, "1.2.0") == "- new\n\n### More\n\n- x\n"
+    assert release.release_notes(changelog, "1.1.0") == "- old\n"
+    with pytest.raises(release.ReleaseError, match="says nothing of 1[.]1[.]$"):
+        release.release_notes(changelog.replace("1.1.0", "2"), "1.1")
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or not (shutil.which("cc") and shutil.which("ld")),
+    reason="an AppImage begins with a program for Linux",
+)
+def test_the_head_of_an_appimage_is_marked_and_says_where_updates_are(
+    release: ModuleType, tmp_path: Path
+) -> None:
+    program = tmp_path / "program"
+    source = (
+        'const volatile char where[64] __attribute__((section(".upd_info"), used)) = {0};\n'
+        "int main(void) { return where[0] == 'z' ? 7 : 3; }"
+    )
+    subprocess.run(
+        ["cc", "-O0", "-x", "c", "-", "-o", program], input=source.encode(), check=True, timeout=60
+    )
+    head = release._headed(program.read_bytes(), "zsync|https://example.org/x.zsync")
+    assert (head[:4], head[8:11]) == (b"\x7fELF", b"AI\x02")
+    assert len(head) == program.stat().st_size
+    program.write_bytes(head)
+    assert subprocess.run([program], timeout=60).returncode == 7
+    with pytest.raises(release.ReleaseError, match="no room"):
+        release._headed(head, "x" * 64)
+
+
+def test_icons_hold_all_sizes(tmp_path: Path) -> None:
+    for kind in ("ico", "icns"):
+        subprocess.run(
+            [sys.executable, ROOT / "packaging" / "icons.py", kind, tmp_path / f"x.{kind}"],
+            check=True, timeout=120, env={**os.environ, "QT_QPA_PLATFORM": "offscreen"},
+        )  # fmt: skip
+    data = (tmp_path / "x.ico").read_bytes()
+    kind, count = struct.unpack_from("<HH", data, 2)
+    assert kind == 1
+    sizes = []
+    for i in range(count):
+        side, _, _, _, _, _, n_byte, at = struct.unpack_from("<BBBBHHII", data, 6 + 16 * i)
+        image = data[at : at + n_byte]
+        width, height = struct.unpack_from(">II", image, 16)
+        assert (image[:4], width, height) == (b"\x89PNG", side or 256, side or 256)
+        sizes.append(width)
+    assert sizes == [16, 24, 32, 48, 64, 128, 256]
+    data = (tmp_path / "x.icns").read_bytes()
+    assert (data[:4], struct.unpack_from(">I", data, 4)[0]) == (b"icns", len(data))
