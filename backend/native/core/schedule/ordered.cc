@@ -124,7 +124,7 @@ void OrderedScheduler::fill(Commands & out) {
 
 // Gives slots to needed parts without one, in order, and sends what can be computed.
 void OrderedScheduler::serve(Commands & out) {
-    const bool gathers = options_.gather && phase_ == Phase::decode;
+    const bool gathers = options_.gather && !many_;
     bool slots_left = true;
     bool all_issued = true;  // of the needs before
     bool all_done = true;    // of the needs before: computed, or gathered
