@@ -35,7 +35,9 @@ from backend.methods.catalogue import METHODS
 
 # Names and units are the same in every language.
 PLAIN = re.compile(
-    r"reading the dense weights|FAKE0: make-believe|"
+    r"reading the dense weights|FAKE0: make-believe|test_no_text_escapes\d*|"
+    r"curl|Python, OpenAI|Python, Anthropic|"  # examples of requests
+    r"(Qwen|gpt-oss|Gemma|LFM|OLMoE)[^\n]*|"  # models of the curated list
     r"\b(Outrider|model|fake|good|GGUF|README|qwen3moe|llama\.cpp|stock|"
     r"Deutsch|English|MIT|Ctrl|Shift|"
     r"Alt|Enter|Esc|Tab|Del|F\d+|[A-Z]|GiB|MiB|KiB|GB/s|MB/s|token/s|ms|min|h|s|us|B|CPU|CUDA\d*|"
@@ -93,7 +95,8 @@ def texts(widget: QWidget) -> Iterator[tuple[str, str]]:
             yield "item", widget.itemText(i)
     # A QListWidget holds names: of components, of folders.
     if isinstance(widget, QTableView | QListView) and not isinstance(widget, QListWidget):
-        model = widget.model()
+        if (model := widget.model()) is None:  # not shown yet
+            return
         for column in range(model.columnCount() if isinstance(widget, QTableView) else 0):
             heading = model.headerData(column, widget.horizontalHeader().orientation())  # type: ignore[union-attr]
             yield "heading", str(heading or "")
