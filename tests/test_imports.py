@@ -102,10 +102,13 @@ MAY_IMPORT = {
     "packaging": {
         "app.display",
         "app.main",
+        "app.pages.licences",
+        "app.widgets.icons",
         "backend",
         "factory",
         "loopback",
         "packaging.requirements",
+        "PySide6",
     },
 }
 
@@ -142,7 +145,7 @@ ONLY_FROM = {
     "predictors": {"backend.cli.train", "backend.learning.child", "predictors"},
     "pydantic": {"backend.tools.host"},
     "pypdf": {"backend.attachments.pdf"},
-    "PySide6": {"app"},
+    "PySide6": {"app", "packaging.icons"},
     "starlette": {"backend.server.application", "backend.server.guard"},
     "torch": {"predictors"},
     "uvicorn": {"backend.server.application", "backend.server.guard"},

@@ -101,7 +101,7 @@ def import_file(store: ChatStore, path: Path) -> list[int]:
             raise ImportRefused(text("chats.import_too_large", file=path.name, most=most))
         content = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ImportRefused(text("chats.import_not_utf8", file=path.name)) from error
+        raise ImportRefused(text("file.not_utf8", file=path.name)) from error
     except OSError as error:
         reason = error.strerror or str(error)
         raise ImportRefused(text("kept.not_read", what=path.name, reason=reason)) from error

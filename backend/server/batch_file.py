@@ -88,12 +88,12 @@ def read_lines(path: Path) -> Iterator[Line]:
                 else:
                     yield _json_line(number, line)
     except UnicodeDecodeError:
-        raise BatchError(text("batch.not_utf8", file=path.name)) from None
+        raise BatchError(text("file.not_utf8", file=path.name)) from None
     except OSError as error:
         reason = error.strerror or str(error)
-        raise BatchError(text("batch.unreadable", file=path.name, reason=reason)) from None
+        raise BatchError(text("file.not_read", file=path.name, reason=reason)) from None
     except csv.Error as error:
-        raise BatchError(text("batch.unreadable", file=path.name, reason=str(error))) from None
+        raise BatchError(text("file.not_read", file=path.name, reason=str(error))) from None
 
 
 def _json_line(number: int, line: str) -> Line:
@@ -216,7 +216,7 @@ class AnswerFile:
             self._recover()
         except OSError as error:
             reason = error.strerror or str(error)
-            raise BatchError(text("batch.unwritable", file=path.name, reason=reason)) from None
+            raise BatchError(text("file.not_written", file=path.name, reason=reason)) from None
 
     def _recover(self) -> None:
         self._file.seek(0)
@@ -245,7 +245,7 @@ class AnswerFile:
             os.fsync(self._file.fileno())
         except OSError as error:
             reason = error.strerror or str(error)
-            raise BatchError(text("batch.unwritable", file=self.path.name, reason=reason)) from None
+            raise BatchError(text("file.not_written", file=self.path.name, reason=reason)) from None
 
     def close(self) -> None:
         """Close the file."""

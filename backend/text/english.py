@@ -227,9 +227,6 @@ ENGLISH: Mapping[str, str] = {
     "batch.kind": QT_TRANSLATE_NOOP(
         "messages", "{file} cannot be read as requests: its name must end in .jsonl, .csv or .txt."
     ),
-    "batch.not_utf8": QT_TRANSLATE_NOOP("messages", "{file} is not UTF-8 text."),
-    "batch.unreadable": QT_TRANSLATE_NOOP("messages", "{file} could not be read: {reason}."),
-    "batch.unwritable": QT_TRANSLATE_NOOP("messages", "{file} could not be written: {reason}."),
     "batch.other_file": QT_TRANSLATE_NOOP(
         "messages", "Line {line} of {file} is no answer to a request; give another name."
     ),
@@ -690,6 +687,8 @@ ENGLISH: Mapping[str, str] = {
     "file.no_folder": QT_TRANSLATE_NOOP("messages", "there is no such folder"),
     "file.no_memory": QT_TRANSLATE_NOOP("messages", "there is not enough memory for it"),
     "file.not_regular": QT_TRANSLATE_NOOP("messages", "it is not a regular file"),
+    "file.not_read": QT_TRANSLATE_NOOP("messages", "{file} could not be read: {reason}."),
+    "file.not_utf8": QT_TRANSLATE_NOOP("messages", "{file} is not UTF-8 text."),
     "file.not_written": QT_TRANSLATE_NOOP("messages", "{file} could not be written: {reason}."),
     "file.other_kind": QT_TRANSLATE_NOOP(
         "messages", "it is no {kind} file, but says that it is {found}"
@@ -1025,7 +1024,6 @@ ENGLISH: Mapping[str, str] = {
         "messages", "it is neither JSON nor Markdown from this program"
     ),
     "chats.import_no_file": QT_TRANSLATE_NOOP("messages", "{file} is not a file."),
-    "chats.import_not_utf8": QT_TRANSLATE_NOOP("messages", "{file} is not UTF-8 text."),
     "chats.import_refused": QT_TRANSLATE_NOOP("messages", "{file} cannot be imported: {reason}."),
     "chats.import_too_large": QT_TRANSLATE_NOOP("messages", "{file} is larger than {most:size}."),
     "chats.newer": QT_TRANSLATE_NOOP(
@@ -1115,7 +1113,6 @@ ENGLISH: Mapping[str, str] = {
     "tools.ended": QT_TRANSLATE_NOOP("messages", "The server has ended."),
     "tools.file": QT_TRANSLATE_NOOP("messages", "The file of tools"),
     "tools.file_damaged": QT_TRANSLATE_NOOP("messages", "{file} is damaged: it is not JSON."),
-    "tools.file_not_read": QT_TRANSLATE_NOOP("messages", "{file} could not be read: {reason}."),
     "tools.file_too_large": QT_TRANSLATE_NOOP(
         "messages", "{file} is larger than {limit:size} and was not read."
     ),

@@ -207,7 +207,7 @@ def read_foreign(path: Path) -> Imported:
             data = file.read(_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise ValueError(
-            text("tools.file_not_read", file=name, reason=error.strerror or "")
+            text("file.not_read", file=name, reason=error.strerror or "")
         ) from None
     if len(data) > _FILE_BYTES_MAX:
         raise ValueError(text("tools.file_too_large", file=name, limit=_FILE_BYTES_MAX))

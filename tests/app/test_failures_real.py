@@ -119,7 +119,10 @@ def deleted_while_open(qtbot: Any, window: MainWindow, folder: Path) -> None:
     qtbot.waitUntil(window.chat.banner.isVisible, timeout=WAIT_MS)
     assert window.chat.banner.sentence.startswith("mine.gguf was deleted or moved.")
     assert answers(qtbot, window)
-    refused(qtbot, window, path)
+    window.open_model(path)  # the engine refuses it and keeps the model that it has
+    qtbot.waitUntil(lambda: "cannot be used" in window.chat.banner.sentence, timeout=WAIT_MS)
+    assert window.engine.state is State.IDLE and window.engine.path == path
+    assert answers(qtbot, window)
 
 
 def full_disk(qtbot: Any, window: MainWindow, folder: Path) -> None:
@@ -130,7 +133,9 @@ def full_disk(qtbot: Any, window: MainWindow, folder: Path) -> None:
     assert not window.session.send("word " * 20_000)
     assert "the disk is full" in window.chat.banner.sentence
     assert window.chat.composer.input.toPlainText().startswith("word word")
-    window.chat.banner.buttons[0].click()  # send it anyway; it also exceeds the context
+    again, anyway = window.chat.banner.buttons
+    assert (again.text(), anyway.text()) == ("Try again", "Send it anyway")
+    anyway.click()  # the text also exceeds the context
     assert some_words(qtbot, window)
     assert answers(qtbot, window)
     connection.execute("PRAGMA max_page_count = 100000")

@@ -200,7 +200,9 @@ def test_learned_with_other_activations(activation: int) -> None:
 
 
 @every_size
-@pytest.mark.parametrize("terms", [MLP | {"b2", "hidden_before"}, {"skip", "before"}], ids=str)
+@pytest.mark.parametrize(
+    "terms", [MLP | {"b2", "hidden_before"}, {"skip", "before"}], ids=lambda t: "+".join(sorted(t))
+)
 @pytest.mark.parametrize("stride", [0, 1, 2])
 def test_learned_from_token_ids(sizes: Sizes, terms: set[str], stride: int) -> None:
     """The first layers are forecast again when the token is known. Some tokens have no row."""
