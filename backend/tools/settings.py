@@ -206,9 +206,7 @@ def read_foreign(path: Path) -> Imported:
         with path.open("rb") as file:
             data = file.read(_FILE_BYTES_MAX + 1)
     except OSError as error:
-        raise ValueError(
-            text("file.not_read", file=name, reason=error.strerror or "")
-        ) from None
+        raise ValueError(text("file.not_read", file=name, reason=error.strerror or "")) from None
     if len(data) > _FILE_BYTES_MAX:
         raise ValueError(text("tools.file_too_large", file=name, limit=_FILE_BYTES_MAX))
     entries = _entries(_parsed(data, name))

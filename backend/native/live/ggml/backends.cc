@@ -22,7 +22,8 @@ std::vector<fs::path> modules_in(const fs::path & folder) {
     std::error_code error;
     for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
         const std::string name = utf8(at->path().filename());
-        if (name.starts_with(library_prefix) && name.ends_with(library_suffix) && !name.starts_with(std::string(library_prefix) + "base")) {
+        if (name.starts_with(library_prefix) && name.ends_with(library_suffix) &&
+            !name.starts_with(std::string(library_prefix) + "base")) {
             found.push_back(at->path());
         }
     }
