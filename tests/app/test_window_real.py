@@ -208,7 +208,7 @@ def test_a_full_context_can_slide(qtbot: Any, window: MainWindow) -> None:
         if window.chat.banner.isVisible():
             break
     larger, leave_out, *_ = window.chat.banner.buttons
-    assert larger.text() == "Use a context of 512 tokens and continue"
+    assert larger.text() == "Use a context of 512\u00a0tokens and continue"
     assert leave_out.text() == "Leave out the middle and continue"
     before = answer(window).content
     leave_out.click()
