@@ -33,7 +33,7 @@ run:
 test: .dev
 	@status=0; \
 	$(MAKE) --no-print-directory lint || status=1; \
-	QT_QPA_PLATFORM=offscreen $(PY) -m pytest -n 2 --dist worksteal $(ARGS) || status=1; \
+	QT_QPA_PLATFORM=offscreen $(PY) -m pytest -n 2 $(ARGS) || status=1; \
 	exit $$status
 
 # The device must be one of llama.cpp's build; docs/devices.md has a set-up without a graphics card.

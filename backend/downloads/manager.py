@@ -217,7 +217,12 @@ class Downloads:
             state = State.FAILED
             trouble = text("download.failed", reason=error.strerror or str(error))
         with self._lock:
-            del self._threads[number], self._stops[number], self._samples[number], self._paths[number]
+            del (
+                self._threads[number],
+                self._stops[number],
+                self._samples[number],
+                self._paths[number],
+            )
             item = self._all.get(number)
             if item is None:
                 _forget(job)

@@ -690,9 +690,7 @@ def ggml_reads(path: Path) -> bool:
 
 
 @settings(
-    max_examples=1000,
-    deadline=None,
-    derandomize=True,
+    max_examples=300,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps=st.lists(mutations, min_size=1, max_size=4))
@@ -717,8 +715,6 @@ def test_mutations_are_read_or_refused(steps: list[tuple[str, int, int]], tmp_pa
 
 @settings(
     max_examples=150,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.binary(max_size=400))
