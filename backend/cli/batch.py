@@ -25,8 +25,9 @@ from backend.cli.common import (
     show_progress,
     whole_number,
 )
-from backend.engine.engine import Engine, GroupAnswer, Request
+from backend.engine.engine import Engine
 from backend.engine.group_plan import GroupPlan, plan_group
+from backend.protocol.group import GroupAnswer, Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.server.ask import Ask, Finish, RequestRefused
 from backend.server.batch_file import (

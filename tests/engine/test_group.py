@@ -10,12 +10,13 @@ from factory import make_tiny
 from reciter import make_reciter
 
 from backend import _native
-from backend.engine.engine import Engine, GroupAnswer, Request
+from backend.engine.engine import Engine
 from backend.engine.group_plan import GroupTimes, Measured, choose, plan_group
 from backend.evaluation.verify import compare
 from backend.gguf.model_file import read_model
 from backend.methods.catalogue import CACHED
 from backend.protocol.chat import ChatOptions
+from backend.protocol.group import GroupAnswer, Request
 from backend.protocol.settings import Sampling
 
 OpenEngine = Callable[..., Engine]
@@ -131,7 +132,7 @@ def test_a_full_context_ends_an_answer(open_engine: OpenEngine, tmp_path: Path) 
     found = by_key(engine.generate_group(asked(i, "x") for i in range(2)))
     n_context = engine.n_context
     assert [found[i].finish_reason for i in range(2)] == ["context", "context"]
-    assert [found[i].n_prompt + found[i].n_token for i in range(2)] == [n_context // 2 + 1] * 2
+    assert [found[i].n_prompt + found[i].n_token for i in range(2)] == [n_context + 1] * 2
 
 
 def test_a_stop_drops_what_is_not_complete(open_engine: OpenEngine, reciter: Path) -> None:
