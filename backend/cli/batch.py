@@ -39,7 +39,7 @@ from backend.server.batch_file import (
     error_line,
     read_lines,
 )
-from backend.server.turns import seeded, token_of
+from backend.server.turns import token_of
 
 _MAX_TOKENS = 512
 _N_LOOK = 256
@@ -226,7 +226,7 @@ class _Work:
             for choice in range(found.n):
                 yield Request(
                     (found, choice),
-                    seeded(ask.sampling, choice % ask.n),
+                    ask.sampling.of_answer(choice % ask.n),
                     ask.max_tokens,
                     ask.messages,
                     prompts[choice // ask.n],

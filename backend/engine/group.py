@@ -394,8 +394,10 @@ class Group:
     def _ended(self, member: _Member) -> GroupAnswer:
         answer, rendered = member.answer, member.answer.partial.rendered
         self.n_ended += 1
-        if rest := answer.rest():
-            self._pass_on(member, [Piece(-1, rest)])
+        rest = answer.rest()
+        raw = "".join(answer.raw)[sum(len(piece.raw) for piece in member.pieces) :]
+        if rest or raw:  # what was held back, and the token that ended the answer
+            self._pass_on(member, [Piece(-1, rest, raw)])
         if member.reading is not None:
             member.close()
             text, fault = member.reading.shown, member.reading.fault

@@ -13,7 +13,6 @@ import time
 import traceback
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 from backend.protocol.chat import Delta
@@ -21,7 +20,6 @@ from backend.protocol.errors import EngineError, UntrustedError
 from backend.protocol.group import GroupAnswer, Listener, Request
 from backend.protocol.settings import Sampling
 from backend.server.ask import (
-    N_SEED,
     Ask,
     Begin,
     Finish,
@@ -420,7 +418,9 @@ class _Answer(_Turn):
             log_once("A request has tools, but the loaded model knows none.")
         for number, prompt in enumerate(ask.prompts or (None,)):
             for i in range(ask.n):
-                yield _Choice(self, engine, number * ask.n + i, prompt, seeded(ask.sampling, i), i)
+                yield _Choice(
+                    self, engine, number * ask.n + i, prompt, ask.sampling.of_answer(i), i
+                )
 
     def _serve(self, engine: Any) -> None:
         for choice in self.choices(engine):
@@ -633,13 +633,6 @@ class _Joint:
         self._turns.remove(turn)
         self._left(turn)
         turn.end(error)
-
-
-def seeded(sampling: Sampling, i: int) -> Sampling:
-    """Return the sampling of the answer number i; each has a seed of its own."""
-    if sampling.seed is None or not i:
-        return sampling
-    return replace(sampling, seed=(sampling.seed + i) % N_SEED)
 
 
 def token_of(chances: Sequence[Any], n_top: int) -> Token:

@@ -67,6 +67,10 @@
 <translation>Einen Moment …</translation>
 </message>
 <message>
+<source>More answers at once</source>
+<translation>Mehrere Antworten zugleich</translation>
+</message>
+<message>
 <source>What the model saw…</source>
 <translation>Was das Modell sah …</translation>
 </message>
@@ -2102,6 +2106,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </context>
 <context>
 <name>Session</name>
+<message>
+<source>At temperature 0 all answers would be the same.</source>
+<translation>Bei Temperatur 0 wären alle Antworten gleich.</translation>
+</message>
 <message>
 <source>The prompt can be shown when a model is loaded.</source>
 <translation>Der Prompt kann gezeigt werden, sobald ein Modell geladen ist.</translation>
