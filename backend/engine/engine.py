@@ -145,6 +145,7 @@ class Engine:
         on_pass: Callable[[Group], None] | None = None,
         *,
         keeps: bool = False,
+        attends: tuple[int, int] = (0, 0),
     ) -> Iterator[GroupAnswer]:
         """Answer requests, up to EngineConfig.n_sequence of them at once. Yield each as it ends.
 
@@ -152,12 +153,16 @@ class Engine:
         cannot be answered yields an answer with an error. The iterator ends when the requests do,
         or when none runs and none is there, or after stop(); stopped answers are yielded only to
         requests with a listener. on_pass() is called after every pass. keeps: the context keeps the
-        conversations for later groups; otherwise it is empty before and after. Raises EngineError
-        where nothing can be computed any more.
+        conversations for later groups; otherwise it is empty before and after. attends: sparse
+        attention, the numbers of first and of last tokens that a token sees; (0, 0): all. Raises
+        EngineError where nothing can be computed any more, or where sparse attention is asked of a
+        model with recurrent states.
         """
+        if attends[1] and self._context.cuts_batches:
+            raise EngineError(text("group.not_sparse"))
         self._begin()
         group = Group(self.passes, self._context, requests, self._of_group, self._reader)
-        group.n_sequence, group.keeps = self.n_sequence, keeps
+        group.n_sequence, group.keeps, group.attends = self.n_sequence, keeps, attends
         group.on_pass = on_pass
         return group.answers()
 

@@ -33,8 +33,9 @@ class _Member:
 
     reading: splits the answer for a listener. sequence: its number in the context. number: its
     number for the core. n_cell: cells of the context that are reserved for it. prompt: the tokens
-    to compute before the next one is chosen. n_done: positions that are computed. next: the token
-    to compute next, once the prompt is.
+    to compute before the next one is chosen. n_done: positions that are computed. n_gone: of them,
+    positions that sparse attention has dropped. next: the token to compute next, once the prompt
+    is.
     """
 
     request: Request
@@ -45,6 +46,7 @@ class _Member:
     n_cell: int = 0
     prompt: list[int] = field(default_factory=list)
     n_done: int = 0
+    n_gone: int = 0
     n_reused: int = 0
     next: int = -1
     pieces: list[Piece] = field(default_factory=list)
@@ -65,7 +67,8 @@ class Group:
     """Answers requests jointly. Use from the engine's thread.
 
     n_sequence: requests that run at once. n_ended: answers so far. keeps: the context keeps what it
-    holds, for later requests that begin in the same way.
+    holds, for later requests that begin in the same way. attends: the numbers of first and of last
+    tokens that a token sees (sparse attention: Klotski, section 8); without last ones it sees all.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Group:
         self.n_sequence = 1
         self.n_ended = 0
         self.keeps = False
+        self.attends = (0, 0)
         self.on_pass: Callable[[Group], None] | None = None
         self._passes, self._context = passes, context
         self._requests: Iterator[Request | None] | None = iter(requests)
@@ -198,6 +202,8 @@ class Group:
     def _n_cell(self, member: _Member) -> int:
         """Return the cells that a request needs at first. Every one may have the whole context."""
         n_all, n_prompt = self._n_all, len(member.answer.tokens)
+        if (most := n_seen(self.attends)) is not None:
+            n_all = min(n_all, most)
         if member.request.max_tokens < 0:
             return min(max(n_all // self.n_sequence, n_prompt + 1), n_all)
         left = member.request.max_tokens - member.answer.n_token
@@ -227,7 +233,8 @@ class Group:
 
     def _place(self, prompt: list[int]) -> tuple[int, int]:
         """Return a sequence for a prompt, and how many of its tokens it already holds."""
-        held = {member.sequence: member.computed for member in self._members} | self._idle
+        whole = [member for member in self._members if not member.n_gone]
+        held = {member.sequence: member.computed for member in whole} | self._idle
         if self._shared:
             held[self.n_sequence] = self._shared
         equal = {s: _n_equal(tokens, prompt[:-1]) for s, tokens in held.items()}
@@ -295,6 +302,8 @@ class Group:
             return False
         for member in owners:
             member.n_done += 1
+        for member in self._members:
+            self._drop_middle(member)
         for i, member in enumerate(owners):
             if rows[i].has_logits and member.n_done >= len(member.prompt):
                 member.next = member.answer.sample(i)
@@ -306,6 +315,14 @@ class Group:
                     listener.prefilled(member.n_done, len(member.prompt))
         return True
 
+    def _drop_middle(self, member: _Member) -> None:
+        """Forget what a token of this member no longer sees. The others keep their positions."""
+        n_first, n_last = self.attends
+        begin, end = n_first + member.n_gone, member.n_done - n_last
+        if n_last and begin < end:
+            self._context.forget(member.sequence, begin, end)
+            member.n_gone += end - begin
+
     def _rows(self) -> tuple[list[Row], list[_Member]]:
         """Return the rows of the next pass and the member of each. Those with logits come last."""
         running = [m for m in self._members if m.n_done >= len(m.prompt)]
@@ -316,7 +333,7 @@ class Group:
         rows: list[tuple[Row, _Member]] = []
         last: list[tuple[Row, _Member]] = []
         for member in fresh:
-            n = min(len(member.prompt) - member.n_done, room)
+            n = min(len(member.prompt) - member.n_done, room, self.attends[1] or room)
             room -= n
             for i in range(member.n_done, member.n_done + n):
                 is_last = i == len(member.prompt) - 1
@@ -339,11 +356,9 @@ class Group:
                 self._leave(member, keeps=self.keeps)
                 yield self._ended(member)
         for member in list(self._members):  # in the order in which they joined
-            if (
-                member in self._members
-                and member.n_done >= member.n_cell
-                and not self._grow(member)
-            ):
+            is_full = member.n_done - member.n_gone >= member.n_cell
+            is_full = is_full or member.n_done >= self._context.n_context
+            if member in self._members and is_full and not self._grow(member):
                 member.answer.finish_reason = "context"
                 self._pass_on(member, member.answer.end(member.next))
                 self._leave(member, keeps=self.keeps)
@@ -370,6 +385,8 @@ class Group:
 
         Where none is free, those who joined last wait until there is room again.
         """
+        if member.n_done >= self._context.n_context:
+            return False
         if member.n_cell >= self._n_all and len(self._members) == 1:
             return False
         while (n_free := self._context.n_context - self._n_taken) < 1:
@@ -386,7 +403,8 @@ class Group:
     def _leave(self, member: _Member, *, keeps: bool) -> None:
         """Take a member from the group; its tokens stay in the context if `keeps`."""
         self._members.remove(member)
-        if keeps and not self._context.cuts_batches:
+        member.n_gone, n_gone = 0, member.n_gone
+        if keeps and not self._context.cuts_batches and not n_gone:
             self._idle[member.sequence] = member.computed
         else:
             self._context.forget_from(0, member.sequence)
@@ -426,6 +444,15 @@ class Group:
             reader.finish()
         shown: AnswerText = reader.shown
         return shown
+
+
+def n_seen(attends: tuple[int, int]) -> int | None:
+    """Return the cells that a request with sparse attention needs at most; None if it sees all.
+
+    A piece of a prompt is no longer than what is seen behind it.
+    """
+    n_first, n_last = attends
+    return n_first + 2 * n_last if n_last else None
 
 
 def _n_equal(a: Sequence[int], b: Sequence[int]) -> int:

@@ -4496,6 +4496,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{n} Anfragen zu {cells} Token werden zugleich berechnet: Für {asked} reicht der Speicher nicht.</translation>
 </message>
 <message>
+<source>This model has layers with a state, which cannot forget single tokens: sparse attention is not possible.</source>
+<translation>Dieses Modell hat Schichten mit einem Zustand, der einzelne Token nicht vergessen kann: Dünne Aufmerksamkeit ist nicht möglich.</translation>
+</message>
+<message>
 <source>Requests are computed one by one: each may need {cells} tokens of memory.</source>
 <translation>Anfragen werden nacheinander berechnet: Jede kann Speicher für {cells} Token brauchen.</translation>
 </message>
