@@ -19,7 +19,7 @@ n_done=0
 
 say() { n_done=$((n_done + 1)); echo "ok $n_done: $*"; }
 die() { echo "FAILED: $*" >&2; exit 1; }
-inside() { $exec chroot "$tree" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/home/user LANG=C.UTF-8 DISPLAY="$display" "$@"; }
+inside() { $exec chroot "$tree" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/home/user LANG=C.UTF-8 DISPLAY="$display" "$@"; }
 as_user() { inside setpriv --reuid=1000 --regid=1000 --clear-groups "$@"; }
 exec=
 # start LOG COMMAND...: runs a command of `inside` or `as_user` in the background; $app is its own process
