@@ -36,6 +36,7 @@ from backend.memory import devices
 from backend.methods.slots import slots_of  # noqa: E402
 from backend.protocol.attachments import as_text  # noqa: E402
 from backend.protocol.chat import ChatOptions, Delta, ToolCall  # noqa: E402
+from backend.protocol.group import GroupAnswer
 from backend.protocol.messages import Decoder, encode  # noqa: E402
 from backend.worker import main as worker
 
@@ -76,6 +77,7 @@ class FakeEngine:
     """Repeats the same words, at the speed that its options give."""
 
     shape = None
+    n_sequence = 1
 
     def __init__(self, path: Path, options: dict[str, Any], rate: float, method: str) -> None:
         self.options = options
@@ -253,6 +255,36 @@ class FakeEngine:
         self, prompt: str, *args: Any, stops: Any = (), grammar: str = "", **more: Any
     ) -> Iterator[SimpleNamespace]:
         return self.generate([{"role": "user", "content": prompt}], *args, **more)
+
+    def make_room(self, n_sequence: int) -> None:
+        """Leave the requests of the server to be answered one after the other."""
+
+    def generate_group(
+        self, requests: Any, on_pass: Callable[[Any], None], *, keeps: bool
+    ) -> Iterator[GroupAnswer]:
+        """Write all answers in turn, a token of each; number i says its number first."""
+        asked = list(requests)
+        texts = [
+            self.generate(r.messages, r.sampling, r.max_tokens, options=r.options) for r in asked
+        ]
+        for i, request in enumerate(asked):
+            request.listener.began(8, 0)
+            request.listener.delta(Delta(content=f"({i}) "))
+            request.listener.wrote(SimpleNamespace(raw=f"({i}) ", token_id=1))
+        n_token = [0] * len(asked)
+        running = dict(enumerate(texts))
+        while running:
+            for i, pieces in list(running.items()):
+                piece = next(pieces, None)
+                if piece is None or asked[i].listener.is_gone:
+                    del running[i]
+                    reason = "cancelled" if asked[i].listener.is_gone else self.finish_reason
+                    yield GroupAnswer(asked[i], finish_reason=reason, n_token=n_token[i])
+                    continue
+                n_token[i] += 1
+                asked[i].listener.delta(Delta(content=piece.text))
+                asked[i].listener.wrote(piece)
+            on_pass(None)
 
     def tokenize(self, text: str, *, special: bool = True) -> list[int]:
         return [1] * len(text.split())
