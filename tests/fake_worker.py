@@ -156,6 +156,15 @@ class FakeEngine:
             self.cache.asked_rate = asked_rate
             self.cache.reason = f"Other programs need memory: {n_slot} experts are kept."
 
+    def keep_in(self, folder: Path) -> None:
+        pass
+
+    def keep(self) -> bool:
+        return False
+
+    def forget_kept(self, owner: str) -> None:
+        pass
+
     def idle(self) -> None:
         pass
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.engine.answer import Answer, Piece
 from backend.engine.error import engine_errors
+from backend.engine.kept_states import n_equal
 from backend.engine.passes import Passes
 from backend.llama.api import Row
 from backend.protocol.chat import AnswerText, ChatOptions
@@ -197,7 +198,7 @@ class Group:
         number = self._passes.next_sequence()
         prompt = list(answer.partial.tokens)
         member = _Member(request, answer, sequence, number, n_cell, prompt)
-        n_shared = _n_equal(self._shared, prompt[:-1])
+        n_shared = n_equal(self._shared, prompt[:-1])
         if n_shared >= _SHARED_TOKENS_MIN and n_shared == len(self._shared):
             self._context.copy_sequence(self.n_sequence, sequence, n_shared)
             member.n_done = n_shared
@@ -209,8 +210,8 @@ class Group:
     def _share_beginning(self) -> None:
         """Compute the beginning that the waiting prompts share, once for all of them."""
         prompts = [answer.partial.tokens for _, answer in self._waiting]
-        n = min(_n_equal(prompts[0], prompt[:-1]) for prompt in prompts)
-        kept = _n_equal(self._shared, prompts[0])
+        n = min(n_equal(prompts[0], prompt[:-1]) for prompt in prompts)
+        kept = n_equal(self._shared, prompts[0])
         if kept == len(self._shared) >= _SHARED_TOKENS_MIN:
             return  # it serves these, too
         self._context.forget_from(0, self.n_sequence)
@@ -308,13 +309,3 @@ class Group:
             len(member.prompt),
             answer.n_token,
         )
-
-
-def _n_equal(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return how many tokens at the beginning are equal."""
-    n = 0
-    for one, other in zip(a, b, strict=False):
-        if one != other:
-            break
-        n += 1
-    return n

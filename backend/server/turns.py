@@ -376,6 +376,7 @@ class _Answer(_Turn):
                 reasoning.append(delta.reasoning)
             self._send(Part(choice, delta, tokens))
 
+        engine.owner = "server"
         try:
             if prompt is None:
                 pieces = engine.generate(

@@ -116,6 +116,7 @@ class Answer:
                 f"max_tokens must be at least 1, or -1 for no limit, not {max_tokens}."
             )
         options = ChatOptions.from_message(request.get("options") or {})
+        engine.owner = request.get("owner", "")
         if self._is_text:
             return engine.generate_text(
                 request["prompt"],

@@ -1,0 +1,368 @@
+"""States of conversations on the drive: the attention cache of their tokens, cut into pieces.
+
+A piece has the keys and values of a few hundred tokens and is found by all tokens up to its end, as
+in the prefix trees of servers. Conversations with the same beginning share its pieces. Each owner,
+such as a chat, has a folder; a shared piece is one file with a name in several folders. Deleting an
+owner's folder therefore deletes what only this owner used. docs/formats.md describes the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import struct
+import sys
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from backend.system.kept_file import make_folder, write_whole
+
+DISK_SHARE = 0.1
+"""Greatest share of the free drive that states take, whatever the budget."""
+
+_SUFFIX = ".state"
+_MAGIC = b"OUTRKEPT"
+_VERSION = 1
+_PREFIX = struct.Struct("<8sII")
+_CRC = struct.Struct("<I")
+_HEADER_BYTES_MAX = 16 << 20
+_KEY_BYTES = 16
+_STALE_S = 3600.0  # an unfinished file of this age belongs to no process any more
+
+
+class DamagedState(ValueError):
+    """A file is no state of these tokens."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a conversation. n: its tokens that the conversation has, from the first on."""
+
+    path: Path
+    parent: str
+    begin: int
+    tokens: tuple[int, ...]
+    n: int
+
+    @property
+    def end(self) -> int:
+        """The position behind its last token."""
+        return self.begin + len(self.tokens)
+
+
+@dataclass
+class _Kept:
+    """A piece in the folder. n_bytes: by file; several names may belong to one."""
+
+    used_ns: int
+    paths: list[Path] = field(default_factory=list)
+    n_bytes: dict[int, int] = field(default_factory=dict)
+
+
+def root_of(identity: Sequence[object]) -> str:
+    """Return the parent of the first pieces of a model in a context. identity: JSON values."""
+    return _digest(json.dumps(list(identity)).encode())
+
+
+def key_of(parent: str, tokens: Sequence[int]) -> str:
+    """Return the key of a piece: it stands for all tokens up to its end."""
+    return _digest(bytes.fromhex(parent) + struct.pack(f"<{len(tokens)}i", *tokens))
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=_KEY_BYTES).hexdigest()
+
+
+class KeptStates:
+    """Reads and writes pieces. Use from one thread, except for several processes at once.
+
+    folder: has a folder for each owner. It is read for every question, because other processes
+    write to it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writer = ThreadPoolExecutor(1, "state writer")
+        self._reader = ThreadPoolExecutor(1, "state reader")
+        self._pending: Future[None] | None = None
+
+    def close(self) -> None:
+        """Finish the piece that is being written and end the threads."""
+        self._writer.shutdown()
+        self._reader.shutdown()
+
+    # Reading.
+
+    def find(self, root: str, tokens: Sequence[int], *, whole: bool) -> list[Piece]:
+        """Return the pieces of the longest known beginning of these tokens, in order.
+
+        Only the last piece may have more tokens than are wanted; with `whole` none has.
+        """
+        known: dict[str, list[Path]] = {}
+        for path in self._paths():
+            known.setdefault(path.name[: 2 * _KEY_BYTES], []).append(path)
+        found: list[Piece] = []
+        parent, begin = root, 0
+        while best := self._best(known.get(parent, ()), parent, begin, tokens[begin:], whole):
+            found.append(best)
+            if best.n < len(best.tokens):
+                break
+            parent, begin = key_of(parent, best.tokens), best.end
+        return found
+
+    def _best(
+        self, paths: Sequence[Path], parent: str, begin: int, tokens: Sequence[int], whole: bool
+    ) -> Piece | None:
+        """Return the child of `parent` that begins with most of these tokens."""
+        best: Piece | None = None
+        for path in paths:
+            try:
+                has = _read_header(path, parent)[0]
+            except DamagedState as error:
+                _discard(path, error)
+                continue
+            except OSError:
+                continue
+            n = n_equal(has, tokens)
+            if n > (best.n if best else 0) and (n == len(has) or not whole):
+                best = Piece(path, parent, begin, has, n)
+        return best
+
+    def states(self, pieces: Sequence[Piece]) -> Iterator[tuple[Piece, bytearray]]:
+        """Yield pieces with their states; end before one that cannot be read.
+
+        The next piece is read and compared with its checksum in the meantime.
+        """
+        if not pieces:
+            return
+        ahead: Future[bytearray] = self._reader.submit(_read_state, pieces[0])
+        for i, piece in enumerate(pieces):
+            try:
+                state = ahead.result()
+            except DamagedState as error:
+                _discard(piece.path, error)
+                return
+            except OSError:
+                return
+            if i + 1 < len(pieces):
+                ahead = self._reader.submit(_read_state, pieces[i + 1])
+            yield piece, state
+
+    def discard(self, piece: Piece) -> None:
+        """Delete a piece that llama.cpp refuses."""
+        _discard(piece.path, DamagedState("llama.cpp refuses it"))
+
+    # Writing.
+
+    def missing(
+        self, owner: str, root: str, tokens: Sequence[int], n_piece: int
+    ) -> tuple[list[tuple[str, int, int]], set[str]]:
+        """Return the pieces that the owner of a conversation lacks, and the keys of all its pieces.
+
+        n_piece: tokens of a piece; 0: one piece has all tokens. A piece that is lacking is (parent,
+        begin, end). The owner gets the pieces that others have. Those that exist are used now.
+        """
+        known = {path.name: path for path in self._paths()}
+        lacking, keys, parent = [], set(), root
+        n_piece = n_piece or max(len(tokens), 1)
+        for begin in range(0, len(tokens), n_piece):
+            end = min(begin + n_piece, len(tokens))
+            key = key_of(parent, tokens[begin:end])
+            path = self._folder / owner / _name(parent, key)
+            if path.name in known and _link(known[path.name], path):
+                _use(path, begin)
+            else:
+                lacking.append((parent, begin, end))
+            keys.add(key)
+            parent = key
+        return lacking, keys
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a piece is being written."""
+        return self._pending is not None and not self._pending.done()
+
+    def write(
+        self, owner: str, parent: str, begin: int, tokens: Sequence[int], state: bytearray
+    ) -> None:
+        """Begin to write a piece in another thread. REQUIRES: not is_writing.
+
+        The owner's shorter versions of this piece are then deleted.
+        """
+        path = self._folder / owner / _name(parent, key_of(parent, tokens))
+        arguments = path, parent, begin, tuple(tokens), state
+        self._pending = self._writer.submit(self._write, *arguments)
+
+    def _write(
+        self, path: Path, parent: str, begin: int, tokens: tuple[int, ...], state: bytearray
+    ) -> None:
+        try:
+            write_whole(path, _packed(parent, tokens, state), durable=True)
+            _use(path, begin)
+        except OSError as error:
+            print(f"The state of a chat was not kept: {error.strerror}.", file=sys.stderr)
+            return
+        for other in path.parent.glob(_name(parent, "*")):
+            with contextlib.suppress(OSError, DamagedState):
+                has = _read_header(other, parent)[0]
+                if len(has) < len(tokens) and has == tokens[: len(has)]:
+                    other.unlink()
+
+    def wait(self) -> None:
+        """Wait until nothing is being written."""
+        if self._pending is not None:
+            self._pending.result()
+
+    # Deleting.
+
+    def make_room(self, n_bytes: int, budget_bytes: int, keys: set[str]) -> bool:
+        """Delete the pieces used longest ago until `n_bytes` more fit. Return False if they cannot.
+
+        keys: of pieces that stay. The budget is at most DISK_SHARE of what would be free without
+        any states.
+        """
+        kept: dict[str, _Kept] = {}
+        for path in self._paths():
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                one = kept.setdefault(_key_in(path), _Kept(status.st_mtime_ns))
+                one.paths.append(path)
+                one.n_bytes[status.st_ino] = status.st_size
+        with contextlib.suppress(OSError):
+            for rest in self._folder.glob("*/*.part"):  # of a process that was killed
+                if time.time() - rest.stat().st_mtime > _STALE_S:
+                    rest.unlink()
+        total = sum(sum(one.n_bytes.values()) for one in kept.values())
+        limit = min(budget_bytes, int((self._free_bytes() + total) * DISK_SHARE)) - n_bytes
+        for key, one in sorted(kept.items(), key=lambda item: item[1].used_ns):
+            if total <= limit:
+                break
+            if key not in keys:
+                total -= sum(one.n_bytes.values())
+                for path in one.paths:
+                    with contextlib.suppress(OSError):
+                        path.unlink()
+        return total <= limit
+
+    def _free_bytes(self) -> int:
+        folder = next(f for f in (self._folder, *self._folder.parents) if f.is_dir())
+        return shutil.disk_usage(folder).free
+
+    def forget(self, owner: str) -> None:
+        """Delete what only this owner uses."""
+        self.wait()
+        shutil.rmtree(self._folder / owner, ignore_errors=True)
+
+    def forget_all(self) -> None:
+        """Delete all states."""
+        self.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _paths(self) -> Iterator[Path]:
+        """Yield the files of all owners."""
+        with contextlib.suppress(OSError):
+            for owner in self._folder.iterdir():
+                with contextlib.suppress(OSError):
+                    yield from owner.glob(f"*{_SUFFIX}")
+
+
+def n_equal(a: Sequence[int], b: Sequence[int]) -> int:
+    """Return how many tokens at the beginning are equal."""
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((i for i, (one, other) in pairs if one != other), min(len(a), len(b)))
+
+
+def _name(parent: str, key: str) -> str:
+    return f"{parent}-{key}{_SUFFIX}"
+
+
+def _key_in(path: Path) -> str:
+    return path.stem.rpartition("-")[2]
+
+
+def _link(existing: Path, path: Path) -> bool:
+    """Give a file a second name. Return False where that fails."""
+    try:
+        make_folder(path.parent)
+        os.link(existing, path)
+    except FileExistsError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _use(path: Path, begin: int) -> None:
+    """Note that a piece is used now. Of a conversation, its end leaves before its beginning."""
+    now_ns = time.time_ns()
+    with contextlib.suppress(OSError):
+        os.utime(path, ns=(now_ns, now_ns - begin * 1000))
+
+
+def _packed(parent: str, tokens: Sequence[int], state: bytearray) -> bytes:
+    header = {"parent": parent, "tokens": list(tokens), "n_bytes": len(state)}
+    written = json.dumps(header, separators=(",", ":")).encode()
+    head = _PREFIX.pack(_MAGIC, _VERSION, len(written)) + written
+    return b"".join((head, _CRC.pack(zlib.crc32(head)), state, _CRC.pack(zlib.crc32(state))))
+
+
+def _read_header(path: Path, parent: str) -> tuple[tuple[int, ...], int, int]:
+    """Return the tokens of a piece, its state's place in the file, and the state's bytes.
+
+    Raises OSError, and DamagedState unless the file is whole and is what its name says.
+    """
+    with path.open("rb") as file:
+        prefix = file.read(_PREFIX.size)
+        if len(prefix) < _PREFIX.size:
+            raise DamagedState("it is too short")
+        magic, version, n_header = _PREFIX.unpack(prefix)
+        if (magic, version) != (_MAGIC, _VERSION) or n_header > _HEADER_BYTES_MAX:
+            raise DamagedState("its format is unknown")
+        written, crc = file.read(n_header), file.read(_CRC.size)
+        n_file = os.fstat(file.fileno()).st_size
+    if crc != _CRC.pack(zlib.crc32(prefix + written)):
+        raise DamagedState("its header is damaged")
+    try:
+        header = json.loads(written)
+        tokens, n_bytes = tuple(header["tokens"]), int(header["n_bytes"])
+        is_named = (header["parent"], key_of(parent, tokens)) == (parent, _key_in(path))
+    except (ValueError, KeyError, TypeError, struct.error):
+        raise DamagedState("its header is damaged") from None
+    begin = len(prefix) + n_header + _CRC.size
+    if not is_named or n_file != begin + n_bytes + _CRC.size:
+        raise DamagedState("it is not what its name says")
+    return tokens, begin, n_bytes
+
+
+def _read_state(piece: Piece) -> bytearray:
+    """Return the state of a piece. Raises OSError and DamagedState."""
+    tokens, begin, n_bytes = _read_header(piece.path, piece.parent)
+    if tokens != piece.tokens:
+        raise DamagedState("it was replaced")
+    state = bytearray(n_bytes)
+    with piece.path.open("rb", buffering=0) as file:
+        file.seek(begin)
+        n = 0
+        while n < n_bytes and (got := file.readinto(memoryview(state)[n:])):
+            n += got
+        crc = file.read(_CRC.size)
+        if hasattr(os, "posix_fadvise"):  # the page cache is for the model
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if crc != _CRC.pack(zlib.crc32(state)):
+        raise DamagedState("it is damaged")
+    _use(piece.path, piece.begin)
+    return state
+
+
+def _discard(path: Path, error: DamagedState) -> None:
+    """Delete a file that is no state, and say so on standard error."""
+    print(f"The state {path.name} is read no more: {error}.", file=sys.stderr)
+    with contextlib.suppress(OSError):
+        path.unlink()
