@@ -100,15 +100,24 @@ class EngineLink(QObject):
         self._request("load", path=str(path), **choice.to_message())
 
     def generate(
-        self, messages: list[Json], sampling: Json, options: ChatOptions, max_tokens: int = -1
+        self,
+        messages: list[Json],
+        sampling: Json,
+        options: ChatOptions,
+        max_tokens: int = -1,
+        owner: str = "",
     ) -> None:
-        """Request an answer. If the last message is the assistant's, it is continued."""
+        """Request an answer. If the last message is the assistant's, it is continued.
+
+        owner: of the state that stays on the drive; "": none stays.
+        """
         self._request(
             "generate",
             messages=messages,
             sampling=sampling,
             options=options.to_json(),
             max_tokens=max_tokens,
+            **({"owner": owner} if owner else {}),
         )
         if self._process is not None:
             self._process.waitForBytesWritten(0)  # now, and not after the question was drawn
@@ -180,6 +189,10 @@ class EngineLink(QObject):
     def cancel(self, number: int) -> None:
         """Stop reading a file."""
         self._send("stop", id=number)
+
+    def forget(self, owner: str) -> None:
+        """Delete the states of an owner."""
+        self._send("forget", owner=owner)
 
     def watch(self, scope: str) -> None:
         """Set the events sent beside the text: "nothing", "map" or "all", also after a restart."""

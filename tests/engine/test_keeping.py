@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 
 from backend.engine.engine import Engine
 from backend.engine.kept_states import KeptStates, root_of
-from backend.protocol.settings import Sampling
+from backend.protocol.client import WorkerClient
+from backend.protocol.settings import EngineConfig, Sampling
 from backend.system.paths import embedded_model
 
 OpenEngine = Callable[..., Engine]
@@ -227,3 +229,57 @@ def test_the_oldest_states_leave_first(tmp_path: Path) -> None:
     assert not states.make_room(10_000, 25_000, keys)
     assert len(read(states, chats[0])) == 2
     states.close()
+
+
+# The worker and its clients.
+
+
+def ask(client: WorkerClient, owner: str = "") -> tuple[int, int, str]:
+    """Return the tokens of the prompt, those not computed, and the answer."""
+    reply = client.request(
+        "generate",
+        messages=[{"role": "user", "content": PROMPT}],
+        sampling={"temperature": 0},
+        max_tokens=6,
+        **({"owner": owner} if owner else {}),
+    )
+    messages = list(reply)
+    started = next(m for m in messages if m["type"] == "started")
+    answer = "".join(m["text"] for m in messages if m["type"] == "text")
+    return started["n_prompt"], started["n_reused"], answer
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def test_a_chat_outlives_sigkill_and_a_deleted_one_leaves_nothing(
+    tiny: Path, states_folder: Path
+) -> None:
+    def n_file(owner: str) -> int:
+        return len(list(states_folder.glob(f"{owner}/*.state")))
+
+    config = EngineConfig(context_length=1024, n_thread=1).to_json()
+    answers = []
+    for _ in range(2):
+        client = WorkerClient()
+        try:
+            assert client.request("load", path=str(tiny), **config).final()["type"] == "loaded"
+            answers.append(ask(client, "chat-7"))
+            wait_for(lambda: n_file("chat-7") == 2)  # pieces, written while it is idle
+            client.request("forget", owner="chat-8")
+        finally:
+            client.kill()
+    n_prompt = answers[0][0]
+    assert answers[0][1] == 0 and answers[1] == (n_prompt, n_prompt - 1, answers[0][2])
+
+    with WorkerClient() as client:
+        client.request("load", path=str(tiny), **config).final()
+        ask(client, "chat-7")
+        client.request("forget", owner="chat-7")
+        wait_for(lambda: not (states_folder / "chat-7").exists())
+        ask(client)
+        assert not list(states_folder.glob("*/*"))
