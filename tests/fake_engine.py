@@ -160,6 +160,9 @@ class FakeEngine:
     def keep(self) -> bool:
         return False
 
+    def warm(self, owner: str) -> None:
+        pass
+
     def forget_kept(self, owner: str) -> None:
         pass
 

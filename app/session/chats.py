@@ -119,6 +119,7 @@ class Chats(QObject):
         conversation = self._session.under_way(chat_id) or self._load(chat_id)
         if conversation is not None:
             self._session.show(conversation)
+            self._warm()
             self.list_changed.emit()
         return conversation is not None
 
@@ -300,6 +301,7 @@ class Chats(QObject):
     def _on_model_changed(self) -> None:
         model = self._model_name()
         if model and self._session.engine.model is not None:
+            self._warm()
             try:
                 self._session.model_preset = self._preset_of(model)
             except StoreError as error:
@@ -318,6 +320,11 @@ class Chats(QObject):
     def _owner_of(self, chat_id: int) -> str:
         """Return the owner of a chat's state; "" if the chat itself is not on the drive."""
         return f"chat-{chat_id}" if chat_id and self.store.is_kept else ""
+
+    def _warm(self) -> None:
+        """Have the experts fetched that the shown chat used, while the user types."""
+        if owner := self._owner_of(self.open_id):
+            self._session.engine.link.warm(owner)
 
     def _forget_state(self, chat_id: int) -> None:
         """Delete the state of a chat, with and without a worker."""

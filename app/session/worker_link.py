@@ -190,9 +190,15 @@ class EngineLink(QObject):
         """Stop reading a file."""
         self._send("stop", id=number)
 
+    def warm(self, owner: str) -> None:
+        """Fetch the experts that an owner's conversation used while nothing else is done."""
+        if self._process is not None:
+            self._send("warm", owner=owner)
+
     def forget(self, owner: str) -> None:
         """Delete the states of an owner."""
-        self._send("forget", owner=owner)
+        if self._process is not None:
+            self._send("forget", owner=owner)
 
     def watch(self, scope: str) -> None:
         """Set the events sent beside the text: "nothing", "map" or "all", also after a restart."""

@@ -536,9 +536,14 @@ class Engine:
     def keep(self) -> bool:
         """Write a piece of the conversation's state in the background, between answers.
 
-        Return False when all is written. A caller with time asks again after some milliseconds.
+        Return False when all is done. A caller with time asks again after some milliseconds.
         """
         return self.passes.keeping is not None and self.passes.keeping.step()
+
+    def warm(self, owner: str) -> None:
+        """Let keep() fetch the experts that an owner's conversation used, until a request comes."""
+        if self.passes.keeping is not None:
+            self.passes.keeping.warm(owner)
 
     def forget_kept(self, owner: str) -> None:
         """Delete the states that only this owner uses."""

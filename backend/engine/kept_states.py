@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from backend.system.kept_file import make_folder, write_whole
 
@@ -28,6 +29,7 @@ DISK_SHARE = 0.1
 """Greatest share of the free drive that states take, whatever the budget."""
 
 _SUFFIX = ".state"
+_USED = "experts.used"
 _MAGIC = b"OUTRKEPT"
 _VERSION = 1
 _PREFIX = struct.Struct("<8sII")
@@ -124,7 +126,7 @@ class KeptStates:
         best: Piece | None = None
         for path in paths:
             try:
-                has = _read_header(path, parent)[0]
+                has = _read_tokens(path, parent)[0]
             except DamagedState as error:
                 _discard(path, error)
                 continue
@@ -204,16 +206,33 @@ class KeptStates:
         self, path: Path, parent: str, begin: int, tokens: tuple[int, ...], state: bytearray
     ) -> None:
         try:
-            write_whole(path, _packed(parent, tokens, state), durable=True)
+            write_whole(path, _packed({"parent": parent, "tokens": tokens}, state), durable=True)
             _use(path, begin)
         except OSError as error:
             print(f"The state of a chat was not kept: {error.strerror}.", file=sys.stderr)
             return
         for other in path.parent.glob(_name(parent, "*")):
             with contextlib.suppress(OSError, DamagedState):
-                has = _read_header(other, parent)[0]
+                has = _read_tokens(other, parent)[0]
                 if len(has) < len(tokens) and has == tokens[: len(has)]:
                     other.unlink()
+
+    def write_used(self, owner: str, root: str, used: bytes) -> None:
+        """Begin to write which experts an owner used. REQUIRES: not is_writing."""
+        path = self._folder / owner / _USED
+        self._pending = self._writer.submit(_write_used, path, _packed({"root": root}, used))
+
+    def read_used(self, owner: str, root: str) -> bytes:
+        """Return what write_used() wrote, or b"" where nothing was or it is damaged."""
+        path = self._folder / owner / _USED
+        try:
+            header, begin, n_bytes = _read_head(path)
+            return bytes(_read_rest(path, begin, n_bytes)) if header.get("root") == root else b""
+        except DamagedState as error:
+            _discard(path, error)
+        except OSError:
+            pass
+        return b""
 
     def wait(self) -> None:
         """Wait until nothing is being written."""
@@ -306,17 +325,17 @@ def _use(path: Path, begin: int) -> None:
         os.utime(path, ns=(now_ns, now_ns - begin * 1000))
 
 
-def _packed(parent: str, tokens: Sequence[int], state: bytearray) -> bytes:
-    header = {"parent": parent, "tokens": list(tokens), "n_bytes": len(state)}
-    written = json.dumps(header, separators=(",", ":")).encode()
+def _packed(header: dict[str, Any], state: bytes | bytearray) -> bytes:
+    """Return a file's content."""
+    written = json.dumps({**header, "n_bytes": len(state)}, separators=(",", ":")).encode()
     head = _PREFIX.pack(_MAGIC, _VERSION, len(written)) + written
     return b"".join((head, _CRC.pack(zlib.crc32(head)), state, _CRC.pack(zlib.crc32(state))))
 
 
-def _read_header(path: Path, parent: str) -> tuple[tuple[int, ...], int, int]:
-    """Return the tokens of a piece, its state's place in the file, and the state's bytes.
+def _read_head(path: Path) -> tuple[dict[str, Any], int, int]:
+    """Return the header of a file, the place of what follows, and its bytes.
 
-    Raises OSError, and DamagedState unless the file is whole and is what its name says.
+    Raises OSError, and DamagedState unless the header is right and the file has its length.
     """
     with path.open("rb") as file:
         prefix = file.read(_PREFIX.size)
@@ -327,27 +346,21 @@ def _read_header(path: Path, parent: str) -> tuple[tuple[int, ...], int, int]:
             raise DamagedState("its format is unknown")
         written, crc = file.read(n_header), file.read(_CRC.size)
         n_file = os.fstat(file.fileno()).st_size
-    if crc != _CRC.pack(zlib.crc32(prefix + written)):
-        raise DamagedState("its header is damaged")
+    begin = len(prefix) + n_header + _CRC.size
     try:
         header = json.loads(written)
-        tokens, n_bytes = tuple(header["tokens"]), int(header["n_bytes"])
-        is_named = (header["parent"], key_of(parent, tokens)) == (parent, _key_in(path))
-    except (ValueError, KeyError, TypeError, struct.error):
+        n_bytes = int(header["n_bytes"])
+    except (ValueError, KeyError, TypeError):
         raise DamagedState("its header is damaged") from None
-    begin = len(prefix) + n_header + _CRC.size
-    if not is_named or n_file != begin + n_bytes + _CRC.size:
-        raise DamagedState("it is not what its name says")
-    return tokens, begin, n_bytes
+    if crc != _CRC.pack(zlib.crc32(prefix + written)) or n_file != begin + n_bytes + _CRC.size:
+        raise DamagedState("its header is damaged, or its end is missing")
+    return header, begin, n_bytes
 
 
-def _read_state(piece: Piece) -> bytearray:
-    """Return the state of a piece. Raises OSError and DamagedState."""
-    tokens, begin, n_bytes = _read_header(piece.path, piece.parent)
-    if tokens != piece.tokens:
-        raise DamagedState("it was replaced")
+def _read_rest(path: Path, begin: int, n_bytes: int) -> bytearray:
+    """Return what follows the header. Raises OSError and DamagedState."""
     state = bytearray(n_bytes)
-    with piece.path.open("rb", buffering=0) as file:
+    with path.open("rb", buffering=0) as file:
         file.seek(begin)
         n = 0
         while n < n_bytes and (got := file.readinto(memoryview(state)[n:])):
@@ -357,8 +370,35 @@ def _read_state(piece: Piece) -> bytearray:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     if crc != _CRC.pack(zlib.crc32(state)):
         raise DamagedState("it is damaged")
+    return state
+
+
+def _read_tokens(path: Path, parent: str) -> tuple[tuple[int, ...], int, int]:
+    """Return the tokens of a piece, and the place and bytes of its state, as _read_head() does."""
+    header, begin, n_bytes = _read_head(path)
+    try:
+        tokens = tuple(header["tokens"])
+        is_named = (header["parent"], key_of(parent, tokens)) == (parent, _key_in(path))
+    except (KeyError, TypeError, struct.error):
+        is_named = False
+    if not is_named:
+        raise DamagedState("it is not what its name says")
+    return tokens, begin, n_bytes
+
+
+def _read_state(piece: Piece) -> bytearray:
+    """Return the state of a piece. Raises OSError and DamagedState."""
+    tokens, begin, n_bytes = _read_tokens(piece.path, piece.parent)
+    if tokens != piece.tokens:
+        raise DamagedState("it was replaced")
+    state = _read_rest(piece.path, begin, n_bytes)
     _use(piece.path, piece.begin)
     return state
+
+
+def _write_used(path: Path, data: bytes) -> None:
+    with contextlib.suppress(OSError):
+        write_whole(path, data, durable=True)
 
 
 def _discard(path: Path, error: DamagedState) -> None:

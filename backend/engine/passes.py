@@ -322,6 +322,8 @@ class Passes:
             stalls_us = meter.layer_stall_us
             number, map_now = meter.n_pass - 1, self.loaded.residency()
             self.watch.add(number, meter.token, stalls_us, map_now, is_token=is_token)
+        if is_token and adapts and self.keeping is not None:
+            self.keeping.note_token()
         if is_token and adapts and (line := self.loaded.observe(meter.token, meter.token_wave_s)):
             meter.statistics.decisions.append(line)
 

@@ -196,6 +196,7 @@ REQUESTS: Mapping[str, _Fields] = {
     "unload": _ID,
     "ping": _ID,
     "forget": {"owner": (_OWNER, True)},
+    "warm": {"owner": (_OWNER, True)},
     "watch": {"scope": (_TEXT, True)},
     "learning": {**_ID, "action": (_TEXT, True)},
     "shutdown": {},

@@ -243,6 +243,8 @@ class Worker:
                     self._scope.set(message["scope"], self._engine)
             elif kind == "forget":
                 self._jobs.put(lambda engine: _forget(message["owner"], engine))
+            elif kind == "warm":
+                self._jobs.put(lambda engine: engine and engine.warm(message["owner"]))
             elif kind == "attach":
                 self._attachments.serve(message)
             elif kind == "serve":

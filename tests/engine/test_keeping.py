@@ -167,6 +167,47 @@ def test_without_a_budget_nothing_is_kept(
     assert not (tmp_path / "states").exists()
 
 
+def test_a_reopened_chat_finds_its_experts(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    settings = {"cache_rate": 0.5, "method": "lru", "context_length": 1024}
+    engine = open_engine(tiny, **settings)
+    engine.keep_in(tmp_path)
+    tokens = keep(engine, "chat-1", n=40)
+    used = np.frombuffer((tmp_path / "chat-1" / "experts.used").read_bytes()[-100:-4], "<u2")
+    assert used.sum() == 4 * 3 * (39 // 4)  # experts, layers, and every fourth pass
+
+    misses, answers = {}, {}
+    for is_warm in (False, True):
+        other = open_engine(tiny, **settings)
+        other.keep_in(tmp_path)
+        list(other.generate_text("something else and more", GREEDY, 30))  # the cache is full
+        if is_warm:
+            other.warm("chat-1")
+            while other.keep():
+                pass
+            hot = [set(np.argsort(-row)[:4].tolist()) for row in used.reshape(3, 16).astype(int)]
+            where = np.frombuffer(other.residency(), np.uint8).reshape(3, 16) & 3
+            assert all(where[i, e] == 1 for i, row in enumerate(hot) for e in row)
+        prompt = other.detokenize(tokens[:-1])
+        answers[is_warm] = [p.token_id for p in other.generate_text(prompt, GREEDY, 8)]
+        misses[is_warm] = other.statistics().misses
+    assert answers[True] == answers[False]
+    assert misses[True] < misses[False]
+
+
+def test_a_request_ends_the_warming(open_engine: OpenEngine, tiny: Path, tmp_path: Path) -> None:
+    engine = open_engine(tiny, cache_rate=0.5)
+    engine.keep_in(tmp_path)
+    keep(engine, "chat-1", n=20)
+    engine.set_cache_rate(0.25)
+    engine.set_cache_rate(0.5)  # empty
+    engine.warm("chat-1")
+    list(engine.generate_text("a", GREEDY, 1))
+    before = engine.residency()
+    assert not engine.keep() and engine.residency() == before
+
+
 # The files alone.
 
 
