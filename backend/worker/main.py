@@ -141,10 +141,9 @@ class Worker:
                 self._idle(self._engine)
                 self._keeps = True
         self._server.close()
+        self._close_engine()
         self._learning.close()
         self._attachments.close()
-        if self._engine is not None:
-            self._engine.close()
         self._outbox.close(_LEAVE_S)
         self._finished.set()
         return 0
@@ -463,7 +462,7 @@ class Worker:
         with self._lock:
             engine, self._engine, self._path = self._engine, None, None
         if self._advisor is not None:
-            self._advisor.cancel()
+            self._advisor.close()
         self._learning.detach()
         self._advisor = self._traces = None
         if engine is not None:

@@ -69,6 +69,18 @@ def tops(window: MainWindow) -> list[int]:
     return [top for top, _, _ in on_screen(window)]
 
 
+def settled_tops(qtbot: Any, window: MainWindow) -> list[int]:
+    """Return the tops once they stay: an answer's foot appears after its last word."""
+    seen: list[list[int]] = []
+
+    def stays() -> bool:
+        seen.append(tops(window))
+        return len(seen) > 20 and all(found == seen[-1] for found in seen[-20:])
+
+    qtbot.waitUntil(stays, timeout=WAIT_MS)
+    return seen[-1]
+
+
 @pytest.fixture
 def chat(open_window: Opener, model: Model) -> MainWindow:
     """Open a window with an engine that repeats the question, so that all answers differ."""
@@ -80,13 +92,13 @@ def chat(open_window: Opener, model: Model) -> MainWindow:
 def test_a_question_in_a_reopened_chat_stands_at_the_end(qtbot: Any, chat: MainWindow) -> None:
     say(qtbot, chat, "One", "Two")
     wait_order(qtbot, chat, 4)
-    live, first = tops(chat), chat.chats.open_id
+    live, first = settled_tops(qtbot, chat), chat.chats.open_id
     chat.top_bar.new_chat.click()
     say(qtbot, chat, "Another chat")
     chat.chats.open(first)
     wait_order(qtbot, chat, 4)
     # A reopened chat looks as it did when it was written.
-    qtbot.waitUntil(lambda: tops(chat) == live, timeout=WAIT_MS)
+    assert settled_tops(qtbot, chat) == live
     say(qtbot, chat, "Three", "Four")
     wait_order(qtbot, chat, 8)
 
@@ -96,13 +108,13 @@ def test_a_question_in_a_chat_from_the_last_start_stands_at_the_end(
 ) -> None:
     say(qtbot, chat, "One")
     wait_order(qtbot, chat, 2)
-    live = tops(chat)
+    live = settled_tops(qtbot, chat)
     chat.close()
     again = open_window(model(echo=True, token_s=0.0))
     again.resize(1200, 800)
     again.move(chat.pos())
     wait_order(qtbot, again, 2)
-    qtbot.waitUntil(lambda: tops(again) == live, timeout=WAIT_MS)
+    assert settled_tops(qtbot, again) == live
     say(qtbot, again, "Two")
     wait_order(qtbot, again, 4)
 

@@ -207,9 +207,11 @@ def test_a_full_context_can_slide(qtbot: Any, window: MainWindow) -> None:
         qtbot.waitUntil(lambda: window.engine.state is State.IDLE, timeout=WAIT_MS)
         if window.chat.banner.isVisible():
             break
-    assert window.chat.banner.buttons[0].text() == "Leave out the middle and continue"
+    larger, leave_out, *_ = window.chat.banner.buttons
+    assert larger.text() == "Use a context of 512\u00a0tokens and continue"
+    assert leave_out.text() == "Leave out the middle and continue"
     before = answer(window).content
-    window.chat.banner.buttons[0].click()
+    leave_out.click()
     wait_state(qtbot, window, State.ANSWERING)
     qtbot.waitUntil(
         lambda: window.engine.state is State.IDLE or len(answer(window).content) > len(before) + 80,

@@ -33,6 +33,7 @@ MESSAGES: list[tuple[dict[str, Any], str, Callable[..., Any]]] = [
     ({"type": "loading", "fraction": 0.5, "stage": "é"}, "load", lambda f, s: (f, s) == (0.5, "é")),
     ({"type": "loaded", "model": MODEL, "cache": CACHE}, "load", lambda m, c: c.n_slot == 2),
     ({"type": "configured", "model": MODEL, "cache": CACHE}, "configure", lambda m, c: m.name),
+    ({"type": "reloaded", "model": MODEL, "cache": CACHE}, "generate", lambda m, c: c.n_slot == 2),
     ({"type": "cache_changed", "cache": CACHE}, "", lambda c: c.rate == 0.5),
     ({"type": "cache", "cache": CACHE}, "set_cache_rate", lambda: True),
     ({"type": "unloaded"}, "unload", lambda: True),
@@ -112,7 +113,9 @@ def test_the_greeting_goes_out_first_and_requests_are_numbered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "request_kind", "is_read"), MESSAGES, ids=lambda x: str(x)[:24]
+    ("message", "request_kind", "is_read"),
+    MESSAGES,
+    ids=lambda x: x["type"] if isinstance(x, dict) else x if isinstance(x, str) else "",
 )
 def test_every_message_is_read_however_it_is_split(
     message: dict[str, Any], request_kind: str, is_read: Callable[..., Any]
