@@ -7,6 +7,7 @@ that it used are fetched while nothing else is done.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,7 +73,7 @@ class Keeping:
         if not self.budget_bytes or len(wanted) - len(passes.tokens) < _WORTH_TOKENS:
             return
         root = passes.loaded.state_root()
-        found = self._states.find(root, wanted, whole=not context.n_piece)
+        found = self._states.find(root, wanted, context.n_piece)
         found = [piece for piece in found if piece.end <= context.n_context]
         n_known = sum(piece.n for piece in found)
         if n_known - len(passes.tokens) < _WORTH_TOKENS:
@@ -168,6 +169,8 @@ class Keeping:
         if not owner or not self.budget_bytes:
             return False
         tokens = passes.tokens[: n_before_image(passes.tokens)]
+        if not states.wait() and self._lacking:  # there is no room, or the drive fails
+            self._lacking.clear()
         if self._lacking is None:
             root, n_piece = passes.loaded.state_root(), passes.loaded.context.n_piece
             if not root:
@@ -177,10 +180,11 @@ class Keeping:
             return self._write_used()
         parent, begin, end = self._lacking.pop(0)
         state = passes.loaded.context.state(begin, end)
-        if not state or not states.make_room(len(state), self.budget_bytes, self._keys):
+        if not state:
             self._lacking.clear()
             return False
-        states.write(owner, parent, begin, tokens[begin:end], state)
+        room = partial(states.make_room, len(state), self.budget_bytes, self._keys)
+        states.write(owner, parent, begin, tokens[begin:end], state, room)
         return True
 
     def drop(self) -> None:

@@ -17,7 +17,7 @@ import struct
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,7 +93,7 @@ class KeptStates:
         self._folder = folder
         self._writer = ThreadPoolExecutor(1, "state writer")
         self._reader = ThreadPoolExecutor(1, "state reader")
-        self._pending: Future[None] | None = None
+        self._pending: Future[bool] | None = None
 
     def close(self) -> None:
         """Finish the piece that is being written and end the threads."""
@@ -102,17 +102,18 @@ class KeptStates:
 
     # Reading.
 
-    def find(self, root: str, tokens: Sequence[int], *, whole: bool) -> list[Piece]:
+    def find(self, root: str, tokens: Sequence[int], n_piece: int) -> list[Piece]:
         """Return the pieces of the longest known beginning of these tokens, in order.
 
-        Only the last piece may have more tokens than are wanted; with `whole` none has.
+        n_piece: as in missing(). Only the last piece may have more tokens than are wanted; where
+        n_piece is 0 it has not.
         """
         known: dict[str, list[Path]] = {}
         for path in self._paths():
             known.setdefault(path.name[: 2 * _KEY_BYTES], []).append(path)
         found: list[Piece] = []
         parent, begin = root, 0
-        while best := self._best(known.get(parent, ()), parent, begin, tokens[begin:], whole):
+        while best := self._best(known.get(parent, []), parent, begin, tokens[begin:], n_piece):
             found.append(best)
             if best.n < len(best.tokens):
                 break
@@ -120,11 +121,12 @@ class KeptStates:
         return found
 
     def _best(
-        self, paths: Sequence[Path], parent: str, begin: int, tokens: Sequence[int], whole: bool
+        self, paths: list[Path], parent: str, begin: int, tokens: Sequence[int], n_piece: int
     ) -> Piece | None:
         """Return the child of `parent` that begins with most of these tokens."""
         best: Piece | None = None
-        for path in paths:
+        likely = key_of(parent, tokens[: n_piece or len(tokens)])
+        for path in sorted(paths, key=lambda path: _key_in(path) != likely):
             try:
                 has = _read_tokens(path, parent)[0]
             except DamagedState as error:
@@ -133,8 +135,10 @@ class KeptStates:
             except OSError:
                 continue
             n = n_equal(has, tokens)
-            if n > (best.n if best else 0) and (n == len(has) or not whole):
+            if n > (best.n if best else 0) and (n == len(has) or n_piece):
                 best = Piece(path, parent, begin, has, n)
+                if n == n_piece:
+                    break
         return best
 
     def states(self, pieces: Sequence[Piece]) -> Iterator[tuple[Piece, bytearray]]:
@@ -192,30 +196,45 @@ class KeptStates:
         return self._pending is not None and not self._pending.done()
 
     def write(
-        self, owner: str, parent: str, begin: int, tokens: Sequence[int], state: bytearray
+        self,
+        owner: str,
+        parent: str,
+        begin: int,
+        tokens: Sequence[int],
+        state: bytearray,
+        has_room: Callable[[], bool],
     ) -> None:
-        """Begin to write a piece in another thread. REQUIRES: not is_writing.
+        """Begin to write a piece in another thread, if has_room(). REQUIRES: not is_writing.
 
         The owner's shorter versions of this piece are then deleted.
         """
         path = self._folder / owner / _name(parent, key_of(parent, tokens))
-        arguments = path, parent, begin, tuple(tokens), state
+        arguments = path, parent, begin, tuple(tokens), state, has_room
         self._pending = self._writer.submit(self._write, *arguments)
 
     def _write(
-        self, path: Path, parent: str, begin: int, tokens: tuple[int, ...], state: bytearray
-    ) -> None:
+        self,
+        path: Path,
+        parent: str,
+        begin: int,
+        tokens: tuple[int, ...],
+        state: bytearray,
+        has_room: Callable[[], bool],
+    ) -> bool:
+        if not has_room():
+            return False
         try:
             write_whole(path, _packed({"parent": parent, "tokens": tokens}, state), durable=True)
             _use(path, begin)
         except OSError as error:
             print(f"The state of a chat was not kept: {error.strerror}.", file=sys.stderr)
-            return
+            return False
         for other in path.parent.glob(_name(parent, "*")):
             with contextlib.suppress(OSError, DamagedState):
                 has = _read_tokens(other, parent)[0]
                 if len(has) < len(tokens) and has == tokens[: len(has)]:
                     other.unlink()
+        return True
 
     def write_used(self, owner: str, root: str, used: bytes) -> None:
         """Begin to write which experts an owner used. REQUIRES: not is_writing."""
@@ -234,10 +253,10 @@ class KeptStates:
             pass
         return b""
 
-    def wait(self) -> None:
-        """Wait until nothing is being written."""
-        if self._pending is not None:
-            self._pending.result()
+    def wait(self) -> bool:
+        """Wait until nothing is being written. Return False if the last piece was not written."""
+        pending, self._pending = self._pending, None
+        return pending is None or pending.result()
 
     # Deleting.
 
@@ -396,9 +415,10 @@ def _read_state(piece: Piece) -> bytearray:
     return state
 
 
-def _write_used(path: Path, data: bytes) -> None:
+def _write_used(path: Path, data: bytes) -> bool:
     with contextlib.suppress(OSError):
         write_whole(path, data, durable=True)
+    return True
 
 
 def _discard(path: Path, error: DamagedState) -> None:

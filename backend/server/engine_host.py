@@ -84,6 +84,14 @@ class EngineThread:
         if engine is not None:
             engine.close()
 
+    def _keep(self) -> bool:
+        """Write a piece of the conversation's state. Return False when all is written."""
+        try:
+            return self._engine is not None and self._engine.keep()
+        except Exception:
+            traceback.print_exc()
+            return False
+
     def _run(self) -> None:
         keeps = False  # something of the conversation may not be on the drive
         while True:
@@ -91,7 +99,7 @@ class EngineThread:
                 work = self._work.get(timeout=_KEEP_S if keeps else self._unload_after_s)
             except queue.Empty:
                 if keeps:
-                    keeps = self._engine is not None and self._engine.keep()
+                    keeps = self._keep()
                 else:
                     self._unload()
                 continue

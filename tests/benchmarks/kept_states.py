@@ -1,6 +1,6 @@
 """Measures how soon a long chat goes on when its state is on the drive, under a memory limit.
 
-    PYTHONPATH=tests python tests/benchmarks/kept_states.py MODEL [--tokens N] [--cap BYTES]
+    PYTHONPATH=tests python tests/benchmarks/kept_states.py MODEL [--tokens N] [--threads N]
 
 A first process reads a prompt, keeps its state and is killed by SIGKILL. A second one opens the
 model and asks the same again; then it forgets all and asks once more. The page cache holds neither
@@ -29,8 +29,9 @@ GREEDY = Sampling(temperature=0)
 N_DECODED = 16
 
 
-def open_engine(model: Path, folder: Path, n_context: int) -> Engine:
-    engine = Engine.open(model, EngineConfig(automatic=True).decided(context_length=n_context))
+def open_engine(model: Path, folder: Path, n_context: int, n_thread: int) -> Engine:
+    config = EngineConfig(automatic=True, n_thread=n_thread).decided(context_length=n_context)
+    engine = Engine.open(model, config)
     engine.keep_in(folder)
     return engine
 
@@ -73,8 +74,10 @@ def drop(folder: Path, *others: Path) -> int:
     return n_bytes
 
 
-def child(model: Path, folder: Path, n_token: int, part: str) -> None:
-    engine = open_engine(model, folder, n_token + 512)
+def child(model: Path, folder: Path, n_token: int, n_thread: int, part: str) -> None:
+    began_s = time.perf_counter()
+    engine = open_engine(model, folder, n_token + 512, n_thread)
+    print(f"opened in {time.perf_counter() - began_s:.1f} s", flush=True)
     prompt = prompt_of(engine, n_token)
     cache = engine.cache
     if part == "read":
@@ -90,14 +93,17 @@ def child(model: Path, folder: Path, n_token: int, part: str) -> None:
         n_bytes = drop(folder, model)
         began_s = time.perf_counter()
         states, tokens = KeptStates(folder), engine.tokenize(prompt)
-        found = states.find(engine.loaded.state_root(), tokens, whole=False)
+        found = states.find(engine.loaded.state_root(), tokens, engine.loaded.context.n_piece)
         for _ in states.states(found):
             pass
         states.close()
         alone_s = round(time.perf_counter() - began_s, 3)
         engine.forget()
         drop(folder, model)
-        print(json.dumps({**ask(engine, prompt), "read_alone_s": alone_s, "n_bytes": n_bytes}))
+        print(
+            json.dumps({**ask(engine, prompt), "read_alone_s": alone_s, "n_bytes": n_bytes}),
+            flush=True,
+        )
     engine.close()
 
 
@@ -105,17 +111,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--tokens", type=int, default=8000)
+    parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--cap", type=float, default=2.5e9)
     parser.add_argument("--part", nargs=2)
     given = parser.parse_args()
     if given.part:
-        child(given.model, Path(given.part[1]), given.tokens, given.part[0])
+        child(given.model, Path(given.part[1]), given.tokens, given.threads, given.part[0])
         return
     cap = MemoryCap(int(given.cap), "kept-states")
     with tempfile.TemporaryDirectory(dir=given.model.parent) as folder:
         for part in ("read", "restore"):
             drop(Path(folder), given.model)
-            command = [sys.executable, __file__, str(given.model), "--tokens", str(given.tokens)]
+            counts = "--tokens", str(given.tokens), "--threads", str(given.threads)
+            command = [sys.executable, __file__, str(given.model), *counts]
             join = f'echo 0 > {cap.join_path}; exec "$@"'
             whole = ["sh", "-c", join, "sh", *command, "--part", part, folder]
             subprocess.run(whole, check=False)

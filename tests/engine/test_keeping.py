@@ -145,9 +145,9 @@ def test_a_longer_chat_replaces_its_end_only(
     engine = open_engine(tiny, context_length=1024)
     engine.keep_in(tmp_path)
     keep(engine, "chat-1", n=4)
-    first = {file.name: file.stat().st_ino for file in tmp_path.glob("*/*")}
+    first = {file.name: file.stat().st_ino for file in tmp_path.glob("*/*.state")}
     n = len(keep(engine, "chat-1", n=20))
-    second = {file.name: file.stat().st_ino for file in tmp_path.glob("*/*")}
+    second = {file.name: file.stat().st_ino for file in tmp_path.glob("*/*.state")}
     assert len(first) == 2 and len(second) == -(-n // 256)
     assert len(first.items() & second.items()) == 1
 
@@ -215,12 +215,12 @@ def write(states: KeptStates, owner: str, tokens: list[int], n_bytes: int = 100)
     lacking, _ = states.missing(owner, ROOT, tokens, 8)
     for parent, begin, end in lacking:
         state = bytearray(random.Random(begin).randbytes(n_bytes))
-        states.write(owner, parent, begin, tokens[begin:end], state)
-        states.wait()
+        states.write(owner, parent, begin, tokens[begin:end], state, lambda: True)
+        assert states.wait()
 
 
 def read(states: KeptStates, tokens: list[int]) -> list[bytes]:
-    found = states.find(ROOT, tokens, whole=False)
+    found = states.find(ROOT, tokens, 8)
     return [bytes(state) for _, state in states.states(found)]
 
 
@@ -264,11 +264,15 @@ def test_the_oldest_states_leave_first(tmp_path: Path) -> None:
             os.utime(file, (1000, 1000 + 10 * i + is_first))
     assert read(states, chats[0])  # used now
     assert states.make_room(10_000, 60_000, set())
-    n_left = [len(states.find(ROOT, tokens, whole=False)) for tokens in chats]
+    n_left = [len(states.find(ROOT, tokens, 8)) for tokens in chats]
     assert n_left == [2, 0, 0, 2]
     _, keys = states.missing("chat-0", ROOT, chats[0], 8)
     assert not states.make_room(10_000, 25_000, keys)
     assert len(read(states, chats[0])) == 2
+    (parent, begin, end), *_ = states.missing("chat-9", ROOT, [7] * 8, 8)[0]
+    states.write("chat-9", parent, begin, [7] * 8, bytearray(10), lambda: False)
+    assert not states.wait() and states.wait()
+    assert not (tmp_path / "chat-9").exists()
     states.close()
 
 
