@@ -63,35 +63,40 @@ class Keeping:
         self._cold.clear()
         self._wanted.clear()
 
-    def restore(self, prompt: Sequence[int]) -> None:
+    def restore(
+        self, prompt: Sequence[int], n: int, n_most: int | None = None, sequence: int = 0
+    ) -> int:
         """Read what is kept of the beginning of a prompt and not in the context.
 
-        A piece that is damaged or does not fit is deleted, and its tokens are computed.
+        n: its tokens that the sequence has. n_most: the cells that it may have; None: all. Return
+        the tokens that it has now. A piece that is damaged or does not fit is deleted, and its
+        tokens are computed.
         """
         passes, context = self._passes, self._passes.loaded.context
         wanted = prompt[: n_before_image(prompt)]
-        if not self.budget_bytes or len(wanted) - len(passes.tokens) < _WORTH_TOKENS:
-            return
-        root = passes.loaded.state_root()
-        found = self._states.find(root, wanted, context.n_piece)
-        found = [piece for piece in found if piece.end <= context.n_context]
+        if not self.budget_bytes or len(wanted) - n < _WORTH_TOKENS:
+            return n
+        found = self._states.find(passes.loaded.state_root(), wanted, context.n_piece)
+        n_cell = context.n_context if n_most is None else n_most
+        found = [piece for piece in found if piece.end <= n_cell]
         n_known = sum(piece.n for piece in found)
-        if n_known - len(passes.tokens) < _WORTH_TOKENS:
-            return
-        new = [piece for piece in found if piece.begin + piece.n > len(passes.tokens)]
+        if n_known - n < _WORTH_TOKENS:
+            return n
+        new = [piece for piece in found if piece.begin + piece.n > n]
         for piece, state in self._states.states(new):
             if passes.is_stopped:
                 break
-            if piece.begin < len(passes.tokens):
-                passes.forget_from(piece.begin)
-            if not context.set_state(state, piece.end):
+            if piece.begin < n:
+                context.forget_from(piece.begin, sequence)
+                n = piece.begin
+            if not context.set_state(state, piece.end, sequence):
                 self._states.discard(piece)
-                if not context.n_piece:
-                    passes.tokens.clear()
                 break
-            passes.tokens += piece.tokens
-        if len(passes.tokens) > n_known:
-            passes.forget_from(n_known)
+            n = piece.end
+        if n > n_known:
+            context.forget_from(n_known, sequence)
+            n = n_known
+        return n
 
     def step(self) -> bool:
         """Begin to fetch experts, or to write the next piece. Return False at the end.

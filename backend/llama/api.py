@@ -359,6 +359,11 @@ class Context:
         llama_cpp.llama_memory_clear(self._memory, True)
         return False
 
+    def forget(self, sequence: int, begin: int, end: int) -> None:
+        """Remove positions of a sequence; those behind them stay. Raises LlamaError."""
+        if not llama_cpp.llama_memory_seq_rm(self._memory, sequence, begin, end):
+            raise LlamaError(text("group.not_sparse"))
+
     def copy_sequence(self, source: int, target: int, n: int) -> None:
         """Let a sequence begin with the first n positions of another one."""
         llama_cpp.llama_memory_seq_cp(self._memory, source, target, 0, n)
@@ -389,22 +394,23 @@ class Context:
             n_got = llama_cpp.llama_state_seq_get_data(self._pointer, buffer, n, sequence)
         return state if n_got == n else bytearray()
 
-    def set_state(self, state: bytearray, end: int) -> bool:
-        """Append what state() returned to sequence 0, which then has `end` positions.
+    def set_state(self, state: bytearray, end: int, sequence: int = 0) -> bool:
+        """Append what state() returned to a sequence, which then has `end` positions.
 
-        Return False if llama.cpp refuses it; sequence 0 is then as before, or empty if n_piece is
-        0.
+        Return False if llama.cpp refuses it; the sequence is then as before, or empty if n_piece
+        is 0.
         """
         n = len(state)
         buffer = (ctypes.c_uint8 * n).from_buffer(state)
-        with self._spare_sequence(0, 0) as sequence:
-            got = llama_cpp.llama_state_seq_set_data(self._pointer, buffer, n, sequence)
-            last = int(llama_cpp.llama_memory_seq_pos_max(self._memory, sequence))
+        with self._spare_sequence(0, 0) as spare:
+            target = spare or sequence
+            got = llama_cpp.llama_state_seq_set_data(self._pointer, buffer, n, target)
+            last = int(llama_cpp.llama_memory_seq_pos_max(self._memory, target))
             is_right = got == n and last == end - 1
-            if is_right and sequence:
-                llama_cpp.llama_memory_seq_cp(self._memory, sequence, 0, 0, end)
-        if not is_right and not sequence:
-            self.clear()
+            if is_right and spare:
+                llama_cpp.llama_memory_seq_cp(self._memory, spare, sequence, 0, end)
+        if not is_right and not spare:
+            self.forget_from(0, sequence)
         return is_right
 
     @contextlib.contextmanager

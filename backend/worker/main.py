@@ -359,6 +359,8 @@ class Worker:
             return job.cancelled
 
         answer = Answer(job.message, engine, self._outbox, is_cancelled, self._scope)
+        if job.message.get("n_answer", 1) != 1:
+            return answer.run_several()  # their routing is no sample of a conversation's
         traces, advisor = self._traces, self._advisor
         assert traces is not None and advisor is not None
         if self._scope.all:

@@ -85,7 +85,7 @@ def test_the_state_of_a_chat_is_deleted_with_it(
     generate = window.link.generate
 
     def spy(*given: Any) -> None:
-        sent.append(("generate", given[4]))
+        sent.append(("generate", given[5]))
         generate(*given)
 
     window.link.generate = spy  # type: ignore[method-assign]
@@ -332,7 +332,7 @@ def test_a_preset_of_the_user_holds_prompt_sampling_stops_seed_and_engine(
     sent: list[tuple[Any, ...]] = []
     window.link.generate = lambda *given: sent.append(given)  # type: ignore[method-assign]
     ask(window, "Hello")
-    _, sampling, options, longest = sent[0]
+    _, sampling, options, longest, *_ = sent[0]
     assert (sampling["seed"], options.stops, longest) == (3, ("END", "\n\n"), 50)
     window.close()
     again = open_window()
