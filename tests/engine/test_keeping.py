@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from backend.engine.engine import Engine
 from backend.engine.kept_states import KeptStates, root_of
 from backend.protocol.client import WorkerClient
+from backend.protocol.group import Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.system.paths import embedded_model
 
@@ -150,6 +151,26 @@ def test_a_longer_chat_replaces_its_end_only(
     second = {file.name: file.stat().st_ino for file in tmp_path.glob("*/*.state")}
     assert len(first) == 2 and len(second) == -(-n // 256)
     assert len(first.items() & second.items()) == 1
+
+
+def test_requests_that_are_answered_jointly_are_restored(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    found = []
+    for _ in range(2):
+        engine = open_engine(tiny, n_sequence=2, context_length=2048)
+        engine.keep_in(tmp_path)
+        engine.owner = "server"
+        first = Request(0, GREEDY, 1, prompt=PROMPT)
+        (answer,) = engine.generate_group([first], keeps=True)
+        while engine.keep():
+            pass
+        longer = [Request(i, GREEDY, 6, prompt=f"{PROMPT} and {i}") for i in range(2)]
+        texts = [(a.request.key, a.text) for a in engine.generate_group(longer, keeps=True)]
+        found.append((answer.n_reused, answer.text, sorted(texts, key=lambda pair: pair[0])))
+        n_prompt = answer.n_prompt
+    assert [n for n, *_ in found] == [0, n_prompt - 1]
+    assert found[0][1:] == found[1][1:]
 
 
 def test_without_a_budget_nothing_is_kept(
