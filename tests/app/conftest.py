@@ -36,7 +36,7 @@ def model(tmp_path: Path) -> Model:
 
 
 @pytest.fixture
-def open_window(qtbot: Any, qapp: QApplication, tmp_path: Path) -> Iterator[Opener]:
+def open_window(qtbot: Any, tmp_path: Path) -> Iterator[Opener]:
     """Open windows with the fake engine or with another worker."""
     windows: list[WindowPage] = []
     if not (tmp_path / "settings.json").exists():
@@ -44,7 +44,6 @@ def open_window(qtbot: Any, qapp: QApplication, tmp_path: Path) -> Iterator[Open
         (tmp_path / "settings.json").write_text(json.dumps(manual), encoding="utf-8")
 
     def make(path: Path | None = None, command: list[str] | None = None) -> WindowPage:
-        qapp.setStyleSheet("")  # as at a start; the window sets it when its widgets are made
         window = WindowPage(command or FAKE_WORKER, tmp_path / "settings.json")
         window.qtbot = qtbot
         qtbot.addWidget(window)

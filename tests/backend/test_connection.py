@@ -43,6 +43,14 @@ MESSAGES: list[tuple[dict[str, Any], str, Callable[..., Any]]] = [
         "generate",
         lambda d, t: (d, t) == (Delta("so", "", {1: ToolCall("a", "f", "{")}), "naïve 🦊"),
     ),
+    (
+        {"type": "other_text", "answer": 2, "text": "ü", "content": "u"}, "generate",
+        lambda n, d, t: (n, d, t) == (2, Delta(content="u"), "ü"),
+    ),
+    (
+        {"type": "other_done", "answer": 2, "reason": "stop", "stats": STATS}, "generate",
+        lambda n, r, s: (n, r) == (2, "stop") and s.n_token == 3,
+    ),
     ({"type": "formatted", "prompt": "<s>"}, "format", lambda p: p == "<s>"),
     ({"type": "stats", "stats": STATS}, "generate", lambda s: s.layer_stall_s == {1: 0.5}),
     ({"type": "done", "reason": "stop", "stats": STATS}, "generate", lambda r, s: s.n_token == 3),
