@@ -129,7 +129,7 @@ def system_packages(*, new_environment: bool) -> tuple[list[str], list[str]]:
         needed.append(f"{version}-dev")
     if not _compiler():
         needed.append("g++")
-    if "GGML_VULKAN=on" in _cmake_args():
+    if "GGML_VULKAN=on" in _cmake_args() and "OUTRIDER_LLAMA" not in os.environ:
         needed += [package for package, is_there in VULKAN_PACKAGES.items() if not is_there()]
     sys.path.insert(0, str(ROOT))
     # Needs ROOT in sys.path. The module imports no Qt.

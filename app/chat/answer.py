@@ -138,8 +138,9 @@ class AnswerView(QWidget):
 
     def take_result(self, result: Message) -> None:
         """Show the result of one of the calls."""
-        self._results.setdefault(result.tool_call_id, result)
-        self._render()
+        if result.tool_call_id not in self._results:
+            self._results[result.tool_call_id] = result
+            self._render()
 
     def refresh(self, now: bool = False) -> None:
         """Show a changed message: its end at once, its text within FRAME_MS."""

@@ -4,8 +4,6 @@
 #
 #     make release-check
 #
-# Written for packages that were not finished yet: it was never run.
-#
 # In turn: installs, looks at the menu entry and the file type, opens the window, asks the embedded model, opens a second
 # model by the command line, hands it to the open window, runs the command line, removes the package and looks for
 # what it left. Then the AppImage: the window again, mounted and unpacked.
@@ -21,8 +19,21 @@ n_done=0
 
 say() { n_done=$((n_done + 1)); echo "ok $n_done: $*"; }
 die() { echo "FAILED: $*" >&2; exit 1; }
-inside() { chroot "$tree" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/home/user LANG=C.UTF-8 DISPLAY="$display" "$@"; }
+inside() { $exec chroot "$tree" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/home/user LANG=C.UTF-8 DISPLAY="$display" "$@"; }
 as_user() { inside setpriv --reuid=1000 --regid=1000 --clear-groups "$@"; }
+exec=
+# start LOG COMMAND...: runs a command of `inside` or `as_user` in the background; $app is its own process
+start() {
+    log=$1; shift
+    (exec=exec; "$@" > "$log" 2>&1) &
+    app=$!
+    began=$(now)
+}
+stop_app() {
+    kill "$app"
+    wait "$app" || true
+    app=
+}
 now() { date +%s.%N; }
 since() { awk "BEGIN { printf \"%.1f\", $(now) - $1 }"; }
 # until_true SECONDS COMMAND...: waits until a command succeeds
@@ -77,20 +88,18 @@ inside grep -q "application/x-gguf=outrider.desktop" /usr/share/applications/mim
 grep -q "application/x-gguf:\*.gguf" "$tree/usr/share/mime/globs2" || die "the type of .gguf is unknown"
 say "a double-click on a .gguf file opens it"
 
-Xvfb "$display" -screen 0 1400x900x24 -nolisten tcp > /dev/null 2>&1 &
+Xvfb "$display" -screen 0 1400x900x24 -nolisten tcp -ac > /dev/null 2>&1 &
 xvfb=$!
 export DISPLAY="$display"
 until_true 10 xdotool getdisplaygeometry || die "there is no X server"
 mount --bind /tmp/.X11-unix "$tree/tmp/.X11-unix"
 model=$tree/usr/lib/outrider/_internal/assets/embedded/outrider-tiny.gguf
-cp "$model" "$tree/home/user/second model.gguf"
-chown 1000:1000 "$tree/home/user/second model.gguf"
+for name in second third; do cp "$model" "$tree/home/user/$name model.gguf"; done
+chown 1000:1000 "$tree"/home/user/*.gguf
 
-start=$(now)
-as_user outrider-app > "$work/window.log" 2>&1 &
-app=$!
+start "$work/window.log" as_user outrider-app
 until_true 120 window || { cat "$work/window.log"; die "no window opens"; }
-say "the window is open after $(since "$start") s"
+say "the window is open after $(since "$began") s"
 sleep "${CHECK_SETTLE_S:-8}"
 xdotool windowfocus "$(window | tail -1)" || true
 xdotool type --delay 20 "Tell me a story about a fox."
@@ -108,9 +117,7 @@ until_true 60 loaded "second model.gguf" || { shot no-second; die "the open wind
 say "a second start ended after $(since "$start") s, and the open window has loaded its file"
 sleep 3
 shot second
-kill "$app"
-wait "$app" || true
-app=
+stop_app
 until_true 20 no_window || die "the window does not close"
 
 as_user outrider --version
@@ -118,14 +125,13 @@ answer=$(as_user outrider chat -p "Tell me a story about a fox." --max-tokens 20
 [ -n "$answer" ] || die "the command line answers nothing"
 say "the command line answers: $(echo "$answer" | tail -1 | cut -c1-60)"
 
-start=$(now)
-as_user outrider-app "/home/user/second model.gguf" > "$work/window.log" 2>&1 &
-app=$!
+start "$work/window.log" as_user outrider-app "/home/user/third model.gguf"
 until_true 120 window || die "no window opens with a model on the command line"
-say "the window with a model on the command line is open after $(since "$start") s, warm"
-kill "$app"
-wait "$app" || true
-app=
+say "the window with a model on the command line is open after $(since "$began") s, warm"
+until_true 60 loaded "third model.gguf" || { shot no-third; die "the model of the command line is not loaded"; }
+say "and has loaded it after $(since "$began") s"
+stop_app
+until_true 20 no_window || die "the window does not close"
 
 inside dpkg --purge outrider > "$work/remove.log" 2>&1 || die "it cannot be removed"
 left=$(find "$tree/usr" "$tree/etc" "$tree/opt" -iname '*outrider*' | head)
@@ -136,12 +142,10 @@ say "removed whole; the chats are still there"
 cp "$image" "$tree/home/user/Outrider.AppImage"
 for how in mount unpack; do
     [ "$how" = mount ] && more= || more=--appimage-extract-and-run
-    start=$(now)
     # As root, because a bare system has no fusermount3.
-    inside /home/user/Outrider.AppImage $more > "$work/image-$how.log" 2>&1 &
-    app=$!
+    start "$work/image-$how.log" inside /home/user/Outrider.AppImage $more
     until_true 180 window || { cat "$work/image-$how.log"; die "the AppImage opens no window ($how)"; }
-    say "the AppImage's window is open after $(since "$start") s ($how)"
+    say "the AppImage's window is open after $(since "$began") s ($how)"
     sleep 5
     shot "image-$how"
     pkill -TERM -f "usr/lib/outrider/outrider-app" || true

@@ -8,14 +8,19 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "live/ggml/shared_library.h"
 #include "live/io/direct_file.h"
 #include "live/io/mapped_file.h"
 #include "live/io/read_ring.h"
 #include "live/io/reserve.h"
 
 using namespace outrider;
+
+// In place of ggml's: folder_of_ggml() looks for the library that has it.
+extern "C" size_t ggml_backend_reg_count() { return 0; }
 
 namespace {
 
@@ -106,7 +111,7 @@ void maps_a_file() {
 }
 
 void reserves_memory() {
-    constexpr size_t size = size_t(256) << 20;
+    constexpr size_t size = size_t(256) << 30;  // more than there is: only what is used may count
     auto * memory = static_cast<uint8_t *>(reserve_address_space(size));
     require(memory != nullptr && reinterpret_cast<uintptr_t>(memory) % block == 0, "pages");
     prefer_large_pages(memory, size);
@@ -114,7 +119,39 @@ void reserves_memory() {
     memory[size - 1] = 2;
     give_pages(memory, block);
     require(memory[0] == 1 && memory[size / 2] == 0 && memory[size - 1] == 2, "contents");
+    std::vector<std::thread> threads;
+    for (size_t i = 1; i <= 4; i++) {  // several threads touch the same new pages
+        threads.emplace_back([=] {
+            for (size_t at = size / 4; at < size / 4 + (size_t(8) << 20); at += block) {
+                memory[at + i] = uint8_t(i);
+            }
+        });
+    }
+    for (std::thread & thread : threads) {
+        thread.join();
+    }
+    for (size_t at = size / 4; at < size / 4 + (size_t(8) << 20); at += block) {
+        require(memory[at + 1] == 1 && memory[at + 4] == 4, "what each thread wrote");
+    }
     release_address_space(memory, size);
+}
+
+// TEST_LIBRARY names a library with the function `answer`.
+void opens_a_library() {
+    namespace fs = std::filesystem;
+    require(open_library(fs::absolute("not there")) == nullptr && !library_error().empty(), "why there is none");
+    const char * name = std::getenv("TEST_LIBRARY");
+    require(name != nullptr, "TEST_LIBRARY names a library");
+    const fs::path wide = fs::absolute(u8"Ünï 模型.library");
+    fs::copy_file(name, wide, fs::copy_options::overwrite_existing);
+    void * library = open_library(wide);
+    require(library != nullptr, "the library");
+    const auto answer = reinterpret_cast<int (*)()>(symbol_of(library, "answer"));
+    require(answer != nullptr && answer() == 42, "its function");
+    require(symbol_of(library, "question") == nullptr, "a function that it lacks");
+    close_library(library);
+    fs::remove(wide);
+    require(fs::exists(folder_of_ggml()), "the folder of ggml");
 }
 
 const std::map<std::string, std::function<void()>> tests{
@@ -123,6 +160,7 @@ const std::map<std::string, std::function<void()>> tests{
     {"refuses_what_is_not_there", refuses_what_is_not_there},
     {"maps_a_file", maps_a_file},
     {"reserves_memory", reserves_memory},
+    {"opens_a_library", opens_a_library},
 };
 
 }  // namespace

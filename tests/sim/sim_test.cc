@@ -27,7 +27,7 @@ Simulation run(const Machine & machine) {
     Future trace;
     const std::vector<std::vector<Expert>> used{{0, 1}, {1, 2}, {2, 3}, {3, 0}, {0, 1}, {0, 1}};
     for (const auto & ids : used) {
-        trace.passes.push_back({Phase::decode, 1, false, {}, {ids, ids}});
+        trace.passes.push_back({Phase::decode, 1, false, {}, {}, {ids, ids}});
     }
     return simulate(core, trace, machine);
 }

@@ -1863,6 +1863,13 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 </context>
 <context>
+<name>SearchField</name>
+<message>
+<source>Empty the search field</source>
+<translation>Das Suchfeld leeren</translation>
+</message>
+</context>
+<context>
 <name>SeenDialog</name>
 <message>
 <source>What the model saw</source>
@@ -2384,16 +2391,16 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Chats durchsuchen</translation>
 </message>
 <message>
-<source>Empty the search field</source>
-<translation>Das Suchfeld leeren</translation>
-</message>
-<message>
 <source>Import chats…</source>
 <translation>Chats importieren …</translation>
 </message>
 <message>
 <source>Import chats from a file</source>
 <translation>Chats aus einer Datei importieren</translation>
+</message>
+<message>
+<source>Chats are not kept: they end with this window.</source>
+<translation>Chats werden nicht aufbewahrt: Sie enden mit diesem Fenster.</translation>
 </message>
 <message>
 <source>Nothing found.</source>

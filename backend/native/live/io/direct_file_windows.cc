@@ -1,4 +1,4 @@
-// Windows: FILE_FLAG_NO_BUFFERING. Not yet compiled or run on Windows.
+// Windows: FILE_FLAG_NO_BUFFERING. Compiled with mingw-w64 and run under wine only.
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 
@@ -8,8 +8,14 @@
 #include <stdexcept>
 
 #include "live/io/direct_file.h"
+#include "live/io/reserve.h"
 
 namespace outrider {
+namespace {
+
+constexpr size_t max_count = size_t(1) << 30;  // bytes of one read: whole blocks
+
+}  // namespace
 
 DirectFile::DirectFile(const std::string & path) : path_(path) {
     const std::wstring wide = std::filesystem::path(std::u8string(path.begin(), path.end())).wstring();
@@ -37,8 +43,19 @@ int64_t DirectFile::read_some(uint64_t offset, std::span<const Piece> pieces) co
         OVERLAPPED at{};
         at.Offset = DWORD(offset + total);
         at.OffsetHigh = DWORD((offset + total) >> 32);
+        // A count has 32 bits. read_all() continues a short read.
+        const auto wanted = DWORD(std::min(piece.size, max_count));
+        const auto read = [&](DWORD & n) {
+            return ::ReadFile(reinterpret_cast<HANDLE>(handle_), piece.address, wanted, &n, &at) != 0;
+        };
         DWORD n = 0;
-        if (!::ReadFile(reinterpret_cast<HANDLE>(handle_), piece.address, DWORD(piece.size), &n, &at)) {
+        bool is_read = read(n);
+        // Reserved memory that was never used: the system answers in one of two ways.
+        if (!is_read && (::GetLastError() == ERROR_NOACCESS || ::GetLastError() == ERROR_INVALID_USER_BUFFER)) {
+            give_pages(piece.address, wanted);
+            is_read = read(n);
+        }
+        if (!is_read) {
             return total > 0 || ::GetLastError() == ERROR_HANDLE_EOF ? total : -EIO;
         }
         total += n;

@@ -1,4 +1,4 @@
-// Not yet compiled or run on Windows.
+// Compiled with mingw-w64 and run under wine only.
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 

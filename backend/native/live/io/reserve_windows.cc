@@ -1,19 +1,82 @@
-// Windows commits memory at allocation, so this counts against the page file. Not yet compiled or run on Windows.
+// Windows counts committed memory against RAM and page file, so pages are committed at their first use only.
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <mutex>
 
 #include "live/io/reserve.h"
 
 namespace outrider {
+namespace {
 
-void * reserve_address_space(size_t size) {
-    return ::VirtualAlloc(nullptr, size, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+constexpr uintptr_t step = uintptr_t(1) << 20;  // committed at once: one exception for each, not for each page
+
+// What was reserved: where it begins and ends.
+struct Ranges {
+    std::mutex mutex;
+    std::map<uintptr_t, uintptr_t> ends;
+};
+
+Ranges & ranges() {
+    static Ranges & all = *new Ranges;  // never destroyed: threads may still use their memory
+    return all;
 }
 
-void release_address_space(void * address, size_t) { ::VirtualFree(address, 0, MEM_RELEASE); }
+// Commit what lies in [first, last) of one reserved range. Return whether `first` can be used now.
+bool commit(uintptr_t first, uintptr_t last) {
+    Ranges & all = ranges();
+    const std::lock_guard lock(all.mutex);
+    auto range = all.ends.upper_bound(first);
+    if (range == all.ends.begin() || first >= (--range)->second) {
+        return false;
+    }
+    last = std::min(last, range->second);
+    return ::VirtualAlloc(reinterpret_cast<void *>(first), last - first, MEM_COMMIT, PAGE_READWRITE) != nullptr;
+}
+
+// A page that was never used is committed, and the instruction runs again.
+LONG WINAPI on_exception(EXCEPTION_POINTERS * what) {
+    const EXCEPTION_RECORD & record = *what->ExceptionRecord;
+    if (record.ExceptionCode != EXCEPTION_ACCESS_VIOLATION || record.NumberParameters < 2) {
+        return EXCEPTION_CONTINUE_SEARCH;
+    }
+    const uintptr_t address = record.ExceptionInformation[1];
+    const uintptr_t begin = address / step * step;
+    // The step may begin before the range.
+    const bool done = commit(begin, begin + step) || commit(address, begin + step);
+    return done ? EXCEPTION_CONTINUE_EXECUTION : EXCEPTION_CONTINUE_SEARCH;
+}
+
+}  // namespace
+
+void * reserve_address_space(size_t size) {
+    size = std::max<size_t>(size, 1);
+    void * address = ::VirtualAlloc(nullptr, size, MEM_RESERVE, PAGE_READWRITE);
+    if (address) {
+        [[maybe_unused]] static void * const handler = ::AddVectoredExceptionHandler(1, on_exception);
+        Ranges & all = ranges();
+        const std::lock_guard lock(all.mutex);
+        const auto first = reinterpret_cast<uintptr_t>(address);
+        all.ends[first] = first + size;
+    }
+    return address;
+}
+
+void release_address_space(void * address, size_t) {
+    Ranges & all = ranges();
+    const std::lock_guard lock(all.mutex);
+    all.ends.erase(reinterpret_cast<uintptr_t>(address));
+    ::VirtualFree(address, 0, MEM_RELEASE);
+}
 
 void prefer_large_pages(void *, size_t) {}
 
-void give_pages(void *, size_t) {}
+void give_pages(void * address, size_t size) {
+    const auto first = reinterpret_cast<uintptr_t>(address);
+    commit(first, first + size);
+}
 
 }  // namespace outrider
