@@ -242,8 +242,8 @@ class Group:
         if self._shared:
             held[self.n_sequence] = self._shared
         equal = {s: n_equal(tokens, prompt[:-1]) for s, tokens in held.items()}
-        if self._context.cuts_batches:  # a state cannot go back
-            equal = {s: n for s, n in equal.items() if n == len(held[s])}
+        if self._context.cuts_batches:  # a state cannot go back, only on
+            equal = {s: n for s, n in equal.items() if s in self._idle and n == len(held[s])}
         source = max(equal, key=lambda s: equal[s], default=-1)
         n = equal.get(source, 0)
         if source in self._idle and n == len(self._idle[source]):
@@ -408,7 +408,7 @@ class Group:
         """Take a member from the group; its tokens stay in the context if `keeps`."""
         self._members.remove(member)
         member.n_gone, n_gone = 0, member.n_gone
-        if keeps and not self._context.cuts_batches and not n_gone:
+        if keeps and not n_gone:
             self._idle[member.sequence] = member.computed
         else:
             self._context.forget_from(0, member.sequence)
