@@ -29,11 +29,11 @@ run:
 	@sh packaging/prepare.sh run
 	@$(PY) packaging/launch.py
 
-# All checks and tests run, whichever fails.
+# All checks and tests run, whichever fails. The tests run in two processes; ARGS="-n 0" makes it one.
 test: .dev
 	@status=0; \
 	$(MAKE) --no-print-directory lint || status=1; \
-	QT_QPA_PLATFORM=offscreen $(PY) -m pytest $(ARGS) || status=1; \
+	QT_QPA_PLATFORM=offscreen $(PY) -m pytest -n 2 $(ARGS) || status=1; \
 	exit $$status
 
 # The device must be one of llama.cpp's build; docs/devices.md has a set-up without a graphics card.

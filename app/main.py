@@ -87,7 +87,11 @@ def _open_store(folder: Path, model: Path | None) -> ChatStore | ChatsTaken | No
     end_s = time.monotonic() + WAIT_S
     while True:
         try:
-            return ChatStore.open(folder / "chats.db")
+            store = ChatStore.open(folder / "chats.db")
+            if store.is_kept or not hand_over(folder, model, 1.0):
+                return store
+            store.close()
+            return None
         except ChatsTaken as taken:
             left_s = end_s - time.monotonic()
             if left_s > 0 and hand_over(folder, model, left_s):

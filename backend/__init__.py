@@ -6,7 +6,6 @@ Importing this package is cheap and loads neither llama.cpp nor the native part.
 from __future__ import annotations
 
 import os
-from importlib import metadata
 
 __version__ = "0.1.0"
 """The version. Everything else reads it here."""
@@ -28,6 +27,8 @@ def check_llama_cpp() -> None:
 
     Another version may lay out its structures in another way, which ctypes does not notice.
     """
+    from importlib import metadata  # 20 ms, which only the worker and commands need
+
     from backend.text import text  # importing this package loads no catalogue
 
     try:

@@ -7,11 +7,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 from factory import make_tiny
 
 if TYPE_CHECKING:
     from backend.engine.engine import Engine
+
+# The same examples each time; `make attack` looks for new ones.
+hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("same")
 
 # A shell may start background jobs with Ctrl-C ignored. Child processes would inherit this, and
 # the tests that stop them by Ctrl-C would wait for ever.
@@ -19,6 +24,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # llama.cpp keeps a remote device until the process ends. A test that loads a model without a
 # device would then connect to it, and llama.cpp ends the process if there is no answer.
+# The default way of pytest-xdist to deal out tests keeps their order in each process.
 DEVICE_TESTS = {"test_device", "test_host_store", "test_hybrid", "test_on_device"}
 
 

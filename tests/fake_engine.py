@@ -47,11 +47,15 @@ class FakeEngine:
         self.asked: list[SimpleNamespace] = []
         self.finish_reason = self.stop_text = ""
         self.n_close = 0
+        self.n_sequence = 1
         self.reading = threading.Event()
         """A prompt was read."""
         self._answer, self._gate, self._fault = answer, gate, fault
         self._stopped = False
         self._stats = SimpleNamespace(n_prompt=0, n_reused=0, n_token=0)
+
+    def make_room(self, n_sequence: int) -> None:
+        """Answer one request after the other all the same."""
 
     def generate(
         self,

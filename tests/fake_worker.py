@@ -32,11 +32,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from backend.llama.chat_format import ChatFormat  # noqa: E402
 from backend.memory import devices
 from backend.methods.slots import slots_of  # noqa: E402
 from backend.protocol.attachments import as_text  # noqa: E402
 from backend.protocol.chat import ChatOptions, Delta, ToolCall  # noqa: E402
+from backend.protocol.group import GroupAnswer
 from backend.protocol.messages import Decoder, encode  # noqa: E402
 from backend.worker import main as worker
 
@@ -56,6 +56,12 @@ NAMED: dict[str, dict[str, Any]] = {
 }
 
 
+def _chat_format(template: Path) -> Any:
+    from backend.llama.chat_format import ChatFormat  # llama.cpp; half of the time of a start
+
+    return ChatFormat("fake", template.read_text(), "<s>", "</s>")
+
+
 class Refused(RuntimeError):
     """An error with a sentence for the user, like the real engine's."""
 
@@ -71,6 +77,7 @@ class FakeEngine:
     """Repeats the same words, at the speed that its options give."""
 
     shape = None
+    n_sequence = 1
 
     def __init__(self, path: Path, options: dict[str, Any], rate: float, method: str) -> None:
         self.options = options
@@ -234,7 +241,7 @@ class FakeEngine:
         self, messages: list[dict[str, Any]], asked: ChatOptions, raw: str
     ) -> Iterator[tuple[str, Delta]]:
         """Yield what the chat layer reads in an answer that arrives in small pieces."""
-        form = ChatFormat("fake", Path(self.options["template"]).read_text(), "<s>", "</s>")
+        form = _chat_format(Path(self.options["template"]))
         rendered = form.render(messages, asked)
         assert rendered is not None
         reader = form.reader(rendered)
@@ -249,6 +256,36 @@ class FakeEngine:
     ) -> Iterator[SimpleNamespace]:
         return self.generate([{"role": "user", "content": prompt}], *args, **more)
 
+    def make_room(self, n_sequence: int) -> None:
+        """Leave the requests of the server to be answered one after the other."""
+
+    def generate_group(
+        self, requests: Any, on_pass: Callable[[Any], None], *, keeps: bool
+    ) -> Iterator[GroupAnswer]:
+        """Write all answers in turn, a token of each; number i says its number first."""
+        asked = list(requests)
+        texts = [
+            self.generate(r.messages, r.sampling, r.max_tokens, options=r.options) for r in asked
+        ]
+        for i, request in enumerate(asked):
+            request.listener.began(8, 0)
+            request.listener.delta(Delta(content=f"({i}) "))
+            request.listener.wrote(SimpleNamespace(raw=f"({i}) ", token_id=1))
+        n_token = [0] * len(asked)
+        running = dict(enumerate(texts))
+        while running:
+            for i, pieces in list(running.items()):
+                piece = next(pieces, None)
+                if piece is None or asked[i].listener.is_gone:
+                    del running[i]
+                    reason = "cancelled" if asked[i].listener.is_gone else self.finish_reason
+                    yield GroupAnswer(asked[i], finish_reason=reason, n_token=n_token[i])
+                    continue
+                n_token[i] += 1
+                asked[i].listener.delta(Delta(content=piece.text))
+                asked[i].listener.wrote(piece)
+            on_pass(None)
+
     def tokenize(self, text: str, *, special: bool = True) -> list[int]:
         return [1] * len(text.split())
 
@@ -259,7 +296,7 @@ class FakeEngine:
         if "format_error" in self.options:
             raise Refused(self.options["format_error"])
         if "template" in self.options:
-            form = ChatFormat("fake", Path(self.options["template"]).read_text(), "<s>", "</s>")
+            form = _chat_format(Path(self.options["template"]))
             return form.render(messages, options).prompt  # type: ignore[union-attr]
         return json.dumps([messages, options.to_json()])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from PySide6.QtCore import QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QGuiApplication
@@ -16,12 +17,14 @@ from app.chat.text_block import TextBlock
 from app.chat.thought_fold import ThoughtFold
 from app.chat.tool_card import ToolCard
 from app.state.conversation import CallState, Ending, Message
+from app.text import units
 from app.text.messages import localized
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.icon_button import IconButton
 
 FRAME_MS = 40  # at most 25 repaints a second
 SLICE_S = 0.015  # of rendering, then other events are handled
+MORE_ANSWERS = (2, 3, 4, 6, 8)
 CARET = "\u2009\u258d"
 
 
@@ -33,6 +36,7 @@ class AnswerView(QWidget):
     Signals:
         go_on: the user wants the answer continued.
         regenerate: the user wants another answer.
+        more_wanted: (int) the user wants this number of other answers at once.
         stepped: (-1 or 1) the user wants the branch before or after this one.
         inspected: the user wants to see the prompt and the raw text.
         cards_shown: the cards of the tool calls were shown, or their states have changed.
@@ -40,6 +44,7 @@ class AnswerView(QWidget):
 
     go_on = Signal()
     regenerate = Signal()
+    more_wanted = Signal(int)
     stepped = Signal(int)
     inspected = Signal()
     cards_shown = Signal()
@@ -133,8 +138,9 @@ class AnswerView(QWidget):
 
     def take_result(self, result: Message) -> None:
         """Show the result of one of the calls."""
-        self._results.setdefault(result.tool_call_id, result)
-        self._render()
+        if result.tool_call_id not in self._results:
+            self._results[result.tool_call_id] = result
+            self._render()
 
     def refresh(self, now: bool = False) -> None:
         """Show a changed message: its end at once, its text within FRAME_MS."""
@@ -197,7 +203,8 @@ class AnswerView(QWidget):
         # An answer whose calls have results goes on below them.
         self._again.setVisible(not message.is_live and not self._results)
         self._more.setVisible(not message.is_live)
-        self._branches.show_branch(message.branch if not message.is_live else (1, 1))
+        may_step = message.is_joint or not message.is_live  # others are stopped by a step
+        self._branches.show_branch(message.branch if may_step else (1, 1))
 
     def _show_thought(self) -> None:
         message = self._message
@@ -233,6 +240,10 @@ class AnswerView(QWidget):
         """Return the menu of rare actions on an answer."""
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        if not self._results:
+            several = menu.addMenu(self.tr("More answers at once"))
+            for n in MORE_ANSWERS:
+                several.addAction(units.number(n), partial(self.more_wanted.emit, n))
         menu.addAction(self.tr("What the model saw\u2026"), self.inspected.emit)
         return menu
 

@@ -19,8 +19,12 @@ class BranchSwitch(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._label = QLabel()
-        self._label.setProperty("role", "small")
+        self._label: QLabel | None = None  # nothing is made for the only branch
+        self.hide()
+
+    def _fill(self) -> QLabel:
+        label = QLabel()
+        label.setProperty("role", "small")
         back = IconButton("left", self.tr("Version before this one"), side=22)
         forth = IconButton("right", self.tr("Version after this one"), side=22)
         back.clicked.connect(lambda: self.stepped.emit(-1))
@@ -28,12 +32,14 @@ class BranchSwitch(QWidget):
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(1)
-        for widget in (back, self._label, forth):
+        for widget in (back, label, forth):
             layout.addWidget(widget)
-        self.hide()
+        return label
 
     def show_branch(self, branch: tuple[int, int]) -> None:
         """Show the number of a branch and the number of branches."""
         place, count = branch
-        self._label.setText(f"{place}/{count}")
+        if count > 1:
+            self._label = self._label or self._fill()
+            self._label.setText(f"{place}/{count}")
         self.setVisible(count > 1)

@@ -27,6 +27,7 @@ class CallFoot(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._shown: tuple[object, ...] = ()
         self._words = QLabel()
         self._words.setProperty("role", "small")
         self._words.setTextFormat(Qt.TextFormat.PlainText)
@@ -62,6 +63,10 @@ class CallFoot(QWidget):
 
     def show_call(self, call: Call, is_held: bool, max_rounds: int) -> None:
         """Show the question or the progress of a call."""
+        shown = call.state, call.words, call.share, call.tool, is_held
+        if shown == self._shown:
+            return
+        self._shown = shown
         asks, runs = call.state is CallState.ASKED, call.state is CallState.RUNNING
         words = clean(call.words)
         if asks and call.tool is not None:
@@ -88,6 +93,9 @@ class CallFoot(QWidget):
 
     def show_nothing(self, can_ask_again: bool = False) -> None:
         """Show that the call neither asks nor runs."""
+        if self._shown == (can_ask_again,):
+            return
+        self._shown = (can_ask_again,)
         for widget in (self._words, self._bar, self.stop, *self.choices.values()):
             widget.hide()
         self.ask_again.setVisible(can_ask_again)

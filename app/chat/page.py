@@ -73,11 +73,12 @@ class ChatPage(QObject):
         view.transcript.inspected.connect(self.inspect)
         view.transcript.go_on.connect(session.go_on)
         view.transcript.regenerate.connect(session.regenerate)
+        view.transcript.more_wanted.connect(session.more_answers)
         view.transcript.edited.connect(session.edit)
         view.transcript.stepped.connect(chats.switch)
         for acted in (
             view.transcript.go_on, view.transcript.regenerate,
-            view.transcript.edited, view.transcript.stepped,
+            view.transcript.more_wanted, view.transcript.edited, view.transcript.stepped,
         ):  # fmt: skip
             acted.connect(lambda *_: view.composer.setFocus())
         view.loading.cancel.connect(engine.cancel_loading)

@@ -10,7 +10,6 @@ from PySide6.QtCore import QT_TRANSLATE_NOOP, Qt
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
     QButtonGroup,
-    QCheckBox,
     QComboBox,
     QDialog,
     QDialogButtonBox,
@@ -41,7 +40,7 @@ from app.state.preset import (
     Preset,
 )
 from app.text.language import translate
-from app.widgets.fields import FIELD_HEIGHT, Decimal, DropDown
+from app.widgets.fields import FIELD_HEIGHT, Decimal, DropDown, Tick
 from backend.protocol.chat import ChatFacts
 from backend.protocol.settings import Rule, Sampling
 
@@ -138,6 +137,7 @@ class PresetDialog(QDialog):
         columns, below = (QFormLayout(), QFormLayout()), QFormLayout()
         for form in (*columns, below):
             form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
+            form.setVerticalSpacing(8)  # by default that of the row around it
         for name, rule in RULES.items():
             if not rule.title:
                 continue
@@ -269,7 +269,7 @@ class PresetDialog(QDialog):
             button.setAutoDefault(False)
         save.clicked.connect(self._ask_name)
         self._delete.clicked.connect(self._delete_own)
-        self._with_engine = QCheckBox(
+        self._with_engine = Tick(
             self.tr("With the context, the cache and the method of {model}").format(model=model)
         )
         self._with_engine.setVisible(bool(model) and self._choice is not None)

@@ -81,22 +81,15 @@ class UserBubble(QWidget):
         self._inside.addWidget(self._text)
         self._text.setVisible(bool(message.content) or not self._folds)
         self._edit = _button(self.tr("Edit"), self.tr("Change this message"), self.begin_edit)
-        self._send = _button(
-            self.tr("Send"), self.tr("Ask this instead"), lambda: self._end_edit(True)
-        )
-        self._cancel = _button(
-            self.tr("Cancel"), self.tr("Leave it as it is"), lambda: self._end_edit(False)
-        )
+        self._ends: list[QPushButton] = []  # the buttons beside the field
         self._branches = BranchSwitch()
         self._branches.stepped.connect(self.stepped)
         self._branches.show_branch(message.branch)
-        foot = QHBoxLayout()
+        foot = self._foot = QHBoxLayout()
         foot.setSpacing(4)
         foot.addStretch(1)
-        for widget in (self._branches, self._edit, self._send, self._cancel):
-            foot.addWidget(widget)
-        self._send.hide()
-        self._cancel.hide()
+        foot.addWidget(self._branches)
+        foot.addWidget(self._edit)
         row = QHBoxLayout()
         row.addStretch(1)
         row.addWidget(self._frame)
@@ -110,6 +103,15 @@ class UserBubble(QWidget):
         """Replace the text by a field."""
         if self._editor is not None:
             return
+        if not self._ends:
+            self._ends = [
+                _button(self.tr("Send"), self.tr("Ask this instead"), lambda: self._end_edit(True)),
+                _button(
+                    self.tr("Cancel"), self.tr("Leave it as it is"), lambda: self._end_edit(False)
+                ),
+            ]
+            for button in self._ends:
+                self._foot.addWidget(button)
         editor = _Editor()
         editor.setPlainText(self._message.content)
         editor.moveCursor(editor.textCursor().MoveOperation.End)
@@ -137,8 +139,8 @@ class UserBubble(QWidget):
     def _show_editing(self, editing: bool) -> None:
         self._text.setVisible(not editing and bool(self._message.content or not self._folds))
         self._edit.setVisible(not editing)
-        for widget in (self._send, self._cancel):
-            widget.setVisible(editing)
+        for button in self._ends:
+            button.setVisible(editing)
         self._branches.setVisible(not editing and self._message.branch[1] > 1)
         self._fit()
 

@@ -53,10 +53,14 @@ class ThinkSwitch(QWidget):
         layout.setSpacing(6)
         for widget in (self.effort, self.always, self.button):
             layout.addWidget(widget)
+        self._shown: tuple[ChatFacts, bool, str] | None = None
         self.hide()
 
     def show_state(self, chat: ChatFacts, thinks: bool, effort: str) -> None:
         """Show what a model's template has, and what is chosen."""
+        if self._shown == (chat, thinks, effort):
+            return
+        self._shown = chat, thinks, effort
         self.button.setVisible(chat.thinking == "switch")
         self.button.setChecked(thinks)
         cost = self.tr(

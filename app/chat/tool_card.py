@@ -42,6 +42,8 @@ class _Fold(QWidget):
 
     def show_text(self, label: str, text: str) -> None:
         """Show another label and text; keep it folded or unfolded."""
+        if (label, text) == (self._label, self._text) and not self.isHidden():
+            return
         self._label = label
         if text != self._text:
             for block in self._blocks:
@@ -79,6 +81,7 @@ class ToolCard(QFrame):
         self.setObjectName("toolCard")
         self.call = ToolCall("", "", "")
         self.state = CallState.WRITING
+        self._shown: tuple[ToolCall, CallState] | None = None
         self._name = ElidedLabel()
         self._name.setProperty("role", "strong")
         self._state = QLabel()
@@ -109,6 +112,9 @@ class ToolCard(QFrame):
 
     def show_call(self, call: ToolCall, state: CallState) -> None:
         """Show a call as it grows, and its state."""
+        if (call, state) == self._shown:
+            return
+        self._shown = call, state
         if call.arguments != self.call.arguments or state is not self.state:
             self.call, self.state = call, state
             self._show_arguments()

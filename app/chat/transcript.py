@@ -45,6 +45,7 @@ class Transcript(QScrollArea):
     Signals:
         go_on: the user wants the last answer continued.
         regenerate: (index) the user wants another answer instead of this one.
+        more_wanted: (index, n) the user wants n other answers instead of this one.
         edited: (index, text) the user wants to ask another question instead of this one.
         inspected: (index) the user wants to see the prompt and the raw text of an answer.
         stepped: (index, -1 or 1) the user wants the branch before or after this one.
@@ -54,6 +55,7 @@ class Transcript(QScrollArea):
     cards_shown = Signal(object)
     go_on = Signal()
     regenerate = Signal(int)
+    more_wanted = Signal(int, int)
     edited = Signal(int, str)
     inspected = Signal(int)
     stepped = Signal(int, int)
@@ -157,6 +159,7 @@ class Transcript(QScrollArea):
             view = AnswerView(message)
             view.go_on.connect(self.go_on)
             view.regenerate.connect(lambda: self.regenerate.emit(self._index(view)))
+            view.more_wanted.connect(lambda n: self.more_wanted.emit(self._index(view), n))
             view.inspected.connect(lambda: self.inspected.emit(self._index(view)))
             view.cards_shown.connect(lambda: self.cards_shown.emit(view))
         else:

@@ -20,7 +20,7 @@ SUGGESTIONS = (
 FOR_EMBEDDED = (
     "Tell me a short story about a fox and a crow.",
     "Why do leaves fall in autumn?",
-    "Anna lives by the sea. She has a white dog called Max. What is the name of the dog?",
+    "Anna has a white dog called Max. What is the name of the dog?",
 )
 """What the embedded model, which knows only English, answers well; a test asks it."""
 
@@ -65,6 +65,7 @@ class Welcome(QWidget):
             label.setAlignment(Qt.AlignmentFlag.AlignHCenter)
             label.setWordWrap(True)
         self._suggestions = []
+        self._shown: tuple[ModelFacts | None, bool, bool] | None = None
         layout = QVBoxLayout(self)
         layout.setContentsMargins(28, 0, 28, 0)
         layout.setSpacing(10)
@@ -95,6 +96,9 @@ class Welcome(QWidget):
 
     def show_model(self, model: ModelFacts | None, is_loading: bool, is_embedded: bool) -> None:
         """Show the model that would answer."""
+        if self._shown == (model, is_loading, is_embedded):
+            return
+        self._shown = model, is_loading, is_embedded
         ready = model is not None
         for index, button in enumerate(self._suggestions):
             text = (

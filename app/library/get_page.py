@@ -12,7 +12,6 @@ from PySide6.QtWidgets import (
     QFileDialog,
     QHBoxLayout,
     QLabel,
-    QLineEdit,
     QProgressBar,
     QPushButton,
     QScrollArea,
@@ -29,6 +28,7 @@ from app.library.search import Found, Search, Shown
 from app.session import known_models as models
 from app.text import units
 from app.text.messages import localized
+from app.widgets.fields import SearchField
 from app.widgets.icon_button import IconButton
 from backend.downloads.address import endpoint
 from backend.downloads.curated import curated
@@ -65,10 +65,10 @@ class GetPage(QWidget):
         self.downloads = downloads
         self.is_busy = False
         self._refusal = ""
-        self.address = QLineEdit()
+        self._guessed: int | None = None  # the row suggested before this computer was measured
+        self.address = SearchField()
         self.address.setPlaceholderText(self.tr("Words, owner/name, or the address of a GGUF file"))
         self.address.setAccessibleName(self.tr("Search models to download"))
-        self.address.setClearButtonEnabled(True)
         self.look_up = QPushButton(self.tr("Search"))
         self.list = QPushButton(self.tr("Back to the list"))
         self.back = QPushButton(self.tr("My models"))
@@ -283,8 +283,14 @@ class GetPage(QWidget):
         else:
             table.take_rows(self.search.repositories, same=False)
             first = 0
+        is_measured = self.search.library.machine is not None
         if table.rows and not self.table.currentIndex().isValid():
             self.table.selectRow(first)
+            self._guessed = first if suggested is not None and not is_measured else None
+        elif is_measured and self._guessed is not None:
+            if self.table.currentIndex().row() == self._guessed:  # the user picked no other
+                self.table.selectRow(first)
+            self._guessed = None
         self._show_words()
 
     def _show_judged(self) -> None:
@@ -334,6 +340,8 @@ class GetPage(QWidget):
         elif search.shown is Shown.FILES:
             can_act = True
         self.download.setText(action)
+        if not can_act and self.download.hasFocus():
+            self.table.setFocus()  # Qt would move it to the bar at the top
         self.download.setEnabled(can_act)
         self._show_folder()
 

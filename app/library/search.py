@@ -115,7 +115,9 @@ class Search(QObject):
         fast = sorted(
             (item for item in every if _runs(item)), key=lambda item: -_tokens_per_s(item)
         )
-        return next(iter([*usable[-1:], *whole[-1:], *fast]), None)
+        known = any(_tokens_per_s(item) for item in every)
+        # Where every model is slow, the fastest; before the measurement, the largest that fits.
+        return next(iter([*usable[-1:], *([] if known else whole[-1:]), *fast]), None)
 
     def filter(self, words: str) -> None:
         """Show the models of the curated list that have all words."""

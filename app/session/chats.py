@@ -120,7 +120,15 @@ class Chats(QObject):
         message = self._session.conversation.messages[index]
         if not message.id or message.branch[1] < 2:
             return
-        self._session.stop()
+        number, count = message.branch
+        target = (number - 1 + step) % count + 1
+        beside = self._session.written_jointly(self.open_id, target)
+        if beside is not None and len(beside.messages) == index + 1:
+            self._attempt(lambda: self.store.switch(self.open_id, message.id, step))
+            self._session.show(beside)
+            return
+        if self._session.written_jointly(self.open_id, 0) is None:  # those go on
+            self._session.stop()
         try:
             self.store.switch(self.open_id, message.id, step)
         except StoreError as error:

@@ -1,5 +1,6 @@
 """Where models come from: the one that ships with the application, and the user's files."""
 
+import functools
 from pathlib import Path
 
 from app.text.language import translate
@@ -8,6 +9,7 @@ from backend.system import paths
 from backend.system.paths import is_folder
 
 
+@functools.cache
 def embedded_model() -> Path | None:
     """Return the model that ships with the application, or None if it is missing."""
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from PySide6.QtCore import QObject, Signal
 
@@ -39,10 +39,23 @@ TakePrompt = Callable[[str, str], None]
 
 @dataclass
 class _Turn:
-    """An answer in progress or in the queue: the last message of a conversation."""
+    """An answer in progress or in the queue: the last message of a conversation.
+
+    others: branches whose last messages are answered beside it.
+    """
 
     conversation: Conversation
     goes_on: bool = False  # continue the text of the last answer; otherwise begin a new one
+    others: list[Conversation] = field(default_factory=list)
+
+    @property
+    def branches(self) -> list[Conversation]:
+        """Return the conversations whose last messages are answered."""
+        return [self.conversation, *self.others]
+
+    def has(self, conversation: Conversation) -> bool:
+        """Return whether this is one of its branches."""
+        return any(branch is conversation for branch in self.branches)
 
 
 class Session(QObject):
@@ -109,6 +122,8 @@ class Session(QObject):
         link = engine.link
         link.prefill.connect(self._on_prefill)
         link.text.connect(self._on_text)
+        link.other_text.connect(self._on_other_text)
+        link.other_done.connect(self._on_other_done)
         link.waits.connect(self._on_waits)
         link.loading.connect(self._on_loading)
         link.stats.connect(self._on_statistics)
@@ -136,18 +151,22 @@ class Session(QObject):
     @property
     def growing(self) -> list[Message]:
         """Return the answers, shown or not, that are in progress or in the queue."""
-        turns = [self._live] if self._live is not None else []
-        found = [_unfinished(turn.conversation) for turn in (*turns, *self._waiting_turns)]
+        found = [_unfinished(branch) for turn in self._turns for branch in turn.branches]
         return [message for message in found if message is not None]
+
+    @property
+    def _turns(self) -> list[_Turn]:
+        """The answer in progress and those in the queue."""
+        return [*([self._live] if self._live is not None else []), *self._waiting_turns]
 
     @property
     def busy_chats(self) -> set[int]:
         """Return the ids of the chats with an answer in progress or in the queue."""
-        turns = [self._live] if self._live is not None else []
         return {
-            turn.conversation.chat_id
-            for turn in (*turns, *self._waiting_turns)
-            if _unfinished(turn.conversation) is not None
+            branch.chat_id
+            for turn in self._turns
+            for branch in turn.branches
+            if _unfinished(branch) is not None
         } | {conversation.chat_id for conversation, _ in self.calling()}
 
     @property
@@ -163,10 +182,23 @@ class Session(QObject):
         for conversation, _ in self.calling():
             if conversation.chat_id == chat_id:
                 return conversation
-        turns = [self._live] if self._live is not None else []
-        for turn in (*turns, *self._waiting_turns):
-            if turn.conversation.chat_id == chat_id and _unfinished(turn.conversation) is not None:
-                return turn.conversation
+        for turn in self._turns:
+            for branch in turn.branches:
+                if branch.chat_id == chat_id and _unfinished(branch) is not None:
+                    return branch
+        return None
+
+    def written_jointly(self, chat_id: int, number: int) -> Conversation | None:
+        """Return the branch with this number of a chat's answers that are written jointly.
+
+        number 0: any.
+        """
+        for turn in self._turns:
+            if turn.others and turn.conversation.chat_id == chat_id:
+                if any(map(_unfinished, turn.branches)):
+                    for branch in turn.branches:
+                        if branch.last is not None and number in (0, branch.last.branch[0]):
+                            return branch
         return None
 
     def send(self, text: str, attachments: Sequence[Attachment] = ()) -> bool:
@@ -179,6 +211,33 @@ class Session(QObject):
         """Ask for another answer to the same question. The present one stays as a branch."""
         if self._may_queue() and self._cut_path(index, "assistant"):
             self._ask(None)
+
+    def more_answers(self, index: int, n: int) -> None:
+        """Ask for n other answers to the same question, which are written jointly as branches."""
+        if not self._may_queue():
+            return
+        if self.preset.sampling.get("temperature") == 0:
+            same = self.tr("At temperature 0 all answers would be the same.")
+            self.notice.emit(Notice(same, is_trouble=False))
+        elif self._cut_path(index, "assistant"):
+            self.engine.dismiss()
+            first = self.conversation
+            before = list(first.messages)
+            others = [replace(first, messages=list(before)) for _ in range(n - 1)]
+            for branch in (*others, first):  # the one that is shown comes last
+                self._add(Message("assistant", "", Ending.WAITING, is_joint=True), branch)
+            self._number_branches([first, *others])
+            self._queue(_Turn(first, others=others))
+
+    def _number_branches(self, branches: list[Conversation]) -> None:
+        """Number new branches in the order of the store, which has numbered each as it came."""
+        answers = [branch.last for branch in branches if branch.last is not None]
+        count = max(answer.branch[1] for answer in answers)
+        for answer in answers:
+            answer.branch = (answer.branch[0], count)
+        for branch in branches:
+            if branch.last is not None:
+                self.report_change(branch, branch.last)
 
     def edit(self, index: int, text: str) -> None:
         """Replace a question by another with the same files. The present one stays as a branch."""
@@ -345,14 +404,14 @@ class Session(QObject):
         self.engine.settle()
         answer = _unfinished(turn.conversation)
         if turn in self._waiting_turns and self._live is not None and answer is not None:
-            if self._live.conversation is not turn.conversation:
+            if not self._live.has(turn.conversation):
                 answer.progress = self.tr("Waits for the answer in another chat")
                 self.report_change(turn.conversation, answer)
         self.can_send_changed.emit()
         self.busy_changed.emit()
 
     def _is_queued(self, conversation: Conversation) -> bool:
-        return any(turn.conversation is conversation for turn in self._waiting_turns)
+        return any(turn.has(conversation) for turn in self._waiting_turns)
 
     def _begin_answer(self) -> None:
         while self._waiting_turns and self.engine.state is State.IDLE:
@@ -375,7 +434,8 @@ class Session(QObject):
         options = self.options_of(conversation)
         try:
             longest = preset.max_tokens or -1
-            self.engine.link.generate(turns, dict(preset.sampling), options, longest)
+            n = len(turn.branches)
+            self.engine.link.generate(turns, dict(preset.sampling), options, longest, n)
         except ProtocolError:  # many images
             sentence = localized(text("engine.too_much_sent", most=MAX_BYTES))
             self._on_failed("generate", sentence)
@@ -484,6 +544,29 @@ class Session(QObject):
             self._time_thought(answer, delta)
             self.report_change(self._live.conversation, answer)
 
+    def _branch(self, number: int) -> tuple[Conversation, Message] | None:
+        """Return a branch of the answers in progress, with its answer if that is live."""
+        branches = self._live.branches if self._live is not None else []
+        conversation = branches[number] if 0 <= number < len(branches) else None
+        answer = _unfinished(conversation) if conversation is not None else None
+        return None if conversation is None or answer is None else (conversation, answer)
+
+    def _on_other_text(self, number: int, delta: Delta, raw: str) -> None:
+        if (found := self._branch(number)) is not None and (delta or raw):
+            conversation, answer = found
+            answer.gain(delta, raw)
+            answer.ending = Ending.STREAMING
+            self.report_change(conversation, answer)
+
+    def _on_other_done(self, number: int, reason: str, statistics: Statistics) -> None:
+        if (found := self._branch(number)) is not None:
+            conversation, answer = found
+            answer.statistics = statistics
+            ending = _ENDINGS.get(reason, Ending.STOPPED)
+            note = text("chats.stopped") if ending is Ending.STOPPED else ""
+            self._end_answer(conversation, ending, note)
+            self.can_send_changed.emit()
+
     def _time_thought(self, answer: Message, delta: Delta) -> None:
         """Measure the duration of the reasoning, from its first piece to what follows it."""
         now_s = time.monotonic()
@@ -496,7 +579,7 @@ class Session(QObject):
 
     def _on_statistics(self, statistics: Statistics) -> None:
         answer = self._live_answer()
-        if answer is not None:
+        if answer is not None and self._live is not None and not self._live.others:
             answer.statistics = statistics
         self.statistics_changed.emit(statistics)
 
@@ -515,6 +598,8 @@ class Session(QObject):
         ending = _ENDINGS.get(reason, Ending.STOPPED)
         if turn is not None and answer is not None:
             answer.statistics = statistics
+            for branch in turn.others:
+                self._end_answer(branch, ending, text("chats.stopped"))
             if answer.is_live:
                 note = text("chats.stopped") if ending is Ending.STOPPED else ""
                 self._end_answer(turn.conversation, ending, note)
@@ -573,46 +658,46 @@ class Session(QObject):
 
     def _stop_in(self, conversation: Conversation) -> None:
         self.stopped.emit(conversation)
-        is_live = self._live is not None and self._live.conversation is conversation
+        live = self._live if self._live is not None and self._live.has(conversation) else None
         if (
-            is_live
+            live is not None
             and self.engine.state is State.ANSWERING
             and _unfinished(conversation) is not None
         ):
             self.engine.link.stop()
-            self._end_answer(conversation, Ending.STOPPED, text("chats.stopped"))
+            for branch in live.branches:
+                self._end_answer(branch, Ending.STOPPED, text("chats.stopped"))
             self.engine.set_state(State.STOPPING)
         elif self._is_queued(conversation):
-            self._waiting_turns = [
-                turn for turn in self._waiting_turns if turn.conversation is not conversation
-            ]
-            self._end_answer(conversation, Ending.STOPPED, text("chats.stopped"))
+            stopped = [turn for turn in self._waiting_turns if turn.has(conversation)]
+            self._waiting_turns = [t for t in self._waiting_turns if not t.has(conversation)]
+            for branch in [branch for turn in stopped for branch in turn.branches]:
+                self._end_answer(branch, Ending.STOPPED, text("chats.stopped"))
             self.can_send_changed.emit()
         self.busy_changed.emit()
 
     def stop_all(self) -> None:
         """Stop all answers, in whatever chat."""
-        for turn in list(self._waiting_turns):
-            self._stop_in(turn.conversation)
-        if self._live is not None:
-            self._stop_in(self._live.conversation)
+        for turn in self._turns[::-1]:
+            for branch in turn.branches:
+                self._stop_in(branch)
 
     def _give_up_answers(self) -> None:
         """End the answers in the queue, because no model is loaded."""
         turns, self._waiting_turns = self._waiting_turns, []
-        for turn in turns:
-            self._end_answer(turn.conversation, Ending.CUT_OFF, text("chats.cut_off"))
+        for branch in [branch for turn in turns for branch in turn.branches]:
+            self._end_answer(branch, Ending.CUT_OFF, text("chats.cut_off"))
 
     def _cut_off(self) -> None:
         """End all answers, because the engine is lost."""
         while self._prompt_takers:
             self._give_prompt("", self.tr("The prompt can be shown when a model is loaded."))
-        turns = [turn for turn in (self._live, *self._waiting_turns) if turn is not None]
+        turns = self._turns
         self._live = self._live_message = None
         self._waiting_turns = []
-        cut = [turn for turn in turns if _unfinished(turn.conversation) or turn.goes_on]
-        for turn in cut:
-            self._end_answer(turn.conversation, Ending.CUT_OFF, text("chats.cut_off"))
+        cut = [turn for turn in turns if any(map(_unfinished, turn.branches)) or turn.goes_on]
+        for branch in [branch for turn in cut for branch in turn.branches]:
+            self._end_answer(branch, Ending.CUT_OFF, text("chats.cut_off"))
         self.engine.resume = None
         if not cut:
             return
@@ -642,13 +727,16 @@ class Session(QObject):
             self.notice.emit(Notice(sentence))
             return
         conversation = turn.conversation
+        for branch in turn.others:
+            self._end_answer(branch, Ending.CUT_OFF, sentence)
         shown = conversation is self.conversation
-        counts = context_fit.counts(sentence)
+        counts = context_fit.counts(sentence) if not turn.others else None
         if counts is not None and len(conversation.messages) > 2:
             self._shorten(turn, sentence, counts[0])
         elif (
             shown
             and answer.is_empty
+            and not turn.others
             and answer.ending is not Ending.STOPPED
             and conversation.messages[-2].role == "user"
         ):

@@ -40,6 +40,8 @@ class EngineLink(QObject):
     devices = Signal(object, object)
     prefill = Signal(int, int)  # done, total: tokens of the prompt
     text = Signal(object, str)  # Delta, and the piece of the answer as the model wrote it
+    other_text = Signal(int, object, str)  # as text, of an answer from 1 on that is beside it
+    other_done = Signal(int, str, object)  # number from 0, reason, Statistics: one has ended
     stats = Signal(object)  # Statistics, about five times a second while answering
     residency = Signal(object)  # Residency
     moments = Signal(object)  # Batch of passes, in the scope "all"
@@ -100,15 +102,21 @@ class EngineLink(QObject):
         self._request("load", path=str(path), **choice.to_message())
 
     def generate(
-        self, messages: list[Json], sampling: Json, options: ChatOptions, max_tokens: int = -1
+        self,
+        messages: list[Json],
+        sampling: Json,
+        options: ChatOptions,
+        max_tokens: int = -1,
+        n_answer: int = 1,
     ) -> None:
-        """Request an answer. If the last message is the assistant's, it is continued."""
+        """Request an answer, or several at once. A last message of the assistant is continued."""
         self._request(
             "generate",
             messages=messages,
             sampling=sampling,
             options=options.to_json(),
             max_tokens=max_tokens,
+            n_answer=n_answer,
         )
         if self._process is not None:
             self._process.waitForBytesWritten(0)  # now, and not after the question was drawn

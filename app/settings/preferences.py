@@ -50,12 +50,18 @@ class Preferences(QObject):
         self.save()
         self.dress()
 
+    def choose_theme(self) -> None:
+        """Set the colours and the font before widgets are made; dress() styles them."""
+        theme.choose(*self._look())
+
     def dress(self) -> None:
         """Give the application the colours that are set."""
-        app = QApplication.instance()
+        theme.apply(*self._look())
+
+    def _look(self) -> tuple[QApplication, theme.Choice, bool, int]:
+        app, values = QApplication.instance(), self.values
         assert isinstance(app, QApplication)
-        values = self.values
-        theme.apply(app, theme.Choice(values.theme), values.high_contrast, values.text_percent)
+        return app, theme.Choice(values.theme), values.high_contrast, values.text_percent
 
     def set_language(self, code: str) -> None:
         """Remember a language for the next start."""

@@ -9,20 +9,20 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QInputDialog,
     QLabel,
-    QLineEdit,
     QPushButton,
-    QToolButton,
     QVBoxLayout,
     QWidget,
 )
 
 from app.session.chats import Chats
 from app.sidebar.list import ChatList
+from app.text.messages import localized
+from app.widgets.fields import SearchField
 
 SEARCH_MS = 60  # delay after the last key
 
 
-class _Search(QLineEdit):
+class _Search(SearchField):
     """The search field: Escape clears it, Down moves the focus to the list.
 
     Signals:
@@ -81,9 +81,6 @@ class Sidebar(QFrame):
         self.search.setAccessibleName(self.tr("Search chats"))
         self.search.setPlaceholderText(self.tr("Search chats"))
         self.search.setToolTip("Ctrl+F")
-        self.search.setClearButtonEnabled(True)
-        for button in self.search.findChildren(QToolButton):
-            button.setAccessibleName(self.tr("Empty the search field"))
         self.list = ChatList()
         self._nothing = QLabel()
         self._nothing.setProperty("role", "muted")
@@ -103,6 +100,13 @@ class Sidebar(QFrame):
         layout.addWidget(self.search)
         layout.addWidget(self._nothing)
         layout.addWidget(self.list, 1)
+        if not chats.store.is_kept:
+            unkept = QLabel(self.tr("Chats are not kept: they end with this window."))
+            unkept.setProperty("role", "warning")
+            unkept.setWordWrap(True)
+            unkept.setContentsMargins(10, 0, 10, 0)
+            unkept.setToolTip(localized(chats.store.trouble))
+            layout.addWidget(unkept)
         layout.addLayout(foot)
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)

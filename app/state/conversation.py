@@ -67,6 +67,7 @@ class Message:
     thought_s: float = 0.0  # duration of the reasoning
     id: int = 0  # in the store; 0: not stored
     branch: tuple[int, int] = (1, 1)  # number of this branch from 1, number of branches
+    is_joint: bool = False  # written together with other branches; not in the store
 
     @property
     def attachments(self) -> list[Attachment]:

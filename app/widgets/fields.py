@@ -1,14 +1,15 @@
-"""A drop-down list and number fields in the window's style."""
+"""Drop-down lists, number fields and search fields in the window's style."""
 
 from __future__ import annotations
 
 from PySide6.QtCore import QRectF, Qt, Signal
-from PySide6.QtGui import QPainter, QPaintEvent, QValidator, QWheelEvent
+from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent, QValidator, QWheelEvent
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
     QCheckBox,
     QComboBox,
     QDoubleSpinBox,
+    QLineEdit,
     QSpinBox,
     QStyle,
     QStyleOptionButton,
@@ -16,6 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.widgets import icons, theme
+from app.widgets.icon_button import IconButton
 
 FIELD_HEIGHT = 32  # pixels, as the style sheet sets it
 
@@ -65,6 +67,24 @@ class Tick(QCheckBox):
         name = "on_accent" if self.isEnabled() else "muted"
         icons.paint(painter, "tick", place.adjusted(1, 1, -1, -1), theme.colour(name))
         painter.end()
+
+
+class SearchField(QLineEdit):
+    """A text field with a button that empties it. Qt's own button loads the icons of the system."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._empty = IconButton("close", self.tr("Empty the search field"), side=22, parent=self)
+        self._empty.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._empty.clicked.connect(self.clear)
+        self._empty.hide()
+        self.setTextMargins(0, 0, self._empty.width(), 0)
+        self.textChanged.connect(lambda text: self._empty.setVisible(bool(text)))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
+        super().resizeEvent(event)
+        side = self._empty.height()
+        self._empty.move(self.width() - side - 5, (self.height() - side) // 2)
 
 
 class Number(QSpinBox):

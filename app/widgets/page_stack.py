@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
@@ -19,23 +21,31 @@ class Pages(QStackedWidget):
 
     def __init__(self, chat: QWidget, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._names: list[str] = []
+        self._pages: dict[str, QWidget] = {}
+        self._makers: dict[str, Callable[[], QWidget]] = {}
         self.add(CHAT, chat)
 
     def add(self, name: str, page: QWidget) -> None:
         """Add a page."""
-        self._names.append(name)
+        self._pages[name] = page
         self.addWidget(page)
+
+    def add_later(self, name: str, make: Callable[[], QWidget]) -> None:
+        """Add a page that is made when it is shown for the first time."""
+        self._makers[name] = make
 
     @property
     def present(self) -> str:
         """Return the name of the shown page."""
-        return self._names[self.currentIndex()]
+        shown = self.currentWidget()
+        return next(name for name, page in self._pages.items() if page is shown)
 
     def go(self, name: str) -> None:
         """Show a page; an unknown name shows the chat."""
-        name = name if name in self._names else CHAT
-        self.setCurrentIndex(self._names.index(name))
+        if name in self._makers:
+            self.add(name, self._makers.pop(name)())
+        name = name if name in self._pages else CHAT
+        self.setCurrentWidget(self._pages[name])
         self.went.emit(name)
 
     def toggle(self, name: str) -> None:

@@ -150,6 +150,7 @@ QPlainTextEdit#input { background: transparent; border: none; font-size: $text_s
 
 QDialog, QMessageBox { background: $window; }
 QMessageBox QLabel#qt_msgbox_label { font-size: $text_size; font-weight: 600; }
+QDialogButtonBox { dialogbuttonbox-buttons-have-icons: 0; }
 QDialogButtonBox QPushButton { min-width: 84px; }
 QPlainTextEdit#system {
     background: $field; border: 1px solid $border; border-radius: 8px; padding: 4px 6px;

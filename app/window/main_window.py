@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import QByteArray, QPoint, QSize, Qt
@@ -20,11 +21,7 @@ from app.chat.page import ChatPage
 from app.controls.controller import Controls
 from app.controls.top_bar import TopBar
 from app.library.page import LibraryPage
-from app.pages.about_page import AboutPage
-from app.pages.diagnostics_page import DiagnosticsPage
-from app.pages.report import report
 from app.pages.settings_page import SettingsPage
-from app.pages.shortcuts_page import ShortcutsPage
 from app.panel.page import EnginePage
 from app.session import known_models as models
 from app.session.chats import Chats
@@ -42,6 +39,7 @@ from app.state.engine_state import Notice
 from app.state.preset import NamedPreset
 from app.store.chats import ChatStore
 from app.widgets import commands, files
+from app.widgets.page import Page
 from app.widgets.page_stack import CHAT, Pages
 from app.window.arrangement import Arrangement
 from app.window.drops import Drops
@@ -71,7 +69,7 @@ class MainWindow(QMainWindow):
         super().__init__()
         self.preferences = Preferences(settings_path, self)
         self.settings = self.preferences.values
-        self.preferences.dress()
+        self.preferences.choose_theme()
         self.link = EngineLink(command, self)
         own = {path: dict(choice) for path, choice in self.settings.models.items()}
         self.engine = EngineSession(self.link, self.settings.engine, self, own)
@@ -118,6 +116,7 @@ class MainWindow(QMainWindow):
         self._make_actions()
         self._connect()
         self._connect_settings()
+        self.preferences.dress()
         self.pages.went.connect(self._page_changed)
         self._restore_place()
         self._show_model()
@@ -203,12 +202,11 @@ class MainWindow(QMainWindow):
         for name, page in (
             ("settings", self.settings_page),
             ("server", self.settings_page.server_page),
-            ("diagnostics", DiagnosticsPage(self._report)),
-            ("shortcuts", ShortcutsPage()),
-            ("about", AboutPage()),
         ):
             page.closed.connect(self.show_chat)
             self.pages.add(name, page)
+        for name in ("diagnostics", "shortcuts", "about"):
+            self.pages.add_later(name, functools.partial(self._make_page, name))
         layout.addWidget(self.pages, 1)
         self.setCentralWidget(central)
         parts = (
@@ -220,6 +218,21 @@ class MainWindow(QMainWindow):
         )  # fmt: skip
         for before, after in zip(parts, parts[1:], strict=False):
             QWidget.setTabOrder(before, after)
+
+    def _make_page(self, name: str) -> Page:
+        # Imported when they are shown: a start needs none of them.
+        from app.pages.about_page import AboutPage
+        from app.pages.diagnostics_page import DiagnosticsPage
+        from app.pages.shortcuts_page import ShortcutsPage
+
+        pages: dict[str, Callable[[], Page]] = {
+            "diagnostics": lambda: DiagnosticsPage(self._report),
+            "shortcuts": ShortcutsPage,
+            "about": AboutPage,
+        }
+        page = pages[name]()
+        page.closed.connect(self.show_chat)
+        return page
 
     def _make_actions(self) -> None:
         self._menu = commands.add_actions(
@@ -422,10 +435,19 @@ class MainWindow(QMainWindow):
     def _toggle_panel(self) -> None:
         self.pages.go(CHAT)
         self._arrangement.toggle_panel()
+        self._focus_shown()
 
     def _toggle_wide(self) -> None:
         self.pages.go(CHAT)
         self._arrangement.toggle_wide()
+        self._focus_shown()
+
+    def _focus_shown(self) -> None:
+        """Keep the focus out of the bar at the top where the panel has replaced the chat."""
+        if self.chat.isHidden():
+            self.panel.map.setFocus()
+        elif not self.chat.composer.input.hasFocus():
+            self.chat.composer.setFocus()
 
     def _show_controls(self, shown: bool) -> None:
         self.settings.show_controls = shown
@@ -463,6 +485,8 @@ class MainWindow(QMainWindow):
         self._arrangement.fit(self.width())
 
     def _report(self) -> str:
+        from app.pages.report import report  # the list of packages is slow to import
+
         return report(
             self.engine, self.settings, self.library.library.machine, self._statistics, self.log
         )

@@ -2,7 +2,8 @@
 
 The first window listens on a local socket, one for each data folder, that only its user can open.
 The lock on the chats decides which window is the first; the socket only carries the message. So a
-socket that a killed window left behind is replaced.
+socket that a killed window left behind is replaced. Where no chats can be kept, there is no lock:
+a window that answers is the first.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import hashlib
 import json
 import os
 import time
+from os import W_OK
 from pathlib import Path
 
 from PySide6.QtCore import QObject, QStandardPaths, Signal
 from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
 from backend.system.kept_file import parse_json
+from backend.system.paths import is_folder
 from backend.text import text
 
 SENTENCE = text("window.open_already")
@@ -91,9 +94,9 @@ def hand_over(folder: Path, path: Path | None, wait_s: float) -> bool:
 
 
 def _name(folder: Path) -> str:
-    """Return the socket's name: in the data folder, unless its path is too long."""
+    """Return the socket's name: in the data folder, unless that is impossible."""
     path = str(folder / "window.socket")
-    if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
+    if len(os.fsencode(path)) <= _PATH_BYTES_MAX and is_folder(folder) and os.access(folder, W_OK):
         return path
     key = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
     runtime = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.RuntimeLocation)

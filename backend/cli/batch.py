@@ -25,8 +25,10 @@ from backend.cli.common import (
     show_progress,
     whole_number,
 )
-from backend.engine.engine import Engine, GroupAnswer, Request
+from backend.engine.engine import Engine
+from backend.engine.group import n_seen
 from backend.engine.group_plan import GroupPlan, plan_group
+from backend.protocol.group import GroupAnswer, Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.server.ask import Ask, Finish, RequestRefused
 from backend.server.batch_file import (
@@ -38,9 +40,10 @@ from backend.server.batch_file import (
     error_line,
     read_lines,
 )
-from backend.server.turns import seeded, token_of
+from backend.server.turns import token_of
 
 _MAX_TOKENS = 512
+_N_FIRST = 4
 _N_LOOK = 256
 """Requests whose prompts are measured before the first answer."""
 _SHOW_S = 0.5
@@ -78,6 +81,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=_MAX_TOKENS,
         metavar="N",
         help=f"longest answer where a request has no limit (default {_MAX_TOKENS})",
+    )
+    add(
+        "--recent",
+        type=whole_number(1),
+        default=0,
+        metavar="N",
+        help="sparse attention, which changes answers: a token sees only the last N tokens and the "
+        "first ones (default: all tokens)",
+    )
+    add(
+        "--first",
+        type=whole_number(0),
+        default=_N_FIRST,
+        metavar="N",
+        help=f"the first tokens that --recent keeps (default {_N_FIRST})",
     )
     add("--system", metavar="TEXT", help="system prompt where a request has none")
     add_engine_options(parser, *EngineConfig.rules(), method="klotski")
@@ -173,7 +191,9 @@ class _Work:
             _notice("The answers that are being written are completed; Ctrl-C again drops them.")
 
         with Interrupts(interrupted):
-            for answer in engine.generate_group(self._requests(), self._show):
+            for answer in engine.generate_group(
+                self._requests(), self._show, attends=self._attends
+            ):
                 self._take(engine, answer)
         show_progress("")
         n_done = len(self._out.done) - self._n_before
@@ -185,6 +205,10 @@ class _Work:
             print(f"{self._n_all - len(self._out.done)} requests are left for the next run.")
             return 128 + signal.SIGINT
         return 0
+
+    @property
+    def _attends(self) -> tuple[int, int]:
+        return (self._args.first if self._args.recent else 0), self._args.recent
 
     def _plan(self, engine: Engine) -> GroupPlan:
         """Measure the first prompts. Return how many requests run at once."""
@@ -201,6 +225,7 @@ class _Work:
                     )
             except (RequestRefused, RuntimeError):
                 continue  # it is answered with this error
+        n_cell = min(n_cell, n_seen(self._attends) or n_cell)
         return plan_group(engine, self._args.group, max(n_cell, 64), self.n_open)
 
     def _lines(self) -> Iterator[Line]:
@@ -225,7 +250,7 @@ class _Work:
             for choice in range(found.n):
                 yield Request(
                     (found, choice),
-                    seeded(ask.sampling, choice % ask.n),
+                    ask.sampling.of_answer(choice % ask.n),
                     ask.max_tokens,
                     ask.messages,
                     prompts[choice // ask.n],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from backend.cli.common import UserError, whole_number
 from backend.evaluation.paper_figures import FIGURES, Figure, Inputs
@@ -17,13 +16,11 @@ from backend.traces.trace import read_trace
 from backend.weights.lookup import load as load_learned
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "figures",
-        help="make figures of the papers again, in the simulator",
-        description="Simulate what a paper measured: its model's sizes on its machine, with the "
-        f"routing of a trace. Figures: {', '.join(FIGURES)}.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = (
+        "Simulate what a paper measured: its model's sizes on its machine, with the routing of a "
+        f"trace. Figures: {', '.join(FIGURES)}."
     )
     add = parser.add_argument
     add("name", choices=FIGURES, metavar="NAME", help="a figure")
@@ -33,7 +30,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     add("--of-paper", type=Path, metavar="FILE", help="weights of outrider train --of-paper")
     add("--requests", type=whole_number(1), default=40, metavar="N", help="of the trace, at most")
     add("--plot", metavar="FILE.svg", type=Path, help="draw the figure")
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:

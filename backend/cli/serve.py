@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from backend.cli.common import UserError, add_automatic_options, automatic_config, whole_number
@@ -16,7 +17,7 @@ from backend.library.scan import by_name, scan
 from backend.server.application import make_server
 from backend.server.engine_host import EngineThread
 from backend.server.guard import ADDRESS
-from backend.server.turns import Turns
+from backend.server.turns import N_PARALLEL, Turns
 from backend.system.paths import embedded_model
 
 _KEY_VARIABLE = "OUTRIDER_API_KEY"
@@ -46,13 +47,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="MIN",
         help="free the model after this many minutes without a request; the next one loads it",
     )
+    add(
+        "--parallel",
+        type=whole_number(1, 64),
+        default=N_PARALLEL,
+        metavar="N",
+        help=f"answers that are computed at once; they share the context (default: {N_PARALLEL})",
+    )
     add_automatic_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     path = Path(args.model) if args.model else embedded_model()
-    config = automatic_config(args)
+    config = replace(automatic_config(args), n_sequence=args.parallel)
     paths = _models(args.models)
     key = os.environ.get(_KEY_VARIABLE, "")
     is_new = not key
@@ -80,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         if engine.cache.overridden:
             print(engine.cache.overridden, file=sys.stderr, flush=True)
         print("Ctrl-C ends it.", file=sys.stderr, flush=True)
-        make_server(Turns(host), key, port).run(sockets=[listener])
+        make_server(Turns(host, n_parallel=args.parallel), key, port).run(sockets=[listener])
     finally:
         host.stop()
         host.close()

@@ -55,6 +55,11 @@ class Job:
         return self.folder / self.files[0].name
 
     @property
+    def paths(self) -> frozenset[Path]:
+        """The paths of all files after the download."""
+        return frozenset(self.folder / file.name for file in self.files)
+
+    @property
     def is_there(self) -> bool:
         """Whether all files are at their paths, with the right sizes."""
         return all(_size(self.folder / file.name) == file.size_bytes for file in self.files)

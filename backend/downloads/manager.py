@@ -70,6 +70,7 @@ class Downloads:
         self._all: dict[int, Download] = {}
         self._stops: dict[int, threading.Event] = {}  # for each download with a running thread
         self._threads: dict[int, threading.Thread] = {}
+        self._paths: dict[int, frozenset[Path]] = {}  # likewise
         self._samples: dict[int, deque[tuple[float, int]]] = {}
         self._is_open = True
         nothing: tuple[Path, list[Job]] = (folder, [])
@@ -157,11 +158,15 @@ class Downloads:
             self._stops[number].set()
 
     def _step(self) -> None:
-        """Start waiting downloads while N_RUNNING_MAX permits. Save, and report the changes."""
+        """Start waiting downloads while N_RUNNING_MAX permits. Save, and report the changes.
+
+        Downloads with a common file, such as the mmproj file of a repository, run one by one.
+        """
         for item in list(self._all.values()):
             if not self._is_open or len(self._threads) >= N_RUNNING_MAX:
                 break
-            if item.state is State.WAITING and item.number not in self._threads:
+            is_free = all(paths.isdisjoint(item.job.paths) for paths in self._paths.values())
+            if item.state is State.WAITING and is_free:
                 self._start(item)
         self._save()
         self._changed()
@@ -170,6 +175,7 @@ class Downloads:
         number = item.number
         self._all[number] = replace(item, state=State.RUNNING)
         self._stops[number] = threading.Event()
+        self._paths[number] = item.job.paths
         self._samples[number] = deque()
         promised = [
             other.job.size_bytes - other.n_byte
@@ -211,7 +217,12 @@ class Downloads:
             state = State.FAILED
             trouble = text("download.failed", reason=error.strerror or str(error))
         with self._lock:
-            del self._threads[number], self._stops[number], self._samples[number]
+            del (
+                self._threads[number],
+                self._stops[number],
+                self._samples[number],
+                self._paths[number],
+            )
             item = self._all.get(number)
             if item is None:
                 _forget(job)

@@ -260,6 +260,11 @@ class Answer:
         self._decoder, self._raw_decoder = map(_utf8_decoder, partial.undecoded)
 
     @property
+    def tokens(self) -> list[int]:
+        """The tokens of the prompt and of the answer so far."""
+        return self._tokens
+
+    @property
     def stop_text(self) -> str:
         """The stop that ended the answer, or ""."""
         return self._stop_filter.stop

@@ -21,13 +21,13 @@ from backend.engine.answer import (
 )
 from backend.engine.error import engine_errors
 from backend.engine.experiment import NO_EXPERIMENT, Experiment
-from backend.engine.group import Group, GroupAnswer, Request
+from backend.engine.group import Group
 from backend.engine.loaded_model import LoadedModel, Progress
 from backend.engine.moments import Watch
 from backend.engine.passes import Passes, n_place
 from backend.gguf.model_file import ModelFile, read_model
 from backend.llama import guard
-from backend.llama.chat_format import ChatFormat, Rendered
+from backend.llama.chat_format import AnswerReader, ChatFormat, PlainReader, Rendered
 from backend.llama.sampler import Sampler
 from backend.llama.vision import Chunk, ImageChunk
 from backend.memory.placement import DevicePlan
@@ -35,12 +35,13 @@ from backend.methods.cost import PassCost
 from backend.protocol.attachments import Picture, as_text
 from backend.protocol.chat import AnswerText, ChatOptions, tool_name
 from backend.protocol.errors import EngineError, RequestError
+from backend.protocol.group import GroupAnswer, Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.protocol.statistics import Statistics
 from backend.protocol.status import CacheFacts, ModelFacts
 from backend.text import text
 
-__all__ = ["Engine", "EngineError", "GroupAnswer", "Piece", "Progress", "Request"]
+__all__ = ["Engine", "EngineError", "Piece", "Progress"]
 
 Message = dict[str, Any]
 _NO_OPTIONS = ChatOptions()
@@ -139,20 +140,44 @@ class Engine:
         return self._answer(answer, max_tokens, on_prefill)
 
     def generate_group(
-        self, requests: Iterable[Request], on_pass: Callable[[Group], None] | None = None
+        self,
+        requests: Iterable[Request | None],
+        on_pass: Callable[[Group], None] | None = None,
+        *,
+        keeps: bool = False,
+        attends: tuple[int, int] = (0, 0),
     ) -> Iterator[GroupAnswer]:
         """Answer requests, up to EngineConfig.n_sequence of them at once. Yield each as it ends.
 
-        Requests are taken when there is room for them. One that cannot be answered yields an answer
-        with an error. The iterator ends when the requests do, or after stop(); stopped answers are
-        not yielded. on_pass() is called after every pass. The context that a conversation left is
-        lost. Raises EngineError where nothing can be computed any more.
+        Requests are taken when there is room for them; None stands for none at present. One that
+        cannot be answered yields an answer with an error. The iterator ends when the requests do,
+        or when none runs and none is there, or after stop(); stopped answers are yielded only to
+        requests with a listener. on_pass() is called after every pass. keeps: the context keeps the
+        conversations for later groups; otherwise it is empty before and after. attends: sparse
+        attention, the numbers of first and of last tokens that a token sees; (0, 0): all. Raises
+        EngineError where nothing can be computed any more, or where sparse attention is asked of a
+        model with recurrent states.
         """
+        if attends[1] and self._context.cuts_batches:
+            raise EngineError(text("group.not_sparse"))
         self._begin()
-        group = Group(self.passes, self._context, requests, self._of_group, self._read_whole)
-        group.n_sequence = self.loaded.config.n_sequence
+        group = Group(self.passes, self._context, requests, self._of_group, self._reader)
+        group.n_sequence, group.keeps, group.attends = self.n_sequence, keeps, attends
         group.on_pass = on_pass
         return group.answers()
+
+    @property
+    def n_sequence(self) -> int:
+        """The number of answers that may be computed at once."""
+        return self.loaded.config.n_sequence
+
+    def make_room(self, n_sequence: int) -> None:
+        """Let at least this many answers be computed at once. Raises EngineError.
+
+        Where fewer could be, the context is made anew, and forgets its conversations.
+        """
+        if self.n_sequence < n_sequence:
+            self.change(replace(self.loaded.config, n_sequence=n_sequence))
 
     def _of_group(self, request: Request) -> Answer | None:
         """Return the answer to a request of a group, without tokens; None when stopped."""
@@ -169,15 +194,9 @@ class Engine:
         rendered = partial.rendered.stops if partial.rendered is not None else ()
         return Answer(self.passes, partial, self._context, (*request.options.stops, *rendered))
 
-    def _read_whole(self, rendered: Rendered | None, written: str) -> AnswerText:
-        """Split the text of a whole answer."""
-        if rendered is None:
-            return AnswerText(content=written)
-        with engine_errors():
-            reader = self._chat_format.reader(rendered)
-            reader.feed(written)
-            reader.finish()
-        return reader.shown
+    def _reader(self, rendered: Rendered | None) -> AnswerReader | PlainReader:
+        """Return what splits the answer to a prompt; a raw one has none."""
+        return PlainReader() if rendered is None else self._chat_format.reader(rendered)
 
     def format(self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS) -> str:
         """Return the prompt that generate() would give to the model. Raises EngineError."""
@@ -496,7 +515,7 @@ class Engine:
             self.loaded.change(config)
         finally:
             if self.loaded.context is not context:
-                self.passes.tokens.clear()
+                self.passes.take_sequences()
             if self.loaded.context is not None:
                 self._model = None
         return self.cache

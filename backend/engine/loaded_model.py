@@ -29,6 +29,7 @@ from backend.protocol.chat import ChatFacts
 from backend.protocol.errors import UntrustedError
 from backend.protocol.settings import EngineConfig
 from backend.protocol.status import CacheFacts
+from backend.system.memory import forget_mapped
 from backend.text import joined, text
 
 Progress = Callable[[float, str], bool]
@@ -243,6 +244,9 @@ class LoadedModel:
             self.llama = loading.load_plain(
                 self.file, on_progress, repack=self.plan.repack, placement=self.plan.placement
             )
+            # Beside the repacked copies, they would make the process twice as large as the model.
+            for path in self.file.paths if self.plan.repack else ():
+                forget_mapped(path)
         self._load_vision()
         llm = self.llama
         bos, eos = llm.special_text(llm.bos), llm.special_text(llm.eos)

@@ -46,6 +46,7 @@ class Passes:
         self._stop = threading.Event()
         self._minded_s = 0.0
         self._n_sequence = 0  # that were given numbers
+        self._sequences: dict[int, list[int]] = {}  # beside sequence 0; the last one used last
         self._n_compared = 0
         self._distrust: UntrustedError | None = None  # the next request fails with it
         self._piece = (0, 0, 0)  # tokens of the prompt: before this pass, in it, in all
@@ -101,6 +102,9 @@ class Passes:
 
         The last token is always computed again, because its logits are needed.
         """
+        for sequence in self._sequences.keys() - {0}:
+            self._loaded.context.forget_from(0, sequence)
+        self._sequences = {}
         n = 0
         for old, new in zip(self.tokens, prompt[:-1], strict=False):
             if old != new:
@@ -194,8 +198,26 @@ class Passes:
 
     def forget_all(self) -> None:
         """Forget all positions of all sequences."""
-        self.tokens.clear()
+        self.take_sequences()
         self._loaded.context.clear()
+
+    def take_sequences(self) -> dict[int, list[int]]:
+        """Return the tokens of all sequences, whose owner is the caller from now on.
+
+        The sequence that was used last comes last. A conversation with images is forgotten.
+        """
+        if any(token < 0 for token in self.tokens):
+            self.forget_from(0)
+        held = {s: tokens if s else self.tokens for s, tokens in self._sequences.items()}
+        if self.tokens:
+            held.setdefault(0, self.tokens)
+        self.tokens, self._sequences = [], {}
+        return held
+
+    def keep_sequences(self, held: Mapping[int, list[int]]) -> None:
+        """Keep the tokens of sequences, which the context holds."""
+        self._sequences = dict(held)
+        self.tokens = held.get(0, [])
 
     def compute_rows(
         self, rows: Sequence[Row], numbers: Sequence[int], last_s: float, *, is_token: bool
@@ -277,7 +299,7 @@ class Passes:
         if status != 0 or not whole:
             # The context may hold positions of the failed pass.
             if numbers:
-                loaded.context.clear()
+                self.forget_all()
             elif not loaded.context.forget_from(position):
                 self.tokens.clear()
             if patch is not None and patch.error:

@@ -17,7 +17,7 @@ from backend import _native
 from backend.evaluation.predictors import candidates, evaluate
 from backend.machines import Hardware, load
 from backend.methods.catalogue import METHODS, Method
-from backend.methods.compose import Learned
+from backend.methods.compose import Learned, spec
 from backend.methods.part import part
 from backend.simulation.charts import Line, Panel
 from backend.simulation.results import Result
@@ -212,12 +212,16 @@ def promoe_16(inputs: Inputs) -> Figure:
     return _sweep(Bench.of(inputs, QWEN2_57B), _named("promoe", "lru", "static", "outrider-recall"))
 
 
-def joined(trace: Trace, n: int) -> Trace:
-    """Return a trace that decodes n requests in the same passes, until the shortest one ends."""
+def joined(trace: Trace, n: int, *, keeps_sequences: bool = False) -> Trace:
+    """Return a trace that decodes n requests in the same passes, until the shortest one ends.
+
+    keeps_sequences: it knows whose each row is; otherwise they look like one sequence.
+    """
     rows: list[int] = []
     n_token: list[int] = []
     phases: list[int] = []
     routed: list[Any] = []  # of each pass, [layer]
+    sequences: list[int] = []  # of each row
     requests = np.unique(trace.requests)
     for group in range(len(requests) // n):
         decoded = []
@@ -226,12 +230,14 @@ def joined(trace: Trace, n: int) -> Trace:
             for at in passes[trace.phases[passes] != DECODE]:
                 begin = int(trace.begins[at])
                 rows += range(begin, begin + int(trace.n_token[at]))
+                sequences += [int(request)] * int(trace.n_token[at])
                 n_token.append(int(trace.n_token[at]))
                 phases.append(PREFILL)
                 routed.append(trace.n_routed[at])
             decoded.append([int(trace.begins[at]) for at in passes[trace.phases[passes] == DECODE]])
         for together in zip(*decoded, strict=False):
             rows += together
+            sequences += requests[group * n : group * n + n].tolist()
             n_token.append(n)
             phases.append(DECODE)
             routed.append(np.full(trace.n_layer, n))
@@ -248,6 +254,7 @@ def joined(trace: Trace, n: int) -> Trace:
         weights=None,
         scores=None,
         inputs=None if trace.inputs is None else trace.inputs[at],
+        sequences=np.array(sequences, np.int32) if keeps_sequences else None,
     )
 
 
@@ -376,6 +383,61 @@ def duoserve_5(inputs: Inputs) -> Figure:
     return Figure(("", "TTFT, ms", "TPOT, ms", "whole answer, s"), rows, [])
 
 
+def klotski_13(inputs: Inputs) -> Figure:
+    """Forecasts of hot experts that are used, and that are the hottest (Klotski, Figure 13)."""
+    lines, rows = [], []
+    n_request = len(np.unique(inputs.trace.requests))
+    for n in (1, min(10, n_request)):
+        used, hot = hot_accuracy(joined(inputs.trace, n, keeps_sequences=True))
+        for words, share in (("used", used), ("among the hottest", hot)):
+            name = f"{n} at once, {words}"
+            points = [(float(i), float(x)) for i, x in enumerate(share) if not np.isnan(x)]
+            lines.append(Line(name, points))
+            cells = ("" if np.isnan(x) else f"{x:.0%}" for x in share)
+            rows.append((name, f"{np.nanmean(share):.1%}", *cells))
+    panel = Panel("Hot experts", "layer", "share of the forecasts", lines, y_percent=True)
+    layers = (f"layer {i}" for i in range(inputs.trace.n_layer))
+    return Figure(("forecasts", "mean", *layers), rows, [panel])
+
+
+def hot_accuracy(trace: Trace) -> tuple[Any, Any]:
+    """Return shares by layer of the correlation table's k forecasts for each decoding pass.
+
+    The share that some token used, and the share that were among the k experts of most tokens. NaN
+    for a layer without forecasts.
+    """
+    k, n_layer = trace.n_expert_used, trace.n_layer
+    probe = _native.PredictorProbe(
+        spec(part("correlation"), Learned()),
+        trace.shape(),
+        _native.Layout.per_layer([trace.n_expert] * n_layer),
+        n_predict=k,
+    )
+    counted = np.zeros((3, n_layer))  # used, hottest, all forecasts
+    forecasts: dict[int, list[int]] = {}
+    sequences = trace.sequences if trace.sequences is not None else np.zeros(len(trace.tokens))
+    probe.request_began()
+    for at in range(len(trace.n_token)):
+        rows = slice(int(trace.begins[at]), int(trace.begins[at]) + int(trace.n_token[at]))
+        is_decoding = trace.phases[at] == DECODE
+        phase = _native.Phase.decode if is_decoding else _native.Phase.prefill
+        said = probe.pass_began(phase, trace.tokens[rows].tolist())
+        for layer in range(n_layer):
+            forecasts.update({to: experts for to, experts, _ in said})
+            ids = trace.ids[rows, layer]
+            if is_decoding and layer in forecasts:
+                n_row = np.bincount(ids.ravel(), minlength=trace.n_expert)
+                of = n_row[forecasts[layer][:k]]
+                least = max(np.sort(n_row)[-k], 1)
+                counted[:, layer] += (of > 0).sum(), (of >= least).sum(), len(of)
+            forecasts.pop(layer, None)
+            named = sequences[rows].astype(int).tolist()
+            said = probe.routed(layer, ids.ravel().tolist(), [], len(ids), named)
+        forecasts.update({to: experts for to, experts, _ in said})
+    with np.errstate(invalid="ignore"):
+        return counted[0] / counted[2], counted[1] / counted[2]
+
+
 def all_methods(inputs: Inputs) -> Figure:
     """All methods with their own predictors, over the cache rate (not a paper's figure)."""
     names = (
@@ -397,5 +459,6 @@ FIGURES: dict[str, Callable[[Inputs], Figure]] = {
     "infinity-9": infinity_9,
     "duoserve-table3": duoserve_table3,
     "duoserve-5": duoserve_5,
+    "klotski-13": klotski_13,
     "methods": all_methods,
 }

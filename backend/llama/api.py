@@ -353,6 +353,11 @@ class Context:
         llama_cpp.llama_memory_clear(self._memory, True)
         return False
 
+    def forget(self, sequence: int, begin: int, end: int) -> None:
+        """Remove positions of a sequence; those behind them stay. Raises LlamaError."""
+        if not llama_cpp.llama_memory_seq_rm(self._memory, sequence, begin, end):
+            raise LlamaError(text("group.not_sparse"))
+
     def copy_sequence(self, source: int, target: int, n: int) -> None:
         """Let a sequence begin with the first n positions of another one."""
         llama_cpp.llama_memory_seq_cp(self._memory, source, target, 0, n)

@@ -311,6 +311,23 @@ class AnswerReader:
         return self.raw[self.raw.rfind(shown) + len(shown) :] if shown in self.raw else self.raw
 
 
+class PlainReader:
+    """Reads the answer to a raw prompt, which is all content. As AnswerReader."""
+
+    def __init__(self) -> None:
+        self.shown = AnswerText()
+
+    def feed(self, text: str) -> Delta:
+        """Add text and return what the answer gained."""
+        delta = Delta(content=text)
+        self.shown.add(delta)
+        return delta
+
+    def finish(self) -> Delta:
+        """Return the rest of the answer, which is empty."""
+        return Delta()
+
+
 def _limit_s(n_message: int) -> float:
     """Return the processor time that rendering may take, in seconds.
 

@@ -28,6 +28,9 @@ VERSION = 2
 MAX_BYTES = 64 * 1024 * 1024
 """Largest body of one message in bytes."""
 
+N_ANSWER_MAX = 8
+"""Maximum of answers that one request may have written jointly."""
+
 EXIT_PROTOCOL = 2
 """The worker's exit status after a frame that it cannot trust or a client of another version."""
 
@@ -170,6 +173,7 @@ REQUESTS: Mapping[str, _Fields] = {
         "options": (_OBJECT, False),
         "sampling": (_OBJECT, True),
         "max_tokens": (_INT, True),
+        "n_answer": (_INT, False),
     },
     "format": {**_ID, "messages": (_CONVERSATION, True), "options": (_OBJECT, False)},
     "stop": _ID,
@@ -249,6 +253,13 @@ READINGS: Mapping[str, Reading] = {
     "loaded": Reading(_in_force, is_final=True, is_progress=True),
     "loading": Reading(lambda m: (float(m["fraction"]), str(m["stage"])), is_progress=True),
     "moments": Reading(lambda m: (Batch.from_json(m),)),
+    "other_done": Reading(
+        lambda m: (int(m["answer"]), str(m["reason"]), Statistics.from_json(m["stats"])),
+        is_progress=True,
+    ),
+    "other_text": Reading(
+        lambda m: (int(m["answer"]), Delta.from_json(m), str(m["text"])), is_progress=True
+    ),
     "pong": Reading(is_final=True),
     "prefill": Reading(lambda m: (int(m["done"]), int(m["total"])), is_progress=True),
     "reloaded": Reading(_in_force, is_progress=True),

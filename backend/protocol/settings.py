@@ -477,3 +477,11 @@ class Sampling(_Checked):
             raise RequestError(text("setting.unknown", name=ascii(name[:40])))
         read = super().from_message(message)
         return dataclasses.replace(read, logit_bias=tuple((t, b) for t, b in read.logit_bias))
+
+    def of_answer(self, i: int) -> Self:
+        """Return the sampling of the answer number i to one request: each has a seed of its own."""
+        if self.seed is None or not i:
+            return self
+        return dataclasses.replace(
+            self, seed=(self.seed + i) % (int(self.rules()["seed"].highest) + 1)
+        )

@@ -1,7 +1,8 @@
 """Queues the requests of many clients for one engine, which answers them in its own thread.
 
 Clients take turns: each client's requests are answered in order of arrival, and clients that wait
-get one answer each in rotation. A client is what it calls itself (User-Agent).
+get one answer each in rotation. A client is what it calls itself (User-Agent). Several answers are
+computed jointly; a request joins while others are answered.
 """
 
 from __future__ import annotations
@@ -11,15 +12,14 @@ import threading
 import time
 import traceback
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from backend.protocol.chat import Delta
-from backend.protocol.errors import UntrustedError
+from backend.protocol.errors import EngineError, UntrustedError
+from backend.protocol.group import GroupAnswer, Listener, Request
 from backend.protocol.settings import Sampling
 from backend.server.ask import (
-    N_SEED,
     Ask,
     Begin,
     Finish,
@@ -35,6 +35,8 @@ MAX_WAITING = 64
 """Maximum of waiting requests; more are refused."""
 MAX_WAITING_OF_ONE = 32
 """Maximum of one client's waiting requests."""
+N_PARALLEL = 4
+"""Answers that are computed at once."""
 N_LOG = 50
 """The number of requests in Turns.log."""
 RETRY_S = 5
@@ -89,9 +91,9 @@ class Line:
             raise RequestRefused(sentence, status=429, code="rate_limit_exceeded", retry_s=RETRY_S)
         self._clients.setdefault(turn.client, deque()).append(turn)
 
-    def next(self) -> _Turn | None:
-        """Remove and return the request whose turn it is. Its client goes to the end."""
-        if not self._clients:
+    def next(self, fits: Callable[[_Turn], bool] = lambda _: True) -> _Turn | None:
+        """Remove and return the next request, if it fits. Its client goes to the end."""
+        if not self._clients or not fits(next(iter(self._clients.values()))[0]):
             return None
         client, turns = self._clients.popitem(last=False)
         turn = turns.popleft()
@@ -117,15 +119,23 @@ class Line:
 class Turns:
     """Has a host answer requests, and passes the news of each answer to its client.
 
-    changed: called from any thread when a request has arrived or was answered.
+    changed: called from any thread when a request has arrived or was answered. n_parallel: answers
+    that are computed at once.
     """
 
-    def __init__(self, host: Host, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        changed: Callable[[], None] = lambda: None,
+        n_parallel: int = N_PARALLEL,
+    ) -> None:
         self._host = host
         self._changed = changed
-        self._lock = threading.Lock()  # guards the line and the present turn
+        self._n_parallel = n_parallel
+        self._lock = threading.Lock()  # guards the line and the present turns
         self._line = Line()
-        self._present: _Turn | None = None
+        self._present: list[_Turn] = []
+        self._n_free = 0  # requests that may join the present ones
         self._is_paused = False
         self.n_request = 0
         """Number of requests so far."""
@@ -161,9 +171,9 @@ class Turns:
         """End the answer in progress and let the others wait for resume()."""
         with self._lock:
             self._is_paused = True
-            present = self._present
-        if present is not None:
-            present.cancel()
+            present = list(self._present)
+        for turn in present:
+            turn.cancel()
 
     def resume(self) -> None:
         """Serve the waiting requests again."""
@@ -224,18 +234,57 @@ class Turns:
     def _run_next(self, engine: Any) -> None:
         """Serve the request whose turn it is, if there is one. Called in the engine's thread."""
         with self._lock:
-            turn = self._present = None if self._is_paused else self._line.next()
+            turn = None if self._is_paused else self._line.next()
+            self._present = [] if turn is None else [turn]
+            waits = any(isinstance(other, _Answer) for other, _ in self._line.positions())
+        if turn is None:
+            return
+        self._tell_positions()
+        if isinstance(turn, _Answer) and turn.is_joint(engine):
+            if waits:
+                _make_room(engine, self._n_parallel)
+            if engine.n_sequence > 1:
+                _Joint(engine, self._next_of, self._left).run(turn)
+                turn = None
         if turn is not None:
-            self._tell_positions()
             turn.run(engine)
-            with self._lock:
-                self._present = None
+        with self._lock:
+            self._present, self._n_free = [], 0
+
+    def _next_of(self, engine: Any, n_free: int) -> _Answer | None:
+        """Return the request that may join the present ones, of which there is room for n_free."""
+        with self._lock:
+            # The owner's own requests wait for the present ones to end.
+            self._n_free = 0 if self._is_paused or self._host.n_other else n_free
+            if not self._n_free or any(t.is_cancelled for t in self._present):
+                return None
+            turn = self._line.next(lambda t: isinstance(t, _Answer) and t.is_joint(engine))
+            if turn is None:
+                return None
+            assert isinstance(turn, _Answer)
+            self._present.append(turn)
+            self._n_free -= 1
+        self._tell_positions()
+        return turn
+
+    def _left(self, turn: _Turn) -> None:
+        """Take a request from the present ones."""
+        with self._lock:
+            self._present.remove(turn)
 
     def _tell_positions(self) -> None:
         with self._lock:
-            n_before = self._host.n_other + (self._present is not None)
+            n_before = self._host.n_other + len(self._present) - self._n_free
             for turn, position in self._line.positions():
-                turn.tell_position(n_before + position)
+                turn.tell_position(max(n_before + position, 0))
+
+
+def _make_room(engine: Any, n: int) -> None:
+    """Let n answers be computed at once, if the model and the memory allow it."""
+    try:
+        engine.make_room(n)
+    except Exception:
+        traceback.print_exc()  # they are computed one after the other
 
 
 class _Turn:
@@ -259,6 +308,11 @@ class _Turn:
             if n_before:
                 self._send(Wait(f"waiting, {n_before} before", n_before))
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the client is gone."""
+        return self._cancelled
+
     def cancel(self) -> None:
         """Stop the answer, whose client is gone."""
         with self._lock:
@@ -272,22 +326,31 @@ class _Turn:
             if self._cancelled:
                 raise _STOPPED
             self._serve(self._loaded(engine))
-        except RequestRefused as error:
-            self._send(error)
         except Exception as error:
+            self.end(error)
+        else:
+            self.end()
+
+    def end(self, error: Exception | None = None) -> None:
+        """Tell the client that nothing follows, or why there is no answer."""
+        with self._lock:
+            self._engine = None
+        if error is not None:
             self._send(_refusal(error))
-        finally:
-            with self._lock:
-                self._engine = None
-            self._send(None)
+        self._send(None)
 
     def _serve(self, engine: Any) -> None:
         raise NotImplementedError
 
+    def _has_model(self, engine: Any) -> bool:
+        """Whether the model that the request names is loaded, or any if it names none."""
+        wanted = self._model if self._model in self._host.models else ""
+        return engine is not None and wanted in ("", self._host.model_name)
+
     def _loaded(self, engine: Any) -> Any:
         """Return the engine with the model that the request names, or with the loaded one."""
         wanted = self._model if self._model in self._host.models else ""
-        if engine is not None and wanted in ("", self._host.model_name):
+        if self._has_model(engine):
             return engine
         if engine is None and not self._host.models:
             raise RequestRefused("No model is loaded.", status=503)
@@ -298,7 +361,7 @@ class _Turn:
             refused = _refusal(error)
             raise RequestRefused(str(refused), status=503) from error
 
-    def _attach(self, engine: Any) -> None:
+    def attach(self, engine: Any) -> None:
         """Let cancel() reach the engine from now on, because it forgets earlier stops."""
         with self._lock:
             self._engine = engine
@@ -329,17 +392,21 @@ class _Question(_Turn):
 
 
 class _Answer(_Turn):
-    """The answers to one request, one after the other."""
+    """The answers to one request, its choices."""
 
     def __init__(self, ask: Ask, client: str, host: Host, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(ask.model, client, host, loop)
-        self._ask = ask
-        self._tokens: list[Token] = []  # not sent yet
-        self._token_lock = threading.Lock()
+        self.ask = ask
         self._has_begun = False
+        self._n_left = len(ask.prompts or (None,)) * ask.n
 
-    def _serve(self, engine: Any) -> None:
-        ask = self._ask
+    def is_joint(self, engine: Any) -> bool:
+        """Whether it can be answered beside others. Images are read one request at a time."""
+        return self._has_model(engine) and not self.ask.has_images
+
+    def choices(self, engine: Any) -> Iterator[_Choice]:
+        """Yield what is to be answered. Raises RequestRefused."""
+        ask = self.ask
         if ask.has_images and not engine.model.chat.images:
             raise RequestRefused("The loaded model cannot see images.", param="messages")
         if ask.options.tools and not engine.model.chat.tools:
@@ -349,48 +416,134 @@ class _Answer(_Turn):
                     param="tool_choice",
                 )
             log_once("A request has tools, but the loaded model knows none.")
-        choice = 0
-        for prompt in ask.prompts or (None,):
+        for number, prompt in enumerate(ask.prompts or (None,)):
             for i in range(ask.n):
-                self._answer(engine, choice, prompt, seeded(ask.sampling, i), i == 0)
-                choice += 1
+                yield _Choice(
+                    self, engine, number * ask.n + i, prompt, ask.sampling.of_answer(i), i
+                )
 
-    def _answer(
-        self, engine: Any, choice: int, prompt: str | None, sampling: Sampling, is_first: bool
+    def _serve(self, engine: Any) -> None:
+        for choice in self.choices(engine):
+            choice.answer(engine)
+
+    def begin(self, engine: Any, n_prompt: int, n_reused: int) -> None:
+        """Tell once that the prompt is known."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._send(Begin(n_prompt, n_reused, self._host.model_name or engine.model.name))
+
+    def tell(self, news: News) -> None:
+        """Send news to the client."""
+        self._send(news)
+
+    def finish(self, choice: Finish) -> bool:
+        """Tell that a choice is complete. Return whether all are."""
+        self._n_left -= 1
+        if not self._n_left:
+            with self._lock:
+                self._engine = None  # the client may leave now, which must stop nothing
+        self._send(choice)
+        return not self._n_left
+
+
+class _Choice(Listener):
+    """One answer to a request."""
+
+    def __init__(
+        self,
+        turn: _Answer,
+        engine: Any,
+        number: int,
+        prompt: str | None,
+        sampling: Sampling,
+        i_same: int,
     ) -> None:
-        ask = self._ask
-        reasoning: list[str] = []
+        self.turn, self._engine, self._number = turn, engine, number
+        self._prompt, self._sampling, self._is_first = prompt, sampling, not i_same
+        self._tokens: list[Token] = []  # not sent yet
+        self._token_lock = threading.Lock()
+        self._reasoning: list[str] = []
 
-        def on_begin() -> None:
-            self._attach(engine)
+    @property
+    def request(self) -> Request:
+        """The request of a group that is answered with it."""
+        ask = self.turn.ask
+        return Request(
+            self, self._sampling, ask.max_tokens, ask.messages, self._prompt, ask.options, self
+        )
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client is gone."""
+        return self.turn.is_cancelled
+
+    def prefilled(self, done: int, total: int) -> None:
+        """Tell how much of the prompt is read."""
+        self.turn.tell(Wait(f"reading the prompt, {done} of {total} tokens"))
+
+    def began(self, n_prompt: int, n_reused: int) -> None:
+        """Tell that the prompt is read."""
+        self.turn.begin(self._engine, n_prompt, n_reused)
+
+    def wrote(self, piece: Any) -> None:
+        """Keep the probabilities of a token for the next delta."""
+        if piece.chances:
+            with self._token_lock:
+                self._tokens.append(token_of(piece.chances, self.turn.ask.n_top))
+
+    def delta(self, delta: Delta) -> None:
+        """Send what the answer gained."""
+        with self._token_lock:
+            tokens, self._tokens = tuple(self._tokens), []
+        if delta.reasoning:
+            self._reasoning.append(delta.reasoning)
+        self.turn.tell(Part(self._number, delta, tokens))
+
+    def finish(self, reason: str, n_prompt: int, n_token: int, n_reused: int, stop: str) -> bool:
+        """Tell that the answer is complete. Return whether the request has all its answers."""
+        if self._tokens:
+            self.delta(Delta())
+        reasoning, engine = "".join(self._reasoning), self._engine
+        return self.turn.finish(
+            Finish(
+                self._number,
+                reason,
+                n_prompt=n_prompt if self._is_first else 0,
+                n_token=n_token,
+                n_reused=n_reused if self._is_first else 0,
+                n_reasoning=len(engine.tokenize(reasoning)) if reasoning else 0,
+                stop=stop if stop in self.turn.ask.options.stops else "",
+            )
+        )
+
+    def answer(self, engine: Any) -> None:
+        """Answer it alone. Raises RequestRefused and errors of the engine."""
+        ask, prompt, turn = self.turn.ask, self._prompt, self.turn
+
+        def begin() -> None:
+            stats = engine.statistics()
+            turn.attach(engine)
+            self.began(stats.n_prompt, stats.n_reused)
 
         def on_prefill(done: int, total: int) -> None:
-            self._attach(engine)
-            self._begin(engine)
-            self._send(Wait(f"reading the prompt, {done} of {total} tokens"))
-
-        def on_delta(delta: Delta) -> None:
-            with self._token_lock:
-                tokens, self._tokens = tuple(self._tokens), []
-            if delta.reasoning:
-                reasoning.append(delta.reasoning)
-            self._send(Part(choice, delta, tokens))
+            begin()
+            self.prefilled(done, total)
 
         try:
             if prompt is None:
                 pieces = engine.generate(
                     ask.messages,
-                    sampling,
+                    self._sampling,
                     ask.max_tokens,
                     on_prefill,
-                    on_begin,
+                    lambda: turn.attach(engine),
                     options=ask.options,
-                    on_delta=on_delta,
+                    on_delta=self.delta,
                 )
             else:
                 pieces = engine.generate_text(
                     prompt,
-                    sampling,
+                    self._sampling,
                     ask.max_tokens,
                     on_prefill,
                     stops=ask.options.stops,
@@ -399,45 +552,87 @@ class _Answer(_Turn):
         except Exception as error:
             raise _refusal(error, before_answer=True) from error
         for piece in pieces:
-            self._attach(engine)
-            self._begin(engine)
-            if piece.chances:
-                with self._token_lock:
-                    self._tokens.append(token_of(piece.chances, ask.n_top))
+            begin()
+            self.wrote(piece)
             if prompt is not None and piece.text:
-                on_delta(Delta(content=piece.text))
+                self.delta(Delta(content=piece.text))
         if engine.finish_reason == "cancelled":
             raise _STOPPED
-        self._begin(engine)
-        if self._tokens:
-            on_delta(Delta())
+        begin()
         stats = engine.statistics()
-        self._send(
-            Finish(
-                choice,
-                engine.finish_reason,
-                n_prompt=stats.n_prompt if is_first else 0,
-                n_token=stats.n_token,
-                n_reused=stats.n_reused if is_first else 0,
-                n_reasoning=len(engine.tokenize("".join(reasoning))) if reasoning else 0,
-                stop=engine.stop_text if engine.stop_text in ask.options.stops else "",
-            )
+        self.finish(
+            engine.finish_reason, stats.n_prompt, stats.n_token, stats.n_reused, engine.stop_text
         )
 
-    def _begin(self, engine: Any) -> None:
-        """Tell once that the prompt is known."""
-        if not self._has_begun:
-            self._has_begun = True
-            stats = engine.statistics()
-            model = self._host.model_name or engine.model.name
-            self._send(Begin(stats.n_prompt, stats.n_reused, model))
 
+class _Joint:
+    """Answers requests jointly, and those that arrive meanwhile, as long as there are any."""
 
-def seeded(sampling: Sampling, i: int) -> Sampling:
-    """Return the sampling of the answer number i; each has a seed of its own."""
-    if sampling.seed is None or not i:
-        return sampling
-    return replace(sampling, seed=(sampling.seed + i) % N_SEED)
+    def __init__(
+        self,
+        engine: Any,
+        next_of: Callable[[Any, int], _Answer | None],
+        left: Callable[[_Turn], None],
+    ) -> None:
+        self._engine, self._next_of, self._left = engine, next_of, left
+        self._turns: list[_Answer] = []
+        self._n_running = 0
+
+    def run(self, first: _Answer) -> None:
+        """Answer a request and all that join it."""
+        fault: Exception = _STOPPED
+        try:
+            for given in self._engine.generate_group(self._requests(first), keeps=True):
+                self._take(given)
+        except Exception as error:
+            fault = error
+        for turn in list(self._turns):
+            self._end(turn, fault)
+
+    def stop(self) -> None:
+        """Stop the engine if nobody waits for an answer any more. From any thread."""
+        if all(turn.is_cancelled for turn in list(self._turns)):
+            self._engine.stop()
+
+    def _requests(self, first: _Answer) -> Iterator[Request | None]:
+        turn: _Answer | None = first
+        while True:
+            if turn is None:
+                turn = self._next_of(self._engine, self._engine.n_sequence - self._n_running)
+            if turn is None:
+                yield None
+                continue
+            self._turns.append(turn)
+            turn.attach(self)
+            try:
+                if turn.is_cancelled:
+                    raise _STOPPED
+                for choice in turn.choices(self._engine):
+                    self._n_running += 1
+                    yield choice.request
+            except RequestRefused as error:
+                self._end(turn, error)
+            turn = None
+
+    def _take(self, given: GroupAnswer) -> None:
+        choice = given.request.key
+        turn = choice.turn
+        self._n_running -= 1
+        if turn not in self._turns:
+            return  # another choice of it has failed
+        if given.error:
+            self._end(turn, _refusal(EngineError(given.error), before_answer=True))
+        elif given.finish_reason == "cancelled":
+            self._end(turn, _STOPPED)
+        elif choice.finish(
+            given.finish_reason, given.n_prompt, given.n_token, given.n_reused, given.stop
+        ):
+            self._end(turn)
+
+    def _end(self, turn: _Answer, error: Exception | None = None) -> None:
+        self._turns.remove(turn)
+        self._left(turn)
+        turn.end(error)
 
 
 def token_of(chances: Sequence[Any], n_top: int) -> Token:

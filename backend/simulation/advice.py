@@ -181,9 +181,15 @@ def machine(question: Question, trace: Trace) -> _native.Machine:
 
 
 def answer(request: dict[str, Any]) -> Advice:
-    """Answer a request: {"question", "trace": path, "model": path}. Raises OSError, ValueError."""
+    """Answer a request: {"question", "trace": path, "model": path}. Raises OSError, ValueError.
+
+    The trace is deleted, with its folder.
+    """
     question = Question(**request["question"])
-    trace = read_trace(Path(request["trace"]))
+    path = Path(request["trace"])
+    trace = read_trace(path)
+    path.unlink()
+    path.parent.rmdir()
     file = read_model(Path(request["model"]))
     known, _ = learned.load(file)
     return advise(question, trace, learned=known, routers=list(routers(file, trace.layers)))

@@ -242,6 +242,11 @@ ENGLISH: Mapping[str, str] = {
         "messages",
         "{n} requests of {cells} tokens are computed at once: memory does not permit {asked}.",
     ),
+    "group.not_sparse": QT_TRANSLATE_NOOP(
+        "messages",
+        "This model has layers with a state, which cannot forget single tokens: sparse attention "
+        "is not possible.",
+    ),
     "group.one": QT_TRANSLATE_NOOP(
         "messages", "Requests are computed one by one: each may need {cells} tokens of memory."
     ),

@@ -29,6 +29,7 @@ SPARE_SHARE = 0.8
 """Share of the free memory that the advice may give to a larger cache."""
 LIMIT_S = 30.0
 """The process is killed after this time."""
+_DELETE_S = 2.5
 
 Advised = Callable[[dict[str, Any]], None]
 
@@ -46,6 +47,7 @@ class Advisor:
         self._lock = threading.Lock()  # guards the next two attributes
         self._process: subprocess.Popen[bytes] | None = None
         self._n_asked = 0
+        self._asking: threading.Thread | None = None
 
     @property
     def wants_inputs(self) -> bool:
@@ -71,7 +73,8 @@ class Advisor:
         is_new, self._is_new = self._is_new, False
         if is_new and self._engine.decoded.n_token > 0:
             arguments = (self.question(), list(self._traces), advised, self._n_asked)
-            threading.Thread(target=self._ask, args=arguments, daemon=True).start()
+            self._asking = threading.Thread(target=self._ask, args=arguments, daemon=True)
+            self._asking.start()
 
     def cancel(self) -> None:
         """Kill the process: the engine is needed, or the advice is no longer wanted."""
@@ -80,6 +83,12 @@ class Advisor:
             process, self._process = self._process, None
         if process is not None:
             process.kill()
+
+    def close(self) -> None:
+        """Cancel, and wait a moment until the trace is deleted."""
+        self.cancel()
+        if self._asking is not None:
+            self._asking.join(_DELETE_S)
 
     def forget(self) -> None:
         """Drop the traces: the cache was emptied, so they do not describe its contents."""
@@ -104,12 +113,17 @@ class Advisor:
     def _ask(
         self, question: dict[str, Any], traces: list[Trace], advised: Advised, number: int
     ) -> None:
-        """Run backend.simulation.advice and pass its answer to `advised`, unless it fails."""
+        """Run backend.simulation.advice and pass its answer to `advised`, unless it fails.
+
+        The process deletes the trace once it is read, because this one may be killed.
+        """
         from backend.traces.trace import join  # native part: not at the worker's start
 
         process = None
         try:
-            with tempfile.TemporaryDirectory(prefix="outrider-") as folder:
+            with tempfile.TemporaryDirectory(
+                prefix="outrider-", ignore_cleanup_errors=True
+            ) as folder:
                 path = Path(folder) / "answer.trace"
                 join(traces).write(path)
                 request = {

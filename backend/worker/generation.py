@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from backend.engine.moments import Watch
 from backend.protocol.chat import ChatOptions, Delta
-from backend.protocol.errors import RequestError
-from backend.protocol.messages import Message
+from backend.protocol.errors import EngineError, RequestError
+from backend.protocol.group import Listener, Request
+from backend.protocol.messages import N_ANSWER_MAX, Message
 from backend.protocol.settings import Sampling
 from backend.protocol.statistics import Statistics
 from backend.worker.outbox import Outbox
@@ -107,15 +108,78 @@ class Answer:
                 self._outbox.send(message)
         return self._done(self._engine.finish_reason, self._engine.statistics().to_json())
 
-    def _pieces(self) -> Iterator[Piece]:
-        request, engine = self._request, self._engine
+    def _asked(self) -> tuple[Sampling, int, ChatOptions]:
+        request = self._request
         sampling = Sampling.from_message(request["sampling"])
         max_tokens = request["max_tokens"]
         if max_tokens < 1 and max_tokens != -1:
             raise RequestError(
                 f"max_tokens must be at least 1, or -1 for no limit, not {max_tokens}."
             )
-        options = ChatOptions.from_message(request.get("options") or {})
+        return sampling, max_tokens, ChatOptions.from_message(request.get("options") or {})
+
+    def run_several(self) -> Message:
+        """Write the request's `n_answer` answers jointly and return the final message.
+
+        The first is sent as any answer, the others with their numbers; the end of each with its
+        number. Raises as run().
+        """
+        request, engine, outbox = self._request, self._engine, self._outbox
+        if not 2 <= request["n_answer"] <= N_ANSWER_MAX or self._is_text:
+            raise RequestError(f"n_answer must be 2 to {N_ANSWER_MAX}, of a conversation.")
+        sampling, max_tokens, options = self._asked()
+        engine.make_room(request["n_answer"])
+        if self._is_cancelled():
+            return self._done("cancelled", Statistics().to_json())
+        listeners = [_Several(self, outbox, i) for i in range(request["n_answer"])]
+        requests = [
+            Request(
+                i, sampling.of_answer(i), max_tokens, request["messages"], None, options, listener
+            )
+            for i, listener in enumerate(listeners)
+        ]
+        ends = dict.fromkeys(range(len(requests)), ("cancelled", 0))
+        self._scope.watch.clear()
+        given = engine.generate_group(requests, lambda _: self._stop_if_asked(), keeps=True)
+        outbox.begin_answer(request["id"], self._snapshot)
+        try:
+            for answer in given:
+                if answer.error:
+                    raise EngineError(answer.error)
+                i = answer.request.key
+                ends[i] = answer.finish_reason, answer.n_token
+                outbox.settle()
+                outbox.send(self._message("other_done", answer=i, **self._end(*ends[i])))
+        finally:
+            outbox.end_answer()
+            for message in self._moments():
+                outbox.send(message)
+        return self._message("done", **self._end(*ends[0]))
+
+    def _end(self, reason: str, n_token: int) -> dict[str, Any]:
+        """Return how one of several answers ended, with its share of the figures."""
+        stats = self._engine.statistics().to_json()
+        share = n_token / max(stats["n_token"], 1)
+        own = {"n_token": n_token, "tokens_per_s": stats["tokens_per_s"] * share}
+        own["n_prompt"] = stats["n_prompt"] // self._request["n_answer"]
+        return {"reason": reason, "stats": {**stats, **own}}
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the client has stopped it."""
+        return self._is_cancelled()
+
+    def show_prefill(self, done: int, total: int) -> None:
+        """Tell how much of the prompt is computed."""
+        self._on_prefill(done, total)
+
+    def show_start(self) -> None:
+        """Tell that the prompt is computed."""
+        self._start()
+
+    def _pieces(self) -> Iterator[Piece]:
+        request, engine = self._request, self._engine
+        sampling, max_tokens, options = self._asked()
         if self._is_text:
             return engine.generate_text(
                 request["prompt"],
@@ -176,6 +240,42 @@ class Answer:
 
     def _message(self, kind: str, **fields: Any) -> Message:
         return {"type": kind, "id": self._request["id"], **fields}
+
+
+class _Several(Listener):
+    """Passes on one of several answers."""
+
+    def __init__(self, answer: Answer, outbox: Outbox, number: int) -> None:
+        self._answer, self._outbox, self._number = answer, outbox, number
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client has stopped them."""
+        return self._answer.is_stopped
+
+    def prefilled(self, done: int, total: int) -> None:
+        """Tell how much of the prompt is computed."""
+        if not self._number:
+            self._answer.show_prefill(done, total)
+
+    def began(self, n_prompt: int, n_reused: int) -> None:
+        """Tell that the prompt is computed."""
+        self._answer.show_start()
+
+    def wrote(self, piece: Piece) -> None:
+        """Pass on the raw text."""
+        is_token = bool(piece.raw)
+        if self._number:
+            self._outbox.add_other(self._number, piece.raw, Delta(), is_token=is_token)
+        else:
+            self._outbox.add_text(piece.raw, piece.token_id if is_token else None)
+
+    def delta(self, delta: Delta) -> None:
+        """Pass on what the answer gained."""
+        if self._number:
+            self._outbox.add_other(self._number, "", delta, is_token=False)
+        else:
+            self._outbox.add_delta(delta)
 
 
 def residency(request_id: int, engine: Engine) -> Message:

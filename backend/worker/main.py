@@ -135,10 +135,9 @@ class Worker:
             if self._jobs.empty() and self._engine is not None:
                 self._idle(self._engine)
         self._server.close()
+        self._close_engine()
         self._learning.close()
         self._attachments.close()
-        if self._engine is not None:
-            self._engine.close()
         self._outbox.close(_LEAVE_S)
         self._finished.set()
         return 0
@@ -340,6 +339,8 @@ class Worker:
             return job.cancelled
 
         answer = Answer(job.message, engine, self._outbox, is_cancelled, self._scope)
+        if job.message.get("n_answer", 1) != 1:
+            return answer.run_several()  # their routing is no sample of a conversation's
         traces, advisor = self._traces, self._advisor
         assert traces is not None and advisor is not None
         if self._scope.all:
@@ -442,7 +443,7 @@ class Worker:
         with self._lock:
             engine, self._engine, self._path = self._engine, None, None
         if self._advisor is not None:
-            self._advisor.cancel()
+            self._advisor.close()
         self._learning.detach()
         self._advisor = self._traces = None
         if engine is not None:

@@ -41,6 +41,7 @@ class Outbox:
         self._text: list[str] = []
         self._delta = Delta()
         self._tokens: list[int] = []
+        self._others: dict[int, tuple[str, Delta]] = {}  # text and delta of answers from 1 on
         self._n_token = 0
         self._snapshot: Callable[[], list[Message]] | None = None
         self._busy = False
@@ -98,6 +99,14 @@ class Outbox:
                 self._n_token += 1
             self._changed.notify_all()
 
+    def add_other(self, answer: int, text: str, delta: Delta, *, is_token: bool) -> None:
+        """Add to an answer that is computed beside the present one. answer: from 1 on."""
+        with self._changed:
+            before, gained = self._others.get(answer, ("", Delta()))
+            self._others[answer] = before + text, gained.then(delta)
+            self._n_token += is_token
+            self._changed.notify_all()
+
     def end_answer(self) -> None:
         """Stop taking snapshots; the rest of the text is still sent."""
         with self._changed:
@@ -130,10 +139,16 @@ class Outbox:
 
     @property
     def _has_text(self) -> bool:
-        return bool(self._text or self._delta)
+        return bool(self._text or self._delta or self._others)
 
     def _take_text(self, now_s: float) -> None:
-        if self._has_text:
+        for answer, (raw, delta) in self._others.items():
+            other = {"type": "other_text", "id": self._answer_id, "answer": answer, "text": raw}
+            self._ordered.append({**other, **delta.to_json()})
+        if self._others:
+            self._others = {}
+            self._due_s["text"] = now_s + TEXT_PERIOD_S
+        if self._text or self._delta:
             self._ordered.append(
                 {
                     "type": "text",

@@ -37,6 +37,7 @@ from app.text import language  # noqa: E402
 from app.widgets import theme  # noqa: E402
 from app.widgets.theme import Choice  # noqa: E402
 from app.window.main_window import MainWindow  # noqa: E402
+from backend import machines  # noqa: E402
 from backend.protocol.chat import ChatFacts, ToolCall  # noqa: E402
 from backend.protocol.client import worker_command  # noqa: E402
 from backend.system.paths import embedded_model  # noqa: E402
@@ -59,7 +60,7 @@ CALL = ToolCall("call00001", "files__read_text_file", '{"path": "notes/2026-11.m
 SIZE = 1280, 880
 NARROW = 560, 600
 PAGES = {"models": "Ctrl+M", "settings": "Ctrl+,", "diagnostics": "Ctrl+D", "shortcuts": "F1"}
-N_COLOUR = 26
+N_COLOUR = 32
 MEANINGS = (
     "text",
     "muted",
@@ -155,6 +156,7 @@ def take_documented(window: MainWindow, arguments: argparse.Namespace) -> None:
     take_branches(window, arguments.question)
     take_thought(window)
     take_tools(window)
+    take_get(window)
     if arguments.models is not None:
         take_models(window, arguments.models)
     press(window, "Ctrl+,")
@@ -232,6 +234,19 @@ def take_tools(window: MainWindow) -> None:
     servers.remove("files")
     window.engine.model = model
     window.session.show(shown)
+
+
+def take_get(window: MainWindow) -> None:
+    """Write the curated list with the speeds to expect on a laptop with an SSD."""
+    window.resize(SIZE[0], 800)
+    press(window, "Ctrl+G")
+    pause(1000)
+    window.library.library.machine = machines.load("laptop-ssd")
+    window.library.library.changed.emit()
+    pause(500)
+    save(grab(window), "get")
+    window.show_chat()
+    window.resize(*SIZE)
 
 
 def take_models(window: MainWindow, folder: Path) -> None:

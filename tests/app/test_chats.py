@@ -300,7 +300,7 @@ def test_a_preset_of_the_user_holds_prompt_sampling_stops_seed_and_engine(
     sent: list[tuple[Any, ...]] = []
     window.link.generate = lambda *given: sent.append(given)  # type: ignore[method-assign]
     ask(window, "Hello")
-    _, sampling, options, longest = sent[0]
+    _, sampling, options, longest, _ = sent[0]
     assert (sampling["seed"], options.stops, longest) == (3, ("END", "\n\n"), 50)
     window.close()
     again = open_window()

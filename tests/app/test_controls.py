@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QComboBox
 from window_samples import WAIT_MS, Model, Opener
 
 from app.controls.remote_device import RemoteDialog
@@ -103,6 +104,17 @@ def test_the_strip_shows_what_is_asked_for_beside_what_is_in_force(
     assert strip.in_force("n_thread") == "in force: 2"  # this engine has only two
     qtbot.keyClick(window, Qt.Key.Key_K, Qt.KeyboardModifier.ControlModifier)
     assert not strip.isVisible()
+
+
+def test_every_method_has_a_sentence(open_window: Opener) -> None:
+    (listed,) = [
+        box for box in open_window().controls.strip.findChildren(QComboBox)
+        if box.findData("promoe") >= 0
+    ]  # fmt: skip
+    role = Qt.ItemDataRole.ToolTipRole
+    sentences = [str(listed.itemData(row, role) or "") for row in range(listed.count())]
+    assert listed.count() > 10 and min(map(len, sentences)) > 30
+    assert "auto" not in [listed.itemText(row) for row in range(listed.count())]
 
 
 def test_devices_are_those_that_the_worker_knows(

@@ -267,6 +267,20 @@ def test_the_suggested_model_is_the_largest_that_is_fast_enough(
     sizes = {model.title: model.facts.file_bytes for model in curated()[1]}
     assert sizes[slow] < 8 * 2**30 < sizes[fast]
     assert suggested(128, 3.0) == "gpt-oss 120B"
+    slowest = replace(MACHINE, link_gb_per_s=0.05, memory_gb_per_s=0.5)
+    monkeypatch.setattr("app.library.library.available_bytes", lambda: 16 * 2**30)
+    library.machine = slowest  # no model is usable: the fastest
+    name = max(search.curated(), key=lambda item: item.row.verdict.best_speed.tokens_per_s)
+    assert search.suggested().offer.name == name.offer.name
+    # What was suggested before the measurement is not what stays selected after it.
+    library.machine = None
+    window.show_get_models()
+    get = window.library.get
+    blind = get.chosen.offer.name
+    library.machine = slowest
+    library.changed.emit()
+    assert get.chosen.offer.name == search.suggested().offer.name != blind
+    assert get.sentence.startswith("Suggested for this computer.")
 
 
 def test_every_control_has_a_name(qtbot: Any, open_window: Opener, hub: FakeHub) -> None:

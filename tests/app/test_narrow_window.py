@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import QPoint
-from PySide6.QtWidgets import QAbstractButton, QApplication
+from PySide6.QtWidgets import QAbstractButton, QApplication, QSplitter
 from test_transcript import ask, wait_idle
 from window_samples import WAIT_MS, Model, Opener
 
@@ -12,6 +12,24 @@ from app.chat.answer import AnswerView
 from app.text import language
 
 CHAT = {"thinking": "switch", "efforts": ["low", "medium", "high"], "tools": True}
+
+
+def test_the_panes_follow_the_window_and_the_hand(qtbot: Any, open_window: Opener) -> None:
+    """At 2,560 pixels an empty middle once stood beside cells of 2.4 pixels."""
+    window = open_window()
+    window.resize(1320, 800)
+    usual = window.panel.width()
+    window.resize(2560, 1300)
+    qtbot.waitUntil(lambda: window.panel.width() > 2 * usual, timeout=WAIT_MS)
+    splitter = window.pages.widget(0)
+    assert isinstance(splitter, QSplitter)
+    left, middle, right = splitter.sizes()
+    splitter.setSizes([left, middle + 300, right - 300])
+    splitter.splitterMoved.emit(0, 0)  # as dragging does
+    dragged = window.panel.width()
+    assert dragged < right - 200
+    window.resize(2500, 1300)
+    assert window.panel.width() == dragged
 
 
 @pytest.mark.parametrize("width", [520, 620])

@@ -7,20 +7,24 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import httpx
 import pytest
 from factory import make_tiny
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication, QFileDialog
+from PySide6.QtWidgets import QApplication, QDialogButtonBox, QFileDialog, QStyle, QWidget
 from window_samples import WAIT_MS, Model, Opener
 
+from app.chat.preset_dialog import PresetDialog
 from app.pages.licences import components
 from app.session.event_log import without_names
 from app.state.engine_state import State
 from app.state.preset import Preset
+from app.text import language
+from app.text.methods import title_of
 from app.widgets import theme
-from app.widgets.commands import COMMANDS
+from app.widgets.commands import COMMANDS, add_actions
 from app.window.main_window import MainWindow
 
 CONTROL = Qt.KeyboardModifier.ControlModifier
@@ -286,6 +290,54 @@ def test_every_shortcut_is_in_the_list_and_means_one_thing(open_window: Opener) 
             assert sequence.toString(sequence.SequenceFormat.NativeText) in shown
     keys = [key for command in COMMANDS for key in command.keys]
     assert len(keys) == len(set(keys))
+
+
+def test_the_menu_has_groups(qtbot: Any) -> None:
+    owner = QWidget()
+    qtbot.addWidget(owner)
+    menu = add_actions(owner, {command.name: print for command in COMMANDS})
+    marks = "".join("|" if action.isSeparator() else "x" for action in menu.actions())
+    assert max(map(len, marks.split("|"))) <= 5 and marks.count("|") >= 4
+
+
+def test_a_dialog_for_files_begins_where_files_of_its_kind_are(
+    open_window: Opener, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun: list[str] = []
+
+    def pick(_parent: object, _title: str, folder: str, *_: object) -> tuple[str, str]:
+        begun.append(folder)
+        return str(tmp_path / "other" / "x.gguf"), ""
+
+    monkeypatch.setattr("app.widgets.files._last", {})
+    monkeypatch.setattr("app.widgets.files.models_folder", lambda: tmp_path)
+    monkeypatch.setattr(QFileDialog, "getOpenFileName", pick)
+    window = open_window()
+    window.browse()
+    window.browse()
+    assert begun == [str(tmp_path), str(tmp_path / "other")]
+
+
+def test_dialogs_have_no_icons_of_the_system(qtbot: Any, qapp: QApplication) -> None:
+    theme.apply(qapp, theme.Choice.LIGHT)
+    dialog = PresetDialog(Preset(), "m", False)
+    qtbot.addWidget(dialog)
+    dialog.show()
+    (box,) = dialog.findChildren(QDialogButtonBox)
+    assert not box.style().styleHint(
+        QStyle.StyleHint.SH_DialogButtonBox_ButtonsHaveIcons, None, box
+    )
+    assert all(button.icon().isNull() for button in box.buttons())
+
+
+def test_replaced_words_do_not_come_back() -> None:
+    root = ElementTree.parse(Path(language.__file__).with_name("translations") / "de.ts").getroot()
+    words = {message.findtext("source", "") for message in root.iter("message")}
+    gone = {"As the system has it", "Go on", "a small cache, to see it work", "Here",
+            "brighter: used more often"}  # fmt: skip
+    assert not words & gone
+    assert {"System", "Continue", "Demo: cache kept small on purpose", "On this computer"} <= words
+    assert "Adaptive" in words and title_of("auto") == "Adaptive"
 
 
 def test_the_licences_of_all_parts_are_there(open_window: Opener) -> None:

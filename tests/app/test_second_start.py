@@ -97,6 +97,21 @@ def test_the_first_window_comes_forward_with_the_file(
     assert first.end()[0] == 0
 
 
+def test_there_is_one_window_also_where_nothing_can_be_written(
+    tmp_path: Path, start: Callable[..., Start]
+) -> None:
+    (tmp_path / "h").mkdir()
+    (tmp_path / "h/outrider").write_text("in the place of the folder")
+    first = start(tmp_path / "h")
+    first.until(lambda told: not told["kept"])
+    first.order("minimise")
+    first.until(lambda told: told["minimised"])
+    assert start(tmp_path / "h").end()[0] == 0
+    first.until(lambda told: not told["minimised"])
+    first.order("close")
+    assert first.end()[0] == 0
+
+
 def test_a_killed_window_leaves_nothing_in_the_way(
     tmp_path: Path, start: Callable[..., Start]
 ) -> None:

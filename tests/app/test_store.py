@@ -165,7 +165,7 @@ def test_nothing_in_a_search_is_an_operator(path: Path, text: str) -> None:
 
 
 @given(st.text(max_size=30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_search_is_possible(text: str) -> None:
     store = ChatStore(schema.Opened(_memory(), None))
     begin(store, "alpha", "beta")
@@ -330,7 +330,7 @@ def test_markdown_goes_round(path: Path, tmp_path: Path) -> None:
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=40),
                 min_size=1, max_size=4))  # fmt: skip
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_text_goes_round_in_markdown(
     tmp_path_factory: pytest.TempPathFactory, said: list[str]
 ) -> None:

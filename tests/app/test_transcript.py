@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtWidgets import QAbstractButton, QApplication, QPushButton, QWidget
+from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QPushButton, QWidget
 from window_samples import WAIT_MS, Model, Opener
 
 from app.chat.answer import AnswerView
+from app.chat.branch_switch import BranchSwitch
 from app.chat.question import UserBubble
 from app.chat.text_block import TextBlock
+from app.state.conversation import Ending
 from app.state.engine_state import State
 from app.window.main_window import MainWindow
 
@@ -69,6 +71,18 @@ def tops(window: MainWindow) -> list[int]:
     return [top for top, _, _ in on_screen(window)]
 
 
+def settled_tops(qtbot: Any, window: MainWindow) -> list[int]:
+    """Return the tops once they stay: an answer's foot appears after its last word."""
+    seen: list[list[int]] = []
+
+    def stays() -> bool:
+        seen.append(tops(window))
+        return len(seen) > 20 and all(found == seen[-1] for found in seen[-20:])
+
+    qtbot.waitUntil(stays, timeout=WAIT_MS)
+    return seen[-1]
+
+
 @pytest.fixture
 def chat(open_window: Opener, model: Model) -> MainWindow:
     """Open a window with an engine that repeats the question, so that all answers differ."""
@@ -80,13 +94,13 @@ def chat(open_window: Opener, model: Model) -> MainWindow:
 def test_a_question_in_a_reopened_chat_stands_at_the_end(qtbot: Any, chat: MainWindow) -> None:
     say(qtbot, chat, "One", "Two")
     wait_order(qtbot, chat, 4)
-    live, first = tops(chat), chat.chats.open_id
+    live, first = settled_tops(qtbot, chat), chat.chats.open_id
     chat.top_bar.new_chat.click()
     say(qtbot, chat, "Another chat")
     chat.chats.open(first)
     wait_order(qtbot, chat, 4)
     # A reopened chat looks as it did when it was written.
-    qtbot.waitUntil(lambda: tops(chat) == live, timeout=WAIT_MS)
+    assert settled_tops(qtbot, chat) == live
     say(qtbot, chat, "Three", "Four")
     wait_order(qtbot, chat, 8)
 
@@ -96,13 +110,13 @@ def test_a_question_in_a_chat_from_the_last_start_stands_at_the_end(
 ) -> None:
     say(qtbot, chat, "One")
     wait_order(qtbot, chat, 2)
-    live = tops(chat)
+    live = settled_tops(qtbot, chat)
     chat.close()
     again = open_window(model(echo=True, token_s=0.0))
     again.resize(1200, 800)
     again.move(chat.pos())
     wait_order(qtbot, again, 2)
-    qtbot.waitUntil(lambda: tops(again) == live, timeout=WAIT_MS)
+    assert settled_tops(qtbot, again) == live
     say(qtbot, again, "Two")
     wait_order(qtbot, again, 4)
 
@@ -255,3 +269,75 @@ def test_an_edited_message_takes_what_is_typed(qtbot: Any, chat: MainWindow) -> 
     qtbot.mouseClick(edit, Qt.MouseButton.LeftButton)
     focused = QApplication.focusWidget()
     assert focused is not None and focused.accessibleName() == "Your message, to change"
+
+
+# Several answers at once
+
+
+def last_answer(window: MainWindow) -> AnswerView:
+    view = window.chat.transcript.answer(1)
+    assert view is not None
+    return view
+
+
+def switch_of(window: MainWindow) -> str:
+    """Return what the branch switch of the last answer shows; "" if it is hidden."""
+    view = last_answer(window)
+    switch = view.findChild(BranchSwitch)
+    return "" if switch.isHidden() else switch.findChild(QLabel).text()
+
+
+def step(qtbot: Any, window: MainWindow, name: str) -> None:
+    view = last_answer(window)
+    buttons = {b.accessibleName(): b for b in view.findChildren(QAbstractButton)}
+    qtbot.mouseClick(buttons[name], Qt.MouseButton.LeftButton)
+
+
+def more(window: MainWindow, n: int) -> None:
+    """Choose a number in the menu of the last answer."""
+    menu = last_answer(window).menu()
+    (several,) = (a.menu() for a in menu.actions() if a.text() == "More answers at once")
+    (action,) = (a for a in several.actions() if a.text() == str(n))
+    action.trigger()
+
+
+def test_several_answers_are_written_at_once(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(model(n_token=20, token_s=0.0))
+    say(qtbot, window, "Tell me.")
+    before = window.session.conversation.messages[-1].content
+    more(window, 3)
+    wait_idle(qtbot, window)
+    found = []
+    for place in ("4/4", "3/4", "2/4", "1/4"):
+        assert switch_of(window) == place
+        found.append(window.session.conversation.messages[-1])
+        step(qtbot, window, "Version before this one")
+    beginnings = ["(0) ", "(2) ", "(1) ", ""]
+    assert [message.content for message in found] == [text + before for text in beginnings]
+    assert all(message.ending is Ending.FINISHED for message in found)
+
+
+def test_answers_go_on_while_another_is_looked_at(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(token_s=0.005, n_token=100_000))
+    ask(qtbot, window, "Tell me.")
+    qtbot.waitUntil(lambda: bool(last_answer(window).text), timeout=WAIT_MS)
+    window.session.stop()
+    wait_idle(qtbot, window)
+    stopped = window.session.conversation.messages[-1].content
+    more(window, 2)
+    qtbot.waitUntil(lambda: "(0)" in last_answer(window).text, timeout=WAIT_MS)
+    assert switch_of(window) == "3/3"
+    for place, text in (("2/3", "(1)"), ("1/3", stopped), ("3/3", "(0)")):
+        step(qtbot, window, "Version before this one")
+        qtbot.waitUntil(lambda text=text: text in last_answer(window).text, timeout=WAIT_MS)
+        assert switch_of(window) == place and window.engine.state is State.ANSWERING
+    n_char = len(last_answer(window).text)
+    qtbot.waitUntil(lambda: len(last_answer(window).text) > n_char, timeout=WAIT_MS)
+    window.session.stop()
+    wait_idle(qtbot, window)
+    for place in ("3/3", "2/3"):
+        assert switch_of(window) == place
+        assert window.session.conversation.messages[-1].ending is Ending.STOPPED
+        step(qtbot, window, "Version before this one")

@@ -11,7 +11,7 @@ from window_samples import ANSWER, CACHE, GIB, MODEL
 
 from app.chat.answer import AnswerView
 from app.chat.composer import Composer
-from app.chat.text_block import TextBlock
+from app.chat.text_block import QUOTE_BAR, TextBlock
 from app.chat.transcript import Transcript
 from app.controls.rate_control import RateControl, RateState
 from app.panel.expert_map import NUMBERS_WIDTH, ExpertMap, map_height
@@ -406,6 +406,23 @@ def test_the_field_grows_with_its_text(qtbot: Any) -> None:
     high = composer.input.height()
     composer.input.setPlainText("\n" * 100)
     assert high < composer.input.height() < 12 * low
+    composer.input.setPlainText("nobreak" * 400)  # no bar below, however long the text
+    assert composer.input.horizontalScrollBar().maximum() <= 1
+    assert not composer.input.horizontalScrollBar().isVisible()
+
+
+def test_a_quotation_has_a_bar(qtbot: Any) -> None:
+    block = TextBlock()
+    qtbot.addWidget(block)
+    block.resize(300, 100)
+    bars = []
+    for text in ("> said by another", "said by another"):
+        block.show_markdown(text)
+        block.show()
+        shown = block.grab().toImage()
+        line = [shown.pixelColor(x, shown.height() // 2).name() for x in range(40)]
+        bars.append(line.count(theme.colours().faint))
+    assert bars[0] >= QUOTE_BAR and not bars[1]
 
 
 def test_statistics_that_lack_things_are_read() -> None:

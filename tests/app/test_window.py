@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,12 @@ def test_a_full_context_is_said(qtbot: Any, open_window: Opener, model: Model) -
     ]  # fmt: skip
     window.press("Stop here")
     assert not window.notice
+    # The last token was drawn, but has no place in the context.
+    used = replace(window.answer.statistics, n_prompt=window.engine.n_context, n_token=1)
+    window.answer.statistics = used
+    window.chat_page.show_composer()
+    shown, limit = window.chat.composer.meter.toolTip().split(" of ", 1)
+    assert limit.startswith(shown)
 
 
 def test_a_full_context_offers_a_longer_one(qtbot: Any, open_window: Opener, model: Model) -> None:

@@ -15,6 +15,7 @@ from app.chat.welcome import FOR_EMBEDDED
 from app.state.conversation import Ending, Message
 from app.state.engine_choice import EngineChoice
 from app.state.engine_state import State
+from app.state.preset import Preset
 from app.window.main_window import MainWindow
 from backend.protocol.client import worker_command
 from backend.system.paths import embedded_model
@@ -207,9 +208,11 @@ def test_a_full_context_can_slide(qtbot: Any, window: MainWindow) -> None:
         qtbot.waitUntil(lambda: window.engine.state is State.IDLE, timeout=WAIT_MS)
         if window.chat.banner.isVisible():
             break
-    assert window.chat.banner.buttons[0].text() == "Leave out the middle and continue"
+    larger, leave_out, *_ = window.chat.banner.buttons
+    assert larger.text() == "Use a context of 512\u00a0tokens and continue"
+    assert leave_out.text() == "Leave out the middle and continue"
     before = answer(window).content
-    window.chat.banner.buttons[0].click()
+    leave_out.click()
     wait_state(qtbot, window, State.ANSWERING)
     qtbot.waitUntil(
         lambda: window.engine.state is State.IDLE or len(answer(window).content) > len(before) + 80,
@@ -235,3 +238,25 @@ def test_the_embedded_model_answers_its_suggestions_well(qtbot: Any, window: Mai
         assert words in answer(window).content, question
         window.session.stop()
         wait_state(qtbot, window, State.IDLE)
+
+
+def test_several_answers_are_computed_jointly(qtbot: Any, window: MainWindow) -> None:
+    """The conversation goes on after them with the one that is shown."""
+    load(qtbot, window)
+    window.session.model_preset = Preset(sampling={"temperature": 0.9, "seed": 3}, max_tokens=12)
+    ask(window)
+    wait_state(qtbot, window, State.IDLE)
+    window.session.more_answers(1, 3)
+    assert answer(window).is_live
+    wait_state(qtbot, window, State.IDLE)
+    found = []
+    for _ in range(3):
+        last = answer(window)
+        assert last.ending is Ending.LENGTH and last.content
+        assert last.statistics is not None and last.statistics.n_token == 12
+        found.append(last.content)
+        window.chats.switch(1, -1)
+    assert len(set(found)) == 3  # each has a seed of its own
+    ask(window, "And then?")
+    wait_state(qtbot, window, State.IDLE)
+    assert answer(window).content

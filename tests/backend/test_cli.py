@@ -22,7 +22,7 @@ from endless import make_endless
 from factory import make_tiny
 from processes import wait_until_gone
 
-from backend.cli import main
+from backend.cli import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = ROOT / "tests" / "fake_worker.py"
@@ -628,3 +628,11 @@ def test_real_worker_killed_during_an_answer(tiny: Path) -> None:
     assert said and rest.endswith(b"\n")
     assert process.returncode == 1
     assert err.decode().count("\n") == 1 and "signal 9" in err.decode()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_shows_its_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0
+    assert f"outrider {name}" in capsys.readouterr().out

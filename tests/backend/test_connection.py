@@ -33,6 +33,7 @@ MESSAGES: list[tuple[dict[str, Any], str, Callable[..., Any]]] = [
     ({"type": "loading", "fraction": 0.5, "stage": "é"}, "load", lambda f, s: (f, s) == (0.5, "é")),
     ({"type": "loaded", "model": MODEL, "cache": CACHE}, "load", lambda m, c: c.n_slot == 2),
     ({"type": "configured", "model": MODEL, "cache": CACHE}, "configure", lambda m, c: m.name),
+    ({"type": "reloaded", "model": MODEL, "cache": CACHE}, "generate", lambda m, c: c.n_slot == 2),
     ({"type": "cache_changed", "cache": CACHE}, "", lambda c: c.rate == 0.5),
     ({"type": "cache", "cache": CACHE}, "set_cache_rate", lambda: True),
     ({"type": "unloaded"}, "unload", lambda: True),
@@ -41,6 +42,14 @@ MESSAGES: list[tuple[dict[str, Any], str, Callable[..., Any]]] = [
         {"type": "text", "text": "naïve 🦊", "reasoning": "so", "tool_calls": [[1, "a", "f", "{"]]},
         "generate",
         lambda d, t: (d, t) == (Delta("so", "", {1: ToolCall("a", "f", "{")}), "naïve 🦊"),
+    ),
+    (
+        {"type": "other_text", "answer": 2, "text": "ü", "content": "u"}, "generate",
+        lambda n, d, t: (n, d, t) == (2, Delta(content="u"), "ü"),
+    ),
+    (
+        {"type": "other_done", "answer": 2, "reason": "stop", "stats": STATS}, "generate",
+        lambda n, r, s: (n, r) == (2, "stop") and s.n_token == 3,
     ),
     ({"type": "formatted", "prompt": "<s>"}, "format", lambda p: p == "<s>"),
     ({"type": "stats", "stats": STATS}, "generate", lambda s: s.layer_stall_s == {1: 0.5}),
@@ -112,7 +121,9 @@ def test_the_greeting_goes_out_first_and_requests_are_numbered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "request_kind", "is_read"), MESSAGES, ids=lambda x: str(x)[:24]
+    ("message", "request_kind", "is_read"),
+    MESSAGES,
+    ids=lambda x: x["type"] if isinstance(x, dict) else x if isinstance(x, str) else "",
 )
 def test_every_message_is_read_however_it_is_split(
     message: dict[str, Any], request_kind: str, is_read: Callable[..., Any]

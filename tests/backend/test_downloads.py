@@ -404,7 +404,7 @@ def test_what_is_missing_is_fetched_and_no_more(hub: FakeHub, tmp_path: Path) ->
     assert scan([tmp_path], [], FactsCache(None, 4096)).entries == []
     hub.requests.clear()
     fetch(Job.from_json(json.loads(json.dumps(job.to_json()))))
-    assert hub.ranges() == ["bytes=40000-"] and read_model(job.target)
+    assert hub.ranges() == ["bytes=40000-", ""] and read_model(job.target)  # then the mmproj file
 
 
 def test_a_file_that_changes_between_parts(hub: FakeHub, tmp_path: Path) -> None:
@@ -528,7 +528,8 @@ def only(downloads: Downloads) -> Download:
 
 def test_two_run_and_one_waits(hub: FakeHub, downloads: Downloads) -> None:
     hub.faults = [Fault("hold", 1000)] * 2
-    jobs = [Job.of(item, REPOSITORY, downloads.folder) for item in listing().offers]
+    offers = [replace(item, vision=None) for item in listing().offers]
+    jobs = [Job.of(item, REPOSITORY, downloads.folder) for item in offers]
     numbers = [downloads.add(job) for job in jobs]
     wait(lambda: len(hub.ranges()) == 2)
     assert [state(downloads, n) for n in numbers] == [State.RUNNING, State.RUNNING, State.WAITING]
@@ -536,6 +537,19 @@ def test_two_run_and_one_waits(hub: FakeHub, downloads: Downloads) -> None:
     wait(lambda: all(item.state is State.DONE for item in downloads.all()))
     assert all(job.is_there for job in jobs)
     assert json.loads((downloads.folder.parent / "downloads.json").read_text())["downloads"] == []
+
+
+def test_downloads_with_a_common_file_run_one_by_one(hub: FakeHub, downloads: Downloads) -> None:
+    hub.faults = [Fault("hold", 1000)]
+    jobs = [Job.of(item, REPOSITORY, downloads.folder) for item in listing().offers]
+    assert frozenset.intersection(*(job.paths for job in jobs))  # their mmproj file
+    numbers = [downloads.add(job) for job in jobs]
+    wait(lambda: len(hub.ranges()) == 1)
+    assert [state(downloads, n) for n in numbers] == [State.RUNNING, State.WAITING, State.WAITING]
+    hub.release.set()
+    wait(lambda: all(item.state is State.DONE for item in downloads.all()))
+    assert all(job.is_there for job in jobs)
+    assert len(hub.ranges()) == len(frozenset.union(*(job.paths for job in jobs)))  # each once
 
 
 def test_pause_and_resume(hub: FakeHub, downloads: Downloads) -> None:

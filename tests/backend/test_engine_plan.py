@@ -86,7 +86,7 @@ TABLE: list[tuple[str, dict[str, Any], int | None, dict[str, Any]]] = [
     ("moe", {"method": "unified"}, None, {"mode": "plain", "reason": "Stock llama.cpp"}),
     ("moe", {"method": "unified"}, 2, {"mode": "plain", "headroom_bytes": None, "n_slot_min": 16}),
     ("moe", {"method": "auto", "cache_rate": 1.0}, None, {"mode": "plain", "reason": "fits into"}),
-    ("moe", {"method": "auto", "cache_rate": 1.0}, 15, {"mode": "plain", "reason": "2.2 MiB"}),
+    ("moe", {"method": "auto", "cache_rate": 1.0}, 15, {"mode": "plain", "reason": "fits into"}),
     ("moe", {"method": "auto", "cache_rate": 0.95}, None, {"mode": "plain", "n_slot_min": 4}),
     ("moe", {"method": "auto", "cache_rate": 0.5}, None, {"mode": "cached", "n_slot": 8}),
     ("moe", {"method": "auto", "cache_rate": 1.0}, 9, {"mode": "cached", "n_slot": 9}),

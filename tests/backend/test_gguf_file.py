@@ -286,7 +286,7 @@ def test_the_last_padding_may_be_missing(tmp_path: Path) -> None:
     path.write_bytes(whole[:-n_padding])
     assert len(read_model(path).tensors) == 4
     path.write_bytes(whole[: -n_padding - 1])
-    assert "truncated" in refusal(path)
+    assert "incomplete" in refusal(path)
 
 
 @pytest.mark.parametrize(
@@ -327,8 +327,8 @@ def test_truncation_at_every_byte(tmp_path: Path) -> None:
     for n_bytes in range(end):
         path.write_bytes(whole[:n_bytes])
         sentence = refusal(path)
-        short = "truncated" in sentence or "more than the file has left" in sentence
-        assert short == (n_bytes >= 4), (n_bytes, sentence)
+        told = ("truncated", "incomplete", "more than the file has left")
+        assert any(word in sentence for word in told) == (n_bytes >= 4), (n_bytes, sentence)
 
 
 def test_truncation_of_a_real_header_at_every_field(tmp_path: Path) -> None:
@@ -690,9 +690,7 @@ def ggml_reads(path: Path) -> bool:
 
 
 @settings(
-    max_examples=1000,
-    deadline=None,
-    derandomize=True,
+    max_examples=300,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps=st.lists(mutations, min_size=1, max_size=4))
@@ -717,8 +715,6 @@ def test_mutations_are_read_or_refused(steps: list[tuple[str, int, int]], tmp_pa
 
 @settings(
     max_examples=150,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.binary(max_size=400))
@@ -783,7 +779,7 @@ def test_foreign_parts_are_named(parts: list[Path], tmp_path: Path) -> None:
     assert "00002-of-00003.gguf" in refusal(parts[0])
     assert "split.no" in refusal(parts[0])
     parts[1].write_bytes(mine[1][: len(mine[1]) // 2])
-    assert "truncated" in refusal(parts[0])
+    assert "incomplete" in refusal(parts[0])
     assert "00002-of-00003.gguf" in refusal(parts[0])
     path = factory.make_tiny("glm4moe", "Q4_0", tmp_path / "other.gguf", n_layer=4)
     foreign = factory.make_split(path, 3)

@@ -109,7 +109,7 @@ def test_bad_files_become_entries_with_a_reason(models: Path, tmp_path: Path) ->
     found = {entry.path.name: entry.trouble for entry in look(tmp_path).entries}
     assert set(found) == {"cut.gguf", "empty.gguf", "text.gguf", "gone.gguf", "pipe.gguf"}
     assert all(found.values())
-    assert "truncated" in found["cut.gguf"] and "link" in found["gone.gguf"]
+    assert "incomplete" in found["cut.gguf"] and "link" in found["gone.gguf"]
     (entry,) = look(files=(tmp_path / "never.gguf",)).entries
     assert entry.trouble == "the file is gone"
 

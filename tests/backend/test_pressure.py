@@ -128,7 +128,7 @@ def test_it_is_asked_once_a_second() -> None:
     assert len(readings) == 9
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.integers(0, 2000), st.integers(1, 90)), max_size=12))
 def test_slots_stay_within_bounds_and_changes_are_few(steps: list[tuple[int, int]]) -> None:
     machine = Machine(free=900 * MB)

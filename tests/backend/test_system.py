@@ -1,5 +1,6 @@
 """Memory and processor facts from made-up system folders, and where files lie."""
 
+import mmap
 import os
 import sys
 from pathlib import Path
@@ -18,6 +19,26 @@ GIB = 1 << 30
 def write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
+
+
+def rss_of(path: Path) -> int:
+    """Return the resident KiB of a mapped file."""
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    (place,) = [number for number, line in enumerate(lines) if line.endswith(str(path))]
+    return next(int(line.split()[1]) for line in lines[place:] if line.startswith("Rss:"))
+
+
+@linux
+def test_a_mapped_file_leaves_the_size_of_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "a model.gguf"
+    path.write_bytes(b"x" * (1 << 20))
+
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        assert mapped[:: mmap.PAGESIZE] == b"x" * ((1 << 20) // mmap.PAGESIZE)
+        before = rss_of(path)
+        memory.forget_mapped(path)
+        assert before == 1024 and rss_of(path) == 0
+        assert mapped[-1:] == b"x"  # it is still there
 
 
 @pytest.fixture

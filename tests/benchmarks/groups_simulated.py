@@ -15,10 +15,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from backend.engine.engine import Engine, Request
+from backend.engine.engine import Engine
 from backend.engine.recording import Recording
 from backend.machines import load
 from backend.methods.catalogue import METHODS
+from backend.protocol.group import Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.simulation.run import Setting, run
 from backend.traces.trace import Trace

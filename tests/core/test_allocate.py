@@ -74,7 +74,7 @@ def check(shape: Shape, layout: Layout, rate: float) -> None:
     assert used <= max(min(rate, 1.0) * all_bytes(shape) * (1 + 1e-9), least)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(SHAPES, RATES, st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.5, 1.0])))
 @example(Shape(1, 1, [[1]]), 0.0, 1.0)
 def test_uniform(shape: Shape, rate: float, theta: float) -> None:
@@ -94,7 +94,7 @@ def test_uniform(shape: Shape, rate: float, theta: float) -> None:
             assert layer.top_share >= asked - 1e-9
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SHAPES, RATES)
 def test_uniform_of_whole_experts_is_the_rate_s_share(shape: Shape, rate: float) -> None:
     layout = allocate(Spec("uniform"), shape, rate)
@@ -123,7 +123,7 @@ def test_bottoms_pass_through_one_buffer_of_their_kind() -> None:
     assert [pool.n_slot for pool in layout.pools if pool.buffer] == [4, 4]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SHAPES, RATES, st.booleans())
 def test_one_pool(shape: Shape, rate: float, buffer: bool) -> None:
     layout = allocate(Spec("one_pool", {"buffer": float(buffer)}), shape, rate)
@@ -146,7 +146,7 @@ def test_one_pool_has_what_uniform_has_in_all() -> None:
     assert [pool.n_slot for pool in layout.pools] == [math.floor(0.17 * 32 * 8)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SHAPES, RATES)
 def test_stream(shape: Shape, rate: float) -> None:
     layout = allocate(Spec("stream"), shape, rate)
@@ -163,7 +163,7 @@ def test_stream_takes_no_more_at_a_higher_rate() -> None:
         assert [pool.n_slot for pool in layout.pools] == [n_slot]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SHAPES, RATES, st.integers(0, 10**6))
 def test_planned_by_shares(shape: Shape, rate: float, seed: int) -> None:
     rng = np.random.default_rng(seed)

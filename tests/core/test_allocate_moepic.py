@@ -160,7 +160,7 @@ TIMES = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     n_layer=st.integers(1, 4),
@@ -243,7 +243,7 @@ def test_nothing_cached_is_prefetch_only() -> None:
             assert ready == pytest.approx(sum(slow.P(0, y) for y in range(n_prefetch)))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 10**6), window_us=st.floats(0, 100))
 def test_more_budget_never_makes_a_layer_stall_more(seed: int, window_us: float) -> None:
     shipped, _ = run(seed, 1, 8, 2, n_pass=40)
@@ -256,7 +256,7 @@ def test_more_budget_never_makes_a_layer_stall_more(seed: int, window_us: float)
         assert (cut.top_share * 3) % 1 == pytest.approx(0)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10**6), n_layer=st.integers(1, 4), byte_us=st.floats(0.01, 2))
 def test_more_budget_never_predicts_more_stall_where_nothing_is_prefetched(
     seed: int, n_layer: int, byte_us: float
@@ -276,7 +276,7 @@ def test_more_budget_never_predicts_more_stall_where_nothing_is_prefetched(
         before = stall_us
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10**6), rate=st.floats(0.3, 1), byte_us=st.floats(0.01, 2))
 def test_the_plan_is_hardly_predicted_worse_than_uniform(
     seed: int, rate: float, byte_us: float

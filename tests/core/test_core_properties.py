@@ -315,7 +315,7 @@ def events() -> Any:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(n_slot=st.integers(1, N_EXPERT), happens=events())
 def test_slots_obey_the_model(
     scheduler: str, layout: str, n_slot: int, happens: list[tuple[str, int]]
@@ -326,7 +326,7 @@ def test_slots_obey_the_model(
     machine.finish()
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 @given(
     st.sampled_from(sorted(SCHEDULERS)),
     st.sampled_from(sorted(LAYOUTS)),

@@ -10,12 +10,14 @@ from factory import make_tiny
 from reciter import make_reciter
 
 from backend import _native
-from backend.engine.engine import Engine, GroupAnswer, Request
+from backend.engine.engine import Engine
 from backend.engine.group_plan import GroupTimes, Measured, choose, plan_group
 from backend.evaluation.verify import compare
 from backend.gguf.model_file import read_model
 from backend.methods.catalogue import CACHED
 from backend.protocol.chat import ChatOptions
+from backend.protocol.errors import EngineError
+from backend.protocol.group import GroupAnswer, Request
 from backend.protocol.settings import Sampling
 
 OpenEngine = Callable[..., Engine]
@@ -131,7 +133,7 @@ def test_a_full_context_ends_an_answer(open_engine: OpenEngine, tmp_path: Path) 
     found = by_key(engine.generate_group(asked(i, "x") for i in range(2)))
     n_context = engine.n_context
     assert [found[i].finish_reason for i in range(2)] == ["context", "context"]
-    assert [found[i].n_prompt + found[i].n_token for i in range(2)] == [n_context // 2 + 1] * 2
+    assert [found[i].n_prompt + found[i].n_token for i in range(2)] == [n_context + 1] * 2
 
 
 def test_a_stop_drops_what_is_not_complete(open_engine: OpenEngine, reciter: Path) -> None:
@@ -151,6 +153,42 @@ def test_a_conversation_goes_on_after_a_group(open_engine: OpenEngine, reciter: 
     list(engine.generate_group([asked(0, "x", 2)]))
     after = "".join(p.text for p in engine.generate_text("hello\n", GREEDY, 5))
     assert before == after == "abcde"
+
+
+def test_sparse_attention_needs_fewer_cells(open_engine: OpenEngine, reciter: Path) -> None:
+    """Two requests of 160 tokens run at once in a context of 256, as neither keeps its middle."""
+    engine = open_engine(reciter, n_sequence=2, context_length=256)
+    n_context = engine.n_context
+    requests = [asked(i, chr(120 + i) * 5 + " and more words of it" * 12, 20) for i in range(2)]
+    sizes: list[int] = []
+    answers = by_key(
+        engine.generate_group(requests, lambda g: sizes.append(g.n_running), attends=(4, 32))
+    )
+    assert sum(answer.n_prompt + 20 for answer in answers.values()) > n_context
+    assert {answer.text.content for answer in answers.values()} == {ALPHABET[:20]}
+    assert sizes.count(2) >= 20  # every decoding pass but the last had both
+
+
+def test_sparse_attention_sees_only_the_ends(open_engine: OpenEngine, tiny: Path) -> None:
+    """The middle of a prompt does not matter, unlike its beginning, its end, and without it."""
+    engine = open_engine(tiny, n_sequence=2, context_length=512)
+
+    def tokens(*words: str, attends: tuple[int, int] = (2, 4)) -> list[int]:
+        prompt = " ".join(words)
+        request = Request(0, GREEDY, 12, prompt=prompt)
+        (answer,) = engine.generate_group([request], attends=attends)
+        return [piece.token_id for piece in answer.pieces]
+
+    long = ["aa bb cc dd ee ff gg hh"] * 3
+    whole = tokens("start", *long, "the end", attends=(0, 0))
+    assert tokens("start", *long, "the end", attends=(2, 500)) == whole
+    assert tokens("start", *long, "the end") != whole
+
+
+def test_a_state_cannot_forget_single_tokens(open_engine: OpenEngine, tmp_path: Path) -> None:
+    engine = open_engine(make_tiny("lfm2moe", "F16", tmp_path / "m.gguf"), n_sequence=2)
+    with pytest.raises(EngineError, match="sparse attention"):
+        engine.generate_group([asked(0, "x")], attends=(4, 16))
 
 
 def test_every_method_computes_a_group_as_stock_does(tiny: Path) -> None:

@@ -120,9 +120,9 @@ def test_choosing_a_token_is_counted(
 
     engine, sample, pause_s = open_engine(tiny), Sampler.sample, 0.02
 
-    def slow(self: Sampler, context: Context) -> int:
+    def slow(self: Sampler, context: Context, *row: int) -> int:
         time.sleep(pause_s)
-        return sample(self, context)
+        return sample(self, context, *row)
 
     monkeypatch.setattr(Sampler, "sample", slow)
     answer(engine, n=6)

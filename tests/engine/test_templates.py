@@ -282,7 +282,7 @@ def test_the_server_ends_while_it_renders(
     )
     child = rendering(server.process.pid)
     server.process.send_signal(number)
-    assert server.process.wait(30) in (-number, 130)
+    assert server.process.wait(30) in (-number, 128 + number)
     assert psutil.wait_procs([child], timeout=30)[1] == []
     asker.wait(60)
 

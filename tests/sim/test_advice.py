@@ -1,11 +1,12 @@
 """Advice after an answer: the simulator replays a made-up trace with other settings."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from backend.simulation.advice import WORTH, Question, advise, machine
+from backend.simulation.advice import WORTH, Question, advise, answer, machine
 from backend.traces.trace import DECODE, PREFILL, Trace
 
 N_LAYER, N_EXPERT, N_USED, N_TOKEN = 4, 32, 2, 200
@@ -110,3 +111,13 @@ def test_what_is_recommended_is_worth_it() -> None:
         advice = advise(question(measured(trace, n_slot), n_slot), trace)
         for option in (advice.cache, advice.method):
             assert option is None or option.times >= WORTH
+
+
+def test_the_trace_of_a_conversation_does_not_stay_behind(tmp_path: Path) -> None:
+    folder = tmp_path / "asked"
+    folder.mkdir()
+    made_up().write(folder / "answer.trace")
+    request = {"trace": str(folder / "answer.trace"), "model": str(tmp_path / "none.gguf")}
+    with pytest.raises(ValueError):
+        answer({"question": asdict(question(1.0)), **request})
+    assert not folder.exists()

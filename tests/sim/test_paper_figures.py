@@ -7,7 +7,14 @@ from dataclasses import replace
 import numpy as np
 from sim_tools import trace_of
 
-from backend.evaluation.paper_figures import QWEN2_57B, Inputs, joined, moepic_table3, sized
+from backend.evaluation.paper_figures import (
+    QWEN2_57B,
+    Inputs,
+    hot_accuracy,
+    joined,
+    moepic_table3,
+    sized,
+)
 from backend.methods.compose import Learned
 from backend.traces.trace import DECODE, PREFILL
 
@@ -46,3 +53,22 @@ def test_a_table_has_a_row_for_each_part_that_is_left_out() -> None:
     figure = moepic_table3(Inputs(trace, routers, [], Learned()))
     assert [row[0] for row in figure.rows][:2] == ["MoEpic", "without prediction"]
     assert all(float(cell) > 0 for row in figure.rows for cell in row[1:])
+
+
+def test_forecasts_of_hot_experts_are_judged_by_all_tokens_of_a_pass() -> None:
+    """Of two requests that keep to experts of their own, either's are used and none is hotter."""
+    trace = trace_of(n_pass=20, n_expert=16)
+    k = trace.n_expert_used
+    ids, phases = trace.ids.copy(), trace.phases.copy()
+    begins = np.repeat(np.array([0, 1], np.int32), 10)
+    phases[10] = PREFILL
+    owner = np.repeat(begins, trace.n_token)
+    ids[owner == 0] = np.arange(k)
+    ids[owner == 1] = np.arange(k, 2 * k)
+    two = joined(replace(trace, requests=begins, phases=phases, ids=ids), 2, keeps_sequences=True)
+    used, hot = hot_accuracy(two)
+    assert (used[1:] == 1).all() and (hot[1:] == 1).all()
+    changed = two.ids.copy()
+    changed[-2:, 1:] = 15 - np.arange(k)  # in the last pass both use others, from layer 1 on
+    worse, _ = hot_accuracy(replace(two, ids=changed))
+    assert (worse[1:] < 1).all()

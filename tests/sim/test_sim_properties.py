@@ -83,7 +83,7 @@ def run(case: dict[str, Any], machine: dict[str, float], log: Any = None) -> tup
     return core, _native.simulate(core, future, _native.Machine(**machine), log=log)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(cases(), machines)
 def test_books_balance(case: dict[str, Any], machine: dict[str, float]) -> None:
     core, s = run(case, machine)
@@ -110,7 +110,7 @@ def test_books_balance(case: dict[str, Any], machine: dict[str, float]) -> None:
     assert s.pass_stall_us.sum() == pytest.approx(s.stall_us.sum(), abs=1e-6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(cases(), machines)
 def test_time_is_never_below_its_bounds(case: dict[str, Any], machine: dict[str, float]) -> None:
     _, s = run(case, machine)
@@ -136,7 +136,7 @@ def test_time_is_never_below_its_bounds(case: dict[str, Any], machine: dict[str,
         assert s.late.sum() == 0 and s.stall_us.sum() == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cases(), machines)
 def test_the_same_again_and_replayed(case: dict[str, Any], machine: dict[str, float]) -> None:
     log = _native.EventLog()
@@ -149,7 +149,7 @@ def test_the_same_again_and_replayed(case: dict[str, Any], machine: dict[str, fl
     assert _native.replay(log, core_of(case["shape"], case["n_slot"], future, **options)) == -1
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(cases(cut_or_pooled=False), st.sampled_from(["ordered", "reactive"]))
 def test_instant_copies_count_as_a_plain_lru(case: dict[str, Any], schedule: str) -> None:
     routings = [[tokens[:1] for tokens in layers] for layers in case["routings"]]
@@ -169,7 +169,7 @@ def test_instant_copies_count_as_a_plain_lru(case: dict[str, Any], schedule: str
         assert s.hits[layer] == hits
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(cases())
 def test_a_cache_for_everything_misses_each_expert_once(case: dict[str, Any]) -> None:
     shape, routings = case["shape"], case["routings"]

@@ -67,6 +67,10 @@
 <translation>Einen Moment …</translation>
 </message>
 <message>
+<source>More answers at once</source>
+<translation>Mehrere Antworten zugleich</translation>
+</message>
+<message>
 <source>What the model saw…</source>
 <translation>Was das Modell sah …</translation>
 </message>
@@ -1859,6 +1863,13 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 </context>
 <context>
+<name>SearchField</name>
+<message>
+<source>Empty the search field</source>
+<translation>Das Suchfeld leeren</translation>
+</message>
+</context>
+<context>
 <name>SeenDialog</name>
 <message>
 <source>What the model saw</source>
@@ -2102,6 +2113,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </context>
 <context>
 <name>Session</name>
+<message>
+<source>At temperature 0 all answers would be the same.</source>
+<translation>Bei Temperatur 0 wären alle Antworten gleich.</translation>
+</message>
 <message>
 <source>The prompt can be shown when a model is loaded.</source>
 <translation>Der Prompt kann gezeigt werden, sobald ein Modell geladen ist.</translation>
@@ -2376,16 +2391,16 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Chats durchsuchen</translation>
 </message>
 <message>
-<source>Empty the search field</source>
-<translation>Das Suchfeld leeren</translation>
-</message>
-<message>
 <source>Import chats…</source>
 <translation>Chats importieren …</translation>
 </message>
 <message>
 <source>Import chats from a file</source>
 <translation>Chats aus einer Datei importieren</translation>
+</message>
+<message>
+<source>Chats are not kept: they end with this window.</source>
+<translation>Chats werden nicht aufbewahrt: Sie enden mit diesem Fenster.</translation>
 </message>
 <message>
 <source>Nothing found.</source>
@@ -4486,6 +4501,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{n} requests of {cells} tokens are computed at once: memory does not permit {asked}.</source>
 <translation>{n} Anfragen zu {cells} Token werden zugleich berechnet: Für {asked} reicht der Speicher nicht.</translation>
+</message>
+<message>
+<source>This model has layers with a state, which cannot forget single tokens: sparse attention is not possible.</source>
+<translation>Dieses Modell hat Schichten mit einem Zustand, der einzelne Token nicht vergessen kann: Dünne Aufmerksamkeit ist nicht möglich.</translation>
 </message>
 <message>
 <source>Requests are computed one by one: each may need {cells} tokens of memory.</source>

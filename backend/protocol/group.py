@@ -1,0 +1,62 @@
+"""Requests that are answered jointly (Engine.generate_group), and their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from backend.protocol.chat import AnswerText, ChatOptions, Delta
+from backend.protocol.settings import Sampling
+
+
+class Listener:
+    """Follows the answer to one request of a group. Everything is called in the engine's thread."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody waits for the answer any more. Asked between two passes."""
+        return False
+
+    def prefilled(self, done: int, total: int) -> None:
+        """Take how many tokens of the prompt are computed."""
+
+    def began(self, n_prompt: int, n_reused: int) -> None:
+        """Take the lengths of the prompt and of its part that was in the context."""
+
+    def wrote(self, piece: Any) -> None:
+        """Take a backend.engine.answer.Piece of the answer."""
+
+    def delta(self, delta: Delta) -> None:
+        """Take what the answer gained. Called in another thread where a template is read."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request of a group. key: returned with its answer. prompt: a raw text, or None.
+
+    max_tokens: -1 until the context is full. listener: follows the answer while it is written.
+    """
+
+    key: Any
+    sampling: Sampling
+    max_tokens: int = -1
+    messages: Sequence[Any] = ()
+    prompt: str | None = None
+    options: ChatOptions = ChatOptions()
+    listener: Listener | None = None
+
+
+@dataclass(frozen=True)
+class GroupAnswer:
+    """An answer. finish_reason, stop: as of Engine. error: why there is none, or ""."""
+
+    request: Request
+    text: AnswerText = field(default_factory=AnswerText)
+    pieces: tuple[Any, ...] = ()
+    finish_reason: str = ""
+    stop: str = ""
+    n_prompt: int = 0
+    n_token: int = 0
+    n_reused: int = 0
+    error: str = ""

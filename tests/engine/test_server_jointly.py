@@ -1,0 +1,112 @@
+"""The local server with several clients at once: joint passes, joining, leaving, what is kept."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from reciter import make_reciter
+from served import KEY, Served
+
+from backend.engine.engine import Engine
+from backend.protocol.settings import EngineConfig
+
+ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+BODY: dict[str, Any] = {"model": "any", "temperature": 0, "max_tokens": 40}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    path = make_reciter(tmp_path_factory.mktemp("jointly") / "m.gguf", ALPHABET)
+    config = EngineConfig(cache_rate=0.5, context_length=1024, n_sequence=3)
+    server = Served(Engine.open(path, config))
+    yield server
+    server.close()
+
+
+class Watch:
+    """Counts the sequences of each pass. began: a pass was computed; held: it waits for go."""
+
+    def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sizes: list[int] = []
+        self.began, self.go = threading.Event(), threading.Event()
+        compute = engine.passes.compute_rows
+
+        def watched(rows: Any, *rest: Any, **more: Any) -> bool:
+            self.sizes.append(len({row.sequence for row in rows}))
+            self.began.set()
+            self.go.wait(20)
+            return compute(rows, *rest, **more)
+
+        monkeypatch.setattr(engine.passes, "compute_rows", watched)
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def text_of(served: Served, prompt: str, **more: Any) -> Any:
+    return served.post("/v1/completions", {**BODY, "prompt": prompt + "\n", **more}).json()
+
+
+def test_a_request_joins_those_that_are_answered(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch(served.engine, monkeypatch)
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(text_of, served, "x")
+        assert watch.began.wait(20)
+        others = [pool.submit(text_of, served, prompt, max_tokens=9) for prompt in ("yy", "zzz")]
+        until(lambda: served.turns.n_open == 3)
+        watch.go.set()
+        texts = [future.result()["choices"][0]["text"] for future in (first, *others)]
+    assert texts == [ALPHABET, "abcdefghi", "abcdefghi"]
+    assert watch.sizes[0] == 1 and max(watch.sizes) == 3
+    assert len(watch.sizes) < 26 + 9  # they were not answered one after the other
+
+
+def test_several_choices_are_computed_jointly(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch(served.engine, monkeypatch)
+    watch.go.set()
+    answer = text_of(served, "x", n=3, max_tokens=5)
+    assert [c["text"] for c in answer["choices"]] == ["abcde"] * 3
+    assert answer["usage"]["completion_tokens"] == 15
+    assert len(watch.sizes) <= 7 and max(watch.sizes) == 3
+
+
+def test_who_leaves_does_not_stop_the_others(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch(served.engine, monkeypatch)
+    with ThreadPoolExecutor(1) as pool:
+        stays = pool.submit(text_of, served, "x")
+        assert watch.began.wait(20)
+        n_before = served.turns.n_request
+        body, headers = {**BODY, "prompt": "y\n"}, {"Authorization": f"Bearer {KEY}"}
+        timeout = httpx.Timeout(20, read=0.2)
+        with pytest.raises(httpx.ReadTimeout):  # which closes the connection
+            httpx.post(served.url + "/v1/completions", json=body, headers=headers, timeout=timeout)
+        until(lambda: served.turns.n_request > n_before and served.turns.n_open == 1)
+        watch.go.set()
+        assert stays.result()["choices"][0]["text"] == ALPHABET
+    assert text_of(served, "z", max_tokens=2)["choices"][0]["text"] == "ab"
+
+
+def test_a_conversation_is_kept_beside_others(served: Served) -> None:
+    """Two clients take turns; each goes on without computing its prompt again."""
+    began = [f"{name} and some words before the question" for name in "pq"]
+    lengths = [text_of(served, t, max_tokens=3)["usage"]["prompt_tokens"] for t in began]
+    for text, n in zip(began, lengths, strict=True):
+        answer = text_of(served, text + "\nabc\nmore", max_tokens=3)
+        assert answer["choices"][0]["text"] == "abc"
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] >= n > 20
