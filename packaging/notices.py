@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -58,17 +59,21 @@ def _purl(part: Component) -> str:
 
 
 def _system_libraries(folder: Path) -> list[Component]:
-    """Return the Debian packages whose libraries lie in the bundle, with their copyright files."""
-    packages: dict[str, str] = {}
-    for path in sorted(folder.glob("*.so*")):
-        done = subprocess.run(["dpkg", "-S", f"*/{path.name}"], capture_output=True, text=True)
-        name = done.stdout.partition(":")[0]
-        if done.returncode != 0 or not name or name in packages:
-            continue
-        found = subprocess.run(
+    """Return the Debian packages whose libraries lie in the bundle, with their copyright files.
+
+    Raises nothing where there is no dpkg.
+    """
+    if shutil.which("dpkg") is None:
+        return []
+    patterns = [f"*/{path.name}" for path in sorted(folder.glob("*.so*"))]
+    owners = subprocess.run(["dpkg", "-S", *patterns], capture_output=True, text=True).stdout
+    names = sorted({line.partition(":")[0] for line in owners.splitlines() if ": /" in line})
+    packages = {
+        name: subprocess.run(
             ["dpkg-query", "-W", "-f", "${Version}", name], capture_output=True, text=True
-        )
-        packages[name] = found.stdout
+        ).stdout
+        for name in names
+    }
     return [
         Component(name, version, "", (DOC / name / "copyright").read_text("utf-8", "replace"))
         for name, version in packages.items()

@@ -276,6 +276,20 @@ def _strip(folder: Path) -> None:
     for path in found:
         if not path.is_symlink():
             subprocess.run(["strip", "--strip-unneeded", str(path)], check=True)
+            _forget_paths(path)
+
+
+def _forget_paths(library: Path) -> None:
+    """Remove a library's search path if it names folders of this machine (pyenv's Python does)."""
+    shown = subprocess.run(["readelf", "-dW", str(library)], capture_output=True, text=True)
+    if not re.search(r"R(?:UN)?PATH\).*\[(?!\$ORIGIN)", shown.stdout):
+        return
+    try:
+        subprocess.run(["patchelf", "--remove-rpath", str(library)], check=True)
+    except (OSError, subprocess.CalledProcessError):
+        raise ReleaseError(
+            f"patchelf is needed: {library.name} names folders of this machine."
+        ) from None
 
 
 def tree(build: Build, usr: Path) -> None:
