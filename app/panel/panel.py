@@ -34,6 +34,8 @@ LIVE_S = 0.35
 Labels and bars are expensive: five updates a second took 3 % of a core."""
 WORDS_S = 2.0
 """Time between two updates of the sentence: a new text lays out the whole panel again."""
+LINE_S = 1.0
+"""Time between two updates of the time line, which paints the whole answer."""
 MAP_HEIGHT_MIN = 60
 COLUMNS_FROM = 860
 """Width from which the pictures stand beside the words, in pixels."""
@@ -72,6 +74,7 @@ class EnginePanel(QFrame):
         self._wants_hint = False
         self._shown_s = 0.0  # time of the last update of figures and bars
         self._sentence_s = 0.0  # time of the last update of the sentence
+        self._line_s = 0.0  # likewise of the time line
         self.moments = Moments()
         self.parts = parts = PanelParts(self)
         self.figures, self.map, self.stall = parts.figures, parts.map, parts.stall
@@ -294,6 +297,10 @@ class EnginePanel(QFrame):
         self._show_place()
 
     def _show_place(self) -> None:
+        is_due = time.monotonic() - self._line_s >= LINE_S
+        if self._is_live and self.moments.token is None and not is_due:
+            return
+        self._line_s = time.monotonic()
         self.time_line.show_place(self.strip.numbers, self.moments.token)
 
     def _show_stall(self, stall_s: dict[int, float], on_host: dict[int, int]) -> None:
