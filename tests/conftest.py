@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +32,16 @@ DEVICE_TESTS = {"test_device", "test_host_store", "test_hybrid", "test_on_device
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Move the tests that add devices to the end."""
     items.sort(key=lambda item: item.path.stem in DEVICE_TESTS)
+
+
+@pytest.fixture(autouse=True)
+def states_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Return the folder in which workers and servers of this test keep states."""
+    folder = tmp_path_factory.getbasetemp() / f"states-{secrets.token_hex(6)}"
+    monkeypatch.setenv("OUTRIDER_STATES", str(folder))
+    return folder
 
 
 @pytest.fixture(scope="session")

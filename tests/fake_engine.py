@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -156,6 +157,18 @@ class FakeEngine:
         self._stopped = True
         if self._gate is not None:
             self._gate.set()
+
+    def keep_in(self, folder: Path) -> None:
+        pass
+
+    def keep(self) -> bool:
+        return False
+
+    def warm(self, owner: str) -> None:
+        pass
+
+    def forget_kept(self, owner: str) -> None:
+        pass
 
     def idle(self) -> None:
         pass

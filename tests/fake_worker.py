@@ -163,6 +163,18 @@ class FakeEngine:
             self.cache.asked_rate = asked_rate
             self.cache.reason = f"Other programs need memory: {n_slot} experts are kept."
 
+    def keep_in(self, folder: Path) -> None:
+        pass
+
+    def keep(self) -> bool:
+        return False
+
+    def warm(self, owner: str) -> None:
+        pass
+
+    def forget_kept(self, owner: str) -> None:
+        pass
+
     def idle(self) -> None:
         pass
 

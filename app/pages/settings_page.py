@@ -292,8 +292,10 @@ class SettingsPage(Page):
             small(
                 self.tr(
                     "Nothing is sent anywhere: no figures, no reports. Chats and settings stay in "
-                    "files on this machine. The network is used only for what you start yourself: "
-                    "downloads, and the look for a newer version."
+                    "files on this machine; so does what the model has read of chats and of the "
+                    "local server's requests (\u201cKeep chats ready\u201d, Ctrl+K). The network "
+                    "is used only for what you start yourself: downloads, and the look for a newer "
+                    "version."
                 )
             )
         )

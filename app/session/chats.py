@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
+import shutil
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -61,6 +64,7 @@ class Chats(QObject):
         self._is_failing = False
         self._why = ""  # reason of the last failure; "" after a success
         session.why_not_kept = lambda message: "" if message.id else self._why
+        session.owner_of = self._owner_of
         self._rows: list[ChatRow] | None = None
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
@@ -71,6 +75,9 @@ class Chats(QObject):
         session.withdrawn.connect(self._on_withdrawn)
         session.engine.model_changed.connect(self._on_model_changed)
         session.busy_changed.connect(self.list_changed)
+        with contextlib.suppress(StoreError):  # of chats that went without a worker
+            known = {self._owner_of(row.id) for row in store.chats()}
+            self._delete_states(lambda name: name not in known)
 
     @property
     def open_id(self) -> int:
@@ -112,6 +119,7 @@ class Chats(QObject):
         conversation = self._session.under_way(chat_id) or self._load(chat_id)
         if conversation is not None:
             self._session.show(conversation)
+            self._warm()
             self.list_changed.emit()
         return conversation is not None
 
@@ -187,6 +195,7 @@ class Chats(QObject):
             return
         if was_open:
             self._session.show(Conversation())
+        self._forget_state(chat_id)
         self._list_changed()
 
         def undo() -> None:
@@ -300,6 +309,7 @@ class Chats(QObject):
     def _on_model_changed(self) -> None:
         model = self._model_name()
         if model and self._session.engine.model is not None:
+            self._warm()
             try:
                 self._session.model_preset = self._preset_of(model)
             except StoreError as error:
@@ -312,6 +322,29 @@ class Chats(QObject):
 
     def _model_name(self) -> str:
         return self._session.engine.path.name if self._session.engine.path is not None else ""
+
+    # States on the drive (backend.engine.keeping)
+
+    def _owner_of(self, chat_id: int) -> str:
+        """Return the owner of a chat's state; "" if the chat itself is not on the drive."""
+        return f"chat-{chat_id}" if chat_id and self.store.is_kept else ""
+
+    def _warm(self) -> None:
+        """Have the experts fetched that the shown chat used, while the user types."""
+        if owner := self._owner_of(self.open_id):
+            self._session.engine.link.warm(owner)
+
+    def _forget_state(self, chat_id: int) -> None:
+        """Delete the state of a chat, with and without a worker."""
+        if owner := self._owner_of(chat_id):
+            self._session.engine.link.forget(owner)
+            self._delete_states(lambda name: name == owner)
+
+    def _delete_states(self, is_gone: Callable[[str], bool]) -> None:
+        if self.store.path is not None:
+            for folder in self.store.path.with_name("states").glob("chat-*"):
+                if is_gone(folder.name):
+                    shutil.rmtree(folder, ignore_errors=True)
 
     # Helpers
 

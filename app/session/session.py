@@ -104,6 +104,8 @@ class Session(QObject):
         self.model_preset = Preset()  # for chats without their own
         self.why_not_kept: Callable[[Message], str] = lambda _: ""
         """Return why a new message is not on disk, in a sentence; "" if it is there."""
+        self.owner_of: Callable[[int], str] = lambda _: ""
+        """Return the owner of a chat's state on the drive, by the chat's id; "": none is kept."""
         self.tools_for: Callable[[Conversation], Sequence[Json]] = lambda _: ()
         """Return the tools that a conversation may use, in OpenAI's form."""
         self.calling: Callable[[], Sequence[tuple[Conversation, bool]]] = lambda: ()
@@ -434,8 +436,8 @@ class Session(QObject):
         options = self.options_of(conversation)
         try:
             longest = preset.max_tokens or -1
-            n = len(turn.branches)
-            self.engine.link.generate(turns, dict(preset.sampling), options, longest, n)
+            n, owner = len(turn.branches), self.owner_of(conversation.chat_id)
+            self.engine.link.generate(turns, dict(preset.sampling), options, longest, n, owner)
         except ProtocolError:  # many images
             sentence = localized(text("engine.too_much_sent", most=MAX_BYTES))
             self._on_failed("generate", sentence)

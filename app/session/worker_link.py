@@ -108,8 +108,12 @@ class EngineLink(QObject):
         options: ChatOptions,
         max_tokens: int = -1,
         n_answer: int = 1,
+        owner: str = "",
     ) -> None:
-        """Request an answer, or several at once. A last message of the assistant is continued."""
+        """Request an answer, or several at once. A last message of the assistant is continued.
+
+        owner: of the state that stays on the drive; "": none stays.
+        """
         self._request(
             "generate",
             messages=messages,
@@ -117,6 +121,7 @@ class EngineLink(QObject):
             options=options.to_json(),
             max_tokens=max_tokens,
             n_answer=n_answer,
+            **({"owner": owner} if owner else {}),
         )
         if self._process is not None:
             self._process.waitForBytesWritten(0)  # now, and not after the question was drawn
@@ -188,6 +193,16 @@ class EngineLink(QObject):
     def cancel(self, number: int) -> None:
         """Stop reading a file."""
         self._send("stop", id=number)
+
+    def warm(self, owner: str) -> None:
+        """Fetch the experts that an owner's conversation used while nothing else is done."""
+        if self._process is not None:
+            self._send("warm", owner=owner)
+
+    def forget(self, owner: str) -> None:
+        """Delete the states of an owner."""
+        if self._process is not None:
+            self._send("forget", owner=owner)
 
     def watch(self, scope: str) -> None:
         """Set the events sent beside the text: "nothing", "map" or "all", also after a restart."""

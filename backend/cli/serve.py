@@ -14,11 +14,12 @@ from backend.cli.common import UserError, add_automatic_options, automatic_confi
 from backend.engine.engine import Engine
 from backend.library.facts import FactsCache
 from backend.library.scan import by_name, scan
+from backend.protocol.settings import EngineConfig
 from backend.server.application import make_server
 from backend.server.engine_host import EngineThread
 from backend.server.guard import ADDRESS
 from backend.server.turns import N_PARALLEL, Turns
-from backend.system.paths import embedded_model
+from backend.system.paths import embedded_model, states_folder
 
 _KEY_VARIABLE = "OUTRIDER_API_KEY"
 
@@ -71,10 +72,10 @@ def run(args: argparse.Namespace) -> int:
         listener.bind((ADDRESS, args.port))
     except OSError as error:
         raise UserError(f"Port {args.port} cannot be used: {error.strerror}.") from None
-    engine = Engine.open(path, config)
+    engine = _open(path, config)
     host = EngineThread(
         engine,
-        lambda path: Engine.open(path, config),
+        lambda path: _open(path, config),
         paths,
         60 * args.unload_after if args.unload_after else None,
     )
@@ -94,6 +95,12 @@ def run(args: argparse.Namespace) -> int:
         host.close()
         listener.close()
     return 0
+
+
+def _open(path: Path, config: EngineConfig) -> Engine:
+    engine = Engine.open(path, config)
+    engine.keep_in(states_folder())
+    return engine
 
 
 def _models(folders: list[str]) -> dict[str, Path]:

@@ -22,6 +22,7 @@ from backend.engine.answer import (
 from backend.engine.error import engine_errors
 from backend.engine.experiment import NO_EXPERIMENT, Experiment
 from backend.engine.group import Group
+from backend.engine.keeping import Keeping
 from backend.engine.loaded_model import LoadedModel, Progress
 from backend.engine.moments import Watch
 from backend.engine.passes import Passes, n_place
@@ -64,6 +65,8 @@ class Engine:
         self.finish_reason = ""
         self.stop_text = ""
         """The stop that ended the last answer, or ""."""
+        self.owner = ""
+        """Who keeps the conversation of the next request (keep_in); "": nobody."""
         self._raw: list[str] = []
         self._partial: PartialAnswer | None = None  # the previous answer, if it can be continued
         self._reading: PictureReading | None = None
@@ -235,7 +238,10 @@ class Engine:
         return data.decode(errors="replace")
 
     def _begin(self) -> None:
+        owner, self.owner = self.owner, ""
         self.passes.begin()
+        if self.passes.keeping is not None:
+            self.passes.keeping.begin(owner)
         self.finish_reason, self.stop_text = "cancelled", ""
 
     def _resumed(
@@ -516,6 +522,9 @@ class Engine:
         finally:
             if self.loaded.context is not context:
                 self.passes.take_sequences()
+            if self.passes.keeping is not None:
+                self.passes.keeping.begin("")
+                self.passes.keeping.obey_budget()
             if self.loaded.context is not None:
                 self._model = None
         return self.cache
@@ -537,6 +546,28 @@ class Engine:
             self._chat_format.start()
             self.loaded.idle()
         self.passes.compare_experts()
+
+    def keep_in(self, folder: Path) -> None:
+        """Keep the state of conversations that have an owner in a folder of the drive."""
+        self.passes.keeping = Keeping(self.passes, folder)
+        self.passes.keeping.obey_budget()
+
+    def keep(self) -> bool:
+        """Write a piece of the conversation's state in the background, between answers.
+
+        Return False when all is done. A caller with time asks again after some milliseconds.
+        """
+        return self.passes.keeping is not None and self.passes.keeping.step()
+
+    def warm(self, owner: str) -> None:
+        """Let keep() fetch the experts that an owner's conversation used, until a request comes."""
+        if self.passes.keeping is not None:
+            self.passes.keeping.warm(owner)
+
+    def forget_kept(self, owner: str) -> None:
+        """Delete the states that only this owner uses."""
+        if self.passes.keeping is not None:
+            self.passes.keeping.forget(owner)
 
     def forget(self) -> None:
         """Forget the conversation. The whole next prompt is then computed."""
@@ -594,6 +625,8 @@ class Engine:
         if self._partial is not None:
             self._partial.sampler.close()
         self._partial = None
+        if self.passes.keeping is not None:
+            self.passes.keeping.close()
         self.loaded.close()
         self.passes.tokens.clear()
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.engine.answer import Answer, PartialAnswer, Piece, Reading
 from backend.engine.error import engine_errors
+from backend.engine.kept_states import n_equal
 from backend.engine.passes import Passes
 from backend.llama.api import Row
 from backend.protocol.chat import AnswerText
@@ -214,6 +215,9 @@ class Group:
         member.prompt, member.n_cell = list(member.answer.tokens), n_cell
         member.number = self._passes.next_sequence()
         member.sequence, member.n_done = self._place(member.prompt)
+        if (keeping := self._passes.keeping) is not None:
+            prompt, place = member.prompt[:-1], (n_cell, member.sequence)
+            member.n_done = keeping.restore(prompt, member.n_done, *place)
         if not member.answer.n_token:
             member.n_reused = member.n_done
             stats = self._passes.meter.statistics
@@ -224,7 +228,7 @@ class Group:
     def _drop_idle(self, n_cell: int, but: Sequence[int] = ()) -> None:
         """Forget idle sequences until there are free cells; last the one that begins like `but`."""
         room = self._context.n_context - self._n_taken - n_cell
-        like = max(self._idle, key=lambda s: _n_equal(self._idle[s], but), default=-1)
+        like = max(self._idle, key=lambda s: n_equal(self._idle[s], but), default=-1)
         for sequence in sorted(self._idle, key=lambda s: s == like):
             if sum(map(len, self._idle.values())) <= room:
                 return
@@ -237,9 +241,9 @@ class Group:
         held = {member.sequence: member.computed for member in whole} | self._idle
         if self._shared:
             held[self.n_sequence] = self._shared
-        equal = {s: _n_equal(tokens, prompt[:-1]) for s, tokens in held.items()}
-        if self._context.cuts_batches:  # a state cannot go back
-            equal = {s: n for s, n in equal.items() if n == len(held[s])}
+        equal = {s: n_equal(tokens, prompt[:-1]) for s, tokens in held.items()}
+        if self._context.cuts_batches:  # a state cannot go back, only on
+            equal = {s: n for s, n in equal.items() if s in self._idle and n == len(held[s])}
         source = max(equal, key=lambda s: equal[s], default=-1)
         n = equal.get(source, 0)
         if source in self._idle and n == len(self._idle[source]):
@@ -263,8 +267,8 @@ class Group:
     def _share_beginning(self) -> None:
         """Compute the beginning that the waiting prompts share, once for all of them."""
         prompts = [member.answer.tokens for member in self._waiting]
-        n = min(_n_equal(prompts[0], prompt[:-1]) for prompt in prompts)
-        kept = _n_equal(self._shared, prompts[0])
+        n = min(n_equal(prompts[0], prompt[:-1]) for prompt in prompts)
+        kept = n_equal(self._shared, prompts[0])
         if kept == len(self._shared) >= _SHARED_TOKENS_MIN:
             return  # it serves these, too
         self._context.forget_from(0, self.n_sequence)
@@ -272,7 +276,7 @@ class Group:
         if len(prompts) < 2 or n < _SHARED_TOKENS_MIN or self._context.cuts_batches:
             return
         self._drop_idle(n, but=prompts[0])
-        found = {s: min(_n_equal(tokens, prompts[0]), n) for s, tokens in self._idle.items()}
+        found = {s: min(n_equal(tokens, prompts[0]), n) for s, tokens in self._idle.items()}
         source = max(found, key=lambda s: found[s], default=-1)
         n_done = found.get(source, 0)
         if n_done:
@@ -404,7 +408,7 @@ class Group:
         """Take a member from the group; its tokens stay in the context if `keeps`."""
         self._members.remove(member)
         member.n_gone, n_gone = 0, member.n_gone
-        if keeps and not self._context.cuts_batches and not n_gone:
+        if keeps and not n_gone:
             self._idle[member.sequence] = member.computed
         else:
             self._context.forget_from(0, member.sequence)
@@ -453,13 +457,3 @@ def n_seen(attends: tuple[int, int]) -> int | None:
     """
     n_first, n_last = attends
     return n_first + 2 * n_last if n_last else None
-
-
-def _n_equal(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return how many tokens at the beginning are equal."""
-    n = 0
-    for one, other in zip(a, b, strict=False):
-        if one != other:
-            break
-        n += 1
-    return n

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from backend import _native
+from backend import LLAMA_CPP_PYTHON_VERSION, _native
 from backend.engine import loading
 from backend.engine.error import engine_errors
 from backend.engine.experiment import NO_EXPERIMENT, Experiment
 from backend.engine.expert_cache import ExpertCache
+from backend.engine.kept_states import root_of
 from backend.engine.observer import Observer
 from backend.gguf.model_file import ModelFile
 from backend.llama import api as llama
@@ -25,6 +26,7 @@ from backend.memory.pressure import Pressure
 from backend.methods import cells
 from backend.methods.cost import PassCost
 from backend.methods.slots import rate_of
+from backend.packs.file import sample
 from backend.protocol.chat import ChatFacts
 from backend.protocol.errors import UntrustedError
 from backend.protocol.settings import EngineConfig
@@ -66,6 +68,7 @@ class LoadedModel:
         self._experts = ExpertCache(file, experiment)
         self._observer = Observer(file)
         self._pressure: Pressure
+        self._sample = ""  # of the file's weights, once asked for
         llama.log.listen(echo=bool(os.environ.get("OUTRIDER_DEBUG")))
         try:
             self._find_vision(config)
@@ -192,6 +195,29 @@ class LoadedModel:
         """Run idle-time maintenance. Some methods rebuild their slots."""
         if self._experts.idle():
             self.cache = self._facts()
+
+    def state_root(self) -> str:
+        """Return the parent of the kept states that this context may read; "" if unknown."""
+        file, config = self.file, self.plan.config
+        try:
+            self._sample = self._sample or sample(file)
+        except OSError:  # the next pass reports a drive that fails
+            return ""
+        # Longrope chooses its factors by the length of the context.
+        has_factors = any("rope_factors" in tensor.name for tensor in file.tensors)
+        return root_of(
+            (
+                file.fingerprint,
+                self._sample,
+                LLAMA_CPP_PYTHON_VERSION,
+                config.kv_type,
+                self.context.n_piece,
+                self.plan.n_context if has_factors else 0,
+                self.plan.device_names,
+                self.cache.hybrid,
+                self.cache.layout,
+            )
+        )
 
     def require_right_experts(self, number: int) -> None:
         """Compare a resident expert, chosen by `number`, with its file.

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from backend import _native
 from backend.engine.error import engine_errors, native_sentence
+from backend.engine.keeping import Keeping, n_before_image
+from backend.engine.kept_states import n_equal
 from backend.engine.meter import Meter
 from backend.engine.moments import Watch
 from backend.gguf.identity import FileChangedError
@@ -34,7 +36,8 @@ class Passes:
 
     tokens: the tokens in the context, one for each position. An image's are the negative number of
     its ImageChunk, which `images` has by this number. meter: the cost of the present or the last
-    request. watch: receives every pass, or None.
+    request. watch: receives every pass, or None. loaded: the model. keeping: keeps the context on
+    the drive, or None.
     """
 
     def __init__(self, loaded: LoadedModel) -> None:
@@ -42,7 +45,8 @@ class Passes:
         self.images: dict[int, ImageChunk] = {}
         self.meter = Meter(None)
         self.watch: Watch | None = None
-        self._loaded = loaded
+        self.loaded = loaded
+        self.keeping: Keeping | None = None
         self._stop = threading.Event()
         self._minded_s = 0.0
         self._n_sequence = 0  # that were given numbers
@@ -58,14 +62,14 @@ class Passes:
         compare_experts() has found a wrong expert since the last request.
         """
         self._stop.clear()
-        self._loaded.stop_flag.clear()
+        self.loaded.stop_flag.clear()
         with engine_errors():
-            self._loaded.llama.files.require_unchanged()
+            self.loaded.llama.files.require_unchanged()
         distrust, self._distrust = self._distrust, None
         if distrust is not None:
-            self.forget_from(0)
+            self._drop_all()
             raise distrust
-        patch = self._loaded.patch
+        patch = self.loaded.patch
         if patch is not None:
             patch.resume()
             patch.request_began()
@@ -78,7 +82,7 @@ class Passes:
             # A step that shares no factor with usual numbers of slots reaches all of them.
             self._n_compared += 1_000_003
             try:
-                self._loaded.require_right_experts(self._n_compared)
+                self.loaded.require_right_experts(self._n_compared)
             except UntrustedError as error:
                 self._distrust = error
                 return
@@ -88,8 +92,8 @@ class Passes:
     def stop(self) -> None:
         """End the request within one pass. From any thread."""
         self._stop.set()
-        self._loaded.stop_flag.set()
-        if (patch := self._loaded.patch) is not None:
+        self.loaded.stop_flag.set()
+        if (patch := self.loaded.patch) is not None:
             patch.stop()
 
     @property
@@ -98,19 +102,20 @@ class Passes:
         return self._stop.is_set()
 
     def keep_prefix(self, prompt: Sequence[int]) -> int:
-        """Keep the prefix of the prompt that the context holds. Return its number of tokens.
+        """Keep the prefix of the prompt that the context holds, or restore a longer one.
 
-        The last token is always computed again, because its logits are needed.
+        Return its number of tokens. The last token is always computed again, because its logits
+        are needed.
         """
         for sequence in self._sequences.keys() - {0}:
-            self._loaded.context.forget_from(0, sequence)
+            self.loaded.context.forget_from(0, sequence)
         self._sequences = {}
-        n = 0
-        for old, new in zip(self.tokens, prompt[:-1], strict=False):
-            if old != new:
-                break
-            n += 1
-        return n if n == len(self.tokens) > 0 else self.forget_from(n)
+        n = n_equal(self.tokens, prompt[:-1])
+        if n < len(self.tokens) or n == 0:
+            self.forget_from(n)
+        if self.keeping is not None:
+            self.tokens = list(prompt[: self.keeping.restore(prompt[:-1], len(self.tokens))])
+        return len(self.tokens)
 
     @property
     def n_place(self) -> int:
@@ -122,13 +127,13 @@ class Passes:
 
         The context may hold positions that are not in `tokens`, from a stopped pass.
         """
-        n = n if self._loaded.context.forget_from(n) else 0
+        n = n if self.loaded.context.forget_from(n) else 0
         del self.tokens[n:]
         return n
 
     def prefill(self, prompt: Sequence[int], on_prefill: Callable[[int, int], None] | None) -> bool:
         """Compute the rest of the prompt. Return False when stopped. Raises EngineError."""
-        n_step = self._loaded.context.n_ubatch
+        n_step = self.loaded.context.n_ubatch
         last_s = time.perf_counter()
         while len(self.tokens) < len(prompt):
             done = len(self.tokens)
@@ -140,7 +145,8 @@ class Passes:
                 if self.is_stopped or not self._compute_image(image, last_s):
                     return False
             else:
-                piece = _without_images(prompt[done : done + n_step])
+                piece = prompt[done : done + n_step]
+                piece = piece[: n_before_image(piece)]
                 self._piece = done, len(piece), len(prompt)
                 if self.is_stopped or not self.compute(piece, last_s):
                     return False
@@ -162,7 +168,7 @@ class Passes:
         done, n_now, total = self._piece
         if total == 0:
             return None
-        patch = self._loaded.patch
+        patch = self.loaded.patch
         return done + int(n_now * (patch.progress if patch is not None else 0.0)), total
 
     def compute(
@@ -181,7 +187,7 @@ class Passes:
         """
         position = len(self.tokens)
         decode_s = self._pass(
-            lambda: self._loaded.context.decode(tokens, position, all_logits=all_layers),
+            lambda: self.loaded.context.decode(tokens, position, all_logits=all_layers),
             tokens,
             is_token=is_token,
         )
@@ -199,7 +205,13 @@ class Passes:
     def forget_all(self) -> None:
         """Forget all positions of all sequences."""
         self.take_sequences()
-        self._loaded.context.clear()
+        self.loaded.context.clear()
+
+    def _drop_all(self) -> None:
+        """Forget all positions, also those on the drive: they may be wrong."""
+        self.forget_all()
+        if self.keeping is not None:
+            self.keeping.drop()
 
     def take_sequences(self) -> dict[int, list[int]]:
         """Return the tokens of all sequences, whose owner is the caller from now on.
@@ -230,7 +242,7 @@ class Passes:
         """
         assert rows[-1].has_logits
         decode_s = self._pass(
-            lambda: self._loaded.context.decode_rows(rows),
+            lambda: self.loaded.context.decode_rows(rows),
             [row.token for row in rows],
             is_token=is_token,
             numbers=numbers,
@@ -243,7 +255,7 @@ class Passes:
 
     def _compute_image(self, image: ImageChunk, last_s: float) -> bool:
         """Compute an image, in as many passes as it needs. Otherwise as compute()."""
-        vision, context = self._loaded.vision, self._loaded.context
+        vision, context = self.loaded.vision, self.loaded.context
         assert vision is not None
         n_step = context.n_ubatch
         if not vision.is_causal and image.n_token > n_step:
@@ -278,7 +290,7 @@ class Passes:
         token's sequence, in a group. On failure the context is as before the pass, or before the
         image that it belongs to; a group's is empty.
         """
-        loaded, now_s = self._loaded, time.monotonic()
+        loaded, now_s = self.loaded, time.monotonic()
         # Asking a device for its free memory may send a message to another machine.
         if loaded.plan.devices is None or now_s - self._minded_s >= PERIOD_S:
             self._minded_s = now_s
@@ -310,14 +322,14 @@ class Passes:
         for row in with_logits:
             address = loaded.context.logits_address(row)
             if not _native.all_finite(address, loaded.llama.n_vocab):
-                self.forget_all()  # earlier keys and values may be bad, too
+                self._drop_all()  # earlier keys and values may be bad, too
                 raise UntrustedError(not_finite_sentence(loaded.file))
         return decode_s
 
     def _require_same_files(self) -> None:
         """Forget all and raise UntrustedError where the model's files were written to."""
         try:
-            self._loaded.llama.files.require_unwritten()
+            self.loaded.llama.files.require_unwritten()
         except FileChangedError as error:
             self.forget_all()
             raise UntrustedError(str(error)) from None
@@ -330,9 +342,11 @@ class Passes:
         meter.add_pass(decode_s, wall_s, is_token=is_token)
         if self.watch is not None:
             stalls_us = meter.layer_stall_us
-            number, map_now = meter.n_pass - 1, self._loaded.residency()
+            number, map_now = meter.n_pass - 1, self.loaded.residency()
             self.watch.add(number, meter.token, stalls_us, map_now, is_token=is_token)
-        if is_token and adapts and (line := self._loaded.observe(meter.token, meter.token_wave_s)):
+        if is_token and adapts and self.keeping is not None:
+            self.keeping.note_token()
+        if is_token and adapts and (line := self.loaded.observe(meter.token, meter.token_wave_s)):
             meter.statistics.decisions.append(line)
 
     def mind_memory(self) -> None:
@@ -341,9 +355,9 @@ class Passes:
         Looks once a second; other calls only read a clock. Raises EngineError.
         """
         with engine_errors():
-            if self._loaded.mind_memory():
+            if self.loaded.mind_memory():
                 self.meter.cache_rebuilt()
-                self._loaded.patch.request_began()
+                self.loaded.patch.request_began()
 
 
 def n_place(tokens: Sequence[int], images: Mapping[int, ImageChunk]) -> int:
@@ -353,8 +367,3 @@ def n_place(tokens: Sequence[int], images: Mapping[int, ImageChunk]) -> int:
     seen = Counter(token for token in tokens if token < 0)
     chunks = [(images[token], n) for token, n in seen.items()]
     return len(tokens) + sum((c.n_token - c.n_pos) * (n // c.n_pos) for c, n in chunks)
-
-
-def _without_images(tokens: Sequence[int]) -> Sequence[int]:
-    """Return the tokens before the first image."""
-    return tokens[: next((i for i, token in enumerate(tokens) if token < 0), len(tokens))]

@@ -221,6 +221,9 @@ class Row:
     has_logits: bool = False
 
 
+_PIECE_TOKENS = 256
+"""Tokens of a piece of a state: some megabytes, so that a piece fits in memory beside the model."""
+
 # llama_get_logits_ith for the address only: a ctypes pointer takes longer to make.
 _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)(
     ctypes.cast(llama_cpp.llama_get_logits_ith, ctypes.c_void_p).value or 0
@@ -230,9 +233,9 @@ _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_in
 class Context:
     """A llama_context. Its sequences share its n_context cells.
 
-    n_sequence: sequences that a pass may have, numbered from 0. n_output: maximum of tokens of a
-    pass with logits; 0: all. kv_type: type of the attention cache, the name of a ggml type.
-    stop_flag: a backend._native.StopFlag; when set, it ends decode() with status 2.
+    n_sequence: sequences that a pass may have, numbered from 0; state() uses one more. n_output:
+    maximum of tokens of a pass with logits; 0: all. kv_type: type of the attention cache, the name
+    of a ggml type. stop_flag: a backend._native.StopFlag; when set, it ends decode() with status 2.
     """
 
     def __init__(
@@ -249,6 +252,10 @@ class Context:
         kv_type: str = "f16",
         n_sequence: int = 1,
     ) -> None:
+        self._model = model
+        # A sequence more costs nothing, except where layers have recurrent states.
+        self._spare = 0 if self.cuts_batches else n_sequence
+        n_sequence = max(n_sequence, self._spare + 1)
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = n_context
         params.n_batch = n_ubatch
@@ -272,7 +279,6 @@ class Context:
             params.abort_callback_data = ctypes.c_void_p(stop_flag.user_data)
         self._stop_flag = stop_flag  # the context refers to it
         self._params = params
-        self._model = model
         self._pointer = llama_cpp.llama_init_from_model(model.pointer, params)
         if not self._pointer:
             raise LlamaError(text("engine.no_context", reason=log.last_error()))
@@ -365,6 +371,60 @@ class Context:
     def clear(self) -> None:
         """Remove all positions of all sequences."""
         llama_cpp.llama_memory_clear(self._memory, True)
+
+    @property
+    def n_piece(self) -> int:
+        """The most tokens of a piece of state(); 0: a piece has all tokens of its sequence.
+
+        llama.cpp leaves out of a state what lies behind a sliding window.
+        """
+        window = int(llama_cpp.llama_model_n_swa(self._model.pointer))
+        n_most = min(window or _PIECE_TOKENS, _PIECE_TOKENS)
+        return 1 << n_most.bit_length() - 1 if self._spare else 0
+
+    def state(self, begin: int, end: int) -> bytearray:
+        """Return the state of these positions of sequence 0; all of them where n_piece is 0.
+
+        Empty if llama.cpp fails.
+        """
+        with self._spare_sequence(begin, end) as sequence:
+            n = llama_cpp.llama_state_seq_get_size(self._pointer, sequence)
+            state = bytearray(n)
+            buffer = (ctypes.c_uint8 * n).from_buffer(state)
+            n_got = llama_cpp.llama_state_seq_get_data(self._pointer, buffer, n, sequence)
+        return state if n_got == n else bytearray()
+
+    def set_state(self, state: bytearray, end: int, sequence: int = 0) -> bool:
+        """Append what state() returned to a sequence, which then has `end` positions.
+
+        Return False if llama.cpp refuses it; the sequence is then as before, or empty if n_piece
+        is 0.
+        """
+        n = len(state)
+        buffer = (ctypes.c_uint8 * n).from_buffer(state)
+        with self._spare_sequence(0, 0) as spare:
+            target = spare or sequence
+            got = llama_cpp.llama_state_seq_set_data(self._pointer, buffer, n, target)
+            last = int(llama_cpp.llama_memory_seq_pos_max(self._memory, target))
+            is_right = got == n and last == end - 1
+            if is_right and spare:
+                llama_cpp.llama_memory_seq_cp(self._memory, spare, sequence, 0, end)
+        if not is_right and not spare:
+            self.forget_from(0, sequence)
+        return is_right
+
+    @contextlib.contextmanager
+    def _spare_sequence(self, begin: int, end: int) -> Iterator[int]:
+        """Return a sequence with these positions of sequence 0 until the context ends."""
+        if not self._spare:
+            yield 0
+            return
+        try:
+            if begin < end:
+                llama_cpp.llama_memory_seq_cp(self._memory, 0, self._spare, begin, end)
+            yield self._spare
+        finally:
+            llama_cpp.llama_memory_seq_rm(self._memory, self._spare, -1, -1)
 
     @property
     def cuts_batches(self) -> bool:

@@ -174,7 +174,7 @@ def plan_of(file: ModelFile, layout: Layout) -> PackPlan:
     description = {
         "version": _VERSION,
         "model": file.fingerprint,
-        "sample": _sample(file),
+        "sample": sample(file),
         "layout": layout,
         "processor": _fingerprint(kinds),
         "layers": [
@@ -224,9 +224,12 @@ def _fingerprint(type_ids: Sequence[int]) -> str:
     return whole.hexdigest()
 
 
-def _sample(file: ModelFile) -> str:
-    """Return a hash of samples of the experts' data, which the fingerprint does not cover."""
-    tensors = [t for ts in file.expert_tensors.values() for t in ts]
+def sample(file: ModelFile) -> str:
+    """Return a hash of samples of the weights: of the experts', if there are some.
+
+    ModelFile.fingerprint does not cover them. Raises OSError.
+    """
+    tensors = [t for ts in file.expert_tensors.values() for t in ts] or list(file.tensors)
     chance = random.Random(0)
     places: dict[int, list[int]] = {}
     for i in range(_N_SAMPLE):

@@ -10,6 +10,7 @@ docs/howto/message.md adds a message as an example.
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -147,6 +148,11 @@ _BOOL: _Test = _test_of(Rule("switch"))
 _INT: _Test = _test_of(Rule("count"))
 _TEXT: _Test = (_is_text, "text")
 _PATH: _Test = (_is_path, "a path")
+_OWNER: _Test = (
+    lambda value: isinstance(value, str) and re.fullmatch(r"[a-z0-9-]{1,40}", value) is not None,
+    "a name of at most 40 letters, digits and hyphens",
+)
+"""Who keeps the state of a conversation on the drive: the name of a folder."""
 _OBJECT: _Test = (lambda value: isinstance(value, dict), "an object")
 _PATHS: _Test = (
     lambda value: isinstance(value, dict) and all(map(_is_path, value.values())),
@@ -173,6 +179,7 @@ REQUESTS: Mapping[str, _Fields] = {
         "options": (_OBJECT, False),
         "sampling": (_OBJECT, True),
         "max_tokens": (_INT, True),
+        "owner": (_OWNER, False),
         "n_answer": (_INT, False),
     },
     "format": {**_ID, "messages": (_CONVERSATION, True), "options": (_OBJECT, False)},
@@ -192,6 +199,8 @@ REQUESTS: Mapping[str, _Fields] = {
     "devices": _ID,
     "unload": _ID,
     "ping": _ID,
+    "forget": {"owner": (_OWNER, True)},
+    "warm": {"owner": (_OWNER, True)},
     "watch": {"scope": (_TEXT, True)},
     "learning": {**_ID, "action": (_TEXT, True)},
     "shutdown": {},

@@ -319,6 +319,26 @@ class EngineConfig(_Checked):
         help="the part of the model that sees images (default: mmproj*.gguf beside the model)",
     )
     """The file with which the model sees images; "": one beside the model, where there is one."""
+    kept_mib: int = setting(
+        4096,
+        "count",
+        lowest=0,
+        highest=1 << 24,
+        option="--keep-states",
+        metavar="MIB",
+        help="MiB of the drive on which chats and the server keep what the model has read, so that "
+        "it is not read again; at most a tenth of what is free; 0: nothing is kept",
+        title=QT_TRANSLATE_NOOP("settings", "Keep chats ready, in MiB"),
+        words=(QT_TRANSLATE_NOOP("settings", "off"),),
+        tooltip=QT_TRANSLATE_NOOP(
+            "settings",
+            "What the model has read of a chat stays on the drive, so that the chat goes on at "
+            "once when you open it again. Never more than a tenth of the free space. A deleted "
+            "chat leaves nothing.",
+        ),
+        window=(0, 1 << 20),
+    )
+    """MiB that kept states of conversations take on the drive (backend.engine.keeping); 0: none."""
     automatic: bool = setting(False, "switch")
     """Whether cache rate, method and context follow from the free memory and from what is measured
     (backend.memory.automatic), except those in by_hand."""

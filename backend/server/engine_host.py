@@ -11,6 +11,8 @@ from typing import Any
 
 from backend.server.turns import Work
 
+_KEEP_S = 0.01  # between two pieces of the state that is written while no request runs
+
 
 class EngineThread:
     """A host (backend.server.turns) with a thread that runs the queued work for an engine.
@@ -82,12 +84,24 @@ class EngineThread:
         if engine is not None:
             engine.close()
 
+    def _keep(self) -> bool:
+        """Write a piece of the conversation's state. Return False when all is written."""
+        try:
+            return self._engine is not None and self._engine.keep()
+        except Exception:
+            traceback.print_exc()
+            return False
+
     def _run(self) -> None:
+        keeps = False  # something of the conversation may not be on the drive
         while True:
             try:
-                work = self._work.get(timeout=self._unload_after_s)
+                work = self._work.get(timeout=_KEEP_S if keeps else self._unload_after_s)
             except queue.Empty:
-                self._unload()
+                if keeps:
+                    keeps = self._keep()
+                else:
+                    self._unload()
                 continue
             if work is None:
                 return
@@ -95,5 +109,6 @@ class EngineThread:
                 work(self._engine)
                 if self._work.empty() and self._engine is not None:
                     self._engine.idle()
+                    keeps = True
             except Exception:
                 traceback.print_exc()  # the client has received the errors of its request

@@ -529,6 +529,7 @@ class _Choice(Listener):
             begin()
             self.prefilled(done, total)
 
+        engine.owner = "server"
         try:
             if prompt is None:
                 pieces = engine.generate(
@@ -581,6 +582,7 @@ class _Joint:
     def run(self, first: _Answer) -> None:
         """Answer a request and all that join it."""
         fault: Exception = _STOPPED
+        self._engine.owner = "server"
         try:
             for given in self._engine.generate_group(self._requests(first), keeps=True):
                 self._take(given)

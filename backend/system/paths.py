@@ -57,6 +57,14 @@ def models_folder() -> Path:
     return data_folder() / "models"
 
 
+def states_folder() -> Path:
+    """Return the folder for the states of chats, one folder for each. Does not create it.
+
+    OUTRIDER_STATES names another one, for tests.
+    """
+    return Path(os.environ.get("OUTRIDER_STATES") or data_folder() / "states")
+
+
 def backends_folder() -> Path:
     """Return the folder in which a bundle looks for further backends. Does not create it."""
     return data_folder() / "backends"

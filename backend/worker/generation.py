@@ -116,6 +116,7 @@ class Answer:
             raise RequestError(
                 f"max_tokens must be at least 1, or -1 for no limit, not {max_tokens}."
             )
+        self._engine.owner = request.get("owner", "")
         return sampling, max_tokens, ChatOptions.from_message(request.get("options") or {})
 
     def run_several(self) -> Message:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import queue
+import shutil
 import signal
 import sys
 import threading
@@ -38,6 +39,7 @@ from backend.protocol.messages import (
 )
 from backend.protocol.settings import EngineConfig
 from backend.protocol.statistics import Statistics
+from backend.system.paths import states_folder
 from backend.system.pipes import die_with_parent, private_pipes
 from backend.text import text
 from backend.worker.advisor import Advisor
@@ -58,6 +60,8 @@ EngineFactory = Callable[[Path, "EngineConfig", Progress], "Engine"]
 
 _READ_BYTES = 1 << 16
 _LEAVE_S = 1.0
+KEEP_S = 0.01
+"""Time between two pieces of the state that is written while no request runs."""
 MIND_MEMORY_S = 2.0
 """Time between two looks at the memory while no request runs."""
 
@@ -92,6 +96,7 @@ class Worker:
         self._path: Path | None = None  # of the engine's model
         self._own: tuple[Path, EngineConfig] | None = None  # what the client has loaded
         self._used_s = time.monotonic()
+        self._keeps = False  # something of the conversation may not be on the drive
         self._advisor: Advisor | None = None
         self._traces: AnswerTraces | None = None
         self._scope = WatchScope()
@@ -134,6 +139,7 @@ class Worker:
             self._used_s = time.monotonic()
             if self._jobs.empty() and self._engine is not None:
                 self._idle(self._engine)
+                self._keeps = True
         self._server.close()
         self._close_engine()
         self._learning.close()
@@ -147,16 +153,26 @@ class Worker:
         while True:
             try:
                 wait_s = min(MIND_MEMORY_S, self._server.unload_after_s or MIND_MEMORY_S)
-                return self._jobs.get(timeout=wait_s)
+                return self._jobs.get(timeout=KEEP_S if self._keeps else wait_s)
             except queue.Empty:
                 idle_s = time.monotonic() - self._used_s
                 if self._engine is None:
                     continue
-                if self._server.may_free(idle_s):
+                if self._keeps:
+                    self._keep(self._engine)
+                elif self._server.may_free(idle_s):
                     self._close_engine()
                     self._server.tell()
                 else:
                     self._mind_memory(self._engine)
+
+    def _keep(self, engine: Engine) -> None:
+        """Write a piece of the conversation's state."""
+        try:
+            self._keeps = engine.keep()
+        except Exception:
+            traceback.print_exc()
+            self._keeps = False
 
     def _mind_memory(self, engine: Engine) -> None:
         try:
@@ -224,6 +240,10 @@ class Worker:
             elif kind == "watch":
                 with self._lock:
                     self._scope.set(message["scope"], self._engine)
+            elif kind == "forget":
+                self._jobs.put(lambda engine: _forget(message["owner"], engine))
+            elif kind == "warm":
+                self._jobs.put(lambda engine: engine and engine.warm(message["owner"]))
             elif kind == "attach":
                 self._attachments.serve(message)
             elif kind == "serve":
@@ -383,6 +403,7 @@ class Worker:
 
         self._close_engine()
         engine = self._engine_factory(path, config, progress)
+        engine.keep_in(states_folder())
         with self._lock:
             self._engine, self._path = engine, path
         return engine
@@ -466,6 +487,13 @@ class Worker:
 
 def _in_force(engine: Engine) -> Message:
     return {"model": engine.model.to_json(), "cache": engine.cache.to_json()}
+
+
+def _forget(owner: str, engine: Engine | None) -> None:
+    """Delete the states that only this owner uses."""
+    if engine is not None:
+        engine.forget_kept(owner)
+    shutil.rmtree(states_folder() / owner, ignore_errors=True)
 
 
 def _devices(job_id: int) -> Message:

@@ -75,6 +75,38 @@ def test_a_question_is_on_disk_before_it_is_sent(
     assert on_disk(tmp_path, query) == [(last(window).content, "finished")]
 
 
+def test_the_state_of_a_chat_is_deleted_with_it(
+    qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
+) -> None:
+    window = open_window(model())
+    sent: list[tuple[str, str]] = []
+    window.link.warm = lambda owner: sent.append(("warm", owner))  # type: ignore[method-assign]
+    window.link.forget = lambda owner: sent.append(("forget", owner))  # type: ignore[method-assign]
+    generate = window.link.generate
+
+    def spy(*given: Any) -> None:
+        sent.append(("generate", given[5]))
+        generate(*given)
+
+    window.link.generate = spy  # type: ignore[method-assign]
+    say(qtbot, window, "One")
+    first = window.session.conversation.chat_id
+    window.session.new_chat()
+    say(qtbot, window, "Two")
+    second = window.session.conversation.chat_id
+    window.chats.open(first)
+    folders = [tmp_path / "states" / f"chat-{number}" for number in (first, second, 99)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    window.chats.delete(second)
+    expected = [("generate", first), ("generate", second), ("warm", first), ("forget", second)]
+    assert sent == [(kind, f"chat-{number}") for kind, number in expected]
+    assert [folder.exists() for folder in folders] == [True, False, True]
+    window.close()
+    open_window(model())
+    assert [folder.exists() for folder in folders] == [True, False, False]  # 99 is no chat
+
+
 def test_the_open_chat_is_there_at_the_next_start(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
@@ -300,7 +332,7 @@ def test_a_preset_of_the_user_holds_prompt_sampling_stops_seed_and_engine(
     sent: list[tuple[Any, ...]] = []
     window.link.generate = lambda *given: sent.append(given)  # type: ignore[method-assign]
     ask(window, "Hello")
-    _, sampling, options, longest, _ = sent[0]
+    _, sampling, options, longest, *_ = sent[0]
     assert (sampling["seed"], options.stops, longest) == (3, ("END", "\n\n"), 50)
     window.close()
     again = open_window()

@@ -383,6 +383,18 @@ def test_a_cache_can_be_stocked() -> None:
     assert d.held() == {1, 2, 5}
 
 
+def test_a_full_cache_makes_room_for_what_a_chat_used() -> None:
+    d = Driver(n_slot=3)
+    for expert in (1, 2, 3):
+        d.make_resident(0, expert)
+    assert d.perform(d.core.stocked(0, [5, 6])).low == []  # nothing leaves
+    assert d.perform(d.core.stocked(0, [5, 6, 7], [5, 6, 7, 2])).low == chunks_of(5, 6)
+    d.settle()
+    assert d.held() == {2, 5, 6}  # 2 is wanted; 1 and 3 left
+    d.make_resident(0, 4)
+    assert d.held() == {4, 5, 6}  # what was fetched counts as just used
+
+
 # Eviction.
 
 

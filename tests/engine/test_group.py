@@ -185,6 +185,29 @@ def test_sparse_attention_sees_only_the_ends(open_engine: OpenEngine, tiny: Path
     assert tokens("start", *long, "the end") != whole
 
 
+@pytest.mark.parametrize("arch", ["qwen3moe", "lfm2moe"])
+def test_a_conversation_is_kept_between_groups(
+    arch: str, open_engine: OpenEngine, tmp_path: Path
+) -> None:
+    """Also where layers have a state, which can only go on."""
+    engine = open_engine(make_tiny(arch, "F16", tmp_path / "m.gguf"), n_sequence=2)
+
+    def tokens(prompt: str, n: int, *, keeps: bool) -> tuple[list[int], int]:
+        request = Request(0, GREEDY, n, prompt=prompt)
+        (answer,) = engine.generate_group([request], keeps=keeps)
+        assert not answer.error
+        return [piece.token_id for piece in answer.pieces], answer.n_reused
+
+    first, more = "some words of a chat\n", "some words of a chat\nand what follows\n"
+    alone, _ = tokens(more, 6, keeps=False)
+    tokens(first, 1, keeps=True)
+    tokens("another chat\n", 1, keeps=True)
+    found, n_reused = tokens(more, 6, keeps=True)
+    assert n_reused == len(engine.tokenize(first)) > 0
+    assert found == alone
+    tokens("some words", 2, keeps=True)  # shorter than what is held
+
+
 def test_a_state_cannot_forget_single_tokens(open_engine: OpenEngine, tmp_path: Path) -> None:
     engine = open_engine(make_tiny("lfm2moe", "F16", tmp_path / "m.gguf"), n_sequence=2)
     with pytest.raises(EngineError, match="sparse attention"):

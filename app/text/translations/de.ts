@@ -2313,10 +2313,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Für Chats mit Modellen, die keine eigenen Einstellungen haben.</translation>
 </message>
 <message>
-<source>Nothing is sent anywhere: no figures, no reports. Chats and settings stay in files on this machine. The network is used only for what you start yourself: downloads, and the look for a newer version.</source>
-<translation>Nichts wird irgendwohin gesendet: keine Zahlen, keine Berichte. Chats und Einstellungen bleiben in Dateien auf diesem Rechner. Das Netz wird nur für das benutzt, was Sie selbst beginnen: Downloads und die Suche nach einer neueren Version.</translation>
-</message>
-<message>
 <source>Let the model write the titles of new chats when it is idle</source>
 <translation>Das Modell die Titel neuer Chats schreiben lassen, wenn es nichts zu tun hat</translation>
 </message>
@@ -2335,6 +2331,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Programs on this machine can use the loaded model. Off by default.</source>
 <translation>Programme auf diesem Rechner können das geladene Modell nutzen. Am Anfang aus.</translation>
+</message>
+<message>
+<source>Nothing is sent anywhere: no figures, no reports. Chats and settings stay in files on this machine; so does what the model has read of chats and of the local server&apos;s requests (“Keep chats ready”, Ctrl+K). The network is used only for what you start yourself: downloads, and the look for a newer version.</source>
+<translation>Nichts wird irgendwohin gesendet: keine Zahlen, keine Berichte. Chats und Einstellungen bleiben in Dateien auf diesem Rechner, ebenso was das Modell von Chats und von den Anfragen an den lokalen Server gelesen hat („Chats bereithalten“, Strg+K). Das Netz wird nur für das benutzt, was Sie selbst beginnen: Downloads und die Suche nach einer neueren Version.</translation>
 </message>
 <message>
 <source>Chats, models and measurements are kept.</source>
@@ -5518,6 +5518,18 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>automatic</source>
 <translation>automatisch</translation>
+</message>
+<message>
+<source>Keep chats ready, in MiB</source>
+<translation>Chats bereithalten, in MiB</translation>
+</message>
+<message>
+<source>off</source>
+<translation>aus</translation>
+</message>
+<message>
+<source>What the model has read of a chat stays on the drive, so that the chat goes on at once when you open it again. Never more than a tenth of the free space. A deleted chat leaves nothing.</source>
+<translation>Was das Modell von einem Chat gelesen hat, bleibt auf dem Laufwerk, damit der Chat sofort weitergeht, wenn Sie ihn wieder öffnen. Nie mehr als ein Zehntel des freien Platzes. Ein gelöschter Chat hinterlässt nichts.</translation>
 </message>
 <message>
 <source>Temperature</source>

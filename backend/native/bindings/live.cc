@@ -208,8 +208,9 @@ void bind_live(nb::module_ & m) {
             "scheduler"_a, released())
         .def("request_began", &Patch::request_began, released())
         .def("tune", &Patch::tune, "tuning"_a, released())
-        .def("stock", &Patch::stock, "experts"_a, released(),
-             "Between passes: begin to fetch these experts of each layer into its free slots.")
+        .def("stock", &Patch::stock, "experts"_a, "wanted"_a = std::vector<std::vector<Expert>>{}, released(),
+             "Between passes: begin to fetch these experts of each layer into its free slots, or in the place of "
+             "experts that are not wanted. Return whether copies are in flight.")
         .def("begin_pass", &Patch::begin_pass, "phase"_a, "tokens"_a = std::vector<int32_t>{},
              "sequences"_a = std::vector<int32_t>{}, released())
         .def("end_pass", &Patch::end_pass, released())

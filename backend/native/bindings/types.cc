@@ -389,10 +389,11 @@ void bind_types(nb::module_ & m) {
             "layer"_a, "input"_a)
         .def(
             "stocked",
-            [](OwnedCore & c, Layer layer, const std::vector<Expert> & experts) {
-                return c.handle(Stocked{layer, experts});
+            [](OwnedCore & c, Layer layer, const std::vector<Expert> & experts, const std::vector<Expert> & wanted) {
+                return c.handle(Stocked{layer, experts, wanted});
             },
-            "layer"_a, "experts"_a, "Between answers: fetch these experts into the layer's free slots.")
+            "layer"_a, "experts"_a, "wanted"_a = std::vector<Expert>{},
+            "Between answers: fetch these experts into the layer's free slots, or for those that are not wanted.")
         .def(
             "predicted",
             [](OwnedCore & c, Layer layer, std::vector<Expert> experts, std::vector<float> scores) {

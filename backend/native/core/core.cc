@@ -268,12 +268,41 @@ void Core::on(const Stocked & e, Commands & out) {
         if (residency_.find(place, expert) != none) {
             continue;
         }
-        const Slot slot = residency_.free_slot(place, expert);
+        Slot slot = residency_.free_slot(place, expert);
+        if (slot == none && !e.wanted.empty() && !residency_.is_whole(e.layer)) {
+            slot = make_room(place, e.wanted);
+        }
         if (slot != none) {
             residency_.assign(place, slot, expert, true);
             desk_.order(pool, slot, Urgency::low, true, out);
         }
     }
+    if (!e.wanted.empty()) {
+        chosen_->forecast({e.layer, {e.experts.begin(), e.experts.end()}, {}});
+    }
+}
+
+// Free the slot of the part that is least worth keeping, among the layer's parts of experts that are not wanted.
+Slot Core::make_room(Place place, std::span<const Expert> wanted) {
+    const Pool pool = residency_.pool(place);
+    Slot victim = none;
+    double lowest = 0;
+    for (Slot s = 0; s < residency_.n_slot(pool); s++) {
+        const SlotInfo & info = residency_.at(pool, s);
+        if (info.layer != place.layer || info.part != place.part || info.state != SlotState::ready || info.pinned ||
+            std::ranges::find(wanted, info.expert) != wanted.end()) {
+            continue;
+        }
+        const double keep = chosen_->keep(info.layer, info.part, info.expert);
+        if (victim == none || keep < lowest) {
+            victim = s;
+            lowest = keep;
+        }
+    }
+    if (victim != none) {
+        residency_.release(pool, victim);
+    }
+    return victim;
 }
 
 void Core::on(const Predicted & e, Commands & out) {

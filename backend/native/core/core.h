@@ -51,6 +51,8 @@ class Core {
     bool wants_weights() const;
     bool wants_gate_input() const { return predictor_ && predictor_->wants_input() && tuning_.prefetch; }
     bool idle() const { return scheduler_->idle(); }
+    // Whether a copy into a slot is in flight.
+    bool copies() const { return desk_.any_open(); }
     double planned_device_us() const { return scheduler_->planned_device_us(); }
 
     const Shape & shape() const { return shape_; }
@@ -102,6 +104,7 @@ class Core {
     void cut_to_needs(Forecast & forecast) const;
     void push_due(Commands & out);
     void drop_waiting(Layer layer);
+    Slot make_room(Place place, std::span<const Expert> wanted);
     const SlotInfo * first_part(Layer layer, Expert expert) const;
 
     Shape shape_;

@@ -37,7 +37,7 @@ void EventLog::append(const Event & event, std::span<const Command> commands) {
                    [&](PassBegan & e) { keep(e.tokens), keep(e.sequences); },
                    [&](Routed & e) { keep(e.routing.ids), keep(e.routing.weights); },
                    [&](GateSeen & e) { keep(e.input); },
-                   [&](Stocked & e) { keep(e.experts); },
+                   [&](Stocked & e) { keep(e.experts), keep(e.wanted); },
                    [](auto &) {},
                },
                entries_.back().event);

@@ -51,10 +51,12 @@ struct GateSeen {
     std::span<const float> input;  // the layer's MoE input, n_token rows of n_embd values
     int32_t n_token;
 };
-// Between answers: fetch these experts into the layer's free slots, in this order, as long as there are any.
+// Between answers: fetch these experts into the layer's free slots, in this order, as long as there are any. Where
+// there are none, experts of the layer that are not in `wanted` leave; with an empty `wanted` nothing leaves.
 struct Stocked {
     Layer layer;
     std::span<const Expert> experts;
+    std::span<const Expert> wanted;
 };
 // A forecast from outside, treated like one of the predictor.
 struct Predicted {

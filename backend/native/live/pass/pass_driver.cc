@@ -76,10 +76,16 @@ void PassDriver::begin_pass(Phase phase, const std::vector<int32_t> & tokens, co
     choose_callback(tokens.size());
 }
 
-void PassDriver::stock(const std::vector<std::vector<Expert>> & experts) {
+bool PassDriver::stock(const std::vector<std::vector<Expert>> & experts,
+                       const std::vector<std::vector<Expert>> & wanted) {
+    collect_arrivals();
     for (size_t layer = 0; layer < experts.size() && layer < size_t(graph_.shape.n_layer); layer++) {
-        tell(Stocked{Layer(layer), experts[layer]});
+        if (!experts[layer].empty()) {
+            tell(Stocked{Layer(layer), experts[layer],
+                         layer < wanted.size() ? wanted[layer] : std::span<const Expert>()});
+        }
     }
+    return cache_->core->copies();
 }
 
 bool PassDriver::end_pass() {

@@ -50,7 +50,8 @@ class PassDriver {
     void begin_pass(Phase phase, const std::vector<int32_t> & tokens, const std::vector<int32_t> & sequences)
         EXCLUDES(mutex);
     // Between passes, as Patch::stock().
-    void stock(const std::vector<std::vector<Expert>> & experts) REQUIRES(mutex);
+    bool stock(const std::vector<std::vector<Expert>> & experts, const std::vector<std::vector<Expert>> & wanted)
+        REQUIRES(mutex);
     bool end_pass() EXCLUDES(mutex);
     // ggml's callback: before a node runs (true: stop after it), and at the stop (false: end the pass).
     bool ask(ggml_tensor * node) EXCLUDES(mutex);

@@ -75,11 +75,9 @@ void Patch::tune(const Tuning & tuning) {
     }
 }
 
-void Patch::stock(const std::vector<std::vector<Expert>> & experts) {
+bool Patch::stock(const std::vector<std::vector<Expert>> & experts, const std::vector<std::vector<Expert>> & wanted) {
     const Lock lock(driver_.mutex);
-    if (driver_.cache()) {
-        driver_.stock(experts);
-    }
+    return driver_.cache() && driver_.stock(experts, wanted);
 }
 
 void Patch::begin_pass(Phase phase, const std::vector<int32_t> & tokens, const std::vector<int32_t> & sequences) {

@@ -48,8 +48,9 @@ class Patch {
     // Between passes. Throws std::invalid_argument for settings that make no sense.
     void tune(const Tuning & tuning);
 
-    // Between passes: begin to fetch these experts of each layer, [layer], as long as it has free slots.
-    void stock(const std::vector<std::vector<Expert>> & experts);
+    // Between passes: begin to fetch these experts of each layer, [layer], as long as it has free slots. `wanted`,
+    // [layer] or empty: experts for which others leave (Stocked). Returns whether copies are in flight.
+    bool stock(const std::vector<std::vector<Expert>> & experts, const std::vector<std::vector<Expert>> & wanted = {});
 
     // Around every pass (one llama_decode of at most max_token tokens). `tokens`: ids, or empty if unknown.
     // `sequences`: as in PassBegan. end_pass() returns false if the pass was stopped or failed; its results are void

@@ -1,0 +1,216 @@
+"""Keeps the conversation in the context on the drive, with the experts that it used.
+
+A kept beginning of a prompt is restored and not computed. When a chat is opened again, the experts
+that it used are fetched while nothing else is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.engine.kept_states import KeptStates
+from backend.methods import cells
+
+if TYPE_CHECKING:
+    from backend.engine.passes import Passes
+
+_WORTH_TOKENS = 16
+"""Tokens that are computed sooner than a piece is looked for and read."""
+_LOOK_TOKENS = 4
+"""Of so many decoded tokens one is looked at: which experts did it use?"""
+_WARM_BYTES = 8 << 20
+"""Bytes of experts that are ordered at once: a request waits for no more."""
+
+
+class Keeping:
+    """Writes what the context holds after an answer, a piece at a time, and reads it back.
+
+    Use from the engine's thread. folder: of the states. budget_bytes: of all states; 0: none.
+    """
+
+    def __init__(self, passes: Passes, folder: Path) -> None:
+        self._passes = passes
+        self._states = KeptStates(folder)
+        self._owner = ""  # of the conversation in the context; "": it is not kept
+        self._root = ""
+        self._lacking: list[tuple[str, int, int]] | None = None  # None: not known yet
+        self._keys: set[str] = set()
+        self._n_token = 0
+        self._used = np.zeros(0, np.uint32)  # [MoE layer * expert], since it was last written
+        self._cold: list[tuple[int, int]] = []  # (MoE layer, expert), those to fetch first last
+        self._wanted: list[list[int]] = []  # [MoE layer]
+
+    def close(self) -> None:
+        """Finish the piece that is being written."""
+        self._states.close()
+
+    @property
+    def budget_bytes(self) -> int:
+        """The most bytes of the drive that all states take; 0: there are none."""
+        return self._passes.loaded.config.kept_mib << 20
+
+    def begin(self, owner: str) -> None:
+        """Begin a request. owner: of its conversation; "": it is not kept."""
+        if owner != self._owner:
+            self._used[:] = 0
+        self._owner, self._lacking = owner, None
+        self._cold.clear()
+        self._wanted.clear()
+
+    def restore(
+        self, prompt: Sequence[int], n: int, n_most: int | None = None, sequence: int = 0
+    ) -> int:
+        """Read what is kept of the beginning of a prompt and not in the context.
+
+        n: its tokens that the sequence has. n_most: the cells that it may have; None: all. Return
+        the tokens that it has now. A piece that is damaged or does not fit is deleted, and its
+        tokens are computed.
+        """
+        passes, context = self._passes, self._passes.loaded.context
+        wanted = prompt[: n_before_image(prompt)]
+        if not self.budget_bytes or len(wanted) - n < _WORTH_TOKENS:
+            return n
+        found = self._states.find(passes.loaded.state_root(), wanted, context.n_piece)
+        n_cell = context.n_context if n_most is None else n_most
+        found = [piece for piece in found if piece.end <= n_cell]
+        n_known = sum(piece.n for piece in found)
+        if n_known - n < _WORTH_TOKENS:
+            return n
+        new = [piece for piece in found if piece.begin + piece.n > n]
+        for piece, state in self._states.states(new):
+            if passes.is_stopped:
+                break
+            if piece.begin < n:
+                context.forget_from(piece.begin, sequence)
+                n = piece.begin
+            if not context.set_state(state, piece.end, sequence):
+                self._states.discard(piece)
+                break
+            n = piece.end
+        if n > n_known:
+            context.forget_from(n_known, sequence)
+            n = n_known
+        return n
+
+    def step(self) -> bool:
+        """Begin to fetch experts, or to write the next piece. Return False at the end.
+
+        Takes the time of a copy in memory. Call it between requests.
+        """
+        return self._warm_step() or self._write_step()
+
+    def note_token(self) -> None:
+        """Note which experts a decoded token has used."""
+        self._n_token += 1
+        if (
+            self._owner
+            and self._passes.loaded.patch is not None
+            and not self._n_token % _LOOK_TOKENS
+        ):
+            found = np.frombuffer(self._passes.loaded.residency(), np.uint8) & cells.FOUND
+            if len(found) != len(self._used):
+                self._used = np.zeros(len(found), np.uint32)
+            self._used += found != 0
+
+    def warm(self, owner: str) -> None:
+        """Let step() fetch the experts that this owner used most and that are not in memory."""
+        loaded, self._cold, self._wanted = self._passes.loaded, [], []
+        patch = loaded.patch
+        if patch is None or not self.budget_bytes:
+            return
+        used = self._read_used(owner, loaded.file.n_moe_layer * loaded.file.n_expert)
+        used = used.reshape(loaded.file.n_moe_layer, loaded.file.n_expert)
+        ranked = np.argsort(-used.astype(np.int64), axis=1, kind="stable")[:, : loaded.cache.n_slot]
+        where = np.frombuffer(loaded.residency(), np.uint8).reshape(used.shape) & cells.WHERE
+        self._wanted = [[int(e) for e in row if used[i, e]] for i, row in enumerate(ranked)]
+        pairs = [(i, e) for i, row in enumerate(self._wanted) for e in row if not where[i, e]]
+        self._cold = sorted(pairs, key=lambda pair: used[pair])
+
+    def _warm_step(self) -> bool:
+        """Order some experts, unless those before are still in flight. Return False at the end."""
+        loaded = self._passes.loaded
+        patch = loaded.patch
+        if not self._wanted or patch is None:
+            return False
+        if patch.stock([]):
+            return True
+        if not self._cold:
+            self._wanted.clear()
+            return False
+        n_all = loaded.file.n_moe_layer * loaded.file.n_expert
+        n = max(_WARM_BYTES * n_all // loaded.file.expert_bytes_total, 1)
+        experts: list[list[int]] = [[] for _ in self._wanted]
+        for layer, expert in (self._cold.pop() for _ in range(min(n, len(self._cold)))):
+            experts[layer].append(expert)
+        patch.stock(experts, self._wanted)
+        return True
+
+    def _read_used(self, owner: str, n: int) -> NDArray[np.uint16]:
+        """Return how often an owner's tokens used each of n experts; 0 where that is not known."""
+        data = self._states.read_used(owner, self._passes.loaded.file.fingerprint)
+        return np.frombuffer(data, "<u2") if len(data) == 2 * n else np.zeros(n, np.uint16)
+
+    def _write_used(self) -> bool:
+        """Begin to write the experts used since the last time; older uses count half."""
+        if not self._used.any():
+            return False
+        before = self._read_used(self._owner, len(self._used))
+        used = np.minimum(before // 2 + self._used, np.iinfo(np.uint16).max).astype("<u2")
+        fingerprint = self._passes.loaded.file.fingerprint
+        self._states.write_used(self._owner, fingerprint, used.tobytes())
+        self._used[:] = 0
+        return True
+
+    def _write_step(self) -> bool:
+        if self._states.is_writing:
+            return True
+        passes, states, owner = self._passes, self._states, self._owner
+        if not owner or not self.budget_bytes:
+            return False
+        tokens = passes.tokens[: n_before_image(passes.tokens)]
+        if not states.wait() and self._lacking:  # there is no room, or the drive fails
+            self._lacking.clear()
+        if self._lacking is None:
+            root, n_piece = passes.loaded.state_root(), passes.loaded.context.n_piece
+            if not root:
+                return False
+            self._lacking, self._keys = states.missing(owner, root, tokens, n_piece)
+        if not self._lacking:
+            return self._write_used()
+        parent, begin, end = self._lacking.pop(0)
+        state = passes.loaded.context.state(begin, end)
+        if not state:
+            self._lacking.clear()
+            return False
+        room = partial(states.make_room, len(state), self.budget_bytes, self._keys)
+        states.write(owner, parent, begin, tokens[begin:end], state, room)
+        return True
+
+    def drop(self) -> None:
+        """Delete the states of the conversation in the context, which are not to be trusted."""
+        if self._owner:
+            self.forget(self._owner)
+
+    def forget(self, owner: str) -> None:
+        """Delete what only this owner uses, and keep nothing of it until it asks again."""
+        if owner == self._owner:
+            self._owner = ""
+        self._states.forget(owner)
+
+    def obey_budget(self) -> None:
+        """Delete what a smaller budget has no room for."""
+        if self.budget_bytes:
+            self._states.make_room(0, self.budget_bytes, set())
+        else:
+            self._states.forget_all()
+
+
+def n_before_image(tokens: Sequence[int]) -> int:
+    """Return the number of tokens before the first image."""
+    return next((i for i, token in enumerate(tokens) if token < 0), len(tokens))

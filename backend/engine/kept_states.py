@@ -1,0 +1,428 @@
+"""States of conversations on the drive: the attention cache of their tokens, cut into pieces.
+
+A piece has the keys and values of a few hundred tokens and is found by all tokens up to its end, as
+in the prefix trees of servers. Conversations with the same beginning share its pieces. Each owner,
+such as a chat, has a folder; a shared piece is one file with a name in several folders. Deleting an
+owner's folder therefore deletes what only this owner used. docs/formats.md describes the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import struct
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from backend.system.kept_file import make_folder, write_whole
+
+DISK_SHARE = 0.1
+"""Greatest share of the free drive that states take, whatever the budget."""
+
+_SUFFIX = ".state"
+_USED = "experts.used"
+_MAGIC = b"OUTRKEPT"
+_VERSION = 1
+_PREFIX = struct.Struct("<8sII")
+_CRC = struct.Struct("<I")
+_HEADER_BYTES_MAX = 16 << 20
+_KEY_BYTES = 16
+_STALE_S = 3600.0  # an unfinished file of this age belongs to no process any more
+
+
+class DamagedState(ValueError):
+    """A file is no state of these tokens."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a conversation. n: its tokens that the conversation has, from the first on."""
+
+    path: Path
+    parent: str
+    begin: int
+    tokens: tuple[int, ...]
+    n: int
+
+    @property
+    def end(self) -> int:
+        """The position behind its last token."""
+        return self.begin + len(self.tokens)
+
+
+@dataclass
+class _Kept:
+    """A piece in the folder. n_bytes: by file; several names may belong to one."""
+
+    used_ns: int
+    paths: list[Path] = field(default_factory=list)
+    n_bytes: dict[int, int] = field(default_factory=dict)
+
+
+def root_of(identity: Sequence[object]) -> str:
+    """Return the parent of the first pieces of a model in a context. identity: JSON values."""
+    return _digest(json.dumps(list(identity)).encode())
+
+
+def key_of(parent: str, tokens: Sequence[int]) -> str:
+    """Return the key of a piece: it stands for all tokens up to its end."""
+    return _digest(bytes.fromhex(parent) + struct.pack(f"<{len(tokens)}i", *tokens))
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=_KEY_BYTES).hexdigest()
+
+
+class KeptStates:
+    """Reads and writes pieces. Use from one thread, except for several processes at once.
+
+    folder: has a folder for each owner. It is read for every question, because other processes
+    write to it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writer = ThreadPoolExecutor(1, "state writer")
+        self._reader = ThreadPoolExecutor(1, "state reader")
+        self._pending: Future[bool] | None = None
+
+    def close(self) -> None:
+        """Finish the piece that is being written and end the threads."""
+        self._writer.shutdown()
+        self._reader.shutdown()
+
+    # Reading.
+
+    def find(self, root: str, tokens: Sequence[int], n_piece: int) -> list[Piece]:
+        """Return the pieces of the longest known beginning of these tokens, in order.
+
+        n_piece: as in missing(). Only the last piece may have more tokens than are wanted; where
+        n_piece is 0 it has not.
+        """
+        known: dict[str, list[Path]] = {}
+        for path in self._paths():
+            known.setdefault(path.name[: 2 * _KEY_BYTES], []).append(path)
+        found: list[Piece] = []
+        parent, begin = root, 0
+        while best := self._best(known.get(parent, []), parent, begin, tokens[begin:], n_piece):
+            found.append(best)
+            if best.n < len(best.tokens):
+                break
+            parent, begin = key_of(parent, best.tokens), best.end
+        return found
+
+    def _best(
+        self, paths: list[Path], parent: str, begin: int, tokens: Sequence[int], n_piece: int
+    ) -> Piece | None:
+        """Return the child of `parent` that begins with most of these tokens."""
+        best: Piece | None = None
+        likely = key_of(parent, tokens[: n_piece or len(tokens)])
+        for path in sorted(paths, key=lambda path: _key_in(path) != likely):
+            try:
+                has = _read_tokens(path, parent)[0]
+            except DamagedState as error:
+                _discard(path, error)
+                continue
+            except OSError:
+                continue
+            n = n_equal(has, tokens)
+            if n > (best.n if best else 0) and (n == len(has) or n_piece):
+                best = Piece(path, parent, begin, has, n)
+                if n == n_piece:
+                    break
+        return best
+
+    def states(self, pieces: Sequence[Piece]) -> Iterator[tuple[Piece, bytearray]]:
+        """Yield pieces with their states; end before one that cannot be read.
+
+        The next piece is read and compared with its checksum in the meantime.
+        """
+        if not pieces:
+            return
+        ahead: Future[bytearray] = self._reader.submit(_read_state, pieces[0])
+        for i, piece in enumerate(pieces):
+            try:
+                state = ahead.result()
+            except DamagedState as error:
+                _discard(piece.path, error)
+                return
+            except OSError:
+                return
+            if i + 1 < len(pieces):
+                ahead = self._reader.submit(_read_state, pieces[i + 1])
+            yield piece, state
+
+    def discard(self, piece: Piece) -> None:
+        """Delete a piece that llama.cpp refuses."""
+        _discard(piece.path, DamagedState("llama.cpp refuses it"))
+
+    # Writing.
+
+    def missing(
+        self, owner: str, root: str, tokens: Sequence[int], n_piece: int
+    ) -> tuple[list[tuple[str, int, int]], set[str]]:
+        """Return the pieces that the owner of a conversation lacks, and the keys of all its pieces.
+
+        n_piece: tokens of a piece; 0: one piece has all tokens. A piece that is lacking is (parent,
+        begin, end). The owner gets the pieces that others have. Those that exist are used now.
+        """
+        known = {path.name: path for path in self._paths()}
+        lacking, keys, parent = [], set(), root
+        n_piece = n_piece or max(len(tokens), 1)
+        for begin in range(0, len(tokens), n_piece):
+            end = min(begin + n_piece, len(tokens))
+            key = key_of(parent, tokens[begin:end])
+            path = self._folder / owner / _name(parent, key)
+            if path.name in known and _link(known[path.name], path):
+                _use(path, begin)
+            else:
+                lacking.append((parent, begin, end))
+            keys.add(key)
+            parent = key
+        return lacking, keys
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a piece is being written."""
+        return self._pending is not None and not self._pending.done()
+
+    def write(
+        self,
+        owner: str,
+        parent: str,
+        begin: int,
+        tokens: Sequence[int],
+        state: bytearray,
+        has_room: Callable[[], bool],
+    ) -> None:
+        """Begin to write a piece in another thread, if has_room(). REQUIRES: not is_writing.
+
+        The owner's shorter versions of this piece are then deleted.
+        """
+        path = self._folder / owner / _name(parent, key_of(parent, tokens))
+        arguments = path, parent, begin, tuple(tokens), state, has_room
+        self._pending = self._writer.submit(self._write, *arguments)
+
+    def _write(
+        self,
+        path: Path,
+        parent: str,
+        begin: int,
+        tokens: tuple[int, ...],
+        state: bytearray,
+        has_room: Callable[[], bool],
+    ) -> bool:
+        if not has_room():
+            return False
+        try:
+            write_whole(path, _packed({"parent": parent, "tokens": tokens}, state), durable=True)
+            _use(path, begin)
+        except OSError as error:
+            print(f"The state of a chat was not kept: {error.strerror}.", file=sys.stderr)
+            return False
+        for other in path.parent.glob(_name(parent, "*")):
+            with contextlib.suppress(OSError, DamagedState):
+                has = _read_tokens(other, parent)[0]
+                if len(has) < len(tokens) and has == tokens[: len(has)]:
+                    other.unlink()
+        return True
+
+    def write_used(self, owner: str, root: str, used: bytes) -> None:
+        """Begin to write which experts an owner used. REQUIRES: not is_writing."""
+        path = self._folder / owner / _USED
+        self._pending = self._writer.submit(_write_used, path, _packed({"root": root}, used))
+
+    def read_used(self, owner: str, root: str) -> bytes:
+        """Return what write_used() wrote, or b"" where nothing was or it is damaged."""
+        path = self._folder / owner / _USED
+        try:
+            header, begin, n_bytes = _read_head(path)
+            return bytes(_read_rest(path, begin, n_bytes)) if header.get("root") == root else b""
+        except DamagedState as error:
+            _discard(path, error)
+        except OSError:
+            pass
+        return b""
+
+    def wait(self) -> bool:
+        """Wait until nothing is being written. Return False if the last piece was not written."""
+        pending, self._pending = self._pending, None
+        return pending is None or pending.result()
+
+    # Deleting.
+
+    def make_room(self, n_bytes: int, budget_bytes: int, keys: set[str]) -> bool:
+        """Delete the pieces used longest ago until `n_bytes` more fit. Return False if they cannot.
+
+        keys: of pieces that stay. The budget is at most DISK_SHARE of what would be free without
+        any states.
+        """
+        kept: dict[str, _Kept] = {}
+        for path in self._paths():
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                one = kept.setdefault(_key_in(path), _Kept(status.st_mtime_ns))
+                one.paths.append(path)
+                one.n_bytes[status.st_ino] = status.st_size
+        with contextlib.suppress(OSError):
+            for rest in self._folder.glob("*/*.part"):  # of a process that was killed
+                if time.time() - rest.stat().st_mtime > _STALE_S:
+                    rest.unlink()
+        total = sum(sum(one.n_bytes.values()) for one in kept.values())
+        limit = min(budget_bytes, int((self._free_bytes() + total) * DISK_SHARE)) - n_bytes
+        for key, one in sorted(kept.items(), key=lambda item: item[1].used_ns):
+            if total <= limit:
+                break
+            if key not in keys:
+                total -= sum(one.n_bytes.values())
+                for path in one.paths:
+                    with contextlib.suppress(OSError):
+                        path.unlink()
+        return total <= limit
+
+    def _free_bytes(self) -> int:
+        folder = next(f for f in (self._folder, *self._folder.parents) if f.is_dir())
+        return shutil.disk_usage(folder).free
+
+    def forget(self, owner: str) -> None:
+        """Delete what only this owner uses."""
+        self.wait()
+        shutil.rmtree(self._folder / owner, ignore_errors=True)
+
+    def forget_all(self) -> None:
+        """Delete all states."""
+        self.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _paths(self) -> Iterator[Path]:
+        """Yield the files of all owners."""
+        with contextlib.suppress(OSError):
+            for owner in self._folder.iterdir():
+                with contextlib.suppress(OSError):
+                    yield from owner.glob(f"*{_SUFFIX}")
+
+
+def n_equal(a: Sequence[int], b: Sequence[int]) -> int:
+    """Return how many tokens at the beginning are equal."""
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((i for i, (one, other) in pairs if one != other), min(len(a), len(b)))
+
+
+def _name(parent: str, key: str) -> str:
+    return f"{parent}-{key}{_SUFFIX}"
+
+
+def _key_in(path: Path) -> str:
+    return path.stem.rpartition("-")[2]
+
+
+def _link(existing: Path, path: Path) -> bool:
+    """Give a file a second name. Return False where that fails."""
+    try:
+        make_folder(path.parent)
+        os.link(existing, path)
+    except FileExistsError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _use(path: Path, begin: int) -> None:
+    """Note that a piece is used now. Of a conversation, its end leaves before its beginning."""
+    now_ns = time.time_ns()
+    with contextlib.suppress(OSError):
+        os.utime(path, ns=(now_ns, now_ns - begin * 1000))
+
+
+def _packed(header: dict[str, Any], state: bytes | bytearray) -> bytes:
+    """Return a file's content."""
+    written = json.dumps({**header, "n_bytes": len(state)}, separators=(",", ":")).encode()
+    head = _PREFIX.pack(_MAGIC, _VERSION, len(written)) + written
+    return b"".join((head, _CRC.pack(zlib.crc32(head)), state, _CRC.pack(zlib.crc32(state))))
+
+
+def _read_head(path: Path) -> tuple[dict[str, Any], int, int]:
+    """Return the header of a file, the place of what follows, and its bytes.
+
+    Raises OSError, and DamagedState unless the header is right and the file has its length.
+    """
+    with path.open("rb") as file:
+        prefix = file.read(_PREFIX.size)
+        if len(prefix) < _PREFIX.size:
+            raise DamagedState("it is too short")
+        magic, version, n_header = _PREFIX.unpack(prefix)
+        if (magic, version) != (_MAGIC, _VERSION) or n_header > _HEADER_BYTES_MAX:
+            raise DamagedState("its format is unknown")
+        written, crc = file.read(n_header), file.read(_CRC.size)
+        n_file = os.fstat(file.fileno()).st_size
+    begin = len(prefix) + n_header + _CRC.size
+    try:
+        header = json.loads(written)
+        n_bytes = int(header["n_bytes"])
+    except (ValueError, KeyError, TypeError):
+        raise DamagedState("its header is damaged") from None
+    if crc != _CRC.pack(zlib.crc32(prefix + written)) or n_file != begin + n_bytes + _CRC.size:
+        raise DamagedState("its header is damaged, or its end is missing")
+    return header, begin, n_bytes
+
+
+def _read_rest(path: Path, begin: int, n_bytes: int) -> bytearray:
+    """Return what follows the header. Raises OSError and DamagedState."""
+    state = bytearray(n_bytes)
+    with path.open("rb", buffering=0) as file:
+        file.seek(begin)
+        n = 0
+        while n < n_bytes and (got := file.readinto(memoryview(state)[n:])):
+            n += got
+        crc = file.read(_CRC.size)
+        if hasattr(os, "posix_fadvise"):  # the page cache is for the model
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if crc != _CRC.pack(zlib.crc32(state)):
+        raise DamagedState("it is damaged")
+    return state
+
+
+def _read_tokens(path: Path, parent: str) -> tuple[tuple[int, ...], int, int]:
+    """Return the tokens of a piece, and the place and bytes of its state, as _read_head() does."""
+    header, begin, n_bytes = _read_head(path)
+    try:
+        tokens = tuple(header["tokens"])
+        is_named = (header["parent"], key_of(parent, tokens)) == (parent, _key_in(path))
+    except (KeyError, TypeError, struct.error):
+        is_named = False
+    if not is_named:
+        raise DamagedState("it is not what its name says")
+    return tokens, begin, n_bytes
+
+
+def _read_state(piece: Piece) -> bytearray:
+    """Return the state of a piece. Raises OSError and DamagedState."""
+    tokens, begin, n_bytes = _read_tokens(piece.path, piece.parent)
+    if tokens != piece.tokens:
+        raise DamagedState("it was replaced")
+    state = _read_rest(piece.path, begin, n_bytes)
+    _use(piece.path, piece.begin)
+    return state
+
+
+def _write_used(path: Path, data: bytes) -> bool:
+    with contextlib.suppress(OSError):
+        write_whole(path, data, durable=True)
+    return True
+
+
+def _discard(path: Path, error: DamagedState) -> None:
+    """Delete a file that is no state, and say so on standard error."""
+    print(f"The state {path.name} is read no more: {error}.", file=sys.stderr)
+    with contextlib.suppress(OSError):
+        path.unlink()

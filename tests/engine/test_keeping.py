@@ -1,0 +1,351 @@
+"""States of conversations on the drive: exact, private, within their budget."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from factory import make_tiny
+from numpy.typing import NDArray
+
+from backend.engine.engine import Engine
+from backend.engine.kept_states import KeptStates, root_of
+from backend.protocol.client import WorkerClient
+from backend.protocol.group import Request
+from backend.protocol.settings import EngineConfig, Sampling
+from backend.system.paths import embedded_model
+
+OpenEngine = Callable[..., Engine]
+
+ARCHITECTURES = ("qwen3moe", "deepseek2", "gpt-oss", "llama4", "gemma4", "dense")
+NOT_CUT = ("qwen3next", "lfm2moe", "nemotron_h_moe")
+GREEDY = Sampling(temperature=0)
+PROMPT = "it was one of the words that they had not said " * 30  # some 390 tokens
+ROOT = root_of(["a model"])
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    folder = tmp_path_factory.mktemp("models")
+
+    def model(arch: str) -> Path:
+        path = folder / f"{arch}.gguf"
+        return path if path.exists() else make_tiny(arch, "Q8_0", path)
+
+    return model
+
+
+def keep(engine: Engine, owner: str, prompt: str = PROMPT, n: int = 8) -> list[int]:
+    """Answer a prompt and keep the conversation. Return its tokens."""
+    engine.owner = owner
+    list(engine.generate_text(prompt, GREEDY, n))
+    while engine.keep():
+        pass
+    return list(engine.passes.tokens)
+
+
+def logits(engine: Engine, tokens: list[int]) -> tuple[int, NDArray[np.uint32]]:
+    """Return the number of tokens that were not computed, and the bits of five tokens' logits."""
+    engine.passes.begin()
+    n_known = engine.passes.keep_prefix(tokens)
+    assert engine.passes.prefill(tokens, None)
+    rows = [engine.loaded.context.logits(1)]
+    for token in (5, 6, 7, 8):
+        assert engine.passes.compute([token], 0.0, is_token=True)
+        rows.append(engine.loaded.context.logits(1))
+    return n_known, np.array(rows).view(np.uint32)
+
+
+@pytest.mark.parametrize(
+    ("arch", "rate"),
+    [*((arch, 0.25) for arch in (*ARCHITECTURES, *NOT_CUT)), ("qwen3moe", 1.0), ("lfm2moe", 1.0)],
+)
+def test_restored_logits_are_those_before_bit_by_bit(
+    arch: str, rate: float, open_engine: OpenEngine, models: Callable[[str], Path], tmp_path: Path
+) -> None:
+    before, after = (open_engine(models(arch), cache_rate=rate) for _ in range(2))
+    before.keep_in(tmp_path)
+    tokens = keep(before, "chat-1")
+    longer, branch = [*tokens, 1, 2, 3], [*tokens[:300], 9, 8, 7, 6]
+    before.passes.keeping = None  # what follows comes from memory
+    after.keep_in(tmp_path)
+    n_known, expected = logits(before, longer)
+    assert n_known == len(tokens)
+    n_read, found = logits(after, longer)
+    assert n_read == len(tokens) and np.array_equal(found, expected)
+
+    # A branch shares the beginning only. What cannot be cut is computed again.
+    before.forget()
+    assert logits(before, tokens)[0] == 0
+    after.forget()
+    n_known, expected = logits(before, branch)
+    n_read, found = logits(after, branch)
+    assert n_read == n_known == (0 if arch in NOT_CUT else 300)
+    if arch not in NOT_CUT:
+        assert np.array_equal(found, expected)
+
+
+def test_a_quantised_context_is_kept_as_it_is(open_engine: OpenEngine, tmp_path: Path) -> None:
+    path = embedded_model()
+    sizes = {}
+    for kv_type in ("f16", "q8_0"):
+        folder = tmp_path / kv_type
+        before, after = (open_engine(path, kv_type=kv_type) for _ in range(2))
+        before.keep_in(folder)
+        tokens = keep(before, "chat-1")
+        before.passes.keeping = None
+        after.keep_in(folder)
+        longer = [*tokens, 1, 2, 3]
+        (n_known, expected), (n_read, found) = logits(before, longer), logits(after, longer)
+        assert n_read == n_known == len(tokens) and np.array_equal(found, expected)
+        sizes[kv_type] = sum(file.stat().st_size for file in folder.glob("*/*"))
+    assert sizes["q8_0"] < 0.8 * sizes["f16"]
+
+
+def test_other_settings_and_models_read_the_prompt(
+    open_engine: OpenEngine, models: Callable[[str], Path], tmp_path: Path
+) -> None:
+    engine = open_engine(models("qwen3moe"))
+    engine.keep_in(tmp_path / "states")
+    tokens = keep(engine, "chat-1")
+    other = make_tiny("qwen3moe", "Q8_0", tmp_path / "other.gguf", seed=1)
+    assert other.stat().st_size == models("qwen3moe").stat().st_size
+    for path in (models("qwen3moe"), other):
+        again = open_engine(path)
+        again.keep_in(tmp_path / "states")
+        assert again.passes.keep_prefix(tokens) == (len(tokens) - 1 if path != other else 0)
+
+
+def test_branches_share_their_beginning(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    engine = open_engine(tiny, context_length=1024)
+    engine.keep_in(tmp_path)
+    for owner in ("chat-1", "chat-2"):
+        keep(engine, owner, PROMPT + f" and {owner}")
+    files = list(tmp_path.glob("*/*.state"))
+    assert len({file.stat().st_ino for file in files}) < len(files)
+    if os.name == "posix":
+        assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+    engine.forget_kept("chat-1")
+    assert not (tmp_path / "chat-1").exists()
+    tokens = list(engine.passes.tokens)
+    engine.forget()
+    assert engine.passes.keep_prefix(tokens) == len(tokens) - 1  # chat 2 still has all
+
+
+def test_a_longer_chat_replaces_its_end_only(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    engine = open_engine(tiny, context_length=1024)
+    engine.keep_in(tmp_path)
+    keep(engine, "chat-1", n=4)
+    first = {file.name: file.stat().st_ino for file in tmp_path.glob("*/*.state")}
+    n = len(keep(engine, "chat-1", n=20))
+    second = {file.name: file.stat().st_ino for file in tmp_path.glob("*/*.state")}
+    assert len(first) == 2 and len(second) == -(-n // 256)
+    assert len(first.items() & second.items()) == 1
+
+
+def test_requests_that_are_answered_jointly_are_restored(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    found = []
+    for _ in range(2):
+        engine = open_engine(tiny, n_sequence=2, context_length=2048)
+        engine.keep_in(tmp_path)
+        engine.owner = "server"
+        first = Request(0, GREEDY, 1, prompt=PROMPT)
+        (answer,) = engine.generate_group([first], keeps=True)
+        while engine.keep():
+            pass
+        longer = [Request(i, GREEDY, 6, prompt=f"{PROMPT} and {i}") for i in range(2)]
+        texts = [(a.request.key, a.text) for a in engine.generate_group(longer, keeps=True)]
+        found.append((answer.n_reused, answer.text, sorted(texts, key=lambda pair: pair[0])))
+        n_prompt = answer.n_prompt
+    assert [n for n, *_ in found] == [0, n_prompt - 1]
+    assert found[0][1:] == found[1][1:]
+
+
+def test_without_a_budget_nothing_is_kept(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    engine = open_engine(tiny)
+    engine.keep_in(tmp_path / "states")
+    keep(engine, "")
+    assert not (tmp_path / "states").exists()
+    keep(engine, "chat-1")
+    assert (tmp_path / "states" / "chat-1").exists()
+    engine.change(engine.loaded.config.decided(kept_mib=0))
+    assert not (tmp_path / "states").exists()
+    keep(engine, "chat-1")
+    assert not (tmp_path / "states").exists()
+
+
+def test_a_reopened_chat_finds_its_experts(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    settings = {"cache_rate": 0.5, "method": "lru", "context_length": 1024}
+    engine = open_engine(tiny, **settings)
+    engine.keep_in(tmp_path)
+    tokens = keep(engine, "chat-1", n=40)
+    used = np.frombuffer((tmp_path / "chat-1" / "experts.used").read_bytes()[-100:-4], "<u2")
+    assert used.sum() == 4 * 3 * (39 // 4)  # experts, layers, and every fourth pass
+
+    misses, answers = {}, {}
+    for is_warm in (False, True):
+        other = open_engine(tiny, **settings)
+        other.keep_in(tmp_path)
+        list(other.generate_text("something else and more", GREEDY, 30))  # the cache is full
+        if is_warm:
+            other.warm("chat-1")
+            while other.keep():
+                pass
+            hot = [set(np.argsort(-row)[:4].tolist()) for row in used.reshape(3, 16).astype(int)]
+            where = np.frombuffer(other.residency(), np.uint8).reshape(3, 16) & 3
+            assert all(where[i, e] == 1 for i, row in enumerate(hot) for e in row)
+        prompt = other.detokenize(tokens[:-1])
+        answers[is_warm] = [p.token_id for p in other.generate_text(prompt, GREEDY, 8)]
+        misses[is_warm] = other.statistics().misses
+    assert answers[True] == answers[False]
+    assert misses[True] < misses[False]
+
+
+def test_a_request_ends_the_warming(open_engine: OpenEngine, tiny: Path, tmp_path: Path) -> None:
+    engine = open_engine(tiny, cache_rate=0.5)
+    engine.keep_in(tmp_path)
+    keep(engine, "chat-1", n=20)
+    engine.set_cache_rate(0.25)
+    engine.set_cache_rate(0.5)  # empty
+    engine.warm("chat-1")
+    list(engine.generate_text("a", GREEDY, 1))
+    before = engine.residency()
+    assert not engine.keep() and engine.residency() == before
+
+
+# The files alone.
+
+
+def write(states: KeptStates, owner: str, tokens: list[int], n_bytes: int = 100) -> None:
+    lacking, _ = states.missing(owner, ROOT, tokens, 8)
+    for parent, begin, end in lacking:
+        state = bytearray(random.Random(begin).randbytes(n_bytes))
+        states.write(owner, parent, begin, tokens[begin:end], state, lambda: True)
+        assert states.wait()
+
+
+def read(states: KeptStates, tokens: list[int]) -> list[bytes]:
+    found = states.find(ROOT, tokens, 8)
+    return [bytes(state) for _, state in states.states(found)]
+
+
+def test_every_flipped_byte_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    states, tokens = KeptStates(tmp_path / "states"), list(range(24))
+    write(states, "chat-1", tokens)
+    whole = read(states, tokens)
+    assert len(whole) == 3
+    good = shutil.copytree(tmp_path / "states", tmp_path / "good")
+    for number in range(3):
+        path = next(p for p in (good / "chat-1").iterdir() if _is_nth(p, number))
+        path = tmp_path / "states" / "chat-1" / path.name
+        data = path.read_bytes()
+        damaged = [data[:n] for n in range(0, len(data), 7)] + [data + b"\0"]
+        for place in range(len(data)):
+            flipped = bytearray(data)
+            flipped[place] ^= 1 << place % 8
+            damaged.append(bytes(flipped))
+        for content in damaged:
+            path.write_bytes(content)
+            assert read(states, tokens) == whole[:number]
+            assert not path.exists()
+            shutil.copy(good / "chat-1" / path.name, path)
+        assert read(states, tokens) == whole
+    assert "is read no more" in capsys.readouterr().err
+    states.close()
+
+
+def _is_nth(path: Path, number: int) -> bool:
+    """Return whether this is the piece with this number."""
+    return f'"tokens":[{8 * number},'.encode() in path.read_bytes()
+
+
+def test_the_oldest_states_leave_first(tmp_path: Path) -> None:
+    states = KeptStates(tmp_path)
+    chats = [list(range(100 * i, 100 * i + 16)) for i in range(4)]
+    for i, tokens in enumerate(chats):
+        write(states, f"chat-{i}", tokens, 10_000)
+        for file in tmp_path.glob(f"chat-{i}/*"):
+            is_first = f"[{100 * i},".encode() in file.read_bytes()
+            os.utime(file, (1000, 1000 + 10 * i + is_first))
+    assert read(states, chats[0])  # used now
+    assert states.make_room(10_000, 60_000, set())
+    n_left = [len(states.find(ROOT, tokens, 8)) for tokens in chats]
+    assert n_left == [2, 0, 0, 2]
+    _, keys = states.missing("chat-0", ROOT, chats[0], 8)
+    assert not states.make_room(10_000, 25_000, keys)
+    assert len(read(states, chats[0])) == 2
+    (parent, begin, end), *_ = states.missing("chat-9", ROOT, [7] * 8, 8)[0]
+    states.write("chat-9", parent, begin, [7] * 8, bytearray(10), lambda: False)
+    assert not states.wait() and states.wait()
+    assert not (tmp_path / "chat-9").exists()
+    states.close()
+
+
+# The worker and its clients.
+
+
+def ask(client: WorkerClient, owner: str = "") -> tuple[int, int, str]:
+    """Return the tokens of the prompt, those not computed, and the answer."""
+    reply = client.request(
+        "generate",
+        messages=[{"role": "user", "content": PROMPT}],
+        sampling={"temperature": 0},
+        max_tokens=6,
+        **({"owner": owner} if owner else {}),
+    )
+    messages = list(reply)
+    started = next(m for m in messages if m["type"] == "started")
+    answer = "".join(m["text"] for m in messages if m["type"] == "text")
+    return started["n_prompt"], started["n_reused"], answer
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def test_a_chat_outlives_sigkill_and_a_deleted_one_leaves_nothing(
+    tiny: Path, states_folder: Path
+) -> None:
+    def n_file(owner: str) -> int:
+        return len(list(states_folder.glob(f"{owner}/*.state")))
+
+    config = EngineConfig(context_length=1024, n_thread=1).to_json()
+    answers = []
+    for _ in range(2):
+        client = WorkerClient()
+        try:
+            assert client.request("load", path=str(tiny), **config).final()["type"] == "loaded"
+            answers.append(ask(client, "chat-7"))
+            wait_for(lambda: n_file("chat-7") == 2)  # pieces, written while it is idle
+            client.request("forget", owner="chat-8")
+        finally:
+            client.kill()
+    n_prompt = answers[0][0]
+    assert answers[0][1] == 0 and answers[1] == (n_prompt, n_prompt - 1, answers[0][2])
+
+    with WorkerClient() as client:
+        client.request("load", path=str(tiny), **config).final()
+        ask(client, "chat-7")
+        client.request("forget", owner="chat-7")
+        wait_for(lambda: not (states_folder / "chat-7").exists())
+        ask(client)
+        assert not list(states_folder.glob("*/*"))
