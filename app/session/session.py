@@ -575,7 +575,7 @@ class Session(QObject):
         if delta.reasoning and not self._thinks_since_s:
             self._thinks_since_s = now_s - answer.thought_s
         if self._thinks_since_s:
-            answer.thought_s = now_s - self._thinks_since_s
+            answer.thought_s = round(now_s - self._thinks_since_s, 3)  # as it is kept
         if delta.content or delta.tool_calls:
             self._thinks_since_s = 0.0
 

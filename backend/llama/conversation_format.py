@@ -10,7 +10,6 @@ import contextlib
 import datetime
 import json
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -144,7 +143,7 @@ _N_SHORT = 64
 _N_LONG = 256
 """Messages that are kept where a template looks back at all messages from each."""
 _GROWTH_MAX = 8.0
-"""Four times the messages take 4 times as long, and 16 times where a template looks back."""
+"""Four times the messages make 4 times the rounds of loops, or 16 times where one looks back."""
 
 _Row = TypeVar("_Row", ToolList, PythonCalls)
 _CLOSES_LATER = "\ue000"  # a private-use character, which no mark begins with
@@ -331,27 +330,25 @@ class ConversationFormat:
         return {**applied, "prompt": render(kept), "n_left_out": len(messages) - len(kept)}
 
     def _looks_back(self, messages: Sequence[Json]) -> bool:
-        """Return whether the time for rendering grows with the square of their number.
+        """Return whether the work for rendering grows with the square of their number.
 
-        Measured as a ratio, which is far from the limit on both sides: a slow machine has it too.
+        Counted, not timed, so that a slow or busy machine finds the same.
         """
         kinds = frozenset(_kinds(messages))
         if kinds not in self._looking_back:
             brief = [
                 {**m, "content": "x"} for m in messages if m["role"] not in ("system", "developer")
             ]
-            few_s, many_s = (self._time_s(_last(brief, n)) for n in (_N_SHORT // 2, 2 * _N_SHORT))
-            self._looking_back[kinds] = many_s > _GROWTH_MAX * few_s
+            n_few, n_many = (self._n_round(_last(brief, n)) for n in (_N_SHORT // 2, 2 * _N_SHORT))
+            self._looking_back[kinds] = n_many > _GROWTH_MAX * n_few
         return self._looking_back[kinds]
 
-    def _time_s(self, messages: Sequence[Json]) -> float:
-        """Return the processor time for rendering, the shortest of three."""
-        times_s = []
-        for _ in range(3):
-            began_s = time.process_time()
-            self._plain(messages)
-            times_s.append(time.process_time() - began_s)
-        return max(min(times_s), 1e-6)
+    def _n_round(self, messages: Sequence[Json]) -> int:
+        """Return the rounds of the template's loops; 0 where it refuses."""
+        try:
+            return self._template.count_rounds(_dumps({"messages": messages, "variables": {}}))
+        except (RuntimeError, ValueError):
+            return 0
 
     def _continued(self, messages: Sequence[Json], options: Json) -> Json:
         """Apply messages of which the last is an answer to go on with.

@@ -5,7 +5,9 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,13 +43,38 @@ json triggers_of(const common_chat_params & params) {
     return triggers;
 }
 
+// Counts the rounds of the loops in whose body it stands.
+struct RoundCounter : jinja::statement {
+    explicit RoundCounter(size_t & count) : count_(&count) { pos = 0; }
+    jinja::value execute_impl(jinja::context &) const override {
+        ++*count_;
+        return jinja::mk_val<jinja::value_undefined>();
+    }
+
+  private:
+    size_t * count_;
+};
+
+// Calls `found` with each loop of a template, however deep.
+void visit_loops(const jinja::program & program, const std::function<void(jinja::for_statement &)> & found) {
+    jinja::context walk;
+    walk.visitor = [&](bool, const jinja::statement * node, std::vector<jinja::visitor_pair> children) {
+        for (const auto & [label, statements] : children)
+            for (const jinja::statement * child : statements)
+                if (child != nullptr) child->visit(walk);
+        if (auto * loop = dynamic_cast<const jinja::for_statement *>(node))
+            found(const_cast<jinja::for_statement &>(*loop));
+    };
+    for (const auto & statement : program.body) statement->visit(walk);
+}
+
 // A chat template.
 class Template {
   public:
     // Throws std::exception where the template cannot be parsed.
-    Template(const std::string & source, const std::string & bos, const std::string & eos) : bos_(bos), eos_(eos) {
-        jinja::lexer lexer;
-        program_ = jinja::parse_from_tokens(lexer.tokenize(source));  // the next line would hide what is wrong
+    Template(const std::string & source, const std::string & bos, const std::string & eos)
+        : source_(source), bos_(bos), eos_(eos), program_(parsed(source)) {
+        // The program is parsed first, because this call would hide what is wrong.
         templates_ = common_chat_templates_init(nullptr, source, bos, eos);
     }
 
@@ -90,19 +117,41 @@ class Template {
 
     // Renders messages with just these variables, where render() adds enable_thinking. Throws std::exception.
     std::string render_plain(const std::string & request) const {
+        jinja::context context = context_of(request);
+        jinja::runtime runtime(context);
+        return jinja::runtime::gather_string_parts(runtime.execute(program_))->as_string().str();
+    }
+
+    // Returns the rounds of all loops of the template while it renders. Throws std::exception.
+    size_t count_rounds(const std::string & request) const {
+        size_t count = 0;
+        const jinja::program program = parsed(source_);
+        visit_loops(program, [&](jinja::for_statement & loop) {
+            loop.body.insert(loop.body.begin(), std::make_unique<RoundCounter>(count));
+        });
+        jinja::context context = context_of(request);
+        jinja::runtime(context).execute(program);
+        return count;
+    }
+
+  private:
+    static jinja::program parsed(const std::string & source) {
+        jinja::lexer lexer;
+        return jinja::parse_from_tokens(lexer.tokenize(source));
+    }
+
+    jinja::context context_of(const std::string & request) const {
         const json asked = json::parse(request);
-        jinja::context context;
         json variables = asked.at("variables");
         variables["messages"] = asked.at("messages");
         variables["add_generation_prompt"] = true;
         variables["bos_token"] = bos_;
         variables["eos_token"] = eos_;
+        jinja::context context;
         jinja::global_from_json(context, variables, false);
-        jinja::runtime runtime(context);
-        return jinja::runtime::gather_string_parts(runtime.execute(program_))->as_string().str();
+        return context;
     }
 
-  private:
     common_chat_params applied(common_chat_templates_inputs & inputs) const {
         try {
             return common_chat_templates_apply(templates_.get(), inputs);
@@ -112,8 +161,8 @@ class Template {
         }
     }
 
+    std::string source_, bos_, eos_;
     jinja::program program_;
-    std::string bos_, eos_;
     common_chat_templates_ptr templates_;
 };
 
@@ -154,7 +203,8 @@ NB_MODULE(_chat, m) {
              nb::arg("bos"), nb::arg("eos"))
         .def("caps", &Template::caps)
         .def("render", &Template::render, nb::arg("request"))
-        .def("render_plain", &Template::render_plain, nb::arg("request"));
+        .def("render_plain", &Template::render_plain, nb::arg("request"))
+        .def("count_rounds", &Template::count_rounds, nb::arg("request"));
     nb::class_<Parser>(m, "Parser")
         .def(nb::init<int, const std::string &, const std::string &>(), nb::arg("format"), nb::arg("generation_prompt"),
              nb::arg("parser"))
