@@ -1,6 +1,6 @@
 """Measure the cost of the engine panel: answers with and without it, in turn.
 
-    python tests/benchmarks/panel_cost.py [--rounds 6] [--threads 2] [--model MODEL]
+    python tests/benchmarks/panel_cost.py [--rounds 6] [--threads 2] [--model MODEL] [--tokens N]
 
 The window (which paints into memory) and the real worker share this machine, as on a user's. Each
 round is on, off, off, on, with the same question and seed, so that all four answers have the same
@@ -60,6 +60,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rate", type=float, default=0.25)
+    parser.add_argument("--tokens", type=int, help="longest answer, in place of the two lengths")
     parser.add_argument("--model", type=Path, default=embedded_model())
     arguments = parser.parse_args()
     app = QApplication([])
@@ -75,7 +76,8 @@ def main() -> int:
         )  # fmt: skip
         window.open_model(arguments.model)
         wait_for(lambda: window.engine.state is State.IDLE)
-        for name, sampling in KINDS.items():
+        limit = {"temperature": 0.0, "max_tokens": arguments.tokens}
+        for name, sampling in ({"limited": limit} if arguments.tokens else KINDS).items():
             answer(window, sampling, shown=True)  # fills the cache
             rounds = [
                 [answer(window, sampling, shown=shown) for shown in (True, False, False, True)]
