@@ -255,7 +255,7 @@ class Passes:
 
     def _compute_image(self, image: ImageChunk, last_s: float) -> bool:
         """Compute an image, in as many passes as it needs. Otherwise as compute()."""
-        vision, context = self.loaded.vision, self.loaded.context
+        vision, context = self.loaded.weights.vision, self.loaded.context
         assert vision is not None
         n_step = context.n_ubatch
         if not vision.is_causal and image.n_token > n_step:
