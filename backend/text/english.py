@@ -842,6 +842,9 @@ ENGLISH: Mapping[str, str] = {
         "messages", "{what} holds {n} experts, but expert_count is {all}"
     ),
     "model.negative": QT_TRANSLATE_NOOP("messages", "{key} is {value}, and has to be 0 or more"),
+    "model.no_attention": QT_TRANSLATE_NOOP(
+        "messages", "{key} gives none of the {n} layers attention over the whole context"
+    ),
     "model.no_tensors": QT_TRANSLATE_NOOP("messages", "it has no tensors"),
     "model.not_finite": QT_TRANSLATE_NOOP(
         "messages", "{key} is {value}, which is not a finite number"

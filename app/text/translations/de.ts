@@ -4855,6 +4855,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{key} ist {value} und muss mindestens 0 sein</translation>
 </message>
 <message>
+<source>{key} gives none of the {n} layers attention over the whole context</source>
+<translation>{key} gibt keiner der {n} Schichten Aufmerksamkeit über den ganzen Kontext</translation>
+</message>
+<message>
 <source>it has no tensors</source>
 <translation>sie hat keine Tensoren</translation>
 </message>
