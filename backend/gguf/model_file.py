@@ -409,9 +409,7 @@ def _check_attention(numbers: _Numbers, n_layer: int) -> None:
     if architecture in BY_HEADS and numbers.key(name) in metadata:
         n_head, n_ff = by_layer(name), by_layer("feed_forward_length")
         apart = architecture.startswith("nemotron")  # attention and experts are separate layers
-        of_layers = [
-            bool(n) and not (apart and ff) for n, ff in zip(n_head, n_ff, strict=False)
-        ]
+        of_layers = [bool(n) and not (apart and ff) for n, ff in zip(n_head, n_ff, strict=False)]
     elif architecture in BY_INTERVAL and numbers.key("attention.recurrent_layers") in metadata:
         name = "attention.recurrent_layers"
         of_layers = [not is_recurrent for is_recurrent in by_layer(name)]

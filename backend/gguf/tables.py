@@ -95,7 +95,8 @@ ARCHITECTURES: frozenset[str] = frozenset(
 # Architectures with recurrent layers besides those with attention.
 BY_HEADS = frozenset(
     """
-    bailingmoe3 granitehybrid jamba kimi-k3 kimi-linear lfm2 lfm2moe nemotron_h nemotron_h_moe plamo2
+    bailingmoe3 granitehybrid jamba kimi-k3 kimi-linear lfm2 lfm2moe nemotron_h nemotron_h_moe
+    plamo2
     """.split()
 )
 """A layer without heads for keys and values is recurrent."""

@@ -207,9 +207,9 @@ def _groups(proc: Path) -> Iterator[_Group]:
 def _cpu_quotas(proc: Path) -> Iterator[float]:
     """Yield the processor quotas of this process's control groups, in cores."""
     for folder in _folders(proc, "cpu"):
-        fields = (*_read_text(folder / "cpu.max").split(), "", "")[:2]
-        one, other = folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us"  # version 1
-        for quota, period in ([_int(field) for field in fields], [_read_int(one), _read_int(other)]):
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")  # version 1
+        one = [_int(field) for field in _read_text(folder / "cpu.max").split()]
+        for quota, period in ([*one, None, None][:2], [_read_int(folder / name) for name in names]):
             if quota is not None and period is not None and quota > 0 and period > 0:
                 yield quota / period
 
