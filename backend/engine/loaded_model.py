@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,9 @@ from backend.system.memory import forget_mapped
 from backend.text import joined, text
 
 Progress = Callable[[float, str], bool]
+
+_N_CHECK = 8
+"""Tokens that are computed again where the first bad layer is looked for without a patch."""
 
 _VISION_BYTES_PER_BYTE = 1.5
 """RAM reserved for each byte of an mmproj file, which needs buffers beside its weights."""
@@ -304,6 +308,22 @@ class LoadedModel:
             n_sequence=plan.config.n_sequence + (plan.config.n_sequence > 1),
         )
         self._experts.computes_in(self.context)
+
+    def check_layers(self, check: _native.LayerCheck, tokens: Sequence[int]) -> None:
+        """Compute the last of these tokens with plain llama.cpp, in a small context."""
+        tokens = tokens[-_N_CHECK:]
+        with contextlib.suppress(llama.LlamaError):
+            context = llama.Context(
+                self.llama,
+                n_context=_N_CHECK,
+                n_ubatch=_N_CHECK,
+                n_thread=self.plan.n_thread,
+                callback=check.callback,
+                user_data=check.user_data,
+            )
+            if tokens:
+                context.decode(tokens, 0)
+            context.close()
 
     def _measure_kernels(self, progress: Progress | None) -> None:
         """Load with few slots and compute a piece of a prompt, so that kernels take their memory.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import Counter
@@ -322,9 +323,30 @@ class Passes:
         for row in with_logits:
             address = loaded.context.logits_address(row)
             if not _native.all_finite(address, loaded.llama.n_vocab):
+                layer = None if numbers else self._first_bad_layer(decode, tokens, position)
                 self._drop_all()  # earlier keys and values may be bad, too
-                raise UntrustedError(not_finite_sentence(loaded.file))
+                raise UntrustedError(not_finite_sentence(loaded.file, layer))
         return decode_s
+
+    def _first_bad_layer(
+        self, decode: Callable[[], int], tokens: Sequence[int], position: int
+    ) -> int | None:
+        """Repeat a pass whose logits were not finite, with a stop at the output of every layer.
+
+        Return the first layer with a value that is not finite, or None if none was found.
+        """
+        check, patch = _native.LayerCheck(), self.loaded.patch
+        if patch is None:
+            self.loaded.check_layers(check, tokens)
+            return check.layer
+        self.loaded.context.forget_from(position)
+        patch.check(check)
+        with contextlib.suppress(RuntimeError):
+            patch.begin_pass(_native.Phase.prefill, tokens)
+            decode()
+            patch.end_pass()
+        patch.check(None)
+        return check.layer
 
     def _require_same_files(self) -> None:
         """Forget all and raise UntrustedError where the model's files were written to."""

@@ -284,6 +284,11 @@ ENGLISH: Mapping[str, str] = {
         "messages",
         "The model computed NaN or infinite values, so the answer was stopped: {reason}.",
     ),
+    "engine.not_finite_layer": QT_TRANSLATE_NOOP(
+        "messages",
+        "Layer {layer} of the model computed NaN or infinite values, so the answer was stopped: "
+        "{reason}.",
+    ),
     "engine.not_finite_file": QT_TRANSLATE_NOOP(
         "messages", "its file may be damaged, so fetch it again or take another model"
     ),
