@@ -298,7 +298,7 @@ class LoadedModel:
             callback=hook.callback if hook else None,
             user_data=hook.user_data if hook else None,
             stop_flag=self.stop_flag if plan.is_plain else None,  # the patch stops by itself
-            n_output=0 if plan.config.keeps_outputs else 1,
+            n_output=plan.config.n_output,
             kv_type=plan.config.kv_type,
             # One more holds the beginning that prompts share.
             n_sequence=plan.config.n_sequence + (plan.config.n_sequence > 1),
@@ -338,6 +338,7 @@ class LoadedModel:
             asked_method=plan.method.name,
             device=plan.device_names,
             hybrid="off",
+            drafts="off" if self.context.cuts_batches else plan.config.drafts,
         )
         if plan.is_plain:
             return facts
