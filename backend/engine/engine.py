@@ -19,6 +19,7 @@ from backend.engine.answer import (
     Reading,
     message_text,
 )
+from backend.engine.drafts import Width
 from backend.engine.error import engine_errors
 from backend.engine.experiment import NO_EXPERIMENT, Experiment
 from backend.engine.group import Group
@@ -37,7 +38,7 @@ from backend.protocol.attachments import Picture, as_text
 from backend.protocol.chat import AnswerText, ChatOptions, tool_name
 from backend.protocol.errors import EngineError, RequestError
 from backend.protocol.group import GroupAnswer, Request
-from backend.protocol.settings import EngineConfig, Sampling
+from backend.protocol.settings import DRAFTED_MAX, EngineConfig, Sampling
 from backend.protocol.statistics import Statistics
 from backend.protocol.status import CacheFacts, ModelFacts
 from backend.text import text
@@ -520,6 +521,7 @@ class Engine:
         try:
             self.loaded.change(config)
         finally:
+            self.passes.width = Width(DRAFTED_MAX)
             if self.loaded.context is not context:
                 self.passes.take_sequences()
             if self.passes.keeping is not None:
@@ -581,6 +583,7 @@ class Engine:
         if self._patch is None:
             raise EngineError("Only a model that runs through the cache can be recorded.")
         self._patch.record(recorder)
+        self.passes.is_recorded = recorder is not None
 
     def watch(self, watch: Watch | None) -> None:
         """Send every pass to a Watch from now on; None ends it. From any thread."""

@@ -225,7 +225,7 @@ class LoadedModel:
             self._observer.free_on_devices(few)
 
     def _facts(self) -> CacheFacts:
-        facts = _facts_without_cache(self.file, self.plan)
+        facts = _facts_without_cache(self.file, self.plan, self.context)
         if self.plan.is_plain:
             return facts
         return replace(facts, remark=self.remark, **self._experts.facts())
@@ -240,14 +240,14 @@ def _new_context(model: Any, plan: EnginePlan, hook: Any, stop_flag: Any) -> Any
         callback=hook.callback if hook else None,
         user_data=hook.user_data if hook else None,
         stop_flag=stop_flag if plan.is_plain else None,  # the patch stops by itself
-        n_output=0 if plan.config.keeps_outputs else 1,
+        n_output=plan.config.n_output,
         kv_type=plan.config.kv_type,
         # One more holds the beginning that prompts share.
         n_sequence=plan.config.n_sequence + (plan.config.n_sequence > 1),
     )
 
 
-def _facts_without_cache(file: ModelFile, plan: EnginePlan) -> CacheFacts:
+def _facts_without_cache(file: ModelFile, plan: EnginePlan, context: Any) -> CacheFacts:
     return CacheFacts.of(
         plan.settings,
         asked_rate=plan.config.cache_rate,
@@ -262,4 +262,5 @@ def _facts_without_cache(file: ModelFile, plan: EnginePlan) -> CacheFacts:
         asked_method=plan.method.name,
         device=plan.device_names,
         hybrid="off",
+        drafts="off" if context.cuts_batches else plan.config.drafts,
     )
