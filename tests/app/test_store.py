@@ -1,7 +1,6 @@
 """The chats on disk: stored, searched, branched, deleted, exported; and faulty disks."""
 
 import errno
-import io
 import json
 import os
 import sqlite3
@@ -252,7 +251,7 @@ def test_a_file_that_cannot_be_read_is_not_set_aside(
     def open_failing(file: Path, *arguments: str) -> object:
         if file == path:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return io.open(file, *arguments)
+        return open(file, *arguments)  # type: ignore[call-overload]
 
     monkeypatch.setattr(schema.sqlite3, "connect", partial(sqlite3.connect, factory=Failing))
     if lasts:
