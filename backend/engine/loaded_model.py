@@ -66,6 +66,7 @@ class LoadedModel:
         self._vision_remark = ""
         self.stop_flag = _native.StopFlag()
         self._experts = ExpertCache(file, experiment)
+        self._streams = experiment.streams
         self._observer = Observer(file)
         self._pressure: Pressure
         self._sample = ""  # of the file's weights, once asked for
@@ -302,6 +303,7 @@ class LoadedModel:
             kv_type=plan.config.kv_type,
             # One more holds the beginning that prompts share.
             n_sequence=plan.config.n_sequence + (plan.config.n_sequence > 1),
+            streams=self._streams,
         )
         self._experts.computes_in(self.context)
 
