@@ -24,12 +24,21 @@ DURATION = {
     "export": "some seconds",
     "evaluate": "about three minutes",
 }
+DURATIONS = (
+    "On two processor cores that do nothing else: "
+    + "; ".join(f"{step} {words}" for step, words in DURATION.items())
+    + f"; reference {MINUTES['reference']:.0f} minutes. shape takes "
+    f"{MINUTES['shape']:.0f} minutes by default and needs prepare and tokenizer first; a model of "
+    "another shape whose routing can judge a policy needs an hour alone: --minutes 60."
+)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m predictors.embedded",
-        description="Train the embedded model. Every step continues where it was stopped.",
+        description="Train the embedded model. Every step continues where it was stopped. "
+        "The step shape trains and exports a model with other numbers of experts, for its routing.",
+        epilog=DURATIONS,
     )
     steps = (*DURATION, "reference", "shape", "plot", "card", "all")
     parser.add_argument("step", choices=steps, nargs="?", default="all")

@@ -164,6 +164,8 @@ void bind_live(nb::module_ & m) {
         .def_ro("graph_us", &PatchTimes::graph_us)
         .def_ro("n_graph", &PatchTimes::n_graph)
         .def_ro("callback_us", &PatchTimes::callback_us)
+        .def_ro("predict_us", &PatchTimes::predict_us)
+        .def_ro("delay_us", &PatchTimes::delay_us)
         .def_ro("link_busy_us", &PatchTimes::link_busy_us)
         .def_ro("host_us", &PatchTimes::host_us)
         .def_ro("host_wait_us", &PatchTimes::host_wait_us)

@@ -305,7 +305,12 @@ void PassDriver::read_router(const ggml_tensor * topk, Layer layer) {
 void PassDriver::show_router(Layer layer) {
     const auto input = reader_.input();
     if (!input.empty() && cache_->core->wants_gate_input()) {
+        const bool awaits = ready_.size() < n_needed_;
+        const uint64_t began_us = now_us();
         tell(GateSeen{layer, input, int32_t(input.size() / size_t(graph_.n_embd))});
+        const uint64_t took_us = now_us() - began_us;
+        times_.predict_us += took_us;
+        times_.delay_us += awaits ? 0 : took_us;
     }
     if (!recorder) {
         return;
