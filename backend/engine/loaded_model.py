@@ -88,9 +88,8 @@ class LoadedModel:
 
     def residency(self) -> bytes:
         """Return one cell (methods.cells) per MoE layer and expert; all resident if uncached."""
-        if (patch := self.patch) is not None:
-            return bytes(patch.snapshot())
-        return bytes([cells.RESIDENT]) * (self.file.n_moe_layer * self.file.n_expert)
+        everything = bytes([cells.RESIDENT]) * (self.file.n_moe_layer * self.file.n_expert)
+        return everything if self.patch is None else bytes(self.patch.snapshot())
 
     def close(self) -> None:
         """Free the model. A second call does nothing."""
