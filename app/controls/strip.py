@@ -231,6 +231,16 @@ class ControlsStrip(QFrame):
             self._sentence.setText(f"{self.sentence} {localized(cache.reason)}")
         if self._has_device and choice.hybrid != "off":
             self._sentence.setText(f"{self.sentence} {self._words_of_hybrid()}")
+        if choice.drafts != "off":
+            self._sentence.setText(f"{self.sentence} {self._words_of_drafts(cache.drafts)}")
+
+    def _words_of_drafts(self, in_force: str) -> str:
+        if in_force == "off":
+            return self.tr("This model cannot take back wrong guesses, so it has no drafts.")
+        return self.tr(
+            "Drafts: where the text repeats itself, several tokens are computed together while "
+            "that is faster. The answer is llama.cpp's but for rounding."
+        )
 
     def _words_of_hybrid(self) -> str:
         return self.tr(

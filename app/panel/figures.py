@@ -111,6 +111,11 @@ class Figures(QWidget):
         return self._units[3].text()
 
     @property
+    def draft_words(self) -> str:
+        """Return how many guessed tokens were right; empty if none was guessed."""
+        return self._notes[0]
+
+    @property
     def misses_words(self) -> str:
         """Return what is special about the misses; empty if nothing is."""
         return self._notes[4]
@@ -128,6 +133,7 @@ class Figures(QWidget):
         """Clear the figures."""
         self._reads.clear()
         self._show([NOTHING] * 8)
+        self._note(0, "")
         self._show_on_host(0, 0)
 
     def show_statistics(self, statistics: Statistics, is_live: bool, is_cached: bool) -> None:
@@ -145,6 +151,7 @@ class Figures(QWidget):
             values[6] = units.number(statistics.prefetches_useful)
             values[7] = units.number(statistics.prefetches_wasted)
         self._show(values)
+        self._show_drafts(statistics)
         self._show_sources(statistics)
         self._show_on_host(statistics.on_host, statistics.late + statistics.misses)
 
@@ -163,6 +170,16 @@ class Figures(QWidget):
             values[7] = units.number(token.prefetches_wasted)
         self._show(values)
         self._show_on_host(token.on_host, token.late + token.misses)
+
+    def _show_drafts(self, statistics: Statistics) -> None:
+        """Show how many of the guessed tokens were right."""
+        text = ""
+        if statistics.n_drafted:
+            text = self.tr("drafts: {right} of {n} were right").format(
+                right=units.number(statistics.n_accepted),
+                n=units.count(statistics.n_drafted, "token"),
+            )
+        self._note(0, text)
 
     def _show_sources(self, statistics: Statistics) -> None:
         """Show how much came from the file, and how much from experts kept in RAM."""

@@ -47,6 +47,8 @@ Ctrl-C stops an answer; a second one leaves."""
 _THINK = {"on": True, "off": False, "auto": None}
 _FIGURES = (
     "ttft_s",
+    "n_drafted",
+    "n_accepted",
     "tokens_per_s",
     "hits",
     "late",
@@ -449,9 +451,12 @@ def _table(answer: Answer) -> str:
         ("the rest", _seconds(stats["other_s"])),
         ("peak memory", bytes_text(stats["peak_rss_bytes"])),
     ]
+    if stats.get("n_drafted"):
+        drafts = f"{stats['n_accepted']} of {stats['n_drafted']} guessed tokens were right"
+        lines.insert(3, ("drafts", drafts))
     if stats.get("on_host"):
         by_cpu = f"{stats['on_host']} of those late or missed, {stats['host_rows']} rows"
-        lines.insert(4, ("by the processor", by_cpu))
+        lines.insert(-5, ("by the processor", by_cpu))
     return "\n".join(f"{name:<18} {value}" for name, value in lines)
 
 

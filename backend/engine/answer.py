@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from backend.engine.drafts import Lookup
 from backend.engine.error import engine_errors
 from backend.engine.passes import Passes
 from backend.protocol.chat import AnswerText, ChatOptions, Delta, ToolCall
@@ -252,6 +254,8 @@ class Answer:
         self._row = -1  # of the last pass: its logits choose the next token
         self._passes, self._llama, self._context = passes, partial.llama, context
         self._tokens = list(partial.tokens)
+        self._lookup = Lookup() if passes.may_draft else None
+        self._n_drafted, self._n_equal = 0, 0  # of the last pass; tokens equal before the next one
         self._text: list[str] = []
         self._stop_filter = StopFilter(stops)
         rendered = partial.rendered
@@ -318,12 +322,32 @@ class Answer:
                 self.finish_reason = "context"
                 break
             with engine_errors():
-                if not passes.compute([token], last_s, is_token=True):
-                    break
-                last_s = time.perf_counter()  # a token's time includes sampling it
-                token = self.sample()
-            stats.tokens_per_s = stats.n_token / (last_s - first_s)
+                if passes.accept(token):
+                    token = self.sample(self._row + 1)
+                else:
+                    draft = self._draft(max_tokens)
+                    if not passes.compute([token], last_s, is_token=True, draft=draft):
+                        break
+                    token = self.sample(0 if draft else -1)
+                    last_s = time.perf_counter()  # a token's time includes sampling it
+            stats.tokens_per_s = stats.n_token / (time.perf_counter() - first_s)
         yield from self.end(token)
+
+    def _draft(self, max_tokens: int) -> list[int]:
+        """Return tokens that may follow, to be computed in the next pass. May be empty."""
+        passes, width, stats = self._passes, self._passes.width, self._passes.meter.statistics
+        if self._lookup is None:
+            return []
+        if stats.n_token > 1:  # the last pass was none of the prompt
+            n_right = self._n_drafted - len(passes.drafted)
+            width.observe(self._n_equal, self._n_drafted, n_right, passes.meter.token.wall_s)
+        n_free = self._context.n_context - passes.n_place - 1
+        n_left = n_free if max_tokens < 0 else max_tokens - self.n_token - 1
+        found, self._n_equal = self._lookup.find(self._tokens, width.n_most)
+        n = min(width.choose(self._n_equal), n_free, n_left, self._context.n_ubatch - 1)
+        draft = list(itertools.takewhile(lambda t: not self._llama.ends_answer(t), found[:n]))
+        self._n_drafted = len(draft)
+        return draft
 
     @property
     def has_ended(self) -> bool:

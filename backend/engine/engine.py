@@ -19,6 +19,7 @@ from backend.engine.answer import (
     Reading,
     message_text,
 )
+from backend.engine.drafts import Width
 from backend.engine.error import engine_errors
 from backend.engine.experiment import NO_EXPERIMENT, Experiment
 from backend.engine.group import Group
@@ -37,7 +38,7 @@ from backend.protocol.attachments import Picture, as_text
 from backend.protocol.chat import AnswerText, ChatOptions, tool_name
 from backend.protocol.errors import EngineError, RequestError
 from backend.protocol.group import GroupAnswer, Request
-from backend.protocol.settings import EngineConfig, Sampling
+from backend.protocol.settings import DRAFTED_MAX, EngineConfig, Sampling
 from backend.protocol.statistics import Statistics
 from backend.protocol.status import CacheFacts, ModelFacts
 from backend.text import text
@@ -226,7 +227,7 @@ class Engine:
         """
         self.passes.begin()
         chunks = self._read_images([{"content": [{"type": "image", "data": data}]}], keeps=True)
-        if self.loaded.vision is None or not chunks:
+        if self.loaded.weights.vision is None or not chunks:
             raise EngineError(text("engine.no_images"))
         return sum(len(c) if isinstance(c, list) else c.n_token for c in chunks[0])
 
@@ -318,7 +319,7 @@ class Engine:
         self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS
     ) -> Rendered | None:
         """Return the prompt, marked by the guard; None when stopped while rendering."""
-        marks = self.loaded.guard
+        marks = self.loaded.weights.guard
         marked, options = marks.messages(self._plain(messages)), marks.options(options)
         with engine_errors():
             rendered = self._chat_format.render(
@@ -341,7 +342,7 @@ class Engine:
             if not isinstance(content, str | None):
                 if not any(part["type"] == "image" for part in content):
                     content = as_text(content)
-                elif self.loaded.vision is None:
+                elif self.loaded.weights.vision is None:
                     raise EngineError(text("engine.no_images"))
                 else:
                     content = [
@@ -361,7 +362,7 @@ class Engine:
         keeps: do not free the images of the previous conversation. Raises EngineError for an image
         that cannot be decoded.
         """
-        vision = self.loaded.vision
+        vision = self.loaded.weights.vision
         sent = _images(messages)
         if vision is None or not sent:
             return []
@@ -503,7 +504,7 @@ class Engine:
         self.passes.stop()
         if (reading := self._reading) is not None:
             reading.stop()
-        if (chat_format := self.loaded.chat_format) is not None:
+        if (chat_format := self.loaded.weights.chat_format) is not None:
             chat_format.stop()
 
     def set_cache_rate(self, rate: float) -> CacheFacts:
@@ -520,6 +521,7 @@ class Engine:
         try:
             self.loaded.change(config)
         finally:
+            self.passes.width = Width(DRAFTED_MAX)
             if self.loaded.context is not context:
                 self.passes.take_sequences()
             if self.passes.keeping is not None:
@@ -581,6 +583,7 @@ class Engine:
         if self._patch is None:
             raise EngineError("Only a model that runs through the cache can be recorded.")
         self._patch.record(recorder)
+        self.passes.is_recorded = recorder is not None
 
     def watch(self, watch: Watch | None) -> None:
         """Send every pass to a Watch from now on; None ends it. From any thread."""
@@ -634,7 +637,7 @@ class Engine:
     def model(self) -> ModelFacts:
         """The model. The first use asks the chat template what it can do."""
         if self._model is None:
-            chat = self.loaded.chat_facts()
+            chat = self.loaded.weights.chat_facts()
             self._model = ModelFacts.of(self.file, self.n_context, chat)
         return self._model
 
@@ -673,8 +676,8 @@ class Engine:
 
     @property
     def _chat_format(self) -> ChatFormat:
-        assert self.loaded.chat_format is not None
-        return self.loaded.chat_format
+        assert self.loaded.weights.chat_format is not None
+        return self.loaded.weights.chat_format
 
     @property
     def _llama(self) -> Any:

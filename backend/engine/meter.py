@@ -109,6 +109,11 @@ class Meter:
             self._rss_s = now_s
             stats.peak_rss_bytes = peak_rss_bytes()
 
+    def add_accepted(self) -> None:
+        """Add a token that the last pass has computed as a draft. The pass has its cost."""
+        self._decoded.append(PassCost(n_token=1))
+        self.statistics.n_accepted += 1
+
     def _add_to_statistics(self, answer: _Counters) -> None:
         assert self._patch is not None
         values, stats = answer.values, self.statistics

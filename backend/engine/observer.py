@@ -52,8 +52,7 @@ class Observer:
         def measure(
             placement: Placement, n_context: int, n_ubatch: int, patched: bool
         ) -> Mapping[str, int]:
-            n_output = 0 if config.keeps_outputs else 1
-            sizes = n_context, n_ubatch, config.kv_type, n_output
+            sizes = n_context, n_ubatch, config.kv_type, config.n_output
             return self._dry_run.compute_bytes(placement, patched, *sizes)
 
         state = MachineState(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import Counter
@@ -10,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from backend import _native
+from backend.engine.drafts import Width
 from backend.engine.error import engine_errors, native_sentence
 from backend.engine.keeping import Keeping, n_before_image
 from backend.engine.kept_states import n_equal
@@ -17,10 +19,12 @@ from backend.engine.meter import Meter
 from backend.engine.moments import Watch
 from backend.gguf.identity import FileChangedError
 from backend.gguf.scales import not_finite_sentence
+from backend.llama import api as llama
 from backend.llama.api import Row
 from backend.llama.vision import ImageChunk, without_mask
 from backend.memory.pressure import PERIOD_S
 from backend.protocol.errors import EngineError, UntrustedError
+from backend.protocol.settings import DRAFTED_MAX
 from backend.text import text
 
 if TYPE_CHECKING:
@@ -30,12 +34,17 @@ if TYPE_CHECKING:
 N_COMPARED = 2
 """Resident experts that are compared with the file after each answer."""
 
+_N_CHECK = 8
+"""Tokens that are computed again where the first bad layer is looked for without a patch."""
+
 
 class Passes:
     """Computes tokens with a loaded model. Use from one thread; stop() and prefilled() from any.
 
     tokens: the tokens in the context, one for each position. An image's are the negative number of
-    its ImageChunk, which `images` has by this number. meter: the cost of the present or the last
+    its ImageChunk, which `images` has by this number. drafted: tokens behind them that the context
+    holds, too, and that an answer may accept. width: how many are worth a pass. is_recorded: the
+    routing is recorded, which a draft would add to. meter: the cost of the present or the last
     request. watch: receives every pass, or None. loaded: the model. keeping: keeps the context on
     the drive, or None.
     """
@@ -43,6 +52,9 @@ class Passes:
     def __init__(self, loaded: LoadedModel) -> None:
         self.tokens: list[int] = []
         self.images: dict[int, ImageChunk] = {}
+        self.drafted: list[int] = []
+        self.width = Width(DRAFTED_MAX)
+        self.is_recorded = False
         self.meter = Meter(None)
         self.watch: Watch | None = None
         self.loaded = loaded
@@ -63,6 +75,7 @@ class Passes:
         """
         self._stop.clear()
         self.loaded.stop_flag.clear()
+        self._drop_drafted()
         with engine_errors():
             self.loaded.llama.files.require_unchanged()
         distrust, self._distrust = self._distrust, None
@@ -178,24 +191,51 @@ class Passes:
         *,
         is_token: bool = False,
         all_layers: bool = False,
+        draft: Sequence[int] = (),
     ) -> bool:
         """Compute tokens in one pass. Return False when it was stopped. Raises EngineError.
 
         last_s: end of the previous pass (perf_counter). is_token: the pass decodes a token of an
         answer. all_layers: every layer computes every token; otherwise the last layer computes
-        only the last token.
+        only the last token. draft: guessed tokens that follow, which accept() may add. The pass has
+        the logits of each of its tokens then.
         """
-        position = len(self.tokens)
+        self._drop_drafted()
+        position, batch = len(self.tokens), [*tokens, *draft]
+        all_logits = all_layers or bool(draft)
         decode_s = self._pass(
-            lambda: self.loaded.context.decode(tokens, position, all_logits=all_layers),
-            tokens,
+            lambda: self.loaded.context.decode(batch, position, all_logits=all_logits),
+            batch,
             is_token=is_token,
+            sequences=[0] * len(batch) if draft else (),
+            with_logits=range(len(batch)) if draft else (-1,),
         )
         if decode_s is None:
             return False
         self.tokens += tokens
-        self._count(decode_s, time.perf_counter() - last_s, is_token=is_token)
+        self.drafted = list(draft)
+        self.meter.statistics.n_drafted += len(draft)
+        self._count(decode_s, time.perf_counter() - last_s, is_token=is_token, adapts=not draft)
         return True
+
+    @property
+    def may_draft(self) -> bool:
+        """Whether answers may have drafts."""
+        return self.loaded.cache.drafts == "auto" and not self.is_recorded
+
+    def accept(self, token: int) -> bool:
+        """Return whether the draft goes on with this token, which then needs no other pass."""
+        if self.drafted[:1] != [token]:
+            return False
+        self.tokens.append(self.drafted.pop(0))
+        self.meter.add_accepted()
+        return True
+
+    def _drop_drafted(self) -> None:
+        """Drop the positions of a draft that the answer did not accept."""
+        if self.drafted:
+            self.drafted.clear()
+            self.loaded.context.forget_from(len(self.tokens))
 
     def next_sequence(self) -> int:
         """Return a number for a sequence of a group, which no other one has."""
@@ -223,7 +263,7 @@ class Passes:
         held = {s: tokens if s else self.tokens for s, tokens in self._sequences.items()}
         if self.tokens:
             held.setdefault(0, self.tokens)
-        self.tokens, self._sequences = [], {}
+        self.tokens, self.drafted, self._sequences = [], [], {}
         return held
 
     def keep_sequences(self, held: Mapping[int, list[int]]) -> None:
@@ -245,7 +285,8 @@ class Passes:
             lambda: self.loaded.context.decode_rows(rows),
             [row.token for row in rows],
             is_token=is_token,
-            numbers=numbers,
+            sequences=numbers,
+            is_group=True,
             with_logits=[i for i, row in enumerate(rows) if row.has_logits],
         )
         if decode_s is None:
@@ -255,7 +296,7 @@ class Passes:
 
     def _compute_image(self, image: ImageChunk, last_s: float) -> bool:
         """Compute an image, in as many passes as it needs. Otherwise as compute()."""
-        vision, context = self.loaded.vision, self.loaded.context
+        vision, context = self.loaded.weights.vision, self.loaded.context
         assert vision is not None
         n_step = context.n_ubatch
         if not vision.is_causal and image.n_token > n_step:
@@ -280,15 +321,16 @@ class Passes:
         tokens: Sequence[int] = (),
         *,
         is_token: bool = False,
-        numbers: Sequence[int] = (),
+        sequences: Sequence[int] = (),
         with_logits: Sequence[int] = (-1,),
+        is_group: bool = False,
     ) -> float | None:
         """Run llama_decode once. Return its seconds, or None when stopped. Raises EngineError.
 
         Afterwards the logits of the rows `with_logits` are finite and come from the files that were
-        loaded. tokens: what predictors may know of the pass; empty for an image. numbers: of each
-        token's sequence, in a group. On failure the context is as before the pass, or before the
-        image that it belongs to; a group's is empty.
+        loaded. tokens: what predictors may know of the pass; empty for an image. sequences: the
+        number of each token's, where the pass has several tokens of answers. On failure the context
+        is as before the pass, or before the image that it belongs to; a group's is empty.
         """
         loaded, now_s = self.loaded, time.monotonic()
         # Asking a device for its free memory may send a message to another machine.
@@ -300,7 +342,7 @@ class Passes:
         if patch is not None:
             try:
                 phase = _native.Phase.decode if is_token else _native.Phase.prefill
-                patch.begin_pass(phase, tokens, numbers)
+                patch.begin_pass(phase, tokens, sequences)
             except RuntimeError as error:
                 raise EngineError(native_sentence(error)) from None
         before_s = time.perf_counter()
@@ -310,7 +352,7 @@ class Passes:
         self._require_same_files()
         if status != 0 or not whole:
             # The context may hold positions of the failed pass.
-            if numbers:
+            if is_group:
                 self.forget_all()
             elif not loaded.context.forget_from(position):
                 self.tokens.clear()
@@ -322,9 +364,45 @@ class Passes:
         for row in with_logits:
             address = loaded.context.logits_address(row)
             if not _native.all_finite(address, loaded.llama.n_vocab):
+                layer = None if is_group else self._first_bad_layer(decode, tokens, position)
                 self._drop_all()  # earlier keys and values may be bad, too
-                raise UntrustedError(not_finite_sentence(loaded.file))
+                raise UntrustedError(not_finite_sentence(loaded.file, layer))
         return decode_s
+
+    def _first_bad_layer(
+        self, decode: Callable[[], int], tokens: Sequence[int], position: int
+    ) -> int | None:
+        """Repeat a pass whose logits were not finite, with a stop at the output of every layer.
+
+        Return the first layer with a value that is not finite, or None if none was found.
+        """
+        check, patch = _native.LayerCheck(), self.loaded.patch
+        if patch is None:
+            self._check_plain(check, tokens[-_N_CHECK:])
+            return check.layer
+        self.loaded.context.forget_from(position)
+        patch.check(check)
+        with contextlib.suppress(RuntimeError):
+            patch.begin_pass(_native.Phase.prefill, tokens)
+            decode()
+            patch.end_pass()
+        patch.check(None)
+        return check.layer
+
+    def _check_plain(self, check: _native.LayerCheck, tokens: Sequence[int]) -> None:
+        """Compute some tokens with plain llama.cpp, in a small context."""
+        with contextlib.suppress(llama.LlamaError):
+            context = llama.Context(
+                self.loaded.llama,
+                n_context=_N_CHECK,
+                n_ubatch=_N_CHECK,
+                n_thread=self.loaded.plan.n_thread,
+                callback=check.callback,
+                user_data=check.user_data,
+            )
+            if tokens:
+                context.decode(tokens, 0)
+            context.close()
 
     def _require_same_files(self) -> None:
         """Forget all and raise UntrustedError where the model's files were written to."""

@@ -20,6 +20,8 @@ from backend.text.english import QT_TRANSLATE_NOOP
 
 KV_TYPES = {"f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
 """Types of the attention cache, with bits per value. The quantised ones have a scale per 32."""
+DRAFTED_MAX = 8
+"""Tokens of an answer that are guessed for one pass, at most (backend.engine.drafts)."""
 HYBRID = ("off", "auto", "cpu-only")
 """How missing experts of a device are handled (docs/devices.md): off: copied to the device; auto:
 copied or computed by the processor, whichever ends sooner; cpu-only: computed by the processor."""
@@ -280,6 +282,27 @@ class EngineConfig(_Checked):
     )
     """How missing experts of a device are handled, of HYBRID. With "off" the answer is exactly
     llama.cpp's; otherwise rounding differs, because the processor's kernels round differently."""
+    drafts: str = setting(
+        "off",
+        "choice",
+        choices=("off", "auto"),
+        option="--drafts",
+        help="guess the next tokens where the text repeats itself, and check them in one pass "
+        "while that is faster (auto); a pass of several tokens rounds differently from llama.cpp's "
+        "passes of one",
+        title=QT_TRANSLATE_NOOP("settings", "Drafts"),
+        words=(
+            QT_TRANSLATE_NOOP("settings", "off"),
+            QT_TRANSLATE_NOOP("settings", "automatic"),
+        ),
+        tooltip=QT_TRANSLATE_NOOP(
+            "settings",
+            "Where the text repeats itself, the next words are guessed and checked together. "
+            "An edit or a quotation is then written faster.",
+        ),
+        rebuilds="context",
+    )
+    """Whether tokens are guessed (backend.engine.drafts): off, or auto: while it is faster."""
     host_bytes: int | None = setting(
         None,
         "bytes",
@@ -377,6 +400,11 @@ class EngineConfig(_Checked):
         names = [name for name in BY_HAND if name in self.by_hand or name in values]
         by_hand = tuple(names) if self.automatic else self.by_hand
         return dataclasses.replace(self, **values, by_hand=by_hand)
+
+    @property
+    def n_output(self) -> int:
+        """The most tokens of a pass whose logits are kept; 0: all."""
+        return 0 if self.keeps_outputs else 1 + DRAFTED_MAX * (self.drafts == "auto")
 
     def parts(self, rebuilds: str) -> dict[str, Any]:
         """Return the settings that "cache" or "context" is built from, by name."""

@@ -17,7 +17,10 @@ N_TOKEN_KEPT = 64
 
 @dataclass(frozen=True)
 class TokenCost:
-    """One decoded token. The three times add up to the wall time since the previous token."""
+    """One decoded token. The three times add up to the wall time since the previous token.
+
+    A token that was accepted from a draft belongs to the pass of the token before it.
+    """
 
     compute_s: float
     stall_s: float
@@ -60,6 +63,7 @@ class Statistics:
     bytes_read: bytes copied into slots. With a host store, bytes_from_host of them came from RAM
     and bytes_from_file from the file; without a host store, all came from the file.
 
+    n_drafted: tokens that were guessed and computed; n_accepted of them are tokens of the answer.
     tokens_per_s: of decoding, without the prompt. ttft_s: from the request to the first token.
     A prefetch is useful if the expert was needed before it was evicted, wasted otherwise. on_host,
     host_rows: as in LayerCost.
@@ -68,6 +72,8 @@ class Statistics:
     n_prompt: int = 0
     n_reused: int = 0
     n_token: int = 0
+    n_drafted: int = 0
+    n_accepted: int = 0
     ttft_s: float = 0.0
     tokens_per_s: float = 0.0
     hits: int = 0

@@ -116,6 +116,8 @@ class CacheFacts:
     """"cpu", or the names of the devices, separated by commas."""
     hybrid: str = "off"
     """How missing experts of a device are handled, of backend.protocol.settings.HYBRID."""
+    drafts: str = "off"
+    """Whether tokens are guessed: "off", also where the model cannot drop wrong ones, or "auto"."""
     host_bytes: int = 0
     """Size of the host store, which keeps experts in RAM for devices; 0: there is none."""
     cpu_bytes: int = 0

@@ -133,6 +133,13 @@ def test_what_the_processor_computed_has_a_colour_and_words(panel: EnginePanel) 
     assert "processor computed 25" in panel.figures.misses_words
 
 
+def test_right_guesses_are_counted(panel: EnginePanel) -> None:
+    panel.show_statistics(replace(ANSWER, n_drafted=12, n_accepted=9), False)
+    assert "9 of 12" in plain(panel.figures.draft_words)
+    panel.show_statistics(ANSWER, False)
+    assert not panel.figures.draft_words
+
+
 def test_use_is_an_alternative_view(qtbot: Any, panel: EnginePanel) -> None:
     fill(panel)
 

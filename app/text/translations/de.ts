@@ -475,6 +475,14 @@
 <translation>Das gilt ab der nächsten Antwort.</translation>
 </message>
 <message>
+<source>This model cannot take back wrong guesses, so it has no drafts.</source>
+<translation>Dieses Modell kann falsch Geratenes nicht zurücknehmen, deshalb hat es keine Entwürfe.</translation>
+</message>
+<message>
+<source>Drafts: where the text repeats itself, several tokens are computed together while that is faster. The answer is llama.cpp&apos;s but for rounding.</source>
+<translation>Entwürfe: Wo sich der Text wiederholt, werden mehrere Token zusammen berechnet, solange das schneller ist. Die Antwort ist bis auf Rundungen die von llama.cpp.</translation>
+</message>
+<message>
 <source>Experts computed by the processor: the answer is llama.cpp&apos;s but for rounding, and the same question may get another one.</source>
 <translation>Vom Prozessor berechnete Experten: die Antwort ist bis auf Rundung die von llama.cpp, und dieselbe Frage kann eine andere bekommen.</translation>
 </message>
@@ -784,6 +792,10 @@
 <message>
 <source>GB/s read</source>
 <translation>GB/s gelesen</translation>
+</message>
+<message>
+<source>drafts: {right} of {n} were right</source>
+<translation>Entwürfe: {right} von {n} waren richtig</translation>
 </message>
 <message>
 <source>{file} from the file, {ram} from memory</source>
@@ -4531,6 +4543,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Anfragen, die gemeinsam beantwortet werden, können keine Bilder haben.</translation>
 </message>
 <message>
+<source>Layer {layer} of the model computed NaN or infinite values, so the answer was stopped: {reason}.</source>
+<translation>Schicht {layer} des Modells hat NaN oder unendliche Werte berechnet, daher wurde die Antwort beendet: {reason}.</translation>
+</message>
+<message>
 <source>it is no {kind} file, but says that it is {found}</source>
 <translation>sie ist keine Datei der Art {kind}, sondern nennt sich {found}</translation>
 </message>
@@ -4853,6 +4869,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{key} is {value}, and has to be 0 or more</source>
 <translation>{key} ist {value} und muss mindestens 0 sein</translation>
+</message>
+<message>
+<source>{key} gives none of the {n} layers attention over the whole context</source>
+<translation>{key} gibt keiner der {n} Schichten Aufmerksamkeit über den ganzen Kontext</translation>
 </message>
 <message>
 <source>it has no tensors</source>
@@ -5510,6 +5530,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Experts that the device lacks are copied to its memory, or computed by the processor where they lie.</source>
 <translation>Experten, die dem Gerät fehlen, werden in seinen Speicher kopiert oder vom Prozessor berechnet, wo sie liegen.</translation>
+</message>
+<message>
+<source>Drafts</source>
+<translation>Entwürfe</translation>
+</message>
+<message>
+<source>Where the text repeats itself, the next words are guessed and checked together. An edit or a quotation is then written faster.</source>
+<translation>Wo sich der Text wiederholt, werden die nächsten Wörter geraten und zusammen geprüft. Eine Bearbeitung oder ein Zitat wird dann schneller geschrieben.</translation>
 </message>
 <message>
 <source>Threads</source>

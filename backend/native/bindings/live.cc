@@ -13,6 +13,7 @@
 #include "bindings/bindings.h"
 #include "core/allocate/moepic_statistics.h"
 #include "live/graph/forced_routing.h"
+#include "live/graph/layer_check.h"
 #include "live/memory/slab.h"
 #include "live/pass/patch.h"
 #include "live/pass/stop_flag.h"
@@ -186,6 +187,12 @@ void bind_live(nb::module_ & m) {
         .def("begin_pass", &ForcedRouting::begin_pass, "first_row"_a, "n_token"_a)
         .def_prop_ro("error", &ForcedRouting::error);
 
+    nb::class_<LayerCheck>(m, "LayerCheck", "Finds the first layer of a pass whose output is not finite.")
+        .def(nb::init<>())
+        .def_prop_ro("callback", [](LayerCheck &) { return reinterpret_cast<uintptr_t>(&LayerCheck::callback); })
+        .def_prop_ro("user_data", [](LayerCheck & c) { return reinterpret_cast<uintptr_t>(&c); })
+        .def_prop_ro("layer", &LayerCheck::layer);
+
     using released = nb::call_guard<nb::gil_scoped_release>;
     nb::class_<Patch>(m, "Patch")
         .def(nb::init<const ExpertFiles &, ExpertBuffers &>(), "files"_a, "buffers"_a, nb::keep_alive<1, 2>(),
@@ -219,6 +226,7 @@ void bind_live(nb::module_ & m) {
         .def("stop", &Patch::stop)
         .def("resume", &Patch::resume)
         .def("record", &Patch::record, "recorder"_a.none(), nb::keep_alive<1, 2>(), released())
+        .def("check", &Patch::check, "check"_a.none(), nb::keep_alive<1, 2>())
         .def("force", &Patch::force, "forced"_a.none(), nb::keep_alive<1, 2>(), released())
         .def("find_wrong_slot", &Patch::find_wrong_slot, "number"_a, released(),
              "Compare a resident expert with its file. Return (layer, expert) if they differ, or None.")

@@ -9,6 +9,7 @@
 
 #include "live/ggml/thread_safety.h"
 #include "live/graph/forced_routing.h"
+#include "live/graph/layer_check.h"
 #include "live/pass/cache.h"
 #include "live/pass/graph_hook.h"
 #include "live/pass/host_partner.h"
@@ -68,6 +69,7 @@ class PassDriver {
 
     Recorder * recorder GUARDED_BY(mutex) = nullptr;
     const ForcedRouting * forced GUARDED_BY(mutex) = nullptr;
+    std::atomic<LayerCheck *> check = nullptr;
     std::atomic<bool> stopping = false;
     std::atomic<int32_t> n_behind = 0;  // finished layers of the pass
 
@@ -113,6 +115,7 @@ class PassDriver {
     // The pass in progress.
     GraphHook hook_;
     RouterReader reader_;
+    bool checks_ = false;  // at the stop, `check` looks at the node
     bool late_stops_fail_ = false;  // the nodes came in another order than in the probe
     Layer input_wanted_ = none;     // a stop reads this layer's input
     Layer n_routed_ = 0;            // layers of the pass that were routed or passed by
