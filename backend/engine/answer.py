@@ -328,8 +328,8 @@ class Answer:
                     draft = self._draft(max_tokens)
                     if not passes.compute([token], last_s, is_token=True, draft=draft):
                         break
-                    token = self.sample(0 if draft else -1)
                     last_s = time.perf_counter()  # a token's time includes sampling it
+                    token = self.sample(0 if draft else -1)
             stats.tokens_per_s = stats.n_token / (time.perf_counter() - first_s)
         yield from self.end(token)
 

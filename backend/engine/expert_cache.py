@@ -61,11 +61,6 @@ class ExpertCache:
         """The object with llama.cpp's graph callback, or None."""
         return self.patch or self._experiment.forced
 
-    @property
-    def streams(self) -> bool:
-        """Whether every sequence has a part of the attention cache, for an experiment."""
-        return self._experiment.streams
-
     def load(self, plan: EnginePlan, progress: ProgressCallback) -> Any:
         """Load the model patched and build its slots. Return llama.cpp's model.
 

@@ -51,6 +51,7 @@ class LoadedModel:
         self.stop_flag = _native.StopFlag()
         self._experts = ExpertCache(file, experiment)
         self.weights = Weights(file, self._experts)
+        self._streams = experiment.streams
         self._observer = Observer(file)
         self._pressure: Pressure
         llama.log.listen(echo=bool(os.environ.get("OUTRIDER_DEBUG")))
@@ -87,9 +88,8 @@ class LoadedModel:
 
     def residency(self) -> bytes:
         """Return one cell (methods.cells) per MoE layer and expert; all resident if uncached."""
-        if (patch := self.patch) is not None:
-            return bytes(patch.snapshot())
-        return bytes([cells.RESIDENT]) * (self.file.n_moe_layer * self.file.n_expert)
+        everything = bytes([cells.RESIDENT]) * (self.file.n_moe_layer * self.file.n_expert)
+        return everything if self.patch is None else bytes(self.patch.snapshot())
 
     def close(self) -> None:
         """Free the model. A second call does nothing."""
@@ -204,7 +204,8 @@ class LoadedModel:
 
     def _make_context(self) -> None:
         self._close_context()
-        self.context = _new_context(self.llama, self.plan, self._experts, self.stop_flag)
+        hook = self._experts.hook
+        self.context = _new_context(self.llama, self.plan, hook, self.stop_flag, self._streams)
         self._experts.computes_in(self.context)
 
     def _measure_kernels(self, progress: Progress | None) -> None:
@@ -231,8 +232,7 @@ class LoadedModel:
         return replace(facts, remark=self.remark, **self._experts.facts())
 
 
-def _new_context(model: Any, plan: EnginePlan, experts: ExpertCache, stop_flag: Any) -> Any:
-    hook = experts.hook
+def _new_context(model: Any, plan: EnginePlan, hook: Any, stop_flag: Any, streams: bool) -> Any:
     return llama.Context(
         model,
         n_context=plan.n_context,
@@ -245,7 +245,7 @@ def _new_context(model: Any, plan: EnginePlan, experts: ExpertCache, stop_flag: 
         kv_type=plan.config.kv_type,
         # One more holds the beginning that prompts share.
         n_sequence=plan.config.n_sequence + (plan.config.n_sequence > 1),
-        streams=experts.streams,
+        streams=streams,
     )
 
 
