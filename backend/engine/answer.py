@@ -328,8 +328,8 @@ class Answer:
                     draft = self._draft(max_tokens)
                     if not passes.compute([token], last_s, is_token=True, draft=draft):
                         break
-                    token = self.sample(0 if draft else -1)
                     last_s = time.perf_counter()  # a token's time includes sampling it
+                    token = self.sample(0 if draft else -1)
             stats.tokens_per_s = stats.n_token / (time.perf_counter() - first_s)
         yield from self.end(token)
 
@@ -338,7 +338,7 @@ class Answer:
         passes, width, stats = self._passes, self._passes.width, self._passes.meter.statistics
         if self._lookup is None:
             return []
-        if stats.n_token > 1:  # the last pass was none of the prompt
+        if stats.n_token > 1:  # the last pass decoded a token
             n_right = self._n_drafted - len(passes.drafted)
             width.observe(self._n_equal, self._n_drafted, n_right, passes.meter.token.wall_s)
         n_free = self._context.n_context - passes.n_place - 1
