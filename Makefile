@@ -30,10 +30,11 @@ run:
 	@$(PY) packaging/launch.py
 
 # All checks and tests run, whichever fails. The tests run in two processes; ARGS="-n 0" makes it one.
+# They start thousands of programs, so bytecode is kept, whatever the environment says.
 test: .dev
 	@status=0; \
 	$(MAKE) --no-print-directory lint || status=1; \
-	QT_QPA_PLATFORM=offscreen $(PY) -m pytest -n 2 $(ARGS) || status=1; \
+	QT_QPA_PLATFORM=offscreen PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n 2 $(ARGS) || status=1; \
 	exit $$status
 
 # The device must be one of llama.cpp's build; docs/devices.md has a set-up without a graphics card.

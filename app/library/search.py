@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
 from app.library.library import Library, Row
 from app.widgets.background import Background
-from backend.downloads.address import parse
+from backend.downloads.address import Address, parse
 from backend.downloads.curated import Curated, curated
 from backend.downloads.errors import DownloadError
 from backend.downloads.headers import read_facts, scaled
@@ -193,20 +194,16 @@ class Search(QObject):
         self.busy.emit(True)
         self._background.later(run)
 
-    # The imports are late: they load the HTTP client.
+    def _list(self, address: Address) -> Listing:
+        from backend.downloads.hub import look_up  # imported late: it loads the HTTP client
 
-    def _list(self, address: object) -> Listing:
-        from backend.downloads.hub import look_up
-        from backend.downloads.web import new_client
-
-        with new_client() as client:
-            return look_up(address, client)  # type: ignore[arg-type]
+        with _new_client() as client:
+            return look_up(address, client)
 
     def _search(self, words: str) -> list[Repository]:
-        from backend.downloads.hub import search
-        from backend.downloads.web import new_client
+        from backend.downloads.hub import search  # imported late: it loads the HTTP client
 
-        with new_client() as client:
+        with _new_client() as client:
             return search(words, client)
 
     def _offer(self, model: Curated) -> tuple[Offer, str]:
@@ -214,15 +211,13 @@ class Search(QObject):
         return model.offer_of(listing), listing.source
 
     def _read_header(self, number: int, i: int, offer: Offer) -> None:
-        from backend.downloads.web import new_client  # imported late: it loads the HTTP client
-
         def check() -> None:
             if number != self._number:
                 raise _Superseded
 
         try:
             check()
-            with new_client() as client:
+            with _new_client() as client:
                 n_context = EngineConfig().context_length
                 self._read.emit(number, i, read_facts(offer, client, n_context, check))
         except _Superseded:
@@ -272,3 +267,9 @@ def _tokens_per_s(item: Found) -> float:
 
 def _runs(item: Found) -> bool:
     return item.row.verdict is not None and item.row.verdict.kind in (Kind.FITS, Kind.CACHE)
+
+
+def _new_client() -> Any:
+    from backend.downloads.web import new_client  # imported late: it loads the HTTP client
+
+    return new_client()

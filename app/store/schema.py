@@ -164,21 +164,27 @@ class Opened:
 def open_database(path: Path, steps: Sequence[str] = STEPS) -> Opened:
     """Open the file; create a missing one, migrate an older one.
 
-    A damaged file is renamed and a new one created. If nothing can be written, the chats are in
-    memory. Raises only ChatsTaken.
+    A damaged file is renamed and a new one created. SQLite calls a failed read damage, too: the
+    file is damaged if it can be read and is found damaged twice. If it cannot be read, or nothing
+    can be written, the chats are in memory. Raises only ChatsTaken.
     """
     try:
         make_folder(path.parent)
         lock = _lock(path)
     except (OSError, sqlite3.Error) as error:
         return _in_memory(steps, text("chats.not_kept", reason=reason(error)))
-    try:
-        return Opened(_open_file(path, steps), path, lock=lock)
-    except _Newer:
-        lock.close()
-        return _in_memory(steps, text("chats.newer"))
-    except (OSError, sqlite3.Error) as error:
-        if not is_damage(error):
+    for _ in range(2):
+        try:
+            try:
+                return Opened(_open_file(path, steps), path, lock=lock)
+            except sqlite3.Error as error:
+                if not is_damage(error):
+                    raise
+            _read_all(path)
+        except _Newer:
+            lock.close()
+            return _in_memory(steps, text("chats.newer"))
+        except (OSError, sqlite3.Error) as error:
             lock.close()
             return _in_memory(steps, text("chats.not_kept", reason=reason(error)))
     kept = _set_aside(path)
@@ -188,6 +194,15 @@ def open_database(path: Path, steps: Sequence[str] = STEPS) -> Opened:
         lock.close()
         return _in_memory(steps, text("chats.not_kept", reason=reason(error)))
     return Opened(connection, path, text("chats.begun_new", file=kept), lock)
+
+
+def _read_all(path: Path) -> None:
+    """Read the file and its journal. Raises OSError where a part cannot be read."""
+    for part in (path, path.with_name(path.name + "-wal")):
+        if exists(part):
+            with part.open("rb") as file:
+                while file.read(1 << 20):
+                    pass
 
 
 def reason(error: Exception) -> str:

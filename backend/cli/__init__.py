@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from types import ModuleType
@@ -20,6 +21,7 @@ from backend.cli.common import Parser, UserError, plain_sentence, write_error
 from backend.protocol.worker_exit import describe_exit
 from backend.system import children
 from backend.system.kept_file import keep_private
+from backend.system.memory import oom_kills
 from backend.system.paths import data_folder, models_folder
 from backend.system.pipes import die_with_parent
 
@@ -40,9 +42,12 @@ COMMANDS = {
     "train": "train predictors of a model's routing on this machine",
     "verify": "compare a model's logits with stock llama.cpp, bit by bit",
 }
-_IN_CHILD = ("evaluate", "serve", "trace", "train", "verify")
+_IN_CHILD = ("batch", "evaluate", "serve", "trace", "train", "verify")
 """Commands that load a model in their own process. `chat` and `bench` have processes for that."""
 _CHILD_MARK = "OUTRIDER_COMMAND_CHILD"
+"""Holds the parent's process id, and the descriptor for what libraries write to standard error."""
+_TAIL_BYTES = 1 << 16
+_LEAVE_S = 1.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,8 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     process: llama.cpp ends its process on some malformed models.
     """
     if argv is None and os.name == "posix":
-        if os.environ.pop(_CHILD_MARK, ""):
-            die_with_parent()
+        if mark := os.environ.pop(_CHILD_MARK, ""):
+            _be_child(*map(int, mark.split()))
         elif _command(sys.argv[1:]) in _IN_CHILD:
             return _run_in_child(sys.argv[1:])
     try:
@@ -112,7 +117,10 @@ def _command(argv: Sequence[str]) -> str | None:
 
 
 def _run_in_child(argv: Sequence[str]) -> int:
-    """Run the command in a child process. Return its status, after a crash with a sentence."""
+    """Run the command in a child process. Return its status, after a crash with a sentence.
+
+    What libraries write to standard error is shown only as the reason of a crash.
+    """
     child: subprocess.Popen[bytes] | None = None
 
     def forward(number: int, _frame: object) -> None:
@@ -121,15 +129,47 @@ def _run_in_child(argv: Sequence[str]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, forward)
-    command = children.command("backend.cli", *argv)
+    command, n_killed = children.command("backend.cli", *argv), oom_kills()
+    in_fd, out_fd = os.pipe()
+    mark = {_CHILD_MARK: f"{os.getpid()} {out_fd}"}
     # In a group of its own, so that Ctrl-C reaches the child once: forwarded.
-    child = subprocess.Popen(command, env={**os.environ, _CHILD_MARK: "1"}, process_group=0)
+    child = subprocess.Popen(
+        command, env={**os.environ, **mark}, process_group=0, pass_fds=(out_fd,)
+    )
+    os.close(out_fd)
+    said = bytearray()
+    reader = threading.Thread(target=_collect, args=(in_fd, said), daemon=True)
+    reader.start()
     status = child.wait()
     if status >= 0:
         return status
     if -status not in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        write_error(describe_exit(status, ""))
+        reader.join(_LEAVE_S)
+        had_memory = n_killed is not None and n_killed == oom_kills()
+        sentence = describe_exit(status, said.decode("utf-8", "replace"), had_memory)
+        if _command(argv) == "batch":
+            sentence += " The answers so far are kept; the same command goes on with the others."
+        write_error(sentence)
     return 128 - status
+
+
+def _collect(fd: int, said: bytearray) -> None:
+    """Read until the end. Keep the last bytes in `said`."""
+    with open(fd, "rb", buffering=0) as file:
+        while data := file.read(_TAIL_BYTES):
+            said += data
+            del said[:-_TAIL_BYTES]
+
+
+def _be_child(parent: int, fd: int) -> None:
+    """End with the parent. Let libraries write to `fd` in place of standard error."""
+    die_with_parent()
+    if os.getppid() != parent:  # it ended before
+        sys.exit(1)
+    if sys.stderr is not None and not os.environ.get("OUTRIDER_DEBUG"):
+        sys.stderr = open(os.dup(2), "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
+        os.dup2(fd, 2)
+    os.close(fd)
 
 
 def _silence_stdout() -> None:

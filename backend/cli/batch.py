@@ -49,6 +49,8 @@ _N_LOOK = 256
 _SHOW_S = 0.5
 _LOG_S = 60.0
 """Seconds between two lines of progress where there is no terminal."""
+_LOCK_S = 5.0
+"""A process that was killed may take this long to free its memory, and then its lock."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +107,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     try:
-        lock = FileLock(f"{args.out}.lock", timeout=0)
+        lock = FileLock(f"{args.out}.lock", timeout=_LOCK_S)
         with lock:
             return _run(args)
     except Timeout:

@@ -227,7 +227,7 @@ class Engine:
         """
         self.passes.begin()
         chunks = self._read_images([{"content": [{"type": "image", "data": data}]}], keeps=True)
-        if self.loaded.vision is None or not chunks:
+        if self.loaded.weights.vision is None or not chunks:
             raise EngineError(text("engine.no_images"))
         return sum(len(c) if isinstance(c, list) else c.n_token for c in chunks[0])
 
@@ -319,7 +319,7 @@ class Engine:
         self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS
     ) -> Rendered | None:
         """Return the prompt, marked by the guard; None when stopped while rendering."""
-        marks = self.loaded.guard
+        marks = self.loaded.weights.guard
         marked, options = marks.messages(self._plain(messages)), marks.options(options)
         with engine_errors():
             rendered = self._chat_format.render(
@@ -342,7 +342,7 @@ class Engine:
             if not isinstance(content, str | None):
                 if not any(part["type"] == "image" for part in content):
                     content = as_text(content)
-                elif self.loaded.vision is None:
+                elif self.loaded.weights.vision is None:
                     raise EngineError(text("engine.no_images"))
                 else:
                     content = [
@@ -362,7 +362,7 @@ class Engine:
         keeps: do not free the images of the previous conversation. Raises EngineError for an image
         that cannot be decoded.
         """
-        vision = self.loaded.vision
+        vision = self.loaded.weights.vision
         sent = _images(messages)
         if vision is None or not sent:
             return []
@@ -504,7 +504,7 @@ class Engine:
         self.passes.stop()
         if (reading := self._reading) is not None:
             reading.stop()
-        if (chat_format := self.loaded.chat_format) is not None:
+        if (chat_format := self.loaded.weights.chat_format) is not None:
             chat_format.stop()
 
     def set_cache_rate(self, rate: float) -> CacheFacts:
@@ -637,7 +637,7 @@ class Engine:
     def model(self) -> ModelFacts:
         """The model. The first use asks the chat template what it can do."""
         if self._model is None:
-            chat = self.loaded.chat_facts()
+            chat = self.loaded.weights.chat_facts()
             self._model = ModelFacts.of(self.file, self.n_context, chat)
         return self._model
 
@@ -676,8 +676,8 @@ class Engine:
 
     @property
     def _chat_format(self) -> ChatFormat:
-        assert self.loaded.chat_format is not None
-        return self.loaded.chat_format
+        assert self.loaded.weights.chat_format is not None
+        return self.loaded.weights.chat_format
 
     @property
     def _llama(self) -> Any:

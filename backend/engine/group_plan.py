@@ -20,6 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,10 +39,16 @@ if TYPE_CHECKING:
 
 N_MOST = 255
 _FILE = "groups.json"
-_SIZES = (1, 4, 16, 64)
+_VERSION = 2  # of what is measured
+_SIZES = (1, 4, 16, 32, 64)
 """Numbers of sequences that are measured."""
-_N_PROMPT = 12
-_N_STEP = 4
+_N_PROMPT = 8
+_N_ROUND = 2
+"""All numbers of sequences are measured, and then again: the machine's load may change."""
+_N_STEP = 3
+_N_STEP_MOST = 12
+_STEPS_S = 0.5
+"""A round measures a number of sequences for this time, within these numbers of passes."""
 _NEAR = 0.99
 """Share of the best predicted speed that ends the search for a larger group."""
 _KV_SHARE = 0.8
@@ -53,13 +60,14 @@ class Measured:
     """Decoding with n sequences: seconds and counts of one MoE layer, the mean over all.
 
     dense_s: attention, gate and what else is not an expert. expert_s: all experts. n_expert:
-    experts that were needed.
+    experts that were needed. wait_s: reading that no computation hid.
     """
 
     n: int
     dense_s: float
     expert_s: float
     n_expert: float
+    wait_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -85,19 +93,20 @@ class GroupTimes:
         sizes = [row.n for row in self.rows]
         dense = _line(sizes, [row.dense_s for row in self.rows], n)
         expert = _line(sizes, [row.expert_s for row in self.rows], n)
-        last = self.rows[-1]
+        last, wait = self.rows[-1], float(np.interp(n, sizes, [row.wait_s for row in self.rows]))
         if n <= last.n:
-            return Measured(n, dense, expert, _line(sizes, [r.n_expert for r in self.rows], n))
+            needed = _line(sizes, [row.n_expert for row in self.rows], n)
+            return Measured(n, dense, expert, needed, wait)
         # If tokens chose at random, (1 - k/E)^n of the experts would not be needed.
         of = max(float(self.n_expert), last.n_expert, 1.0)
         unused = max(1 - last.n_expert / of, 0.0)
-        return Measured(n, dense, expert, of * (1 - unused ** (n / last.n)))
+        return Measured(n, dense, expert, of * (1 - unused ** (n / last.n)), wait)
 
     def layer_s(self, n: int) -> float:
-        """Return the seconds of a layer: computing and reading overlap."""
+        """Return the seconds of a layer: computing and reading overlap as far as was measured."""
         row = self.at(n)
         reading = row.n_expert * self.read_share * self.read_s
-        return max(row.dense_s + row.expert_s, reading)
+        return max(row.dense_s + row.expert_s + row.wait_s, reading)
 
     def speed(self, n: int) -> float:
         """Return tokens per second of all MoE layers, without the rest of a pass."""
@@ -207,7 +216,7 @@ def group_times(engine: Engine, n_most: int) -> GroupTimes:
     sizes = tuple(sorted(set(sizes)))
     cache, config = engine.cache, engine.loaded.config
     model = engine.file.fingerprint, cache.method, f"{cache.rate:.4f}", cache.layout, cache.pack
-    how = cache.device, cache.hybrid, engine.loaded.plan.n_thread, config.kv_type, sizes
+    how = _VERSION, cache.device, cache.hybrid, engine.loaded.plan.n_thread, config.kv_type, sizes
     key = "|".join(map(str, (*model, *how)))
     known = kept.read(_FILE)
     found = _of_json(known.get(key))
@@ -235,25 +244,25 @@ def measure(engine: Engine, sizes: Sequence[int]) -> GroupTimes:
     """
     before = engine.loaded.config
     most = max(sizes)
-    n_cell = _N_PROMPT + _N_STEP + 2
+    n_cell = _N_PROMPT + _N_STEP_MOST + 2
     engine.change(replace(before, n_sequence=most, context_length=most * n_cell, automatic=False))
     passes = engine.passes
     n_moe = max(engine.file.n_moe_layer, 1)
     rows, read_bytes, busy_s, wanted = [], 0, 0.0, 0
     with engine_errors():
-        for n in sizes:
-            costs = [
-                cost
-                for i, cost in enumerate(_passes(engine, n))
-                if i > 0  # the first one finds the caches as the prompts left them
-            ]
+        costs_of: dict[int, list[tuple[PassCost, float]]] = {n: [] for n in sizes}
+        for n in (*sizes,) * _N_ROUND:
+            costs_of[n] += _passes(engine, n)[1:]  # the first one finds the caches as prompts do
+        for n, costs in costs_of.items():
             one = [cost for cost, _ in costs]
-            wave_s = sum(wave for _, wave in costs) / len(costs)
-            compute_s = sum(c.compute_s for c in one) / len(one)
+            # Medians, because other programs hold up some passes.
+            wave_s = median(wave for _, wave in costs)
+            compute_s, wait_s = median(c.compute_s for c in one), median(c.stall_s for c in one)
             needed = sum(c.hits + c.late + c.misses for c in one) / len(one)
             experts = needed / n_moe if needed else float(engine.file.n_expert_used)
             # Layers without a miss are computed in one piece, with the experts.
-            rows.append(Measured(n, max(compute_s - wave_s, 0.0) / n_moe, wave_s / n_moe, experts))
+            dense_s = max(compute_s - wave_s, 0.0)
+            rows.append(Measured(n, dense_s / n_moe, wave_s / n_moe, experts, wait_s / n_moe))
             read_bytes += sum(c.bytes_read for c in one)
             busy_s += sum(c.link_busy_s for c in one)
             wanted += sum(c.hits + c.late + c.misses for c in one)
@@ -273,7 +282,7 @@ def _passes(engine: Engine, n: int) -> list[tuple[PassCost, float]]:
     passes.begin()
     passes.forget_all()
     draw = np.random.default_rng(n)
-    tokens = draw.integers(0, engine.loaded.llama.n_vocab, (n, _N_PROMPT + _N_STEP))
+    tokens = draw.integers(0, engine.loaded.llama.n_vocab, (n, _N_PROMPT + _N_STEP_MOST))
     numbers = [passes.next_sequence() for _ in range(n)]
 
     def compute(columns: range, *, is_token: bool) -> None:
@@ -288,9 +297,12 @@ def _passes(engine: Engine, n: int) -> list[tuple[PassCost, float]]:
 
     compute(range(_N_PROMPT), is_token=False)
     found: list[tuple[PassCost, float]] = []
-    for i in range(_N_PROMPT, _N_PROMPT + _N_STEP):
+    began_s = time.perf_counter()
+    for i in range(_N_PROMPT, _N_PROMPT + _N_STEP_MOST):
         compute(range(i, i + 1), is_token=True)
         found.append((passes.meter.token, passes.meter.token_wave_s))
+        if len(found) >= _N_STEP and time.perf_counter() - began_s >= _STEPS_S:
+            break
     return found
 
 

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.engine.kept_states import KeptStates
+from backend import LLAMA_CPP_PYTHON_VERSION
+from backend.engine.kept_states import KeptStates, root_of
 from backend.methods import cells
+from backend.packs.file import sample
 
 if TYPE_CHECKING:
     from backend.engine.passes import Passes
@@ -38,7 +40,7 @@ class Keeping:
         self._passes = passes
         self._states = KeptStates(folder)
         self._owner = ""  # of the conversation in the context; "": it is not kept
-        self._root = ""
+        self._sample = ""  # of the file's weights, once asked for
         self._lacking: list[tuple[str, int, int]] | None = None  # None: not known yet
         self._keys: set[str] = set()
         self._n_token = 0
@@ -54,6 +56,30 @@ class Keeping:
     def budget_bytes(self) -> int:
         """The most bytes of the drive that all states take; 0: there are none."""
         return self._passes.loaded.config.kept_mib << 20
+
+    def root(self) -> str:
+        """Return the parent of the kept states that the context may read; "" if unknown."""
+        loaded = self._passes.loaded
+        file, plan = loaded.file, loaded.plan
+        try:
+            self._sample = self._sample or sample(file)
+        except OSError:  # the next pass reports a drive that fails
+            return ""
+        # Longrope chooses its factors by the length of the context.
+        has_factors = any("rope_factors" in tensor.name for tensor in file.tensors)
+        return root_of(
+            (
+                file.fingerprint,
+                self._sample,
+                LLAMA_CPP_PYTHON_VERSION,
+                plan.config.kv_type,
+                loaded.context.n_piece,
+                plan.n_context if has_factors else 0,
+                plan.device_names,
+                loaded.cache.hybrid,
+                loaded.cache.layout,
+            )
+        )
 
     def begin(self, owner: str) -> None:
         """Begin a request. owner: of its conversation; "": it is not kept."""
@@ -76,7 +102,7 @@ class Keeping:
         wanted = prompt[: n_before_image(prompt)]
         if not self.budget_bytes or len(wanted) - n < _WORTH_TOKENS:
             return n
-        found = self._states.find(passes.loaded.state_root(), wanted, context.n_piece)
+        found = self._states.find(self.root(), wanted, context.n_piece)
         n_cell = context.n_context if n_most is None else n_most
         found = [piece for piece in found if piece.end <= n_cell]
         n_known = sum(piece.n for piece in found)
@@ -177,7 +203,7 @@ class Keeping:
         if not states.wait() and self._lacking:  # there is no room, or the drive fails
             self._lacking.clear()
         if self._lacking is None:
-            root, n_piece = passes.loaded.state_root(), passes.loaded.context.n_piece
+            root, n_piece = self.root(), passes.loaded.context.n_piece
             if not root:
                 return False
             self._lacking, self._keys = states.missing(owner, root, tokens, n_piece)

@@ -366,13 +366,15 @@ def _read_head(path: Path) -> tuple[dict[str, Any], int, int]:
         written, crc = file.read(n_header), file.read(_CRC.size)
         n_file = os.fstat(file.fileno()).st_size
     begin = len(prefix) + n_header + _CRC.size
+    if crc != _CRC.pack(zlib.crc32(prefix + written)):
+        raise DamagedState("its header is damaged")
     try:
         header = json.loads(written)
         n_bytes = int(header["n_bytes"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise DamagedState("its header is damaged") from None
-    if crc != _CRC.pack(zlib.crc32(prefix + written)) or n_file != begin + n_bytes + _CRC.size:
-        raise DamagedState("its header is damaged, or its end is missing")
+    if n_file != begin + n_bytes + _CRC.size:
+        raise DamagedState("its end is missing")
     return header, begin, n_bytes
 
 

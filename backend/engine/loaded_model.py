@@ -5,47 +5,36 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from backend import LLAMA_CPP_PYTHON_VERSION, _native
+from backend import _native
 from backend.engine import loading
 from backend.engine.error import engine_errors
 from backend.engine.experiment import NO_EXPERIMENT, Experiment
 from backend.engine.expert_cache import ExpertCache
-from backend.engine.kept_states import root_of
 from backend.engine.observer import Observer
+from backend.engine.weights import Weights
 from backend.gguf.model_file import ModelFile
 from backend.llama import api as llama
-from backend.llama import guard
-from backend.llama.chat_format import ChatFormat
-from backend.llama.vision import Vision
 from backend.memory.engine_plan import EnginePlan, Step, held_bytes
 from backend.memory.host_plan import HostPlan
 from backend.memory.pressure import Pressure
 from backend.methods import cells
 from backend.methods.cost import PassCost
 from backend.methods.slots import rate_of
-from backend.packs.file import sample
-from backend.protocol.chat import ChatFacts
 from backend.protocol.errors import UntrustedError
 from backend.protocol.settings import EngineConfig
 from backend.protocol.status import CacheFacts
-from backend.system.memory import forget_mapped
 from backend.text import joined, text
 
 Progress = Callable[[float, str], bool]
-
-_VISION_BYTES_PER_BYTE = 1.5
-"""RAM reserved for each byte of an mmproj file, which needs buffers beside its weights."""
 
 
 class LoadedModel:
     """llama.cpp's model and context, and the expert cache where there is one.
 
-    `plan`: the plan brought into force last. `cache`: its facts for clients. `llama` and `context`
-    are None while nothing is loaded. `vision`: the part that sees images, or None. Use from
-    one thread; `patch` from any.
+    `plan`: the plan brought into force last. `cache`: its facts for clients. `context`: None while
+    nothing is loaded. Use from one thread; `patch` from any.
     """
 
     def __init__(
@@ -58,20 +47,16 @@ class LoadedModel:
         self.file = file
         self.plan: EnginePlan
         self.cache: CacheFacts
-        self.llama: Any = None
         self.context: Any = None
-        self.chat_format: ChatFormat | None = None  # once loaded
-        self.vision: Vision | None = None
-        self._vision_path: Path | None = None
-        self._vision_remark = ""
         self.stop_flag = _native.StopFlag()
         self._experts = ExpertCache(file, experiment)
+        self.weights = Weights(file, self._experts)
+        self._streams = experiment.streams
         self._observer = Observer(file)
         self._pressure: Pressure
-        self._sample = ""  # of the file's weights, once asked for
         llama.log.listen(echo=bool(os.environ.get("OUTRIDER_DEBUG")))
         try:
-            self._find_vision(config)
+            self._observer.reserved_bytes = self.weights.find_vision(config)
             self.apply(self._observer.plan(config, None, None), progress)
         except BaseException:
             self.close()
@@ -84,6 +69,11 @@ class LoadedModel:
         return self.plan.config
 
     @property
+    def llama(self) -> Any:
+        """llama.cpp's model; None while nothing is loaded."""
+        return self.weights.llama
+
+    @property
     def patch(self) -> Any:
         """The backend._native.Patch, or None where llama.cpp runs unpatched."""
         return self._experts.patch
@@ -91,39 +81,20 @@ class LoadedModel:
     @property
     def remark(self) -> str:
         """Why predictor weights, a pack, an mmproj file or pinned memory are not used, or ""."""
+        experts = self._experts
         return joined(
-            self._experts.remark,
-            self._experts.memory_remark,
-            self.plan.tier.remark,
-            self._vision_remark,
+            experts.remark, experts.memory_remark, self.plan.tier.remark, self.weights.remark
         )
-
-    def chat_facts(self) -> ChatFacts:
-        """Return the facts of the chat template; empty if it fails, which an answer will report."""
-        assert self.chat_format is not None
-        try:
-            facts = self.chat_format.facts()
-        except llama.LlamaError:
-            facts = ChatFacts()
-        return replace(facts, images=self.vision is not None)
 
     def residency(self) -> bytes:
         """Return one cell (methods.cells) per MoE layer and expert; all resident if uncached."""
-        if (patch := self.patch) is not None:
-            return bytes(patch.snapshot())
-        return bytes([cells.RESIDENT]) * (self.file.n_moe_layer * self.file.n_expert)
+        everything = bytes([cells.RESIDENT]) * (self.file.n_moe_layer * self.file.n_expert)
+        return everything if self.patch is None else bytes(self.patch.snapshot())
 
     def close(self) -> None:
         """Free the model. A second call does nothing."""
-        if self.chat_format is not None:
-            self.chat_format.close()
-        if self.vision is not None:
-            self.vision.close()
-            self.vision = None
         self._close_context()
-        if not self._experts.close() and self.llama is not None:
-            self.llama.close()
-        self.llama = None
+        self.weights.close()
 
     def change(self, config: EngineConfig) -> None:
         """Apply other settings between answers. On failure, restore the old ones and raise."""
@@ -132,7 +103,7 @@ class LoadedModel:
             if self.llama is not None:
                 self.llama.files.require_unchanged()  # before anything is freed
             try:
-                self._find_vision(config)
+                self._observer.reserved_bytes = self.weights.find_vision(config)
                 plan = self._observer.plan(config, before, self._held_bytes())
                 if plan.step_from(before) is Step.RELOAD:
                     # The memory held by the weights was an estimate. Plan with what is free now.
@@ -141,7 +112,7 @@ class LoadedModel:
                     plan = self._observer.plan(config, before, None)
                 self.apply(plan)
             except Exception:
-                self._find_vision(before.config)
+                self._observer.reserved_bytes = self.weights.find_vision(before.config)
                 self.apply(before)
                 raise
         self._pressure = Pressure(self.file, self.plan)
@@ -196,29 +167,6 @@ class LoadedModel:
         if self._experts.idle():
             self.cache = self._facts()
 
-    def state_root(self) -> str:
-        """Return the parent of the kept states that this context may read; "" if unknown."""
-        file, config = self.file, self.plan.config
-        try:
-            self._sample = self._sample or sample(file)
-        except OSError:  # the next pass reports a drive that fails
-            return ""
-        # Longrope chooses its factors by the length of the context.
-        has_factors = any("rope_factors" in tensor.name for tensor in file.tensors)
-        return root_of(
-            (
-                file.fingerprint,
-                self._sample,
-                LLAMA_CPP_PYTHON_VERSION,
-                config.kv_type,
-                self.context.n_piece,
-                self.plan.n_context if has_factors else 0,
-                self.plan.device_names,
-                self.cache.hybrid,
-                self.cache.layout,
-            )
-        )
-
     def require_right_experts(self, number: int) -> None:
         """Compare a resident expert, chosen by `number`, with its file.
 
@@ -229,24 +177,6 @@ class LoadedModel:
             self._experts.build(self.plan)
             layer, expert = wrong
             raise UntrustedError(text("engine.wrong_expert", expert=expert, layer=layer))
-
-    def _find_vision(self, config: EngineConfig) -> None:
-        """Find the mmproj file and reserve its memory. Raises LlamaError."""
-        self._vision_path = loading.vision_file(self.file, config.mmproj)
-        n_bytes = self._vision_path.stat().st_size if self._vision_path is not None else 0
-        self._observer.reserved_bytes = round(n_bytes * _VISION_BYTES_PER_BYTE)
-
-    def _load_vision(self) -> None:
-        """Load the mmproj file. One that was not asked for by name is left out if it is unfit."""
-        self._vision_remark = ""
-        if self._vision_path is None:
-            return
-        try:
-            self.vision = Vision(self._vision_path, self.llama, self.plan.n_thread)
-        except llama.LlamaError as error:
-            if self.plan.config.mmproj:
-                raise
-            self._vision_remark = str(error)
 
     def _held_bytes(self) -> int | None:
         """Return the bytes of RAM that another plan may use again; None if nothing is loaded."""
@@ -259,27 +189,12 @@ class LoadedModel:
         def on_progress(fraction: float) -> bool:
             return progress is None or progress(fraction, text("engine.stage_weights"))
 
-        if not self.plan.is_plain:
-            try:
-                self.llama = self._experts.load(self.plan, on_progress)
-            except loading.NotCacheable as error:
-                self._observer.refused = str(error)
-                self.plan = self._observer.plan(self.plan.config, self.plan, None)
-        if self.plan.is_plain:
-            # Repacked weights need anonymous memory; pages of the file can be dropped.
-            self.llama = loading.load_plain(
-                self.file, on_progress, repack=self.plan.repack, placement=self.plan.placement
-            )
-            # Beside the repacked copies, they would make the process twice as large as the model.
-            for path in self.file.paths if self.plan.repack else ():
-                forget_mapped(path)
-        self._load_vision()
-        llm = self.llama
-        bos, eos = llm.special_text(llm.bos), llm.special_text(llm.eos)
-        template = self.file.chat_template or ""
-        self.chat_format = ChatFormat(self.file.name, template, bos, eos)
-        control, user_defined = llm.special_texts()
-        self.guard = guard.Guard(control, guard.framing_texts(user_defined, template))
+        try:
+            self.weights.load(self.plan, on_progress)
+        except loading.NotCacheable as error:
+            self._observer.refused = str(error)
+            self.plan = self._observer.plan(self.plan.config, self.plan, None)
+            self.weights.load(self.plan, on_progress)
 
     def _close_context(self) -> None:
         if self.context is not None:
@@ -289,20 +204,8 @@ class LoadedModel:
 
     def _make_context(self) -> None:
         self._close_context()
-        plan, hook = self.plan, self._experts.hook
-        self.context = llama.Context(
-            self.llama,
-            n_context=plan.n_context,
-            n_ubatch=plan.n_ubatch,
-            n_thread=plan.n_thread,
-            callback=hook.callback if hook else None,
-            user_data=hook.user_data if hook else None,
-            stop_flag=self.stop_flag if plan.is_plain else None,  # the patch stops by itself
-            n_output=plan.config.n_output,
-            kv_type=plan.config.kv_type,
-            # One more holds the beginning that prompts share.
-            n_sequence=plan.config.n_sequence + (plan.config.n_sequence > 1),
-        )
+        hook = self._experts.hook
+        self.context = _new_context(self.llama, self.plan, hook, self.stop_flag, self._streams)
         self._experts.computes_in(self.context)
 
     def _measure_kernels(self, progress: Progress | None) -> None:
@@ -323,23 +226,43 @@ class LoadedModel:
             self._observer.free_on_devices(few)
 
     def _facts(self) -> CacheFacts:
-        plan, file = self.plan, self.file
-        facts = CacheFacts.of(
-            plan.settings,
-            asked_rate=plan.config.cache_rate,
-            rate=1.0,
-            min_rate=rate_of(plan.n_slot_min, file.n_expert),
-            n_slot=file.n_expert,
-            bytes=file.expert_bytes_total,
-            mode=plan.mode,
-            reason=plan.reason,
-            overridden=plan.overridden,
-            method="stock",
-            asked_method=plan.method.name,
-            device=plan.device_names,
-            hybrid="off",
-            drafts="off" if self.context.cuts_batches else plan.config.drafts,
-        )
-        if plan.is_plain:
+        facts = _facts_without_cache(self.file, self.plan, self.context)
+        if self.plan.is_plain:
             return facts
         return replace(facts, remark=self.remark, **self._experts.facts())
+
+
+def _new_context(model: Any, plan: EnginePlan, hook: Any, stop_flag: Any, streams: bool) -> Any:
+    return llama.Context(
+        model,
+        n_context=plan.n_context,
+        n_ubatch=plan.n_ubatch,
+        n_thread=plan.n_thread,
+        callback=hook.callback if hook else None,
+        user_data=hook.user_data if hook else None,
+        stop_flag=stop_flag if plan.is_plain else None,  # the patch stops by itself
+        n_output=plan.config.n_output,
+        kv_type=plan.config.kv_type,
+        # One more holds the beginning that prompts share.
+        n_sequence=plan.config.n_sequence + (plan.config.n_sequence > 1),
+        streams=streams,
+    )
+
+
+def _facts_without_cache(file: ModelFile, plan: EnginePlan, context: Any) -> CacheFacts:
+    return CacheFacts.of(
+        plan.settings,
+        asked_rate=plan.config.cache_rate,
+        rate=1.0,
+        min_rate=rate_of(plan.n_slot_min, file.n_expert),
+        n_slot=file.n_expert,
+        bytes=file.expert_bytes_total,
+        mode=plan.mode,
+        reason=plan.reason,
+        overridden=plan.overridden,
+        method="stock",
+        asked_method=plan.method.name,
+        device=plan.device_names,
+        hybrid="off",
+        drafts="off" if context.cuts_batches else plan.config.drafts,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ from backend.engine.meter import Meter
 from backend.engine.moments import Watch
 from backend.gguf.identity import FileChangedError
 from backend.gguf.scales import not_finite_sentence
+from backend.llama import api as llama
 from backend.llama.api import Row
 from backend.llama.vision import ImageChunk, without_mask
 from backend.memory.pressure import PERIOD_S
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 N_COMPARED = 2
 """Resident experts that are compared with the file after each answer."""
+
+_N_CHECK = 8
+"""Tokens that are computed again where the first bad layer is looked for without a patch."""
 
 
 class Passes:
@@ -291,7 +296,7 @@ class Passes:
 
     def _compute_image(self, image: ImageChunk, last_s: float) -> bool:
         """Compute an image, in as many passes as it needs. Otherwise as compute()."""
-        vision, context = self.loaded.vision, self.loaded.context
+        vision, context = self.loaded.weights.vision, self.loaded.context
         assert vision is not None
         n_step = context.n_ubatch
         if not vision.is_causal and image.n_token > n_step:
@@ -359,9 +364,45 @@ class Passes:
         for row in with_logits:
             address = loaded.context.logits_address(row)
             if not _native.all_finite(address, loaded.llama.n_vocab):
+                layer = None if is_group else self._first_bad_layer(decode, tokens, position)
                 self._drop_all()  # earlier keys and values may be bad, too
-                raise UntrustedError(not_finite_sentence(loaded.file))
+                raise UntrustedError(not_finite_sentence(loaded.file, layer))
         return decode_s
+
+    def _first_bad_layer(
+        self, decode: Callable[[], int], tokens: Sequence[int], position: int
+    ) -> int | None:
+        """Repeat a pass whose logits were not finite, with a stop at the output of every layer.
+
+        Return the first layer with a value that is not finite, or None if none was found.
+        """
+        check, patch = _native.LayerCheck(), self.loaded.patch
+        if patch is None:
+            self._check_plain(check, tokens[-_N_CHECK:])
+            return check.layer
+        self.loaded.context.forget_from(position)
+        patch.check(check)
+        with contextlib.suppress(RuntimeError):
+            patch.begin_pass(_native.Phase.prefill, tokens)
+            decode()
+            patch.end_pass()
+        patch.check(None)
+        return check.layer
+
+    def _check_plain(self, check: _native.LayerCheck, tokens: Sequence[int]) -> None:
+        """Compute some tokens with plain llama.cpp, in a small context."""
+        with contextlib.suppress(llama.LlamaError):
+            context = llama.Context(
+                self.loaded.llama,
+                n_context=_N_CHECK,
+                n_ubatch=_N_CHECK,
+                n_thread=self.loaded.plan.n_thread,
+                callback=check.callback,
+                user_data=check.user_data,
+            )
+            if tokens:
+                context.decode(tokens, 0)
+            context.close()
 
     def _require_same_files(self) -> None:
         """Forget all and raise UntrustedError where the model's files were written to."""

@@ -32,6 +32,8 @@ from backend.gguf.header import (
 from backend.gguf.identity import FileIdentity, OpenFiles
 from backend.gguf.tables import (
     ARCHITECTURES,
+    BY_HEADS,
+    BY_INTERVAL,
     IN_VECTORS,
     N_EXPERT_MAX,
     N_LAYER_MAX,
@@ -260,6 +262,7 @@ def read_model(path: Path, read: Callable[[Path], Header] = read_header) -> Mode
     used = _experts_used(numbers, n_expert, n_layer_all)
     _check_groups(numbers, n_expert)
     _check_fractions(numbers)
+    _check_attention(numbers, n_layer_all - n_layer_nextn)
     tensors = _joined(headers)
     _check_tensors(headers, tensors, n_expert, n_layer_all)
     return ModelFile(
@@ -389,6 +392,42 @@ def _check_fractions(numbers: _Numbers) -> None:
                 numbers.refuse(text("model.not_positive", key=key, value=f"{item:g}"))
             if key.endswith("epsilon") and item < 0:
                 numbers.refuse(text("model.negative", key=key, value=f"{item:g}"))
+
+
+def _check_attention(numbers: _Numbers, n_layer: int) -> None:
+    """Refuse a model none of whose layers attends to the whole context.
+
+    llama.cpp then has an attention cache without a buffer and aborts at the first token.
+    """
+    architecture, metadata = numbers.architecture, numbers.header.metadata
+
+    def by_layer(name: str) -> list[Value]:
+        value = metadata.get(numbers.key(name), 0)
+        return list(value) if isinstance(value, tuple) else [value] * n_layer
+
+    name, of_layers = "attention.head_count_kv", [True] * n_layer
+    if architecture in BY_HEADS and numbers.key(name) in metadata:
+        n_head, n_ff = by_layer(name), by_layer("feed_forward_length")
+        apart = architecture.startswith("nemotron")  # attention and experts are separate layers
+        of_layers = [bool(n) and not (apart and ff) for n, ff in zip(n_head, n_ff, strict=False)]
+    elif architecture in BY_INTERVAL and numbers.key("attention.recurrent_layers") in metadata:
+        name = "attention.recurrent_layers"
+        of_layers = [not is_recurrent for is_recurrent in by_layer(name)]
+    elif architecture in BY_INTERVAL:
+        name = "full_attention_interval"
+        every = BY_INTERVAL[architecture]
+        if numbers.key(name) in metadata:
+            every = numbers.required(name, 1, (1 << 32) - 1)
+        of_layers = [(i + 1) % every == 0 for i in range(n_layer)]
+    elif architecture == "llama4" and metadata.get(numbers.key("attention.sliding_window")) != 0:
+        name = "attention.sliding_window_pattern"  # the layers of its last place attend to all
+        every_or_layers = metadata.get(numbers.key(name), 4)
+        if isinstance(every_or_layers, tuple):
+            of_layers = [not is_chunked for is_chunked in every_or_layers]
+        elif isinstance(every_or_layers, int):
+            of_layers = [n_layer >= every_or_layers > 0]
+    if not any(of_layers[:n_layer]):
+        numbers.refuse(text("model.no_attention", key=numbers.key(name), n=n_layer))
 
 
 def _check_tensors(

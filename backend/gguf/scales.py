@@ -67,8 +67,10 @@ def bad_value(path: Path, tensor_name: str, block: int | None = None) -> ModelFi
     return ModelFileError(path, text("model.bad_value_in_block", tensor=tensor, block=block))
 
 
-def not_finite_sentence(model: ModelFile) -> Text:
+def not_finite_sentence(model: ModelFile, layer: int | None = None) -> Text:
     """Return the sentence for the user where a model's logits are not finite.
+
+    layer: the first one whose output is not, if it is known.
 
     Reads the file for at most _BLAME_S, experts first, to name the damaged tensor.
     """
@@ -78,7 +80,9 @@ def not_finite_sentence(model: ModelFile) -> Text:
         scan_scales(model, [*experts, *model.dense_tensors], _BLAME_S)
     except ModelFileError as error:
         reason = error.reason
-    return text("engine.not_finite", reason=reason)
+    if layer is None:
+        return text("engine.not_finite", reason=reason)
+    return text("engine.not_finite_layer", layer=layer, reason=reason)
 
 
 def scan_scales(

@@ -91,3 +91,14 @@ ARCHITECTURES: frozenset[str] = frozenset(
     """.split()
 )
 """Every value of general.architecture that this llama.cpp knows."""
+
+# Architectures with recurrent layers besides those with attention.
+BY_HEADS = frozenset(
+    """
+    bailingmoe3 granitehybrid jamba kimi-k3 kimi-linear lfm2 lfm2moe nemotron_h nemotron_h_moe
+    plamo2
+    """.split()
+)
+"""A layer without heads for keys and values is recurrent."""
+BY_INTERVAL = {"minimax-01": 8, "qwen35": 4, "qwen35moe": 4, "qwen3next": 4, "qwen4exp": 4}
+"""Every n-th layer has attention. The number holds where full_attention_interval is missing."""

@@ -236,6 +236,8 @@ class Context:
     n_sequence: sequences that a pass may have, numbered from 0; state() uses one more. n_output:
     maximum of tokens of a pass with logits; 0: all. kv_type: type of the attention cache, the name
     of a ggml type. stop_flag: a backend._native.StopFlag; when set, it ends decode() with status 2.
+    streams: every sequence has cells of its own, which none shares (kv_unified false): a pass then
+    has equally many tokens of each of its sequences, which follow each other.
     """
 
     def __init__(
@@ -251,17 +253,20 @@ class Context:
         n_output: int = 0,
         kv_type: str = "f16",
         n_sequence: int = 1,
+        streams: bool = False,
     ) -> None:
         self._model = model
         # A sequence more costs nothing, except where layers have recurrent states.
-        self._spare = 0 if self.cuts_batches else n_sequence
+        self.shares = not streams
+        self._spare = 0 if self.cuts_batches or streams else n_sequence
         n_sequence = max(n_sequence, self._spare + 1)
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = n_context
         params.n_batch = n_ubatch
         params.n_ubatch = n_ubatch
         params.n_seq_max = n_sequence
-        params.kv_unified = n_sequence > 1  # sequences of any length, and of shared beginnings
+        # Sequences of any length, and of shared beginnings.
+        params.kv_unified = n_sequence > 1 and not streams
         params.n_threads = n_thread
         params.n_threads_batch = n_thread
         n_output = max(n_output, n_sequence) if n_output else 0  # llama.cpp asks for this

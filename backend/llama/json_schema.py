@@ -145,7 +145,8 @@ class _Preparation:
             raise _refusal(f"the reference {ascii(ref)[:60]}")
         target: Any = self._root
         for name in ref.split("/")[1:]:
-            if isinstance(target, list) and name.isdigit() and int(name) < len(target):
+            is_place = re.fullmatch("[0-9]{1,9}", name)
+            if isinstance(target, list) and is_place and int(name) < len(target):
                 target = target[int(name)]
             elif isinstance(target, dict) and name in target:
                 target = target[name]

@@ -10,6 +10,7 @@ import contextlib
 import math
 import mmap
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -149,8 +150,8 @@ def oom_kills(proc: Path = _PROC) -> int | None:
     """
     for line in _read_text(proc / "vmstat").splitlines():
         name, _, value = line.partition(" ")
-        if name == "oom_kill" and value.isdigit():
-            return int(value)
+        if name == "oom_kill":
+            return _int(value)
     return None
 
 
@@ -206,13 +207,11 @@ def _groups(proc: Path) -> Iterator[_Group]:
 def _cpu_quotas(proc: Path) -> Iterator[float]:
     """Yield the processor quotas of this process's control groups, in cores."""
     for folder in _folders(proc, "cpu"):
-        fields = _read_text(folder / "cpu.max").split()
-        if len(fields) == 2 and fields[0].isdigit() and int(fields[1]) > 0:
-            yield int(fields[0]) / int(fields[1])
-        quota = _read_int(folder / "cpu.cfs_quota_us")
-        period = _read_int(folder / "cpu.cfs_period_us")
-        if quota is not None and quota > 0 and period:
-            yield quota / period
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")  # version 1
+        one = [_int(field) for field in _read_text(folder / "cpu.max").split()]
+        for quota, period in ([*one, None, None][:2], [_read_int(folder / name) for name in names]):
+            if quota is not None and period is not None and quota > 0 and period > 0:
+                yield quota / period
 
 
 def _folders(proc: Path, controller: str) -> Iterator[Path]:
@@ -275,8 +274,11 @@ def _read_text(path: Path) -> str:
 
 
 def _read_int(path: Path) -> int | None:
-    text = _read_text(path)
-    return int(text) if text.lstrip("-").isdigit() else None
+    return _int(_read_text(path))
+
+
+def _int(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"-?[0-9]{1,20}", text) else None
 
 
 def _read_some_avg10(path: Path) -> float:
@@ -296,6 +298,6 @@ def _read_stat(path: Path, names: tuple[str, ...]) -> int:
     total = 0
     for line in _read_text(path).splitlines():
         name, _, value = line.partition(" ")
-        if name in names and value.isdigit():
-            total += int(value)
+        if name in names:
+            total += max(_int(value) or 0, 0)
     return total

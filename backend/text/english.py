@@ -284,6 +284,11 @@ ENGLISH: Mapping[str, str] = {
         "messages",
         "The model computed NaN or infinite values, so the answer was stopped: {reason}.",
     ),
+    "engine.not_finite_layer": QT_TRANSLATE_NOOP(
+        "messages",
+        "Layer {layer} of the model computed NaN or infinite values, so the answer was stopped: "
+        "{reason}.",
+    ),
     "engine.not_finite_file": QT_TRANSLATE_NOOP(
         "messages", "its file may be damaged, so fetch it again or take another model"
     ),
@@ -842,6 +847,9 @@ ENGLISH: Mapping[str, str] = {
         "messages", "{what} holds {n} experts, but expert_count is {all}"
     ),
     "model.negative": QT_TRANSLATE_NOOP("messages", "{key} is {value}, and has to be 0 or more"),
+    "model.no_attention": QT_TRANSLATE_NOOP(
+        "messages", "{key} gives none of the {n} layers attention over the whole context"
+    ),
     "model.no_tensors": QT_TRANSLATE_NOOP("messages", "it has no tensors"),
     "model.not_finite": QT_TRANSLATE_NOOP(
         "messages", "{key} is {value}, which is not a finite number"

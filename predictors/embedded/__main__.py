@@ -24,12 +24,21 @@ DURATION = {
     "export": "some seconds",
     "evaluate": "about three minutes",
 }
+DURATIONS = (
+    "On two processor cores that do nothing else: "
+    + "; ".join(f"{step} {words}" for step, words in DURATION.items())
+    + f"; reference {MINUTES['reference']:.0f} minutes. shape takes "
+    f"{MINUTES['shape']:.0f} minutes by default and needs prepare and tokenizer first; a model of "
+    "another shape whose routing can judge a policy needs an hour alone: --minutes 60."
+)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m predictors.embedded",
-        description="Train the embedded model. Every step continues where it was stopped.",
+        description="Train the embedded model. Every step continues where it was stopped. "
+        "The step shape trains and exports a model with other numbers of experts, for its routing.",
+        epilog=DURATIONS,
     )
     steps = (*DURATION, "reference", "shape", "plot", "card", "all")
     parser.add_argument("step", choices=steps, nargs="?", default="all")
@@ -55,7 +64,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _train(args: argparse.Namespace, step: str) -> bool:
+def _run(
+    args: argparse.Namespace, model: ModelConfig, config: TrainConfig, stage: str, folder: Path
+) -> bool:
     # The steps before training do without torch, which is slow to import.
     import torch
 
@@ -63,15 +74,17 @@ def _train(args: argparse.Namespace, step: str) -> bool:
 
     if args.threads:
         torch.set_num_threads(args.threads)
+    run = Run(args.work, model, config, STAGES[stage], folder, args.again)
+    return train(run, args.pause_file, fuse=not args.no_compile)
+
+
+def _train(args: argparse.Namespace, step: str) -> bool:
     minutes = args.minutes or MINUTES[step]
     config = TrainConfig(budget_minutes=minutes, budget_tokens=args.tokens, rate=args.rate)
-    if step == "reference":
-        model = dense(ModelConfig()) if args.kind == "dense" else ModelConfig()
-        stage, folder = STAGES["alone"], args.work / f"reference-{args.kind}"
-    else:
-        model, stage, folder = ModelConfig(), STAGES[step], args.work
-    run = Run(args.work, model, config, stage, folder, args.again)
-    return train(run, args.pause_file, fuse=not args.no_compile)
+    if step != "reference":
+        return _run(args, ModelConfig(), config, step, args.work)
+    model = dense(ModelConfig()) if args.kind == "dense" else ModelConfig()
+    return _run(args, model, config, "alone", args.work / f"reference-{args.kind}")
 
 
 def _balance(args: argparse.Namespace) -> None:
@@ -80,10 +93,10 @@ def _balance(args: argparse.Namespace) -> None:
     print(f"steps of each layer's router: {balance(args.work)}")
 
 
-def _export(args: argparse.Namespace) -> None:
+def _export(args: argparse.Namespace, folder: Path, out: Path) -> None:
     from predictors.embedded.export import export  # imports torch
 
-    print(f"{args.out}: {export(args.work, args.work, args.out) / 1e6:.2f} MB")
+    print(f"{out}: {export(args.work, folder, out) / 1e6:.2f} MB")
 
 
 def _evaluate(args: argparse.Namespace) -> None:
@@ -94,36 +107,26 @@ def _evaluate(args: argparse.Namespace) -> None:
 
 def _reference(args: argparse.Namespace) -> None:
     from predictors.embedded.evaluate import measure, store  # imports llama_cpp
-    from predictors.embedded.export import export  # imports torch
 
     if not _train(args, "reference"):
         return
     folder = args.work / f"reference-{args.kind}"
-    export(args.work, folder, folder / "model.gguf")
+    _export(args, folder, folder / "model.gguf")
     result = measure(args.work, args.data, folder / "model.gguf", args.threads or 1)
     store(folder, result)
 
 
 def _shape(args: argparse.Namespace) -> bool:
     """Train and export a model of another shape by the same recipe, for its routing."""
-    import torch  # the steps before training do without it
-
-    from predictors.embedded.export import export  # imports torch
-    from predictors.embedded.train import Run, train  # imports torch
-
-    if args.threads:
-        torch.set_num_threads(args.threads)
     model, folder = of_shape(args.shape), args.work / f"shape-{args.shape}"
     minutes = args.minutes or MINUTES["shape"]
     for step, share in (("pretrain", SHAPE_ON_TEXT), ("instruct", 1 - SHAPE_ON_TEXT)):
         tokens = round(share * args.tokens)
         # So few tokens need small batches: more steps.
         config = TrainConfig(share * minutes, tokens, 2048, 256, args.rate)
-        run = Run(args.work, model, config, STAGES[step], folder, args.again)
-        if not train(run, args.pause_file, fuse=not args.no_compile):
+        if not _run(args, model, config, step, folder):
             return False
-    out = folder / f"outrider-{args.shape}.gguf"
-    print(f"{out}: {export(args.work, folder, out) / 1e6:.2f} MB")
+    _export(args, folder, folder / f"outrider-{args.shape}.gguf")
     return True
 
 
@@ -146,7 +149,7 @@ def main(argv: list[str] | None = None) -> int:
         "pretrain": lambda: _train(args, "pretrain"),
         "instruct": lambda: _train(args, "instruct"),
         "balance": lambda: _balance(args),
-        "export": lambda: _export(args),
+        "export": lambda: _export(args, args.work, args.out),
         "evaluate": lambda: _evaluate(args),
         "reference": lambda: _reference(args),
         "shape": lambda: _shape(args),

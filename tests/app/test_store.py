@@ -1,11 +1,14 @@
 """The chats on disk: stored, searched, branched, deleted, exported; and faulty disks."""
 
+import errno
 import json
+import os
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -227,6 +230,41 @@ def test_a_newer_file_is_left_alone(path: Path) -> None:
     assert texts(store, chat_id)
     store.close()
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+def test_a_file_that_cannot_be_read_is_not_set_aside(
+    lasts: bool, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ChatStore.open(path)
+    begin(store)
+    store.close()
+    n_left = [99 if lasts else 1]
+
+    class Failing(sqlite3.Connection):
+        def execute(self, sql: str, *values: object) -> sqlite3.Cursor:
+            if "quick_check" in sql and n_left[0]:
+                n_left[0] -= 1
+                sql = "SELECT 'Tree 2 page 2: unable to get the page. error code=10'"
+            return super().execute(sql, *values)  # type: ignore[arg-type]
+
+    def open_failing(file: Path, *arguments: str) -> object:
+        if file == path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return open(file, *arguments)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(schema.sqlite3, "connect", partial(sqlite3.connect, factory=Failing))
+    if lasts:
+        monkeypatch.setattr(Path, "open", open_failing)
+    again = ChatStore.open(path)
+    assert again.is_kept != lasts and len(again.chats()) == (0 if lasts else 1)
+    assert ("cannot be kept: input/output error" in again.trouble) == lasts
+    again.close()
+    monkeypatch.undo()
+    assert not list(path.parent.glob("*broken*"))
+    last = ChatStore.open(path)
+    assert last.trouble == "" and len(last.chats()) == 1
+    last.close()
 
 
 @pytest.mark.parametrize("damage", ["text", "middle", "empty tables"])

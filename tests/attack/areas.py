@@ -11,6 +11,7 @@ AREAS: dict[str, Area] = {
         Area("header", 100_000, models.attack_header, models.prepare, 20),
         Area("load", 2_000, models.attack_load, models.prepare, 120),
         Area("file", 40_000, files.attack, files.prepare),
+        Area("state", 2_000, files.attack_state, files.prepare_states),
         Area("template", 10_000, talk.attack_template, limit_s=120),
         Area("request", 100_000, talk.attack_request, talk.prepare_server),
         Area("frame", 100_000, talk.attack_frame),

@@ -1,10 +1,13 @@
-"""Damaged files that Outrider keeps: chats, settings, packs, predictors, traces, lists."""
+"""Damaged files that Outrider keeps: chats, states, settings, packs, predictors, traces, lists."""
 
 from __future__ import annotations
 
 import json
 import os
 import random
+import shutil
+import struct
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -20,17 +23,56 @@ from app.settings.settings import Settings
 from attack.area import Finding
 from attack.gguf_mutations import damage
 from backend.downloads.manager import Downloads
+from backend.engine.engine import Engine
+from backend.engine.kept_states import KeptStates
 from backend.gguf.model_file import ModelFile, read_model
 from backend.library.facts import FactsCache
 from backend.library.history import History
 from backend.packs import write as packs
+from backend.protocol.settings import EngineConfig, Sampling
 from backend.traces.container import ContainerError
 from backend.traces.trace import read_trace
 from backend.weights import file as weights
 
 _kept: dict[str, bytes] = {}
 _model: list[ModelFile] = []
+_states: list[Path] = []  # the folder of a conversation's states
+_tokens: list[int] = []  # of the conversation
+_rows: dict[int, bytes] = {}  # the bits of its last logits, by the tokens read from the drive
+_CONFIG = EngineConfig(cache_rate=0.5, n_thread=1, context_length=512)
+_parts: dict[str, bytes] = {}  # the conversation's files: "1" and "2" are its pieces
 _SIZES = weights.PredictorSizes(n_layer=3, n_expert=8, n_expert_used=2, n_embd=4)
+
+
+def prepare_states(folder: Path) -> None:
+    """Keep a conversation of two pieces, and note its logits with 2, 1 and 0 of them."""
+    if _parts:
+        return
+    prepare(folder)
+    own = folder / f"states-{os.getpid()}"
+    own.mkdir()
+    engine = Engine.open(_model[0].path, _CONFIG)
+    engine.keep_in(own / "states")
+    engine.owner = "chat"
+    list(engine.generate_text("it was one of the words that " * 45, Sampling(temperature=0), 8))
+    while engine.keep():
+        pass
+    _tokens.extend(engine.passes.tokens)
+    root, n_piece = engine.loaded.state_root(), engine.loaded.context.n_piece
+    engine.close()
+    states = KeptStates(own / "states")
+    pieces = states.find(root, _tokens, n_piece)
+    states.close()
+    assert [piece.end for piece in pieces] == [n_piece, len(_tokens)]
+    _parts.update((str(i), piece.path.read_bytes()) for i, piece in enumerate(pieces, 1))
+    _parts["experts"] = (own / "states" / "chat" / "experts.used").read_bytes()
+    _states.append(own / "states")
+    folder = shutil.copytree(own / "states", own / "fewer")
+    for gone in (*reversed(pieces), None):
+        _rows.update([_logits(folder)])
+        if gone:
+            (folder / "chat" / gone.path.name).unlink()
+    assert sorted(_rows) == [0, n_piece, len(_tokens) - 1]
 
 
 def prepare(folder: Path) -> None:
@@ -91,6 +133,44 @@ def _other_values(data: bytes, chance: random.Random) -> bytes:
     holder, key = chance.choice(places)
     holder[key] = "HERE"
     return json.dumps(whole).replace('"HERE"', chance.choice(VALUES)).encode("utf-8", "replace")
+
+
+def _logits(folder: Path) -> tuple[int, bytes]:
+    """Go on with the conversation. Return the tokens read from the folder, and the logits' bits."""
+    engine = Engine.open(_model[0].path, _CONFIG)
+    try:
+        engine.keep_in(folder)
+        engine.warm("chat")
+        while engine.keep():
+            pass
+        engine.passes.begin()
+        n_known = engine.passes.keep_prefix(_tokens)
+        assert engine.passes.prefill(_tokens, None)
+        return n_known, engine.loaded.context.logits(1).tobytes()
+    finally:
+        engine.close()
+
+
+def _other_header(data: bytes, chance: random.Random) -> bytes:
+    """Put another value into the header of a state, whose checksum is right again."""
+    n = struct.unpack_from("<I", data, 12)[0]
+    header = _other_values(data[16 : 16 + n], chance)
+    head = data[:12] + struct.pack("<I", len(header)) + header
+    return head + struct.pack("<I", zlib.crc32(head)) + data[16 + n + 4 :]
+
+
+def attack_state(seed: int, folder: Path) -> str:
+    """Damage a state of a conversation and go on: it is read again, and the logits are the same."""
+    chance = random.Random(f"state {seed}")
+    name = sorted(_parts)[seed % len(_parts)]
+    states = shutil.copytree(_states[0], folder / "states")
+    (kept,) = (path for path in states.glob("chat/*") if path.read_bytes() == _parts[name])
+    change = damage if chance.random() < 0.7 else _other_header
+    kept.write_bytes(change(_parts[name], chance))
+    n_known, row = _logits(states)
+    if row != _rows.get(n_known):
+        raise Finding(f"other logits with {n_known} tokens from the drive")
+    return f"{name}: {n_known} tokens from the drive"
 
 
 def _settings(path: Path) -> str:

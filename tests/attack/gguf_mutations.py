@@ -141,17 +141,17 @@ class Mutator:
         if kind == STRING:
             text = self._chance.choice(TEXTS)
             value = _text(text)
-            self._note("set", name.decode(), text)
+            self._note("set", name, text)
         elif kind in (6, 12):
             fraction = self._chance.choice(FRACTIONS)
             value = struct.pack(SCALARS[kind], fraction)
-            self._note("set", name.decode(), fraction)
+            self._note("set", name, fraction)
         else:
             before = struct.unpack(SCALARS[kind], value)[0]
             near = [before + d for d in (-1, 1, before, -before)] + [before // 2]
             number = self._chance.choice(WHOLE if self._chance.random() < 0.5 else near)
             value = _fitting(kind, number)
-            self._note("set", name.decode(), struct.unpack(SCALARS[kind], value)[0])
+            self._note("set", name, struct.unpack(SCALARS[kind], value)[0])
         model.keys[at] = (name, kind, value)
 
     def _key(self, model: Model) -> None:

@@ -166,29 +166,59 @@ def test_answers_to_other_requests_are_not_mixed(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-def test_a_kill_and_an_interrupt_lose_and_repeat_nothing(model: Path, tmp_path: Path) -> None:
-    """Kill once, interrupt once, and complete. tests/benchmarks/batch_kills.py kills 20 times."""
+def test_a_kill_a_crash_and_an_interrupt_lose_and_repeat_nothing(
+    model: Path, tmp_path: Path
+) -> None:
+    """Kill, let a library fail, interrupt, and complete. benchmarks/batch_kills.py kills more."""
     n = 100
     prompts = written(tmp_path / "p.jsonl", *({"prompt": "w " * (i % 9 + 1)} for i in range(n)))
     out = tmp_path / "out.jsonl"
     command = [sys.executable, "-m", "backend.cli", "batch", str(model), "--prompts", str(prompts)]
     command += ["--out", str(out), *OPTIONS, "--group", "4", "--context", "256"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    written(tmp_path / "sitecustomize.py", FAILS_LIKE_LLAMA_CPP)
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
 
-    def run(until: int, number: int) -> int:
-        """Send the signal once there are `until` answers. Return the exit status."""
+    def run(until: int, number: int = 0, **more: str) -> tuple[int, str]:
+        """Send the signal once there are `until` answers. Return the exit status and errors."""
         process = subprocess.Popen(
-            command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command,
+            env={**env, **more},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         while process.poll() is None:
-            if out.exists() and out.read_bytes().count(b"\n") >= until:
+            if number and out.exists() and out.read_bytes().count(b"\n") >= until:
                 process.send_signal(number)
                 break
             time.sleep(0.002)
-        return process.wait(timeout=120)
+        _, errors = process.communicate(timeout=120)
+        return process.returncode, errors
 
-    assert run(20, signal.SIGKILL) == -signal.SIGKILL
-    assert run(40, signal.SIGINT) == 128 + signal.SIGINT
+    assert run(20, signal.SIGKILL)[0] == -signal.SIGKILL
+    status, errors = run(n, FAIL_AT="40", FAIL_FILE=str(out))
+    assert status == 128 + signal.SIGABRT
+    assert 40 <= len(answers(out)) < n
+    planned, sentence = errors.splitlines()
+    assert "at once" in planned
+    assert "llama.cpp stopped on a failed check (a == b)" in sentence
+    assert sentence.endswith(
+        "The answers so far are kept; the same command goes on with the others."
+    )
+    assert run(60, signal.SIGINT)[0] == 128 + signal.SIGINT
     assert len(answers(out)) < n
-    assert run(n + 1, 0) == 0
+    assert run(n)[0] == 0
     assert sorted(int(line["id"]) for line in answers(out)) == list(range(1, n + 1))
+
+
+FAILS_LIKE_LLAMA_CPP = """
+import os, threading, time
+def fail():
+    while not os.path.exists(FILE) or open(FILE, "rb").read().count(b"\\n") < AT:
+        time.sleep(0.002)
+    os.write(2, b"ggml.c:1: GGML_ASSERT(a == b) failed\\n")
+    os.abort()
+AT, FILE = int(os.environ.get("FAIL_AT", 0)), os.environ.get("FAIL_FILE")
+if AT and "OUTRIDER_COMMAND_CHILD" in os.environ:
+    threading.Thread(target=fail, daemon=True).start()
+"""

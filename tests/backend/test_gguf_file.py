@@ -541,6 +541,43 @@ def test_expert_groups(tmp_path: Path) -> None:
     assert "expert_group_used_count is 0" in refusal(groups(3, 0))
 
 
+@pytest.mark.parametrize(
+    ("arch", "least", "key"),
+    [
+        ("nemotron_h_moe", 3, "attention.head_count_kv"),
+        ("lfm2moe", 2, "attention.head_count_kv"),
+        ("qwen3next", 2, "full_attention_interval"),
+        ("llama4", 4, "attention.sliding_window_pattern"),
+    ],
+)
+def test_a_model_without_attention_is_refused(
+    arch: str, least: int, key: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.gguf"
+    factory.make_tiny(arch, "Q8_0", path, n_layer=least)
+    assert read_model(path).n_layer == least
+    factory.make_tiny(arch, "Q8_0", path, n_layer=least - 1)
+    wanted = f"{arch}.{key} gives none of the {least - 1} layers attention"
+    assert wanted in refusal(path)
+
+
+def test_the_interval_of_layers_with_attention(tmp_path: Path) -> None:
+    def hybrid(name: str, value_type: int, payload: bytes) -> Path:
+        builder = Builder()
+        builder.keys = {
+            key.replace("llama.", "qwen35moe."): value for key, value in builder.keys.items()
+        }
+        builder.keys["general.architecture"] = (STRING, text("qwen35moe"))
+        builder.keys[f"qwen35moe.{name}"] = (value_type, payload)
+        return builder.write(tmp_path / "m.gguf")
+
+    interval, layers = "full_attention_interval", "attention.recurrent_layers"
+    assert read_model(hybrid(interval, U32, u32(1))).n_layer == 1
+    assert f"{interval} is 0" in refusal(hybrid(interval, U32, u32(0)))  # llama.cpp divides by it
+    assert read_model(hybrid(layers, ARRAY, array(BOOL, 1, b"\0"))).n_layer == 1
+    assert f"{layers} gives none" in refusal(hybrid(layers, ARRAY, array(BOOL, 1, b"\1")))
+
+
 def test_what_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.gguf").touch()
     assert "it is empty" in refusal(tmp_path / "empty.gguf")

@@ -169,8 +169,9 @@ def test_siblings_are_one_core_and_a_quota_counts(
     write(mount / "app/cpu.max", "150000 100000\n")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
     assert physical_cores(proc, cpus) == 2
-    write(mount / "app/cpu.max", "max 100000\n")
-    assert physical_cores(proc, cpus) == 4
+    for odd in ("max 100000", "150000 1000?", "150000 -1", "\u00b2 1", "150000", "1" * 400 + " 1"):
+        write(mount / "app/cpu.max", odd + "\n")
+        assert physical_cores(proc, cpus) == 4
     assert physical_cores(proc, tmp_path / "nothing") == 8
 
 

@@ -5,6 +5,14 @@
 Each engine decodes the same tokens with each number of sequences, in turn; methods take turns, and
 rounds repeat. A row is the median over the rounds: tokens per second, the milliseconds of a pass,
 its waiting, and the share of the needed experts that was in memory.
+
+    python tests/benchmarks/groups.py MODEL --streams --rate 1 --sequences 2,4,8,16 --prompt 128
+
+compares an attention cache that all sequences share with one that gives each a stream, for prompts
+of equal length, ragged ones (1/2 to 3/2 of it) and ones that share three quarters. Both engines are
+open and decode in turn (A B B A). A row: the processor's milliseconds for the prompts and for a
+decoding pass with the shared cache, and the streams' times divided by these (quartiles of pairs).
+With one thread, the processor's time does not depend on what else the machine does.
 """
 
 from __future__ import annotations
@@ -16,10 +24,13 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from backend.engine.engine import Engine
+from backend.engine.experiment import Experiment
+from backend.engine.group_plan import plan_group
 from backend.llama.api import Row
 from backend.protocol.settings import EngineConfig
 
@@ -55,6 +66,106 @@ def decode(engine: Engine, n: int, n_prompt: int, n_step: int) -> tuple[float, f
     return n * n_step / took_s, took_s / n_step, stall_s / n_step, hits / max(wanted, 1)
 
 
+def compare_caches(path: Path, config: EngineConfig, sizes: list[int], args: Any) -> None:
+    """Compare the two kinds of attention cache and print a table."""
+    print("shape      n  prompts ms  streams  decode ms  streams (quartiles)")
+    for n in sizes:
+        n_cell = 256 * -(-(args.prompt * 3 // 2 + args.steps * args.rounds) // 256)
+        sized = replace(config, n_sequence=n, context_length=(n + 1) * n_cell)
+        engines = [Engine.open(path, sized, None, Experiment(streams=s)) for s in (False, True)]
+        for shape in ("equal", "ragged", "shared"):
+            lengths = [args.prompt] * n
+            if shape == "ragged":
+                lengths = [args.prompt // 2 + args.prompt * s // (n - 1) for s in range(n)]
+            n_shared = args.prompt * 3 // 4 if shape == "shared" else 0
+            fill_s: list[list[float]] = [[], []]
+            step_s: list[list[float]] = [[], []]
+            for i in (0, 0, 1, 1, 0):  # the first one warms up
+                fill_s[i].append(fill(engines[i], lengths, n_shared))
+            for i in (0, 1, 1, 0) * args.rounds:
+                step_s[i].append(step(engines[i], lengths, args.steps // 2, len(step_s[i])))
+            fills = [min(times) for times in fill_s]
+            ratios = [b / a for a, b in zip(*step_s, strict=True)][1:]
+            low, middle, high = statistics.quantiles(ratios, n=4)
+            step_ms = 1e3 * statistics.median(step_s[0])
+            print(
+                f"{shape:<8} {n:>3} {1e3 * fills[0]:>11.1f} {fills[1] / fills[0]:>8.2f} "
+                f"{step_ms:>10.2f} {middle:>8.3f} ({low:.3f} {high:.3f})",
+                flush=True,
+            )
+        for engine in engines:
+            engine.close()
+
+
+def fill(engine: Engine, lengths: list[int], n_shared: int) -> float:
+    """Compute random prompts and return the processor's seconds."""
+    passes, context, n = engine.passes, engine.loaded.context, len(lengths)
+    passes.begin()
+    passes.forget_all()
+    tokens = np.random.default_rng(n).integers(0, engine.loaded.llama.n_vocab, max(lengths) + n)
+    began_s, n_done, is_shared = time.process_time(), 0, context.shares
+    if n_shared and is_shared:
+        _pieces(engine, [(0, range(n_shared))], tokens)
+        for s in range(1, n):
+            context.copy_sequence(0, s, n_shared)
+        n_done = n_shared
+    work = [(s, range(n_done, lengths[s])) for s in range(n)]
+    if is_shared:
+        _pieces(engine, work, tokens)
+    elif len(set(lengths)) > 1:  # a pass of streams has equally many tokens of each
+        for one in work:
+            _pieces(engine, [one], tokens)
+    else:
+        n_each = max(context.n_ubatch // n, 1)
+        for begin in range(0, lengths[0], n_each):
+            part = range(begin, min(begin + n_each, lengths[0]))
+            _pieces(engine, [(s, part) for s in range(n)], tokens)
+    return time.process_time() - began_s
+
+
+def _pieces(engine: Engine, work: list[tuple[int, range]], tokens: Any) -> None:
+    """Compute positions of sequences, in as few passes as they need."""
+    places = [(s, i) for s, part in work for i in part]
+    n_step = engine.loaded.context.n_ubatch
+    for begin in range(0, len(places), n_step):
+        part = places[begin : begin + n_step]
+        rows = [Row(int(tokens[i]), i, s, k == len(part) - 1) for k, (s, i) in enumerate(part)]
+        numbers = [s for s, _ in part]
+        engine.passes.compute_rows(rows, numbers, time.perf_counter(), is_token=False)
+
+
+def step(engine: Engine, lengths: list[int], n_step: int, number: int) -> float:
+    """Decode some tokens of every sequence. Return the seconds of a pass, of the processor."""
+    n, n_vocab = len(lengths), engine.loaded.llama.n_vocab
+    first = number * n_step
+    tokens = np.random.default_rng(number).integers(0, n_vocab, (n_step, n))
+    began_s = time.process_time()
+    for i in range(n_step):
+        rows = [Row(int(tokens[i, s]), lengths[s] + first + i, s, True) for s in range(n)]
+        engine.passes.compute_rows(rows, range(n), time.perf_counter(), is_token=True)
+    return (time.process_time() - began_s) / n_step
+
+
+def planned_n(args: Any, n_cell: int, n_most: int) -> int:
+    """Return the number of sequences that the planner chooses of at most n_most."""
+    config = EngineConfig(
+        cache_rate=args.rate,
+        method=args.methods.split(",")[0],
+        device="cpu",
+        n_thread=args.threads,
+    )
+    engine = Engine.open(args.model, config)
+    try:
+        plan = plan_group(engine, 0, n_cell, n_most)
+    finally:
+        engine.close()
+    print(plan.sentence)
+    if plan.times is not None:
+        speeds = ", ".join(f"{n}: {plan.times.speed(n):.1f}" for n in (1, 4, 16, n_most))
+        print(f"Predicted token/s of the MoE layers: {speeds}")
+    return plan.n
+
+
 def main() -> int:
     """Measure and print a table, and one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -65,9 +176,21 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--prompt", type=int, default=8)
+    parser.add_argument("--streams", action="store_true", help="compare kinds of attention cache")
+    parser.add_argument("--plan", action="store_true", help="also with the planner's number")
+    parser.add_argument("--threads", type=int, default=0)
     args = parser.parse_args()
     sizes = [int(n) for n in args.sequences.split(",")]
+    if args.streams:
+        method = args.methods.split(",")[0]
+        config = EngineConfig(
+            cache_rate=args.rate, method=method, device="cpu", n_thread=args.threads
+        )
+        compare_caches(args.model, config, sizes, args)
+        return 0
     n_cell = args.prompt + args.steps + 2
+    planned = planned_n(args, n_cell, max(sizes)) if args.plan else 0
+    sizes = sorted({*sizes, planned} - {0})
     found: dict[tuple[str, int], list[tuple[float, float, float, float]]] = {}
     for _ in range(args.rounds):
         for method in args.methods.split(","):
@@ -75,6 +198,7 @@ def main() -> int:
                 cache_rate=args.rate,
                 method=method,
                 device="cpu",
+                n_thread=args.threads,
                 n_sequence=max(sizes),
                 context_length=max(sizes) * n_cell,
             )
@@ -92,6 +216,11 @@ def main() -> int:
             f"{method:<16} {n:>4} {speed:>8.1f} {1e3 * pass_s:>8.1f} {1e3 * stall_s:>8.1f} "
             f"{hits:>6.2f}"
         )
+    for method in args.methods.split(",") if args.plan else []:
+        speeds = {row[1]: row[2] for row in table if row[0] == method}
+        best = max(speeds, key=lambda n: speeds[n])
+        share = speeds[planned] / speeds[best]
+        print(f"{method}: planned {planned}, best {best}; the planned one has {share:.3f} of it")
     print(json.dumps({"model": args.model.name, "rate": args.rate, "rows": table}))
     return 0
 

@@ -93,7 +93,8 @@ def child(model: Path, folder: Path, n_token: int, n_thread: int, part: str) -> 
         n_bytes = drop(folder, model)
         began_s = time.perf_counter()
         states, tokens = KeptStates(folder), engine.tokenize(prompt)
-        found = states.find(engine.loaded.state_root(), tokens, engine.loaded.context.n_piece)
+        assert engine.passes.keeping is not None
+        found = states.find(engine.passes.keeping.root(), tokens, engine.loaded.context.n_piece)
         for _ in states.states(found):
             pass
         states.close()

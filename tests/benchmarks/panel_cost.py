@@ -76,11 +76,13 @@ def main() -> int:
         )  # fmt: skip
         window.open_model(arguments.model)
         wait_for(lambda: window.engine.state is State.IDLE)
-        limit = {"temperature": 0.0, "max_tokens": arguments.tokens}
-        for name, sampling in ({"limited": limit} if arguments.tokens else KINDS).items():
-            answer(window, sampling, shown=True)  # fills the cache
+        kinds = {name: Preset(sampling=sampling) for name, sampling in KINDS.items()}
+        if n := arguments.tokens:
+            kinds = {"limited": Preset(sampling={"temperature": 0.0}, max_tokens=n)}
+        for name, preset in kinds.items():
+            answer(window, preset, shown=True)  # fills the cache
             rounds = [
-                [answer(window, sampling, shown=shown) for shown in (True, False, False, True)]
+                [answer(window, preset, shown=shown) for shown in (True, False, False, True)]
                 for _ in range(arguments.rounds)
             ]
             report(name, rounds)
@@ -88,11 +90,11 @@ def main() -> int:
     return 0
 
 
-def answer(window: MainWindow, sampling: dict[str, float], *, shown: bool) -> Run:
+def answer(window: MainWindow, preset: Preset, *, shown: bool) -> Run:
     """Ask once, with or without the panel."""
     window.panel.setVisible(shown)
     window.session.new_chat()
-    window.session.conversation.preset = Preset(sampling=sampling)
+    window.session.conversation.preset = preset
     pause(1500)  # the advice for the answer before is finished
     worker = psutil.Process(window.link.pid)
     before = worker.cpu_times(), time.process_time(), time.perf_counter()

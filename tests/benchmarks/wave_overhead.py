@@ -5,15 +5,50 @@
 Print, for each graph computed in waves, the total time, the time in ggml, and the difference, which
 is ours. Each figure is the smallest of some rounds, because other programs only add time. There is
 one thread, because several threads wait for each other within ggml.
+
+    python tests/benchmarks/wave_overhead.py MODEL --predicting promoe --rate 0.5
+
+prints what a method's predictor takes of the decoding thread: the medians for a token, and the part
+in which no copy was awaited, so that the computation waited for the predictor.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+
+def predicting(path: Path, method: str, rate: float, n_token: int, n_round: int) -> None:
+    """Print what the predictor of a method takes."""
+    from backend.engine.engine import Engine
+    from backend.protocol.settings import EngineConfig, Sampling
+
+    config = EngineConfig(
+        cache_rate=rate, method=method, device="cpu", n_thread=1, context_length=512
+    )
+    engine = Engine.open(path, config)
+    rows = []
+    for i in range(n_round + 1):
+        before = engine.loaded.patch.times()
+        began_s, began_cpu_s = time.perf_counter(), time.process_time()
+        for _ in engine.generate_text(f"{i}. Write a story.", Sampling(temperature=0), n_token):
+            pass
+        wall_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
+        after, n = engine.loaded.patch.times(), max(engine.statistics().n_token, 1)
+        took_us, delay_us = after.predict_us - before.predict_us, after.delay_us - before.delay_us
+        rows.append([took_us / n, delay_us / n, 1e6 * wall_s / n, 1e6 * cpu_s / n])
+    took_us, delay_us, wall_us, cpu_us = (statistics.median(c) for c in zip(*rows[1:], strict=True))
+    print(
+        f"{method}, {engine.cache.predictor}, rate {rate:g}: {took_us:.0f} us a token, "
+        f"{delay_us:.0f} with nothing awaited; a token takes {wall_us:.0f}, "
+        f"{cpu_us:.0f} of the processor"
+    )
+    engine.close()
 
 
 def main() -> None:
@@ -23,7 +58,11 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.2)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--predicting", metavar="METHOD", help="measure this method's predictor")
     args = parser.parse_args()
+    if args.predicting:
+        predicting(args.model, args.predicting, args.rate, args.tokens, args.rounds)
+        return
 
     from backend import _native
     from backend.engine.loading import CachedModel

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from factory import make_split, make_tiny, spoil
 
@@ -47,7 +48,24 @@ def test_an_expert_with_a_nan_ends_the_answer_and_is_named(
     spoil(model, "blk.1.ffn_down_exps.weight")
     monkeypatch.setattr("backend.engine.loading.load_plain", load_mapped)
     engine = open_engine(model, cache_rate=rate)
-    with pytest.raises(EngineError, match=r"NaN .* 'blk\.1\.ffn_down_exps\.weight' .* block 0\."):
+    named = r"Layer 1 of .* NaN .* 'blk\.1\.ffn_down_exps\.weight' .* block 0\."
+    with pytest.raises(EngineError, match=named):
+        say(engine)
+    assert engine.passes.tokens == []
+
+
+@pytest.mark.parametrize("rate", [0.25, 1.0])
+@pytest.mark.parametrize("layer", [0, 1])
+def test_a_layer_whose_sound_weights_overflow_is_named(
+    layer: int, rate: float, model: Path, open_engine: OpenEngine
+) -> None:
+    name = f"blk.{layer}.ffn_norm.weight"
+    with model.open("r+b") as file:
+        norm = next(t for t in read_model(model).tensors if t.name == name)
+        file.seek(norm.offset)
+        file.write(np.full(norm.n_bytes // 4, 3e38, np.float32).tobytes())
+    engine = open_engine(model, cache_rate=rate)
+    with pytest.raises(EngineError, match=rf"^Layer {layer} of the model computed NaN .* file may"):
         say(engine)
     assert engine.passes.tokens == []
 

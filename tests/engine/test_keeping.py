@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
+import struct
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -267,6 +270,25 @@ def test_every_flipped_byte_is_noticed(tmp_path: Path, capsys: pytest.CaptureFix
             shutil.copy(good / "chat-1" / path.name, path)
         assert read(states, tokens) == whole
     assert "is read no more" in capsys.readouterr().err
+    states.close()
+
+
+@pytest.mark.parametrize(
+    "odd", ["1e999", "[" * 100_000, "-1", "null", '"x"', "[]", "{}", '{"tokens": 1e999}']
+)
+@pytest.mark.parametrize("key", ["parent", "tokens", "n_bytes", ""])
+def test_an_odd_header_with_its_checksum_is_noticed(key: str, odd: str, tmp_path: Path) -> None:
+    states, tokens = KeptStates(tmp_path), list(range(8))
+    write(states, "chat-1", tokens)
+    (path,) = tmp_path.glob("*/*.state")
+    data = path.read_bytes()
+    n = struct.unpack_from("<I", data, 12)[0]
+    header = json.loads(data[16 : 16 + n])
+    changed = json.dumps({**header, key: "HERE"}).replace('"HERE"', odd) if key else odd
+    head = data[:12] + struct.pack("<I", len(changed)) + changed.encode()
+    path.write_bytes(head + struct.pack("<I", zlib.crc32(head)) + data[20 + n :])
+    assert read(states, tokens) == []
+    assert not path.exists()
     states.close()
 
 

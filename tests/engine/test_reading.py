@@ -76,7 +76,7 @@ class Format:
 @pytest.fixture
 def engine(open_engine: OpenEngine, tmp_path: Path) -> Engine:
     engine = open_engine(make_reciter(tmp_path / "m.gguf", TEXT))
-    engine.loaded.chat_format = Format()
+    engine.loaded.weights.chat_format = Format()
     return engine
 
 
@@ -116,7 +116,7 @@ def test_what_was_held_back_comes_at_the_end(engine: Engine) -> None:
 
 
 def test_a_slow_reader_does_not_hold_up_decoding(engine: Engine) -> None:
-    chat_format: Any = engine.loaded.chat_format
+    chat_format: Any = engine.loaded.weights.chat_format
     chat_format.may_read.clear()
     deltas: list[Delta] = []
     pieces = engine.generate(ASKED, GREEDY, 10, on_delta=deltas.append)
@@ -150,7 +150,7 @@ def test_a_stopped_answer_delivers_what_was_made(engine: Engine) -> None:
 
 
 def test_a_reader_that_fails_ends_the_answer(engine: Engine) -> None:
-    chat_format: Any = engine.loaded.chat_format
+    chat_format: Any = engine.loaded.weights.chat_format
     chat_format.fails_at = "d"
     with pytest.raises(EngineError, match="^The reader failed.$"):
         ask(engine)

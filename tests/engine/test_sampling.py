@@ -51,7 +51,7 @@ def recite(open_engine: OpenEngine, tmp_path: Path) -> Callable[..., str]:
 
     def answer(rendered: Rendered, options: ChatOptions | None = None, n: int = 40) -> str:
         engine = open_engine(make_reciter(tmp_path / "m.gguf", "abc<def>ghijk"))
-        engine.loaded.chat_format = Format(rendered)
+        engine.loaded.weights.chat_format = Format(rendered)
         return text_of(list(engine.generate(ASKED, GREEDY, n, options=options or ChatOptions())))
 
     return answer

@@ -58,6 +58,7 @@ def test_what_cannot_be_held_is_refused(schema: dict[str, Any], tiny_chat: Engin
         ({"type": "dog"}, "the type 'dog'"),
         ({"$ref": "http://example.com/x"}, "the reference"),
         ({"$ref": "#/$defs/none"}, "the reference"),
+        ({"anyOf": [{"$ref": "#/anyOf/\u00b2"}]}, "the reference"),
         ({"type": "string", "pattern": "^(?=a)b$"}, "in pattern"),
         ({"type": "string", "pattern": r"^\bA$"}, "in pattern"),
     ],

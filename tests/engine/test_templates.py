@@ -61,8 +61,8 @@ def turns(n: int) -> list[dict[str, str]]:
 
 
 def rendered(engine: Engine, messages: list[dict[str, str]]) -> str:
-    assert engine.loaded.chat_format is not None
-    rendered = engine.loaded.chat_format.render(messages)
+    assert engine.loaded.weights.chat_format is not None
+    rendered = engine.loaded.weights.chat_format.render(messages)
     assert rendered is not None
     return rendered.prompt
 

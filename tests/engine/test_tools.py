@@ -57,7 +57,7 @@ def run_tool(name: str, arguments: dict[str, Any]) -> str:
 @pytest.fixture
 def engine(open_engine: OpenEngine) -> Engine:
     engine = open_engine(embedded_model(), context_length=1024)
-    engine.loaded.chat_format = ChatFormat("embedded", TEMPLATE, "", "")
+    engine.loaded.weights.chat_format = ChatFormat("embedded", TEMPLATE, "", "")
     return engine
 
 

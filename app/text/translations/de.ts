@@ -4543,6 +4543,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Anfragen, die gemeinsam beantwortet werden, können keine Bilder haben.</translation>
 </message>
 <message>
+<source>Layer {layer} of the model computed NaN or infinite values, so the answer was stopped: {reason}.</source>
+<translation>Schicht {layer} des Modells hat NaN oder unendliche Werte berechnet, daher wurde die Antwort beendet: {reason}.</translation>
+</message>
+<message>
 <source>it is no {kind} file, but says that it is {found}</source>
 <translation>sie ist keine Datei der Art {kind}, sondern nennt sich {found}</translation>
 </message>
@@ -4865,6 +4869,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{key} is {value}, and has to be 0 or more</source>
 <translation>{key} ist {value} und muss mindestens 0 sein</translation>
+</message>
+<message>
+<source>{key} gives none of the {n} layers attention over the whole context</source>
+<translation>{key} gibt keiner der {n} Schichten Aufmerksamkeit über den ganzen Kontext</translation>
 </message>
 <message>
 <source>it has no tensors</source>

@@ -13,6 +13,7 @@
 #include "bindings/bindings.h"
 #include "core/allocate/moepic_statistics.h"
 #include "live/graph/forced_routing.h"
+#include "live/graph/layer_check.h"
 #include "live/memory/slab.h"
 #include "live/pass/patch.h"
 #include "live/pass/stop_flag.h"
@@ -163,6 +164,8 @@ void bind_live(nb::module_ & m) {
         .def_ro("graph_us", &PatchTimes::graph_us)
         .def_ro("n_graph", &PatchTimes::n_graph)
         .def_ro("callback_us", &PatchTimes::callback_us)
+        .def_ro("predict_us", &PatchTimes::predict_us)
+        .def_ro("delay_us", &PatchTimes::delay_us)
         .def_ro("link_busy_us", &PatchTimes::link_busy_us)
         .def_ro("host_us", &PatchTimes::host_us)
         .def_ro("host_wait_us", &PatchTimes::host_wait_us)
@@ -183,6 +186,12 @@ void bind_live(nb::module_ & m) {
         .def_prop_ro("user_data", [](ForcedRouting & f) { return reinterpret_cast<uintptr_t>(&f); })
         .def("begin_pass", &ForcedRouting::begin_pass, "first_row"_a, "n_token"_a)
         .def_prop_ro("error", &ForcedRouting::error);
+
+    nb::class_<LayerCheck>(m, "LayerCheck", "Finds the first layer of a pass whose output is not finite.")
+        .def(nb::init<>())
+        .def_prop_ro("callback", [](LayerCheck &) { return reinterpret_cast<uintptr_t>(&LayerCheck::callback); })
+        .def_prop_ro("user_data", [](LayerCheck & c) { return reinterpret_cast<uintptr_t>(&c); })
+        .def_prop_ro("layer", &LayerCheck::layer);
 
     using released = nb::call_guard<nb::gil_scoped_release>;
     nb::class_<Patch>(m, "Patch")
@@ -217,6 +226,7 @@ void bind_live(nb::module_ & m) {
         .def("stop", &Patch::stop)
         .def("resume", &Patch::resume)
         .def("record", &Patch::record, "recorder"_a.none(), nb::keep_alive<1, 2>(), released())
+        .def("check", &Patch::check, "check"_a.none(), nb::keep_alive<1, 2>())
         .def("force", &Patch::force, "forced"_a.none(), nb::keep_alive<1, 2>(), released())
         .def("find_wrong_slot", &Patch::find_wrong_slot, "number"_a, released(),
              "Compare a resident expert with its file. Return (layer, expert) if they differ, or None.")

@@ -40,7 +40,7 @@ void PassDriver::set_scheduler(ggml_backend_sched_t scheduler, ggml_backend_sche
 // builds another graph, it sets the callback again by itself. The first pass of a cache always has it: a device that
 // replays a recorded graph would otherwise replay the slots of the cache before.
 void PassDriver::choose_callback(size_t n_token) {
-    is_unasked_ = scheduler_ && was_asked_ && n_token == 1 && !hook_.aborted();
+    is_unasked_ = scheduler_ && !check && was_asked_ && n_token == 1 && !hook_.aborted();
     for (Layer l = 0; l < graph_.shape.n_layer; l++) {
         is_unasked_ = is_unasked_ && may_pass_by(l);
     }
@@ -114,6 +114,10 @@ bool PassDriver::ask(ggml_tensor * node) {
     if (seen != GraphHook::Seen::other || hook_.aborted()) {
         return seen == GraphHook::Seen::stop;
     }
+    if (const LayerCheck * wanted = check; wanted && wanted->wants(node)) {
+        checks_ = true;
+        return true;
+    }
     if (layer_of_logits(node)) {
         const Lock lock(mutex);
         return stops_for_input(node);
@@ -185,6 +189,10 @@ bool PassDriver::stops_for_input(const ggml_tensor * node) {
 }
 
 bool PassDriver::computed(ggml_tensor * node) {
+    if (std::exchange(checks_, false)) {
+        check.load()->look(node);
+        return true;
+    }
     const uint64_t began_us = now_us();
     const Lock lock(mutex);
     times_.n_stop++;
@@ -297,7 +305,12 @@ void PassDriver::read_router(const ggml_tensor * topk, Layer layer) {
 void PassDriver::show_router(Layer layer) {
     const auto input = reader_.input();
     if (!input.empty() && cache_->core->wants_gate_input()) {
+        const bool awaits = ready_.size() < n_needed_;
+        const uint64_t began_us = now_us();
         tell(GateSeen{layer, input, int32_t(input.size() / size_t(graph_.n_embd))});
+        const uint64_t took_us = now_us() - began_us;
+        times_.predict_us += took_us;
+        times_.delay_us += awaits ? 0 : took_us;
     }
     if (!recorder) {
         return;

@@ -9,6 +9,7 @@
 
 #include "live/ggml/thread_safety.h"
 #include "live/graph/forced_routing.h"
+#include "live/graph/layer_check.h"
 #include "live/pass/cache.h"
 #include "live/pass/graph_hook.h"
 #include "live/pass/host_partner.h"
@@ -24,6 +25,8 @@ struct PatchTimes {
     uint64_t graph_us = 0;      // the part of wave_us in the device's kernels
     uint64_t n_graph = 0;       // graphs computed in waves
     uint64_t callback_us = 0;   // callbacks, with stalls and waves
+    uint64_t predict_us = 0;    // the core saw a router's input: the prediction, and what it orders
+    uint64_t delay_us = 0;      // the part of predict_us in which no copy was awaited
     uint64_t link_busy_us = 0;  // at least one copy into slots was in flight
     uint64_t host_us = 0;       // the host computed experts beside a device
     uint64_t host_wait_us = 0;  // the part of wave_us in which only the host computed
@@ -66,6 +69,7 @@ class PassDriver {
 
     Recorder * recorder GUARDED_BY(mutex) = nullptr;
     const ForcedRouting * forced GUARDED_BY(mutex) = nullptr;
+    std::atomic<LayerCheck *> check = nullptr;
     std::atomic<bool> stopping = false;
     std::atomic<int32_t> n_behind = 0;  // finished layers of the pass
 
@@ -111,6 +115,7 @@ class PassDriver {
     // The pass in progress.
     GraphHook hook_;
     RouterReader reader_;
+    bool checks_ = false;  // at the stop, `check` looks at the node
     bool late_stops_fail_ = false;  // the nodes came in another order than in the probe
     Layer input_wanted_ = none;     // a stop reads this layer's input
     Layer n_routed_ = 0;            // layers of the pass that were routed or passed by

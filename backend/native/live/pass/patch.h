@@ -68,6 +68,8 @@ class Patch {
     // From the next pass on, `forced` replaces the routers' choices; null: stop. It must outlive its use and know of
     // every pass before the patch does.
     void force(const ForcedRouting * forced);
+    // From the next pass on, `check` looks at the output of every layer; null: stop. It must outlive its use.
+    void check(LayerCheck * check) { driver_.check = check; }
     // Whether to keep every event of the core. Call before configure() or before the first pass after it: a log is
     // replayed by a new core.
     void record_events(bool wanted);
