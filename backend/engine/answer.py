@@ -338,7 +338,7 @@ class Answer:
         passes, width, stats = self._passes, self._passes.width, self._passes.meter.statistics
         if self._lookup is None:
             return []
-        if stats.n_token > 1:  # the last pass was none of the prompt
+        if stats.n_token > 1:  # the last pass decoded a token
             n_right = self._n_drafted - len(passes.drafted)
             width.observe(self._n_equal, self._n_drafted, n_right, passes.meter.token.wall_s)
         n_free = self._context.n_context - passes.n_place - 1

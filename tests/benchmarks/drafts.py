@@ -1,0 +1,83 @@
+"""Speed of decoding with drafts against without, on text that repeats itself and on other text.
+
+    python tests/benchmarks/drafts.py MODEL --rate 0.25 --rounds 5 --tokens 96
+
+Two engines take turns with the same prompts. The repeating text is a greedy answer to a prompt of
+one sentence again and again: models with random weights fall into loops by themselves. The other
+text is sampled at temperature 1 from all tokens. A row is the median over the rounds: tokens per
+second of decoding without and with drafts, the median of the rounds' ratios, the right ones of the
+guessed tokens, and the answers whose tokens are those without drafts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+
+from backend.engine.engine import Engine
+from backend.protocol.settings import EngineConfig, Sampling
+
+SENTENCE = "The cat saw the dog by the tree, and the dog saw the bird on the wall. "
+
+
+def main() -> int:
+    """Measure and print a table, and one line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--rate", type=float, default=0.25)
+    parser.add_argument("--method", default="promoe")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--texts", default="repeating,other")
+    args = parser.parse_args()
+    engines = {}
+    for drafts in ("off", "auto"):
+        config = EngineConfig(
+            cache_rate=args.rate,
+            method=args.method,
+            device="cpu",
+            context_length=1024,
+            drafts=drafts,
+        )
+        engines[drafts] = Engine.open(args.model, config)
+    table = []
+    for text in args.texts.split(","):
+        speeds: dict[str, list[float]] = {"off": [], "auto": []}
+        n_drafted = n_accepted = n_equal = 0
+        for i in range(-1, args.rounds):  # round -1 warms up
+            tokens = {}
+            for drafts in ("off", "auto") if i % 2 else ("auto", "off"):
+                engine = engines[drafts]
+                engine.forget()
+                if text == "repeating":
+                    prompt, sampling = SENTENCE * (4 + i), Sampling(temperature=0)
+                else:
+                    prompt = f"Story {i}. One day"
+                    sampling = Sampling(temperature=1, top_k=0, top_p=1, min_p=0, seed=100 + i)
+                answer = engine.generate_text(prompt, sampling, args.tokens)
+                tokens[drafts] = [piece.token_id for piece in answer]
+                stats = engine.statistics()
+                if i >= 0:
+                    speeds[drafts].append(stats.tokens_per_s)
+                    n_drafted += stats.n_drafted
+                    n_accepted += stats.n_accepted
+            n_equal += i >= 0 and tokens["off"] == tokens["auto"]
+        ratio = statistics.median(b / a for a, b in zip(*speeds.values(), strict=True))
+        off, auto = map(statistics.median, speeds.values())
+        print(
+            f"{text:<10} off {off:7.2f} auto {auto:7.2f} token/s, ratio {ratio:.2f}, right "
+            f"{n_accepted} of {n_drafted}, equal answers {n_equal} of {args.rounds}",
+            flush=True,
+        )
+        table.append([text, off, auto, ratio, n_accepted, n_drafted, n_equal])
+    for engine in engines.values():
+        engine.close()
+    print(json.dumps({"model": args.model.name, "rate": args.rate, "rows": table}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
