@@ -45,6 +45,19 @@ if sys.platform == "darwin":  # all Macs of a kind have the same processor featu
 EDITS = (
     # llama.cpp's library for its own programs, which nothing here uses, is a fifth of the work.
     ("CMakeLists.txt", "LLAMA_BUILD_COMMON ON CACHE", "LLAMA_BUILD_COMMON OFF CACHE"),
+    # The package forgets the builds for several processors, which are targets of their own.
+    (
+        "CMakeLists.txt",
+        "    llama_cpp_python_install_target(ggml-cpu)\n",
+        "    llama_cpp_python_install_target(ggml-cpu)\n"
+        "    get_property(builds DIRECTORY vendor/llama.cpp/ggml/src\n"
+        "                 PROPERTY BUILDSYSTEM_TARGETS)\n"
+        '    list(FILTER builds INCLUDE REGEX "^ggml-cpu-")\n'
+        '    list(FILTER builds EXCLUDE REGEX "-feats$")\n'
+        "    foreach(build ${builds})\n"
+        "        llama_cpp_python_install_target(${build})\n"
+        "    endforeach()\n",
+    ),
     # GCC 12.2 drops what is stored in `tc` (GCC's PR target/114098): the first use of AMX then ends
     # the process.
     (
@@ -133,7 +146,9 @@ class Build:
             line.strip(' ",') for line in (ROOT / "pyproject.toml").read_text("utf-8").splitlines()
             if line.strip().startswith(f'"{LLAMA}==')
         ).split('"')[0]  # fmt: skip
-        key = hashlib.sha256(f"{pin} {MODULAR_ARGS} {sys.version}".encode()).hexdigest()[:12]
+        key = hashlib.sha256(f"{pin} {MODULAR_ARGS} {EDITS} {sys.version}".encode()).hexdigest()[
+            :12
+        ]
         folder = WORK / f"llama-{key}"
         found = list(folder.glob("*.whl"))
         if found:
