@@ -82,6 +82,7 @@ def prepare(*, with_tests: bool) -> None:
     stamp = "dependencies-dev" if with_tests else "dependencies"
     new_environment = not _works(PYTHON)
     built_how = [f"CMAKE_ARGS={_cmake_args()}"]
+    built_how += [wheel for wheel in (os.environ.get("OUTRIDER_LLAMA"),) if wheel]
     installed = not new_environment and _is_stamped(stamp, _digest(wanted + built_how))
     built = not new_environment and _is_stamped("native", _native_digest())
     llama = next((r for r in wanted if r.startswith("llama-cpp-python")), "")
@@ -211,13 +212,13 @@ def _install_llama(requirement: str) -> None:
     has its own cache. OUTRIDER_LLAMA names a wheel to install in place of a build.
     """
     arguments = _cmake_args()
-    if _is_stamped("llama", _digest([requirement, arguments])) or (
+    wheel = os.environ.get("OUTRIDER_LLAMA", requirement)
+    if _is_stamped("llama", _digest([wheel, arguments])) or (
         arguments == LLAMA_ARGS and any(VENV.glob("**/llama_cpp/lib/*ggml-rpc*"))
     ):
         return
-    wheel = os.environ.get("OUTRIDER_LLAMA", requirement)
     _pip("--force-reinstall", "--no-deps", *_cache(), wheel, CMAKE_ARGS=_build_args())
-    _stamp("llama", _digest([requirement, arguments]))
+    _stamp("llama", _digest([wheel, arguments]))
 
 
 def _has_source(requirement: str) -> bool:
