@@ -295,12 +295,16 @@ def _strip(folder: Path) -> None:
 
 
 def _forget_paths(library: Path) -> None:
-    """Remove a library's search path if it names folders of this machine (pyenv's Python does)."""
+    """Remove the folders of this machine from a library's search path (pyenv's, Vulkan's)."""
     shown = subprocess.run(["readelf", "-dW", str(library)], capture_output=True, text=True)
-    if not re.search(r"R(?:UN)?PATH\).*\[(?!\$ORIGIN)", shown.stdout):
+    found = re.search(r"R(?:UN)?PATH\).*\[(.*)\]", shown.stdout)
+    paths = found[1].split(":") if found else []
+    kept = [path for path in paths if path.startswith("$ORIGIN")]
+    if kept == paths:
         return
+    change = ["--set-rpath", ":".join(kept)] if kept else ["--remove-rpath"]
     try:
-        subprocess.run(["patchelf", "--remove-rpath", str(library)], check=True)
+        subprocess.run(["patchelf", *change, str(library)], check=True)
     except (OSError, subprocess.CalledProcessError):
         raise ReleaseError(
             f"patchelf is needed: {library.name} names folders of this machine."
