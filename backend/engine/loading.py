@@ -12,6 +12,7 @@ plain.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -34,6 +35,9 @@ from backend.text import text
 _USED_KEY = "expert_used_count"
 _EXPERT_PATTERN = rb"blk\.%s\.ffn_(gate|up|down|gate_up)_exps\.weight"
 _EVERY_LAYER = b"[0-9]+"
+_LATENT = "attn_k_b.weight"
+"""Ends the names of matrices of latent attention. llama.cpp keeps them in a layout for AMX, which
+cannot multiply them with the transposed view that attention has, and aborts."""
 # Messages of llama.cpp.
 _GAVE_UP_DIRECT = "Falling back to buffered IO"
 _GET_SCHEDULER = "_ZNK13llama_context9get_schedEv"
@@ -342,6 +346,8 @@ def _load_once(
     """Load once, with or without direct reads. Return None where llama.cpp gave up on them."""
     params, kept = _model_params(file, placement)
     kept += settle(params)
+    if _has_amx() and any(t.name.endswith(_LATENT) for t in file.tensors):
+        params.use_extra_bufts = False
     if not direct and params.load_mode == llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO:
         params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
     gave_up = False
@@ -372,6 +378,12 @@ def _load_once(
     finally:
         if pointer:
             llama_cpp.llama_model_free(pointer)
+
+
+@functools.cache
+def _has_amx() -> bool:
+    """Return whether llama.cpp has layouts of weights for AMX on this processor."""
+    return b"AMX_INT8 = 1" in llama_cpp.llama_print_system_info()
 
 
 def _load_error(file: ModelFile) -> str:

@@ -16,7 +16,9 @@ from llama_cpp import mtmd_cpp as mtmd
 from numpy.typing import NDArray
 
 from backend.engine.engine import Engine
+from backend.engine.loading import load_native, load_plain
 from backend.gguf.header import read_header
+from backend.gguf.model_file import read_model
 from backend.llama.api import log
 from backend.protocol.errors import EngineError
 from backend.protocol.settings import EngineConfig, Sampling
@@ -74,9 +76,9 @@ def stock(engine: Engine, path: Path, prompt: str, seeds: list[int]) -> NDArray[
     """Return the last logits of a prompt with images, by llama.cpp alone."""
     llama_cpp.llama_log_set(log.callback, ctypes.c_void_p(0))
     mtmd.mtmd_helper_log_set(log.callback, ctypes.c_void_p(0))
-    params = llama_cpp.llama_model_default_params()
-    params.use_extra_bufts = engine.loaded.plan.is_plain
-    model = llama_cpp.llama_model_load_from_file(bytes(path), params)
+    load = load_plain if engine.loaded.plan.is_plain else load_native
+    loaded = load(read_model(path))
+    model = loaded.pointer
     sizes = llama_cpp.llama_context_default_params()
     sizes.n_ctx, sizes.n_batch, sizes.n_ubatch = 256, 256, 256
     sizes.n_threads = sizes.n_threads_batch = 1
@@ -105,7 +107,7 @@ def stock(engine: Engine, path: Path, prompt: str, seeds: list[int]) -> NDArray[
         mtmd.mtmd_bitmap_free(bitmap)
     mtmd.mtmd_free(part)
     llama_cpp.llama_free(context)
-    llama_cpp.llama_model_free(model)
+    loaded.close()
     return found
 
 

@@ -26,7 +26,8 @@ def test_answers_to_random_schemas_are_valid(tiny_chat: Engine) -> None:
         sampling = Sampling(temperature=1.0, seed=seed, top_k=0, min_p=0)
         answer, options = AnswerText(), ChatOptions(json_schema=schema)
         list(tiny_chat.generate(ASKED, sampling, 300, options=options, on_delta=answer.add))
-        if tiny_chat.finish_reason == "stop":  # otherwise the answer is cut
+        # Otherwise the answer is cut, or random tokens end within a character.
+        if tiny_chat.finish_reason == "stop" and "\ufffd" not in answer.content:
             assert fault(answer.content, schema) == "", (schema, answer)
             n_whole += 1
     assert n_whole > 10
