@@ -688,6 +688,27 @@ ENGLISH: Mapping[str, str] = {
     "library.too_many_folders": QT_TRANSLATE_NOOP(
         "messages", "has more than {n:count} folders; the others were left out"
     ),
+    "checksum.changed": QT_TRANSLATE_NOOP(
+        "messages", "{file} changed while it was read. Check it again when nothing writes to it."
+    ),
+    "checksum.differs": QT_TRANSLATE_NOOP(
+        "messages", "{file} is damaged or was changed: its SHA-256 is not what {source} states."
+    ),
+    "checksum.equal": QT_TRANSLATE_NOOP(
+        "messages", "{file} is complete and unchanged: its SHA-256 is what {source} states."
+    ),
+    "checksum.equal_parts": QT_TRANSLATE_NOOP(
+        "messages",
+        "All {n} parts are complete and unchanged: their SHA-256 are what {source} states.",
+    ),
+    "checksum.get_again": QT_TRANSLATE_NOOP("messages", "Download it again."),
+    "checksum.repository": QT_TRANSLATE_NOOP("messages", "its repository"),
+    "checksum.stopped": QT_TRANSLATE_NOOP("messages", "The check was stopped."),
+    "checksum.unknown": QT_TRANSLATE_NOOP(
+        "messages",
+        "The origin of {file} is not known. Compare its SHA-256 with the one that the page of its "
+        "repository shows.",
+    ),
     "file.damaged": QT_TRANSLATE_NOOP("messages", "it is damaged ({detail})"),
     "file.foreign": QT_TRANSLATE_NOOP("messages", "it is not a file of Outrider's"),
     "file.incomplete": QT_TRANSLATE_NOOP("messages", "it is cut short or damaged"),

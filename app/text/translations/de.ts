@@ -520,6 +520,10 @@
 <context>
 <name>Details</name>
 <message>
+<source>Check of the file</source>
+<translation>Prüfung der Datei</translation>
+</message>
+<message>
 <source>Load</source>
 <translation>Laden</translation>
 </message>
@@ -554,6 +558,26 @@
 <message>
 <source>Load {model}</source>
 <translation>{model} laden</translation>
+</message>
+<message>
+<source>Read the whole file and compare its SHA-256 with what its repository states</source>
+<translation>Die ganze Datei lesen und ihre SHA-256 mit der Angabe ihres Repositorys vergleichen</translation>
+</message>
+<message>
+<source>Another file is being checked.</source>
+<translation>Eine andere Datei wird gerade geprüft.</translation>
+</message>
+<message>
+<source>Cancel</source>
+<translation>Abbrechen</translation>
+</message>
+<message>
+<source>Check the file</source>
+<translation>Datei prüfen</translation>
+</message>
+<message>
+<source>The file is read: {share}.</source>
+<translation>Die Datei wird gelesen: {share}.</translation>
 </message>
 </context>
 <context>
@@ -3528,6 +3552,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Eine Vorhersage aus den gemessenen Geschwindigkeiten dieses Rechners und einer Schätzung, wie viele Experten schon im Speicher sein werden; die erste Antwort berichtigt sie.</translation>
 </message>
 <message>
+<source>Checked ({when}): {result}</source>
+<translation>Geprüft ({when}): {result}</translation>
+</message>
+<message>
 <source>No models.</source>
 <translation>Keine Modelle.</translation>
 </message>
@@ -4545,6 +4573,38 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Layer {layer} of the model computed NaN or infinite values, so the answer was stopped: {reason}.</source>
 <translation>Schicht {layer} des Modells hat NaN oder unendliche Werte berechnet, daher wurde die Antwort beendet: {reason}.</translation>
+</message>
+<message>
+<source>{file} changed while it was read. Check it again when nothing writes to it.</source>
+<translation>{file} hat sich geändert, während sie gelesen wurde. Prüfen Sie sie noch einmal, wenn nichts mehr hineinschreibt.</translation>
+</message>
+<message>
+<source>{file} is damaged or was changed: its SHA-256 is not what {source} states.</source>
+<translation>{file} ist beschädigt oder wurde geändert: Die SHA-256 ist nicht die, die {source} angibt.</translation>
+</message>
+<message>
+<source>{file} is complete and unchanged: its SHA-256 is what {source} states.</source>
+<translation>{file} ist vollständig und unverändert: Die SHA-256 ist die, die {source} angibt.</translation>
+</message>
+<message>
+<source>All {n} parts are complete and unchanged: their SHA-256 are what {source} states.</source>
+<translation>Alle {n} Teile sind vollständig und unverändert: Ihre SHA-256 sind die, die {source} angibt.</translation>
+</message>
+<message>
+<source>Download it again.</source>
+<translation>Laden Sie die Datei noch einmal herunter.</translation>
+</message>
+<message>
+<source>its repository</source>
+<translation>ihr Repository</translation>
+</message>
+<message>
+<source>The check was stopped.</source>
+<translation>Die Prüfung wurde abgebrochen.</translation>
+</message>
+<message>
+<source>The origin of {file} is not known. Compare its SHA-256 with the one that the page of its repository shows.</source>
+<translation>Die Herkunft von {file} ist nicht bekannt. Vergleichen Sie die SHA-256 mit der, die auf der Seite des Repositorys steht.</translation>
 </message>
 <message>
 <source>it is no {kind} file, but says that it is {found}</source>
