@@ -852,6 +852,9 @@ ENGLISH: Mapping[str, str] = {
     ),
     "gguf.zero_dimension": QT_TRANSLATE_NOOP("messages", "{what} has a dimension of zero"),
     "model.groups": QT_TRANSLATE_NOOP("messages", "{key} is {n}, no divisor of {all} experts"),
+    "model.heads_fill": QT_TRANSLATE_NOOP(
+        "messages", "{key} is {n}, and {n} heads of {size} values do not make the {all} needed"
+    ),
     "model.key_items": QT_TRANSLATE_NOOP("messages", "{key} has {n} items for {layers} layers"),
     "model.key_missing": QT_TRANSLATE_NOOP("messages", "{key} is missing"),
     "model.key_not_string": QT_TRANSLATE_NOOP("messages", "{key} is not a string"),
@@ -872,6 +875,7 @@ ENGLISH: Mapping[str, str] = {
         "messages", "{key} gives none of the {n} layers attention over the whole context"
     ),
     "model.no_tensors": QT_TRANSLATE_NOOP("messages", "it has no tensors"),
+    "model.no_window": QT_TRANSLATE_NOOP("messages", "{key} gives none of the {n} layers a window"),
     "model.not_finite": QT_TRANSLATE_NOOP(
         "messages", "{key} is {value}, which is not a finite number"
     ),
@@ -910,6 +914,9 @@ ENGLISH: Mapping[str, str] = {
     ),
     "model.used_too_many": QT_TRANSLATE_NOOP(
         "messages", "{key} is {n}, more than expert_count, which is {all}"
+    ),
+    "model.whole_heads": QT_TRANSLATE_NOOP(
+        "messages", "{key} is {value}, but has to be {n}, as many as the keys of a head"
     ),
     # Downloads.
     "download.address_form": QT_TRANSLATE_NOOP(

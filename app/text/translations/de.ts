@@ -4891,6 +4891,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{key} ist {n}, kein Teiler von {all} Experten</translation>
 </message>
 <message>
+<source>{key} is {n}, and {n} heads of {size} values do not make the {all} needed</source>
+<translation>{key} ist {n}, und {n} Köpfe mit {size} Werten ergeben nicht die nötigen {all}</translation>
+</message>
+<message>
 <source>{key} has {n} items for {layers} layers</source>
 <translation>{key} hat {n} Einträge für {layers} Schichten</translation>
 </message>
@@ -4937,6 +4941,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>it has no tensors</source>
 <translation>sie hat keine Tensoren</translation>
+</message>
+<message>
+<source>{key} gives none of the {n} layers a window</source>
+<translation>{key} gibt keiner der {n} Schichten ein Fenster</translation>
 </message>
 <message>
 <source>{key} is {value}, which is not a finite number</source>
@@ -4989,6 +4997,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{key} is {n}, more than expert_count, which is {all}</source>
 <translation>{key} ist {n}, mehr als expert_count mit {all}</translation>
+</message>
+<message>
+<source>{key} is {value}, but has to be {n}, as many as the keys of a head</source>
+<translation>{key} ist {value}, muss aber {n} sein, so viele wie die Schlüssel eines Kopfs</translation>
 </message>
 <message>
 <source>&apos;{given}&apos; is neither a repository, such as owner/name, nor an address.</source>
