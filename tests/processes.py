@@ -14,8 +14,13 @@ import psutil
 def run_script(
     script: Path, *arguments: str, cwd: Path | None = None, **environment: str
 ) -> dict[str, Any]:
-    """Run a Python script in a process of its own. Return the JSON object that it prints."""
+    """Run a Python script in a process of its own. Return the JSON object that it prints.
+
+    A library to preload comes after those of this process: a sanitizer has to be the first.
+    """
     python_path = os.pathsep.join(map(os.path.abspath, sys.path))
+    if preloaded := environment.get("LD_PRELOAD"):
+        environment["LD_PRELOAD"] = f"{os.environ.get('LD_PRELOAD', '')} {preloaded}".strip()
     done = subprocess.run(
         [sys.executable, str(script), *arguments],
         cwd=cwd,
