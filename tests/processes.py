@@ -14,13 +14,10 @@ import psutil
 def run_script(
     script: Path, *arguments: str, cwd: Path | None = None, **environment: str
 ) -> dict[str, Any]:
-    """Run a Python script in a process of its own. Return the JSON object that it prints.
-
-    A library to preload comes after those of this process: a sanitizer has to be the first.
-    """
+    """Run a Python script in a process of its own. Return the JSON object that it prints."""
     python_path = os.pathsep.join(map(os.path.abspath, sys.path))
-    if preloaded := environment.get("LD_PRELOAD"):
-        environment["LD_PRELOAD"] = f"{os.environ.get('LD_PRELOAD', '')} {preloaded}".strip()
+    if library := environment.get("LD_PRELOAD"):
+        environment["LD_PRELOAD"] = preload(library)
     done = subprocess.run(
         [sys.executable, str(script), *arguments],
         cwd=cwd,
@@ -32,6 +29,11 @@ def run_script(
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def preload(library: Path | str) -> str:
+    """Return LD_PRELOAD with a library after those of this process; a sanitizer has to be first."""
+    return f"{os.environ.get('LD_PRELOAD', '')} {library}".strip()
 
 
 def native_build() -> tuple[Path, list[str], dict[str, str]] | None:
