@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from backend.cli.common import (
 from backend.cli.crashes import Notes
 from backend.engine.engine import Engine
 from backend.engine.group import n_seen
-from backend.engine.group_plan import GroupPlan, plan_group
+from backend.engine.group_plan import GroupPlan, plan_group, streams_pay, with_streams
 from backend.protocol.group import GroupAnswer, Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.server.ask import Ask, Finish, RequestRefused
@@ -44,6 +44,7 @@ from backend.server.batch_file import (
 from backend.server.turns import token_of
 
 _MAX_TOKENS = 512
+_MANY = 1 << 30
 _N_FIRST = 4
 _N_LOOK = 256
 """Requests whose prompts are measured before the first answer."""
@@ -245,23 +246,29 @@ class _Work:
 
     def _plan(self, engine: Engine) -> GroupPlan:
         """Measure the first prompts. Return how many requests run at once."""
-        n_cell = 0
+        n_cell, n_answer, prompts = 0, _MANY, list[Sequence[int]]()
+        is_one_shape = not self._attends[1]
         for line, _ in zip(self._lines(), range(_N_LOOK), strict=False):
             self._notes.begin(line.number)
             try:
                 ask = line.ask(self._defaults, self._args.system)
                 limit = ask.max_tokens if ask.max_tokens > 0 else self._args.max_tokens
-                for prompt in ask.prompts:
-                    n_cell = max(n_cell, len(engine.tokenize(prompt)) + 1 + max(limit, 1))
+                texts = list(ask.prompts)
                 if ask.messages and not ask.has_images:
-                    n_cell = max(
-                        n_cell, engine.count(ask.messages, ask.options) + 1 + max(limit, 1)
-                    )
+                    texts.append(engine.format(ask.messages, ask.options))
+                for prompt in map(engine.tokenize, texts):
+                    n_cell = max(n_cell, len(prompt) + 1 + max(limit, 1))
+                    prompts += [prompt] * ask.n
+                n_answer = min(n_answer, limit)
             except (RequestRefused, RuntimeError):
-                pass  # it is answered with this error
+                is_one_shape = False  # it is answered with this error
             self._notes.end(line.number)
         n_cell = min(n_cell, n_seen(self._attends) or n_cell)
-        return plan_group(engine, self._args.group, max(n_cell, 64), self.n_open)
+        made = plan_group(engine, self._args.group, max(n_cell, 64), self.n_open)
+        is_closed = self.n_open <= len(prompts) <= made.n
+        if is_one_shape and is_closed and streams_pay(prompts, n_answer):
+            return with_streams(engine, made, n_cell)
+        return made
 
     def _lines(self) -> Iterator[Line]:
         """Yield the requests that are not answered."""

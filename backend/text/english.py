@@ -270,6 +270,9 @@ ENGLISH: Mapping[str, str] = {
         "{n} requests are computed at once, all that there are or that memory permits; "
         "{n_paper} would hide the drive.",
     ),
+    "group.streams": QT_TRANSLATE_NOOP(
+        "messages", "Their prompts are equally long, so each has an attention cache of its own."
+    ),
     "engine.no_images_in_group": QT_TRANSLATE_NOOP(
         "messages", "Requests that are answered together cannot have images."
     ),

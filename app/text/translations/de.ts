@@ -4539,6 +4539,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{n} Anfragen werden zugleich berechnet, alle, die es gibt oder für die der Speicher reicht; {n_paper} würden das Laufwerk verdecken.</translation>
 </message>
 <message>
+<source>Their prompts are equally long, so each has an attention cache of its own.</source>
+<translation>Ihre Prompts sind gleich lang, deshalb hat jede einen eigenen Attention-Cache.</translation>
+</message>
+<message>
 <source>Requests that are answered together cannot have images.</source>
 <translation>Anfragen, die gemeinsam beantwortet werden, können keine Bilder haben.</translation>
 </message>
