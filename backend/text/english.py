@@ -436,6 +436,11 @@ ENGLISH: Mapping[str, str] = {
         "messages", "Of the CPU's layers it keeps {n} of {all} experts, in {bytes:size}."
     ),
     "memory.dense": QT_TRANSLATE_NOOP("messages", "A dense model has no experts to cache."),
+    "memory.mapped": QT_TRANSLATE_NOOP(
+        "messages",
+        "Memory for the dense part of {dense:size} lacks {missing:size}: it is read from the file "
+        "again and again, which is slow.",
+    ),
     "memory.fewer_slots": QT_TRANSLATE_NOOP(
         "messages",
         "{free:size} of memory are free: {n} of {all} experts of each layer are kept instead of "

@@ -4551,6 +4551,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Schicht {layer} des Modells hat NaN oder unendliche Werte berechnet, daher wurde die Antwort beendet: {reason}.</translation>
 </message>
 <message>
+<source>Memory for the dense part of {dense:size} lacks {missing:size}: it is read from the file again and again, which is slow.</source>
+<translation>Für den dichten Teil von {dense:size} fehlen {missing:size} Speicher: Er wird immer wieder aus der Datei gelesen, was langsam ist.</translation>
+</message>
+<message>
 <source>it is no {kind} file, but says that it is {found}</source>
 <translation>sie ist keine Datei der Art {kind}, sondern nennt sich {found}</translation>
 </message>
