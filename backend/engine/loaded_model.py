@@ -51,7 +51,6 @@ class LoadedModel:
         self.stop_flag = _native.StopFlag()
         self._experts = ExpertCache(file, experiment)
         self.weights = Weights(file, self._experts)
-        self._streams = experiment.streams
         self._observer = Observer(file)
         self._pressure: Pressure
         llama.log.listen(echo=bool(os.environ.get("OUTRIDER_DEBUG")))
@@ -205,7 +204,7 @@ class LoadedModel:
     def _make_context(self) -> None:
         self._close_context()
         hook = self._experts.hook
-        self.context = _new_context(self.llama, self.plan, hook, self.stop_flag, self._streams)
+        self.context = _new_context(self.llama, self.plan, hook, self.stop_flag)
         self._experts.computes_in(self.context)
 
     def _measure_kernels(self, progress: Progress | None) -> None:
@@ -232,7 +231,8 @@ class LoadedModel:
         return replace(facts, remark=self.remark, **self._experts.facts())
 
 
-def _new_context(model: Any, plan: EnginePlan, hook: Any, stop_flag: Any, streams: bool) -> Any:
+def _new_context(model: Any, plan: EnginePlan, hook: Any, stop_flag: Any) -> Any:
+    n_sequence, streams = plan.config.n_sequence, plan.config.streams
     return llama.Context(
         model,
         n_context=plan.n_context,
@@ -244,7 +244,7 @@ def _new_context(model: Any, plan: EnginePlan, hook: Any, stop_flag: Any, stream
         n_output=plan.config.n_output,
         kv_type=plan.config.kv_type,
         # One more holds the beginning that prompts share.
-        n_sequence=plan.config.n_sequence + (plan.config.n_sequence > 1),
+        n_sequence=n_sequence + (n_sequence > 1 and not streams),
         streams=streams,
     )
 

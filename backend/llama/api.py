@@ -370,8 +370,9 @@ class Context:
             raise LlamaError(text("group.not_sparse"))
 
     def copy_sequence(self, source: int, target: int, n: int) -> None:
-        """Let a sequence begin with the first n positions of another one."""
-        llama_cpp.llama_memory_seq_cp(self._memory, source, target, 0, n)
+        """Let a sequence begin with the first n positions of another one; of a stream with all."""
+        end = n if self.shares else -1
+        llama_cpp.llama_memory_seq_cp(self._memory, source, target, 0, end)
 
     def clear(self) -> None:
         """Remove all positions of all sequences."""

@@ -385,6 +385,8 @@ class EngineConfig(_Checked):
         rebuilds="context",
     )
     """Answers that may be computed at once (Engine.generate_group). They share the context."""
+    streams: bool = setting(False, "switch", in_message=False, rebuilds="context")
+    """Whether each of them has an equal part of the context instead, which no other one uses."""
     keeps_outputs: bool = setting(False, "switch", in_message=False, rebuilds="context")
     """Whether every layer keeps every token's output, for recordings (Engine.compute)."""
     device_bytes: int = setting(

@@ -110,12 +110,23 @@ def forget_mapped(path: Path) -> None:
         return
     import ctypes
 
-    madvise, real = ctypes.CDLL(None).madvise, os.path.realpath(path)
+    madvise = ctypes.CDLL(None).madvise
+    for begin, end, _ in mappings(path):
+        madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED)
+
+
+def mappings(path: Path) -> list[tuple[int, int, int]]:
+    """Return where this process has mapped a file to read: (begin, end, offset in the file).
+
+    Empty where there is no Linux.
+    """
+    found, real = [], os.path.realpath(path)
     for line in _read_text(_PROC / "self" / "maps").splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and fields[1].startswith("r--") and fields[5] == real:
             begin, end = (int(part, 16) for part in fields[0].split("-"))
-            madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED)
+            found.append((begin, end, int(fields[2], 16)))
+    return found
 
 
 def physical_cores(proc: Path = _PROC, cpus: Path = _CPUS) -> int:

@@ -270,6 +270,9 @@ ENGLISH: Mapping[str, str] = {
         "{n} requests are computed at once, all that there are or that memory permits; "
         "{n_paper} would hide the drive.",
     ),
+    "group.streams": QT_TRANSLATE_NOOP(
+        "messages", "Their prompts are equally long, so each has an attention cache of its own."
+    ),
     "engine.no_images_in_group": QT_TRANSLATE_NOOP(
         "messages", "Requests that are answered together cannot have images."
     ),
@@ -433,6 +436,11 @@ ENGLISH: Mapping[str, str] = {
         "messages", "Of the CPU's layers it keeps {n} of {all} experts, in {bytes:size}."
     ),
     "memory.dense": QT_TRANSLATE_NOOP("messages", "A dense model has no experts to cache."),
+    "memory.mapped": QT_TRANSLATE_NOOP(
+        "messages",
+        "Memory for the dense part of {dense:size} lacks {missing:size}: it is read from the file "
+        "again and again, which is slow.",
+    ),
     "memory.fewer_slots": QT_TRANSLATE_NOOP(
         "messages",
         "{free:size} of memory are free: {n} of {all} experts of each layer are kept instead of "

@@ -4567,6 +4567,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{n} Anfragen werden zugleich berechnet, alle, die es gibt oder für die der Speicher reicht; {n_paper} würden das Laufwerk verdecken.</translation>
 </message>
 <message>
+<source>Their prompts are equally long, so each has an attention cache of its own.</source>
+<translation>Ihre Prompts sind gleich lang, deshalb hat jede einen eigenen Attention-Cache.</translation>
+</message>
+<message>
 <source>Requests that are answered together cannot have images.</source>
 <translation>Anfragen, die gemeinsam beantwortet werden, können keine Bilder haben.</translation>
 </message>
@@ -4605,6 +4609,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>The origin of {file} is not known. Compare its SHA-256 with the one that the page of its repository shows.</source>
 <translation>Die Herkunft von {file} ist nicht bekannt. Vergleichen Sie die SHA-256 mit der, die auf der Seite des Repositorys steht.</translation>
+</message>
+<message>
+<source>Memory for the dense part of {dense:size} lacks {missing:size}: it is read from the file again and again, which is slow.</source>
+<translation>Für den dichten Teil von {dense:size} fehlen {missing:size} Speicher: Er wird immer wieder aus der Datei gelesen, was langsam ist.</translation>
 </message>
 <message>
 <source>it is no {kind} file, but says that it is {found}</source>
