@@ -87,6 +87,7 @@ class FakeEngine:
         self.n_used = options.get("n_used", 4)
         self.method = method
         self.device = self.hybrid = ""
+        self.drafts = "off"
         self.model = _Facts(
             name=path.stem,
             path=str(path),
@@ -143,6 +144,7 @@ class FakeEngine:
             n_thread=2,
             device=self.device,
             hybrid=self.hybrid,
+            drafts=self.drafts,
             overridden=self.options.get("overridden", ""),
         )
 
@@ -184,6 +186,7 @@ class FakeEngine:
         self.method = config.method
         self.device = config.device if config.device.startswith("FAKE") else "cpu"
         self.hybrid = config.hybrid if self.device != "cpu" else "off"
+        self.drafts = "model" if config.draft_model else config.drafts
         self.model.context_length = config.context_length
         self.options.pop("reason_at_end", None)
         return self.set_cache_rate(config.cache_rate)

@@ -10,7 +10,6 @@ from PySide6.QtCore import QByteArray, QPoint, QSize, Qt
 from PySide6.QtGui import QCloseEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QApplication,
-    QFileDialog,
     QMainWindow,
     QMessageBox,
     QVBoxLayout,
@@ -175,14 +174,7 @@ class MainWindow(QMainWindow):
     def browse(self) -> None:
         """Let the user choose a model file."""
         recent = str(Path(self.settings.recent[0]).parent) if self.settings.recent else ""
-        name, _ = QFileDialog.getOpenFileName(
-            self,
-            self.tr("Open a model"),
-            files.start("models", first=recent),
-            self.tr("GGUF models (*.gguf);;All files (*)"),
-        )
-        if name:
-            files.remember("models", name)
+        if name := files.browse_model(self, self.tr("Open a model"), recent):
             self.open_model(Path(name))
 
     # Building

@@ -156,7 +156,7 @@ class EnginePlan:
         """Return the step from `before`, the plan in force, to this one; None: nothing loaded."""
         if before is None or self._weights() != before._weights():
             return Step.RELOAD
-        if self.tier.pack != before.tier.pack or self.config.mmproj != before.config.mmproj:
+        if (self.tier.pack, *self.config.beside) != (before.tier.pack, *before.config.beside):
             return Step.RELOAD
         if self.settings.parts("context") != before.settings.parts("context"):
             return Step.CONTEXT

@@ -303,6 +303,10 @@ ENGLISH: Mapping[str, str] = {
     "engine.too_much_sent": QT_TRANSLATE_NOOP(
         "messages", "The chat and its images are larger than {most:size}, the most at once."
     ),
+    "draft.other_vocabulary": QT_TRANSLATE_NOOP(
+        "messages",
+        "{file} has another vocabulary than the model, so it cannot guess its next words.",
+    ),
     "vision.left_out": QT_TRANSLATE_NOOP(
         "messages", "The chat template of {model} leaves images out, so it cannot be sent any."
     ),

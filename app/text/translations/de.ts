@@ -420,6 +420,10 @@
 <context>
 <name>Controls</name>
 <message>
+<source>Choose a small model of the same family</source>
+<translation>Ein kleines Modell derselben Familie wählen</translation>
+</message>
+<message>
 <source>Trust it and use it</source>
 <translation>Vertrauen und verwenden</translation>
 </message>
@@ -441,6 +445,10 @@
 <message>
 <source>Close the engine controls</source>
 <translation>Engine-Regler schließen</translation>
+</message>
+<message>
+<source>with a small model…</source>
+<translation>mit kleinem Modell …</translation>
 </message>
 <message>
 <source>Settings</source>
@@ -477,6 +485,10 @@
 <message>
 <source>This model cannot take back wrong guesses, so it has no drafts.</source>
 <translation>Dieses Modell kann falsch Geratenes nicht zurücknehmen, deshalb hat es keine Entwürfe.</translation>
+</message>
+<message>
+<source>Drafts: a small model guesses the next tokens, which are computed together while that is faster. The answer is llama.cpp&apos;s but for rounding.</source>
+<translation>Entwürfe: Ein kleines Modell rät die nächsten Token; sie werden zusammen berechnet, solange das schneller ist. Die Antwort ist bis auf Rundung die von llama.cpp.</translation>
 </message>
 <message>
 <source>Drafts: where the text repeats itself, several tokens are computed together while that is faster. The answer is llama.cpp&apos;s but for rounding.</source>
@@ -1274,10 +1286,6 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <message>
 <source>Open a model</source>
 <translation>Ein Modell öffnen</translation>
-</message>
-<message>
-<source>GGUF models (*.gguf);;All files (*)</source>
-<translation>GGUF-Modelle (*.gguf);;Alle Dateien (*)</translation>
 </message>
 <message>
 <source>The last window ended while “{chat}” was being answered. What was written until then is here.</source>
@@ -3311,6 +3319,13 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 </context>
 <context>
+<name>files</name>
+<message>
+<source>GGUF models (*.gguf);;All files (*)</source>
+<translation>GGUF-Modelle (*.gguf);;Alle Dateien (*)</translation>
+</message>
+</context>
+<context>
 <name>language</name>
 <message>
 <source>Language of the system</source>
@@ -4613,6 +4628,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Memory for the dense part of {dense:size} lacks {missing:size}: it is read from the file again and again, which is slow.</source>
 <translation>Für den dichten Teil von {dense:size} fehlen {missing:size} Speicher: Er wird immer wieder aus der Datei gelesen, was langsam ist.</translation>
+</message>
+<message>
+<source>{file} has another vocabulary than the model, so it cannot guess its next words.</source>
+<translation>{file} hat ein anderes Vokabular als das Modell und kann deshalb dessen nächste Wörter nicht raten.</translation>
 </message>
 <message>
 <source>it is no {kind} file, but says that it is {found}</source>
