@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QLineEdit, QTextEdit, QWidget
@@ -128,7 +130,8 @@ class FindBar(QFrame):
 
     def _clear(self) -> None:
         for block in {id(block): block for block, _ in self._found}.values():
-            block.setExtraSelections([])
+            with contextlib.suppress(RuntimeError):  # its message is no longer shown
+                block.setExtraSelections([])
         self._found, self._place = [], -1
 
     def _show(self) -> None:

@@ -145,6 +145,24 @@ class Transcript(QScrollArea):
         if self._dressing.isActive():
             self._begin_dressing()
 
+    def make_again(self) -> None:
+        """Delete the views and make them again in slices, before a change of style.
+
+        A new style takes the longer for each view the more there are: 2 s for 40 answers. Where the
+        user reads or writes within the conversation, it stays as it is.
+        """
+        is_read = self.isVisible() and not self._follows
+        if is_read or any(isinstance(v, UserBubble) and v.is_edited for v in self._views):
+            return
+        views = list(self._views)
+        messages = self._earlier + [view.message for view in views]
+        self.cut(0)
+        for view in views:
+            QApplication.sendPostedEvents(view, QEvent.Type.DeferredDelete)
+        self._earlier = messages
+        self._slices.start()
+        self.follow()
+
     def refresh(self, index: int) -> None:
         """Show a changed message."""
         row = index - len(self._earlier)

@@ -135,3 +135,42 @@ def test_a_theme_renders_each_answer_once(
 def _second(span: Any) -> Any:
     span += 1
     return span.fragment()
+
+
+def test_words_are_found_after_the_chat_was_left(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(token_s=0.0))
+    window.resize(1300, 800)
+    chats = []
+    for question in ("soldier one", "soldier two"):
+        window.press("New chat")
+        window.ask(question)
+        window.wait_state(State.IDLE)
+        chats.append(window.chats.open_id)
+    bar = window.chat.find_bar
+    bar.begin()
+    bar.words.setText("soldier")
+    bar.search()
+    assert bar.found
+    window.open_chat(chats[0])
+    settled(lambda: 0)
+    bar.begin()
+    assert bar.found
+
+
+def test_a_theme_keeps_the_conversation_and_what_is_written_in_it(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(text=ANSWER, token_s=0.0))
+    window.resize(1300, 800)
+    window.preferences.set_theme(theme.Choice.DARK)
+    window.ask("A question")
+    window.wait_state(State.IDLE)
+    before = window.answer_texts()
+    window.preferences.set_theme(theme.Choice.LIGHT)
+    qtbot.waitUntil(lambda: window.answer_texts() == before, timeout=WAIT_MS)
+    (bubble,) = window.chat.findChildren(UserBubble)
+    bubble.begin_edit()
+    window.preferences.set_theme(theme.Choice.DARK)
+    assert Shiboken.isValid(bubble) and bubble.is_edited

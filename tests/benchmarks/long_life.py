@@ -18,7 +18,7 @@ second only.
 
 The exit status is 1 if after the first quarter the memory of the window or the worker grew by more
 than 10 %, descriptors, threads, widgets or objects by more than their spread in that quarter, or if
-a frame's own time exceeded 100 ms.
+a frame's own time exceeded 100 ms, or a worker died that this program did not kill.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ from window_page import WindowPage  # noqa: E402
 
 import app.library.library  # noqa: E402
 import app.session.known_models  # noqa: E402
+from app.chat.page import TRIM_MS  # noqa: E402
 from app.chat.question import UserBubble  # noqa: E402
 from app.panel.expert_map import View  # noqa: E402
 from app.state.engine_state import State  # noqa: E402
@@ -194,6 +195,7 @@ class User:
         self.clock_s = 0.0  # simulated
         self.n = Counter[str]()
         self.kinds: list[Counter[str]] = []  # of the QObjects, at each sample
+        self.died: list[str] = []  # workers that this program did not kill
         self.cap: MemoryCap | None = None
         self.hog: Hog | None = None
         command = worker_command() if real else FAKE_WORKER
@@ -251,13 +253,21 @@ class User:
         self.wait(lambda: not window.session.busy_chats or window.engine.state is State.DEAD)
         self.wait(lambda: window.engine.state in (State.IDLE, State.DEAD, State.EMPTY))
         if window.engine.state in (State.DEAD, State.EMPTY):
+            if self.frames.what != "kill":
+                self.died.append(f"{self.frames.what}: {window.notice}")
             self.load(self.models[0])
 
     # Actions, each with the seconds that a person takes
 
     def load(self, path: Path) -> float:
+        """Load a model; if the worker dies meanwhile, count that and try once more."""
+        engine, ends = self.window.engine, (State.IDLE, State.DEAD, State.EMPTY)
         self.window.open_model(path)
-        self.wait(lambda: self.window.engine.state is State.IDLE)
+        self.wait(lambda: engine.state in ends)
+        if engine.state is not State.IDLE:
+            self.died.append(f"{self.frames.what}, {path.name}: {self.window.notice}")
+            self.window.open_model(path)
+            self.wait(lambda: engine.state is State.IDLE)
         return 10.0
 
     def ask(self) -> float:
@@ -455,13 +465,15 @@ class User:
     def dress(self) -> float:
         """Change the colours, the contrast or the size of text, and the size of the window."""
         rng, preferences = self.rng, self.window.preferences
+        self.window.pages.go("settings")
         preferences.set_theme(rng.choice((theme.Choice.LIGHT, theme.Choice.DARK)))
         self.pause()
         if rng.random() < 0.3:
             preferences.set_contrast(rng.random() < 0.3)
             self.pause()
-            preferences.set_text_size(rng.choice((100, 100, 120)))
+            preferences.set_text_size(rng.choice((100, 100, 115)))
             self.pause()
+        self.window.show_chat()
         self.window.resize(rng.choice((700, 1000, 1440)), rng.choice((600, 900)))
         self.pause()
         self.window.resize(1440, 900)
@@ -556,7 +568,7 @@ class User:
         self.wait_idle()
         self.load(self.models[0])
         window.engine.dismiss()
-        self.pause(300)
+        self.pause(TRIM_MS + 300)
 
     def sizes(self) -> dict[str, float]:
         """Return the figures of the window, and in real time of the worker."""
@@ -666,7 +678,7 @@ def main() -> int:
     worst = sorted(frames.worst_ms.items(), key=lambda item: -item[1])[:8]
     print("longest by action, own ms: " + ", ".join(f"{what} {ms:.0f}" for what, ms in worst))
     print(f"load of the machine: {os.getloadavg()}")
-    found = faults(samples, frames)
+    found = faults(samples, frames) + [f"a worker died: {said}" for said in user.died]
     print("\n".join(found) or "Nothing grew, and no frame was late.")
     return 1 if found else 0
 
