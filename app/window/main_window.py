@@ -305,6 +305,7 @@ class MainWindow(QMainWindow):
     def _connect_settings(self) -> None:
         page, preferences, session = self.settings_page, self.preferences, self.session
         page.theme_chosen.connect(preferences.set_theme)
+        preferences.restyling.connect(self.chat.transcript.make_again)
         page.server_wanted.connect(lambda: self.pages.go("server"))
         self.top_bar.server.clicked.connect(lambda: self.pages.go("server"))
         self.server.changed.connect(self.top_bar.show_server)

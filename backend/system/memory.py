@@ -7,6 +7,7 @@ session may have far less memory than the machine.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import mmap
 import os
@@ -99,6 +100,16 @@ def peak_rss_bytes(proc: Path = _PROC) -> int:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def trim_heap() -> None:
+    """Give the free pages of this process's heap back to the system, where there is glibc.
+
+    glibc itself returns only the end of the heap: most of what a large thing has used stays.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def forget_mapped(path: Path) -> None:
