@@ -87,6 +87,7 @@ class FakeEngine:
         self.n_expert = options.get("n_expert", 32) if self.is_moe else 0
         self.n_used = options.get("n_used", 4)
         self.method = method
+        self.file = _Facts(is_moe=False)  # there is nothing to learn from it
         self.device = self.hybrid = ""
         self.drafts = "off"
         self.model = _Facts(
