@@ -234,7 +234,11 @@ class ControlsStrip(QFrame):
         device = self._words_of("device", "cpu") if cache.device == "cpu" else cache.device
         told["device"] = device, _is_other(choice.device, cache.device)
         guesses = choice.draft_model if cache.drafts == "model" else cache.drafts
-        told["drafts"] = self._words_of("drafts", guesses), guesses != shown["drafts"]
+        words, width = self._words_of("drafts", guesses), _COLUMN // 2  # a name may be too long
+        if guesses == choice.draft_model:
+            metrics = self._force["drafts"].fontMetrics()
+            words = metrics.elidedText(words, Qt.TextElideMode.ElideRight, width)
+        told["drafts"] = words, guesses != shown["drafts"]
         for name, (words, is_other) in told.items():
             self._say(name, words, is_other)
         if cache.overridden:
@@ -333,16 +337,13 @@ class ControlsStrip(QFrame):
 
     def _say(self, name: str, value: str, differs: bool) -> None:
         label = self._force[name]
-        told = self.tr("in force: {value}").format(value=value) if value else " "
-        elided = label.fontMetrics().elidedText(told, Qt.TextElideMode.ElideRight, _COLUMN)
-        label.setText(elided)
-        label.setToolTip("" if elided == told else value)
+        label.setText(self.tr("in force: {value}").format(value=value) if value else " ")
         role = "warning" if differs else "small"
         if label.property("role") != role:
             label.setProperty("role", role)
             label.style().unpolish(label)
             label.style().polish(label)
-        self._controls[name].setAccessibleDescription(told.strip())
+        self._controls[name].setAccessibleDescription(label.text().strip())
 
     def _in_force(self, name: str, cache: CacheFacts) -> tuple[str, bool]:
         """Return what is in force of a setting, in words, and whether it is not as asked."""
