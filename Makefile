@@ -6,7 +6,7 @@ CLANG = $(shell command -v clang++ || command -v clang++-14)
 CXX_FILES = $(sort $(shell find backend/native -name '*.cc' -o -name '*.h'))
 
 .PHONY: help run test test-gpu lint format native thread-safety translations attack asan tsan clean distclean
-.PHONY: bundle deb appimage release release-check
+.PHONY: audit bundle deb appimage release release-check
 
 help:
 	@echo "make run        set up and open the window (or chat in the terminal)"
@@ -22,6 +22,7 @@ help:
 	@echo "make tsan       run them with the thread sanitizer"
 	@echo "make bundle     make dist/outrider, a folder that runs without Python being installed"
 	@echo "make deb, make appimage  make a package of it in dist; make release makes all, with sums"
+	@echo "make audit      ask PyPI for known vulnerabilities of what a bundle ships"
 	@echo "make release-check try what is in dist in a bare Debian system"
 	@echo "make clean      remove what was built; make distclean also removes .venv"
 
@@ -87,6 +88,10 @@ release:
 # Installs and uses both packages in a bare Debian (as root).
 release-check:
 	@sh packaging/linux/check.sh
+
+# Asks PyPI about each package of requirements.lock; ARGS="NAME ..." asks about some.
+audit:
+	@python3 packaging/locked.py --audit $(ARGS)
 
 native:
 	@sh packaging/prepare.sh run

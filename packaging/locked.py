@@ -2,12 +2,20 @@
 
 `make bundle` runs it before it bundles. The exit status is 1 if a package that would be shipped has
 another version, is not in the lock, or has a licence that is not in LICENCES.
+
+    python packaging/locked.py --audit [NAME ...]   ask PyPI for known vulnerabilities (make audit)
+
+The audit covers packages of PyPI, not llama.cpp or Qt inside them. Its exit status is 1 if there is
+a vulnerability that is not in ACCEPTED, or if PyPI does not say.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+import urllib.error
+import urllib.request
 from importlib import metadata
 from pathlib import Path
 
@@ -18,6 +26,12 @@ LICENCES = re.compile(
     r"0BSD|LGPL-3\.0|CC0-1\.0|Unlicense|HPND",
 )
 """Licences whose terms the bundle meets: it has their texts (app/pages/licences.py)."""
+API = "https://pypi.org/pypi"
+ACCEPTED = {
+    "CVE-2025-69872": "diskcache unpickles what it cached; llama_cpp imports it, and no such cache "
+    "is ever opened here. No version mends it.",
+}
+"""Vulnerabilities that do not concern a bundle, each with the reason."""
 _LINE = re.compile(r"([a-z0-9-]+)==(\S+) --hash=sha256:([0-9a-f]{64})")
 
 
@@ -73,7 +87,55 @@ def faults() -> list[str]:
     return found
 
 
+def vulnerabilities(name: str, version: str) -> set[str] | None:
+    """Return the vulnerabilities of a version that PyPI knows; None if it lacks the version.
+
+    Raises OSError and ValueError if PyPI cannot be asked.
+    """
+    for page in (f"{name}/{version}", name):
+        try:
+            with urllib.request.urlopen(f"{API}/{page}/json", timeout=30) as answer:
+                about = json.load(answer)
+        except urllib.error.HTTPError as error:
+            if error.code != 404:
+                raise
+            continue  # mirrors lack the pages of versions; the other page is of the newest version
+        if about["info"]["version"] == version:
+            known = [item for item in about["vulnerabilities"] if not item.get("withdrawn")]
+            names = [[item["id"], *item.get("aliases", ())] for item in known]
+            return {min(ids, key=lambda one: not one.startswith("CVE-")) for ids in names}
+    return None
+
+
+def audit(names: list[str]) -> list[str]:
+    """Return a sentence for each vulnerability, and for packages that PyPI says nothing about."""
+    silent, versions = [], locked()
+    found = [f"requirements.lock has no {name}." for name in names if name not in versions]
+    names = [name for name in names or versions if name in versions]
+    for i, name in enumerate(names):
+        try:
+            known = vulnerabilities(name, versions[name])
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            rest = ", ".join(names[i:])
+            found.append(f"PyPI cannot be asked ({error}). Nothing is known about {rest}.")
+            break
+        if known is None:
+            silent.append(f"{name} {versions[name]}")
+        for one in sorted(known or ()):
+            if one in ACCEPTED:
+                print(f"{name} has {one}, which is accepted: {ACCEPTED[one]}")
+            else:
+                found.append(f"{name} {versions[name]} has {one}: https://osv.dev/{one}")
+    if silent:
+        found.append(f"PyPI says nothing about {', '.join(silent)}.")
+    return found
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--audit"]:
+        sentences = audit(sys.argv[2:])
+        print("\n".join(sentences) or "PyPI knows no other vulnerability of what was asked.")
+        sys.exit(1 if sentences else 0)
     sentences = faults()
     print("\n".join(sentences) or "All packages are as in requirements.lock.")
     sys.exit(1 if sentences else 0)

@@ -34,7 +34,6 @@ WORK = ROOT / "build" / "release"
 VENV = WORK / "venv"
 DIST = ROOT / "dist"
 BUNDLE = DIST / "outrider"
-PYINSTALLER = "pyinstaller==6.22.3"
 LLAMA = "llama-cpp-python"
 
 MODULAR_ARGS = (
@@ -256,9 +255,15 @@ def commit_time() -> int:
 def bundle(build: Build) -> None:
     """Make dist/outrider, the folder that runs without an installed Python."""
     python = build.python()
-    build.run(str(python), str(HERE / "locked.py"))
     pip = (str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    build.run(*pip, PYINSTALLER)
+    lines = (HERE / "requirements.lock").read_text("ascii").splitlines()
+    if sys.platform == "linux":  # whose files the hashes are; prepare.py has built llama.cpp
+        pinned = WORK / "pinned.txt"
+        pinned.write_text("\n".join(x for x in lines if "llama-cpp-python" not in x), "ascii")
+        exact = ("--require-hashes", "--no-deps", "--force-reinstall", "--only-binary", ":all:")
+        build.run(*pip, *exact, "--requirement", str(pinned))
+    build.run(str(python), str(HERE / "locked.py"))
+    build.run(*pip, next(x.split()[0] for x in lines if x.startswith("pyinstaller==")))
     shutil.rmtree(BUNDLE, ignore_errors=True)
     shutil.rmtree(WORK / "pyinstaller", ignore_errors=True)
     build.run(

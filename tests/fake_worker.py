@@ -5,9 +5,10 @@ Without an argument it is the real worker around a fake engine. The "model file"
 options that say how the engine behaves: n_layer, n_expert, n_used, is_moe, reason, load_s,
 load_error, token_s, n_token, text, echo, hang_after, change_s, change_error, prefill_s,
 crash_on_load, context_error, reason_at_end, n_slot_left, chat (of ChatFacts), thought (said before
-the text), calls (pairs of a tool's name and its arguments, made after the text until a result is
-there), calls_again (also after a result), template (a file) with outputs (the output before and
-after a result, parsed by llama.cpp's chat layer). Any file that is not JSON is refused. A path in
+the text), answers (pairs of a thought and a text, said in turn), calls (pairs of a tool's name and
+its arguments, made after the text until a result is there), calls_again (also after a result),
+template (a file) with outputs (the output before and after a result, parsed by llama.cpp's chat
+layer). Any file that is not JSON is refused. A path in
 `NAMED` needs no file. With the option `obeys` the last message of a conversation is a command:
 "count N" makes N tokens, "say JSON" makes those of a list of [raw text, fields of a Delta], and
 any other text makes tokens until it is stopped. After three tokens "hang" computes without end,
@@ -86,7 +87,9 @@ class FakeEngine:
         self.n_expert = options.get("n_expert", 32) if self.is_moe else 0
         self.n_used = options.get("n_used", 4)
         self.method = method
+        self.file = _Facts(is_moe=False)  # there is nothing to learn from it
         self.device = self.hybrid = ""
+        self.drafts = "off"
         self.model = _Facts(
             name=path.stem,
             path=str(path),
@@ -108,7 +111,7 @@ class FakeEngine:
         self.finish_reason, self.stop_text = "stop", ""
         self._stopped = False
         self._random = random.Random(7)
-        self._n_prompt = 0
+        self._n_prompt = self._n_answer = 0
         self._tokens: deque[dict[str, Any]] = deque(maxlen=64)
         self._sums: Counter[str] = Counter()
         self._layers = [
@@ -143,6 +146,7 @@ class FakeEngine:
             n_thread=2,
             device=self.device,
             hybrid=self.hybrid,
+            drafts=self.drafts,
             overridden=self.options.get("overridden", ""),
         )
 
@@ -184,6 +188,7 @@ class FakeEngine:
         self.method = config.method
         self.device = config.device if config.device.startswith("FAKE") else "cpu"
         self.hybrid = config.hybrid if self.device != "cpu" else "off"
+        self.drafts = "model" if config.draft_model else config.drafts
         self.model.context_length = config.context_length
         self.options.pop("reason_at_end", None)
         return self.set_cache_rate(config.cache_rate)
@@ -210,14 +215,17 @@ class FakeEngine:
             layer.update(hits=0, late=0, misses=0, bytes_read=0, stall_s=0.0)
         self.finish_reason = options.get("reason_at_end", "stop")
         self._n_prompt = sum(len(str(turn["content"]).split()) for turn in messages) + 4
-        text = options.get("text", WORDS * 4)
+        usual = [[options.get("thought", ""), options.get("text", WORDS * 4)]]
+        answers = options.get("answers", usual)
+        thought, text = answers[self._n_answer % len(answers)]
+        self._n_answer += 1
         if options.get("echo"):
             text = json.dumps(asked.to_json() if options["echo"] == "options" else messages)
         last = messages[-1]
         goes_on = last["role"] == "assistant"
         if goes_on:
             text = " And he went on."
-        thought = options.get("thought", "") if asked.thinking is not False else ""
+        thought = thought if asked.thinking is not False else ""
         thought = thought if not goes_on or not last["content"] else ""
         again = options.get("calls_again", False)
         calls = options.get("calls", ()) if again or last["role"] != "tool" else ()

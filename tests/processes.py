@@ -16,6 +16,8 @@ def run_script(
 ) -> dict[str, Any]:
     """Run a Python script in a process of its own. Return the JSON object that it prints."""
     python_path = os.pathsep.join(map(os.path.abspath, sys.path))
+    if library := environment.get("LD_PRELOAD"):
+        environment["LD_PRELOAD"] = preload(library)
     done = subprocess.run(
         [sys.executable, str(script), *arguments],
         cwd=cwd,
@@ -27,6 +29,35 @@ def run_script(
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def preload(library: Path | str) -> str:
+    """Return LD_PRELOAD with a library after those of this process; a sanitizer has to be first."""
+    return f"{os.environ.get('LD_PRELOAD', '')} {library}".strip()
+
+
+def native_build() -> tuple[Path, list[str], dict[str, str]] | None:
+    """Return the folder of the native part's last build, and how to compile against it.
+
+    That is the options and environment of the compiler. OUTRIDER_SANITIZED names a build with a
+    sanitizer; without it such builds are passed over, because nothing else links with them. None:
+    no build.
+    """
+    root = Path(__file__).resolve().parents[1]
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    options = ["-std=c++20", f"-I{root / 'backend' / 'native'}"]
+    kinds = {"asan": "address,undefined", "tsan": "thread"}
+    if sanitized := os.environ.get("OUTRIDER_SANITIZED"):
+        kind = kinds[Path(sanitized).parents[1].name]
+        options += [f"-fsanitize={kind}", "-DOUTRIDER_SANITIZE"]
+        return Path(sanitized), options, environment
+    builds = [
+        path.parents[1]
+        for path in root.glob("build/*/backend/native/live/liboutrider_live.a")
+        if path.parents[3].name not in kinds
+    ]
+    newest = max(builds, key=lambda path: path.stat().st_mtime, default=None)
+    return None if newest is None else (newest, options, environment)
 
 
 def kill_parent(code: str) -> int:

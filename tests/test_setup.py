@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
+import urllib.error
+import urllib.request
+from email.message import EmailMessage
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -270,13 +275,49 @@ def test_without_a_display_the_terminal_chat_answers() -> None:
     assert answer.strip()
 
 
-@linux
-def test_what_is_shipped_is_locked_and_its_licence_is_known() -> None:
-    """Versions may be newer here; `make bundle` refuses those."""
+@pytest.fixture
+def locked() -> Any:
     spec = importlib.util.spec_from_file_location("locked", ROOT / "packaging" / "locked.py")
     assert spec is not None and spec.loader is not None
-    locked = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(locked)
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_an_audit_says_what_the_index_says(locked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index in a folder: with pages of versions, of names only, and with no page."""
+    versions = locked.locked()
+    pages = {
+        f"numpy/{versions['numpy']}": ("numpy", [{"id": "PYSEC-1", "aliases": ["CVE-1"]}]),
+        f"anyio/{versions['anyio']}": ("anyio", [{"id": "CVE-2", "withdrawn": "2026-01-01"}]),
+        "diskcache": ("diskcache", [{"id": "GHSA-1", "aliases": ["CVE-2025-69872"]}]),
+        "click": ("anyio", []),  # its newest version is another one
+    }
+
+    def urlopen(address: str, timeout: float) -> io.BytesIO:
+        page = address.removeprefix(f"{locked.API}/").removesuffix("/json")
+        if page == f"uvicorn/{versions['uvicorn']}":
+            raise urllib.error.URLError("no route")
+        if page not in pages:
+            raise urllib.error.HTTPError(address, 404, "Not Found", EmailMessage(), None)
+        name, known = pages[page]
+        about = {"info": {"version": versions[name]}, "vulnerabilities": known}
+        return io.BytesIO(json.dumps(about).encode())
+
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    assert locked.audit(["anyio", "diskcache"]) == []
+    assert locked.audit(["numpy", "click"]) == [
+        f"numpy {versions['numpy']} has CVE-1: https://osv.dev/CVE-1",
+        f"PyPI says nothing about click {versions['click']}.",
+    ]
+    (said,) = locked.audit(["uvicorn", "anyio"])
+    assert "no route" in said and said.endswith("Nothing is known about uvicorn, anyio.")
+    assert locked.audit(["left-pad"]) == ["requirements.lock has no left-pad."]
+
+
+@linux
+def test_what_is_shipped_is_locked_and_its_licence_is_known(locked: Any) -> None:
+    """Versions may be newer here; `make bundle` refuses those."""
     names = locked.shipped()
     assert {"numpy", "starlette", "anyio", "h11"} <= names <= set(locked.locked())
     assert [fault for fault in locked.faults() if "licence" in fault] == []

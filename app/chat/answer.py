@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from functools import partial
 
 from PySide6.QtCore import QPoint, Qt, QTimer, Signal
@@ -151,12 +152,14 @@ class AnswerView(QWidget):
         elif not self._timer.isActive():
             self._timer.start()
 
-    def redress(self) -> None:
-        """Render everything again after a change of theme."""
+    def redress(self) -> Iterator[None]:
+        """Render everything again after a change of theme, a part at each step."""
         for block, view in zip(self._splitter.blocks, self._views, strict=False):
-            _fill(view, block, caret=False)
             if isinstance(view, CodeCard):
-                view.colour_all()
+                yield from view.colour_parts()
+            else:
+                _fill(view, block, caret=False)
+                yield
 
     def show_last(self, is_last: bool) -> None:
         """Offer to continue the answer if it is the last one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QGuiApplication, QTextCharFormat, QTextLayout
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
@@ -45,7 +47,7 @@ class CodeCard(QFrame):
         self._later = QTimer(self)
         self._later.setSingleShot(True)
         self._later.setInterval(WAIT_MS)
-        self._later.timeout.connect(self.colour_all)
+        self._later.timeout.connect(self._colour_all)
 
     def show_text(self, text: str) -> None:
         """Show the code so far; do not lay out earlier code again."""
@@ -72,10 +74,15 @@ class CodeCard(QFrame):
                 self._new_part(end + step)
         self._colour(*self._parts[-1])
 
-    def colour_all(self) -> None:
-        """Colour everything, after a change of theme or when the lexer is loaded."""
+    def colour_parts(self) -> Iterator[None]:
+        """Colour everything again, a part at each step."""
         for body, begin in self._parts:
             self._colour(body, begin)
+            yield
+
+    def _colour_all(self) -> None:
+        for _ in self.colour_parts():
+            pass
 
     def _new_part(self, begin: int) -> None:
         body = TextBlock(is_code=True)

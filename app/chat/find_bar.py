@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QLineEdit, QTextEdit, QWidget
@@ -123,15 +125,18 @@ class FindBar(QFrame):
         if self._timer.isActive():
             self.search()
         elif self._found:
+            left, _ = self._found[self._place]
             self._place = (self._place + step) % len(self._found)
-            self._show()
+            self._show({id(left), id(self._found[self._place][0])})
 
     def _clear(self) -> None:
         for block in {id(block): block for block, _ in self._found}.values():
-            block.setExtraSelections([])
+            with contextlib.suppress(RuntimeError):  # its message is no longer shown
+                block.setExtraSelections([])
         self._found, self._place = [], -1
 
-    def _show(self) -> None:
+    def _show(self, changed: set[int] | None = None) -> None:
+        """Mark the places of all blocks, or of those with these ids, and go to the present one."""
         for button in (self.before, self.after):
             button.setEnabled(bool(self._found))
         if not self._found:
@@ -144,6 +149,8 @@ class FindBar(QFrame):
         )
         marks: dict[int, tuple[QTextEdit, list[QTextEdit.ExtraSelection]]] = {}
         for place, (block, cursor) in enumerate(self._found):
+            if changed is not None and id(block) not in changed:
+                continue
             look = QTextCharFormat()
             look.setBackground(theme.colour("accent" if place == self._place else "bubble"))
             look.setForeground(theme.colour("on_accent" if place == self._place else "text"))

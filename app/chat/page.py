@@ -22,8 +22,10 @@ from app.state.preset import NamedPreset, Preset
 from app.text import units
 from app.widgets import files
 from backend.protocol.chat import ChatFacts
+from backend.system.memory import trim_heap
 
 DRAFT_MS = 400  # after the last key, a draft is written
+TRIM_MS = 1000  # after the last change of chat, the memory of the chat before is given back
 
 
 class ChatPage(QObject):
@@ -83,6 +85,8 @@ class ChatPage(QObject):
             acted.connect(lambda *_: view.composer.setFocus())
         view.loading.cancel.connect(engine.cancel_loading)
         view.welcome.suggested.connect(self.send)
+        self._trim_timer = QTimer(self, singleShot=True, interval=TRIM_MS)
+        self._trim_timer.timeout.connect(trim_heap)
         self._kept_draft = ""
         self._draft_of = 0  # the chat whose draft is in the composer
         self._draft_files: dict[int, list[DraftFile]] = {}
@@ -299,6 +303,7 @@ class ChatPage(QObject):
 
     def _show_conversation(self) -> None:
         self._switch_draft()
+        self._trim_timer.start()
         conversation = self._session.conversation
         self.view.transcript.show_conversation(conversation)
         self.view.show_messages(bool(conversation.messages))

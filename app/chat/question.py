@@ -99,6 +99,16 @@ class UserBubble(QWidget):
         layout.addLayout(row)
         layout.addLayout(foot)
 
+    @property
+    def message(self) -> Message:
+        """Return the message that is shown."""
+        return self._message
+
+    @property
+    def is_edited(self) -> bool:
+        """Return whether the field for another question is open."""
+        return self._editor is not None
+
     def begin_edit(self) -> None:
         """Replace the text by a field."""
         if self._editor is not None:

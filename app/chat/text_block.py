@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-from PySide6.QtCore import QRectF, QSizeF, Qt, QUrl
+from PySide6.QtCore import QEvent, QRectF, QSizeF, Qt, QUrl
 from PySide6.QtGui import (
     QDesktopServices,
     QFont,
@@ -51,6 +51,7 @@ class TextBlock(QTextBrowser):
         super().__init__(parent)
         self._is_code = is_code
         self._has_quotes = False
+        self._ideal_width = 0  # 0: not known
         self.setAccessibleName(self.tr("Part of the answer"))
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -62,6 +63,7 @@ class TextBlock(QTextBrowser):
         self.document().setIndentWidth(24)
         self.viewport().setAutoFillBackground(False)
         self.document().documentLayout().documentSizeChanged.connect(self._fit)
+        self.document().contentsChanged.connect(self._forget_width)
         self.anchorClicked.connect(_open_link)
         # The text of a link may name another place than its target.
         self.highlighted.connect(lambda url: self.setToolTip(bytes(url.toEncoded()).decode()))
@@ -85,10 +87,18 @@ class TextBlock(QTextBrowser):
         cursor.insertText(text)
 
     def ideal_width(self) -> int:
-        """Return the width at which no line would wrap."""
-        copy = self.document().clone()
-        copy.setTextWidth(-1)
-        return math.ceil(copy.idealWidth()) + 1
+        """Return the width at which no line of plain text would wrap."""
+        if not self._ideal_width:
+            copy = QTextDocument()  # PySide never frees what QTextDocument.clone() returns
+            copy.setDocumentMargin(0)
+            copy.setDefaultFont(self.document().defaultFont())
+            copy.setPlainText(self.toPlainText())
+            self._ideal_width = math.ceil(copy.idealWidth()) + 1
+        return self._ideal_width
+
+    def changeEvent(self, event: QEvent) -> None:  # noqa: D102, N802
+        super().changeEvent(event)
+        self._ideal_width = 0  # another font may be another width
 
     def loadResource(self, kind: int, name: QUrl | str) -> Any:  # noqa: D102, N802
         return None
@@ -113,6 +123,9 @@ class TextBlock(QTextBrowser):
 
     def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: D102, N802
         event.ignore()  # the transcript scrolls, not one message
+
+    def _forget_width(self) -> None:
+        self._ideal_width = 0
 
     def _fit(self, size: QSizeF) -> None:
         height = max(math.ceil(size.height()), 1)

@@ -44,6 +44,7 @@ class ThinkSwitch(QWidget):
             self.tr("How long the model thinks: more effort takes more time and more context.")
         )
         self.menu = QMenu(self)
+        self._efforts = QActionGroup(self.menu)
         self.effort.clicked.connect(self._open_menu)
         for button in (self.button, self.effort):
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the focus in the field
@@ -82,13 +83,12 @@ class ThinkSwitch(QWidget):
 
     def _fill_menu(self, efforts: tuple[str, ...], chosen: str) -> None:
         self.menu.clear()
-        group = QActionGroup(self.menu)
         for effort in ("", *efforts):
             action = self.menu.addAction(effort_words(effort))
             action.setCheckable(True)
             action.setChecked(effort == chosen)
             action.triggered.connect(lambda _=False, effort=effort: self.effort_chosen.emit(effort))
-            group.addAction(action)
+            self._efforts.addAction(action)
 
     def _open_menu(self) -> None:
         above = QPoint(0, -self.menu.sizeHint().height())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
@@ -74,6 +75,9 @@ class Transcript(QScrollArea):
         self._slices.setSingleShot(True)
         self._slices.setInterval(0)
         self._slices.timeout.connect(self._show_earlier)
+        self._dressing = QTimer(self, singleShot=True, interval=0)
+        self._dressing.timeout.connect(self._dress_some)
+        self._undressed: Iterator[None] = iter(())
         self._follows = True
         self._moving = False
 
@@ -138,6 +142,26 @@ class Transcript(QScrollArea):
             view.deleteLater()
         del self._views[row:]
         del self._earlier[index:]
+        if self._dressing.isActive():
+            self._begin_dressing()
+
+    def make_again(self) -> None:
+        """Delete the views and make them again in slices, before a change of style.
+
+        A new style takes the longer for each view the more there are: 2 s for 40 answers. Where the
+        user reads or writes within the conversation, it stays as it is.
+        """
+        is_read = self.isVisible() and not self._follows
+        if is_read or any(isinstance(v, UserBubble) and v.is_edited for v in self._views):
+            return
+        views = list(self._views)
+        messages = self._earlier + [view.message for view in views]
+        self.cut(0)
+        for view in views:
+            QApplication.sendPostedEvents(view, QEvent.Type.DeferredDelete)
+        self._earlier = messages
+        self._slices.start()
+        self.follow()
 
     def refresh(self, index: int) -> None:
         """Show a changed message."""
@@ -196,6 +220,19 @@ class Transcript(QScrollArea):
                 self._slices.start()
                 break
         self._mark_last()
+
+    def _begin_dressing(self) -> None:
+        answers = [view for view in self._views[::-1] if isinstance(view, AnswerView)]
+        self._undressed = (step for answer in answers for step in answer.redress())
+        self._dressing.start()
+
+    def _dress_some(self) -> None:
+        """Give answers the colours of a new theme, the last one first. Pause after SLICE_S."""
+        ends_s = time.perf_counter() + SLICE_S
+        for _ in self._undressed:
+            if time.perf_counter() > ends_s:
+                self._dressing.start()
+                break
 
     def _show_all(self) -> None:
         """Show all earlier messages now."""
@@ -265,10 +302,8 @@ class Transcript(QScrollArea):
 
     def changeEvent(self, event: QEvent) -> None:  # noqa: D102, N802
         super().changeEvent(event)
-        if event.type() == QEvent.Type.PaletteChange:
-            for view in self._views:
-                if isinstance(view, AnswerView):
-                    view.redress()
+        if event.type() == QEvent.Type.PaletteChange:  # comes many times for one change of theme
+            self._begin_dressing()
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
         super().resizeEvent(event)

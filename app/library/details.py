@@ -6,24 +6,37 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QProgressBar,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
 
 from app.library import words
-from app.library.library import Row
+from app.library.library import FileCheck, Row
 from app.library.plan_bar import PlanBar
 from app.library.table import title
 from app.text import units
+from app.text.messages import localized
 from app.widgets.elided_label import ElidedLabel
 
 
 class Details(QFrame):
-    """Name, place, verdict, the memory plan, and the button that loads the model.
+    """Name, place, verdict, the memory plan, and buttons that load the model and check its file.
 
     Signals:
         picked: (Path) the user wants this model.
+        check_asked: (Path) the user wants its file checked.
+        check_stopped: the user does not want that any more.
     """
 
     picked = Signal(object)
+    check_asked = Signal(object)
+    check_stopped = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -38,12 +51,18 @@ class Details(QFrame):
         self._basis.setProperty("role", "small")
         self._plan_title = QLabel()
         self._plan_title.setProperty("role", "small")
-        for label in (self._verdict, self._basis):
+        self._checked = QLabel()
+        self._checked.setProperty("role", "small")
+        for label in (self._verdict, self._basis, self._checked):
             label.setTextFormat(Qt.TextFormat.PlainText)
             label.setMinimumWidth(10)
-        self._verdict.setWordWrap(True)
-        self._basis.setWordWrap(True)
-        self._verdict.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+            label.setWordWrap(True)
+        for label in (self._verdict, self._checked):
+            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self._read = QProgressBar()
+        self._read.setTextVisible(False)
+        self._read.setRange(0, 1000)
+        self._read.setAccessibleName(self.tr("Check of the file"))
         self.bar = PlanBar()
         self.load = QPushButton(self.tr("Load"))
         self.load.setProperty("role", "primary")
@@ -51,12 +70,16 @@ class Details(QFrame):
         self.folder = QPushButton(self.tr("Show folder"))
         self.folder.setAccessibleName(self.tr("Show the folder of the model"))
         self.folder.clicked.connect(self._show_folder)
+        self.check = QPushButton()
+        self.check.clicked.connect(self._check)
+        self._is_checked_now = False
         named = QVBoxLayout()
         named.setSpacing(2)
         named.addWidget(self._title)
         named.addWidget(self._place)
         head = QHBoxLayout()
         head.addLayout(named, 1)
+        head.addWidget(self.check)
         head.addWidget(self.folder)
         head.addWidget(self.load)
         layout = QVBoxLayout(self)
@@ -65,6 +88,8 @@ class Details(QFrame):
         layout.addLayout(head)
         layout.addWidget(self._verdict)
         layout.addWidget(self._basis)
+        layout.addWidget(self._read)
+        layout.addWidget(self._checked)
         layout.addWidget(self._plan_title)
         layout.addWidget(self.bar)
         self.show_row(None, None)
@@ -73,6 +98,11 @@ class Details(QFrame):
     def sentence(self) -> str:
         """Return the verdict in words."""
         return self._verdict.text()
+
+    @property
+    def checked(self) -> str:
+        """Return what is said about the check of the file."""
+        return self._checked.text()
 
     def show_row(self, row: Row | None, loaded: Path | None) -> None:
         """Show a model; None hides the details."""
@@ -116,6 +146,35 @@ class Details(QFrame):
         self.load.setText(self.tr("Loaded") if is_loaded else self.tr("Load"))
         self.load.setAccessibleName(self.tr("Load {model}").format(model=title(row)))
         self.load.setEnabled(facts is not None and not is_loaded)
+
+    def show_check(self, check: FileCheck | None) -> None:
+        """Show the check of the model's file: its progress, or its result."""
+        if self._row is None:
+            return
+        runs = check is not None and check.share is not None
+        is_mine = check is not None and check.path == self._row.entry.path
+        self._is_checked_now = runs and is_mine
+        self._read.setVisible(self._is_checked_now)
+        self.check.setEnabled(is_mine or not runs)
+        tip = self.tr("Read the whole file and compare its SHA-256 with what its repository states")
+        if not self.check.isEnabled():
+            tip = self.tr("Another file is being checked.")
+        self.check.setToolTip(tip)
+        self.check.setText(self.tr("Cancel") if self._is_checked_now else self.tr("Check the file"))
+        said = words.checked(self._row.checksum) if self._row.checksum is not None else ""
+        if check is not None and is_mine and check.share is not None:
+            self._read.setValue(round(1000 * check.share))
+            said = self.tr("The file is read: {share}.").format(share=units.percent(check.share))
+        elif check is not None and is_mine and check.trouble:
+            said = localized(check.trouble)
+        self._checked.setText(said)
+        self._checked.setVisible(bool(said))
+
+    def _check(self) -> None:
+        if self._is_checked_now:
+            self.check_stopped.emit()
+        elif self._row is not None:
+            self.check_asked.emit(self._row.entry.path)
 
     def _load(self) -> None:
         if self._row is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from PySide6.QtCore import QFileSystemWatcher, QObject, QProcess, QTimer, Signal
 
 from app.widgets.background import Background
+from backend.library.checksum import Checksum, ChecksumError, checksum
 from backend.library.estimate import Speed, Verdict, judge, speed
 from backend.library.facts import Facts, FactsCache
 from backend.library.history import History
@@ -27,11 +29,27 @@ N_TOKEN_MIN = 16  # tokens of an answer that is long enough to measure the speed
 
 @dataclass(frozen=True)
 class Row:
-    """A model as the page shows it. `verdict` is None if the model cannot be used."""
+    """A model as the page shows it. `verdict` is None if the model cannot be used.
+
+    checksum: the result of the last check of its file, if the file is unchanged since.
+    """
 
     entry: Entry
     verdict: Verdict | None
     used_s: float
+    checksum: Checksum | None = None
+
+
+@dataclass(frozen=True)
+class FileCheck:
+    """The last check of a model's file. share: of the file that was read; None at the end.
+
+    trouble: one sentence if the check did not reach the end of the file.
+    """
+
+    path: Path
+    share: float | None
+    trouble: str = ""
 
 
 class Library(QObject):
@@ -42,10 +60,14 @@ class Library(QObject):
     Signals:
         changed: the rows changed or were judged again.
         busy: (bool) a scan began or ended.
+        check_moved: the check of a file went on.
     """
 
     changed = Signal()
     busy = Signal(bool)
+    check_moved = Signal()
+    _read = Signal(float)
+    _checked = Signal(object)
     _scanned = Signal(int, object)
     _speed_measured = Signal(str, int, float)
     _loaded_read = Signal(object)
@@ -67,6 +89,10 @@ class Library(QObject):
         self._facts_path = cache / "library.json"
         self._cache: FactsCache | None = None  # used by the thread only
         self._background = Background("library")
+        self.check: FileCheck | None = None
+        """The last check of a file; None before the first."""
+        self._checks = Background("checksum")
+        self._stop_check = threading.Event()
         self._number = 0  # number of the newest scan; older ones stop early
         self._is_open = False
         self._begun = False
@@ -78,6 +104,8 @@ class Library(QObject):
         self._settle.timeout.connect(self.rescan)
         self._watcher.directoryChanged.connect(self._on_change)
         self._watcher.fileChanged.connect(self._on_change)
+        self._read.connect(self._on_read)
+        self._checked.connect(self._on_checked)
         self._scanned.connect(self._on_scanned)
         self._speed_measured.connect(self.history.remember_speed)
         self._loaded_read.connect(self._on_loaded_read)
@@ -168,6 +196,54 @@ class Library(QObject):
         self.changed.emit()
 
     @property
+    def is_checking(self) -> bool:
+        """Return whether the file of a model is being checked."""
+        return self.check is not None and self.check.share is not None
+
+    def check_file(self, path: Path) -> None:
+        """Compare a file's SHA-256 with what is stated, in a thread, if no check runs."""
+        if self.is_checking:
+            return
+        self.check = FileCheck(path, 0.0)
+        self._stop_check = stop = threading.Event()
+
+        def work() -> None:
+            shown = 0.0
+
+            def heard(share: float) -> None:
+                nonlocal shown
+                if share >= shown + 0.005:
+                    shown = share
+                    self._read.emit(share)
+
+            try:
+                self._checked.emit(checksum(path, heard, lambda: not stop.is_set()))
+            except ChecksumError as error:
+                self._checked.emit(str(error))
+
+        self._checks.later(work)
+        self.check_moved.emit()
+
+    def stop_check(self) -> None:
+        """End the check of a file."""
+        self._stop_check.set()
+
+    def _on_read(self, share: float) -> None:
+        if self.check is not None:
+            self.check = FileCheck(self.check.path, share)
+            self.check_moved.emit()
+
+    def _on_checked(self, found: Checksum | str) -> None:
+        assert self.check is not None
+        path = self.check.path
+        self.check = FileCheck(path, None, found if isinstance(found, str) else "")
+        if isinstance(found, Checksum):
+            self.history.remember_checksum(path, found)
+        self.judge()
+        if not any(row.entry.path == path and row.checksum is found for row in self.rows):
+            self.rescan()  # the file has changed since the scan, or was not read to its end
+
+    @property
     def is_measuring(self) -> bool:
         """Return whether this machine is being measured."""
         return self._process is not None
@@ -197,6 +273,8 @@ class Library(QObject):
             self._process.blockSignals(True)
             self._process.kill()
             self._process.waitForFinished(1000)
+        self.stop_check()
+        self._checks.shut_down()
         self._background.shut_down()
 
     # In the thread
@@ -228,7 +306,8 @@ class Library(QObject):
     def _row(self, entry: Entry, free_bytes: int) -> Row:
         facts = entry.facts
         verdict = self._verdict(facts, entry.path, free_bytes) if facts is not None else None
-        return Row(entry, verdict, self.history.used_s(entry.path))
+        found = self.history.checksum(entry.path, entry.stamp)
+        return Row(entry, verdict, self.history.used_s(entry.path), found)
 
     def _verdict(self, facts: Facts, path: Path | None, free_bytes: int) -> Verdict:
         measured = self.history.measured(facts.fingerprint)

@@ -69,6 +69,9 @@ class LibraryView(QWidget):
         self.table = QTableView()
         self.details = Details()
         self.details.picked.connect(self.picked)
+        self.details.check_asked.connect(library.check_file)
+        self.details.check_stopped.connect(library.stop_check)
+        library.check_moved.connect(lambda: self.details.show_check(library.check))
         self._empty = QLabel()
         self._empty.setProperty("role", "muted")
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
@@ -159,7 +162,8 @@ class LibraryView(QWidget):
         layout.addWidget(self.details)
         layout.addLayout(foot)
         order = (self.search, self.folders, self.get, self.close_button, self.table,
-                 self.details.folder, self.details.load, self._machine)  # fmt: skip
+                 self.details.check, self.details.folder, self.details.load,
+                 self._machine)  # fmt: skip
         for before, after in zip(order, order[1:], strict=False):
             QWidget.setTabOrder(before, after)
 
@@ -234,6 +238,7 @@ class LibraryView(QWidget):
         row = self._row(index) if index.isValid() else None
         self._picked = row.entry.path if row is not None else None
         self.details.show_row(row, self._loaded)
+        self.details.show_check(self.library.check)
 
     def _show_busy(self, busy: bool) -> None:
         self._busy = busy

@@ -7,6 +7,7 @@ import time
 from app.text import units
 from app.text.language import translate
 from app.text.messages import localized
+from backend.library.checksum import Checksum
 from backend.library.estimate import Kind, Speed, Verdict
 from backend.library.facts import Facts
 from backend.library.scan import Entry, Place
@@ -195,6 +196,15 @@ def basis(verdict: Verdict | None) -> str:
         "A forecast from this machine's measured speeds and a guess of how many experts will be "
         "found in memory; the first answer corrects it.",
     )
+
+
+def checked(found: Checksum) -> str:
+    """Return the result of the last check of a file, with its date and up to four checksums."""
+    said = translate("library", "Checked ({when}): {result}").format(
+        when=ago(found.at_s), result=localized(found.sentence)
+    )
+    sums = [f"{part.file}: {part.sha256}" for part in found.parts]
+    return "\n".join([said, *sums[:4]])
 
 
 def places(found: list[Place], n_entry: int, n_bytes: int) -> str:

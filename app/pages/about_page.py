@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QListWidget, QPlainTextEdit, QWidget
 
 from app.pages.licences import Component, components
 from app.text.messages import localized
+from app.widgets.background import Background
 from app.widgets.page import Page, small
 from backend import __version__
 
 
 class AboutPage(Page):
-    """A list of parts, and the licence of the selected part."""
+    """A list of parts, and the licence of the selected part. A thread reads them."""
+
+    _read = Signal(object)  # list of Component
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(self.tr("About Outrider"), scrolls=False, parent=parent)
         self._components: list[Component] = []
+        self._background = Background("licences")
+        self._is_reading = False
+        self._read.connect(self._take)
         version = QLabel(self.tr("Version {version}").format(version=__version__))
         version.setProperty("role", "strong")
         self.list = QListWidget()
@@ -58,8 +64,13 @@ class AboutPage(Page):
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: D102, N802
         super().showEvent(event)
-        if not self._components:
-            self._components = components()
-            self.list.addItems([f"{part.name} {part.version}".strip() for part in self._components])
-            self.list.setCurrentRow(0)
+        if not self._is_reading:
+            self._is_reading = True
+            self._background.later(lambda: self._read.emit(components()))
         self.list.setFocus()
+
+    def _take(self, found: list[Component]) -> None:
+        self._background.shut_down()
+        self._components = found
+        self.list.addItems([f"{part.name} {part.version}".strip() for part in found])
+        self.list.setCurrentRow(0)

@@ -101,13 +101,14 @@ def _read(name: str) -> Component | None:
     stated = about.get_all("License-Expression") or about.get_all("License") or [""]
     licence = stated[0] if len(stated[0]) < 80 and stated[0] else _classified(about)
     texts = []
-    for file in package.files or []:
+    is_qt = _plain(name) in ("pyside6-essentials", "shiboken6")
+    for file in (not is_qt and package.files) or []:
         if re.search(r"(?i)(^|/)(licen[cs]e|copying|notice)[^/]*$", str(file)):
             try:
                 texts.append(Path(str(file.locate())).read_text(encoding="utf-8"))
             except (OSError, UnicodeDecodeError):
                 continue
-    if _plain(name) in ("pyside6-essentials", "shiboken6"):
+    if is_qt:
         texts = [_LGPL, *_common("LGPL-3", "GPL-3")]
         licence = "LGPL-3.0-only"
     return Component(about["Name"], package.version, licence.split("\n")[0], "\n\n".join(texts))

@@ -22,9 +22,11 @@ class Preferences(QObject):
 
     Signals:
         trouble: one sentence; they could not be written. Said once.
+        restyling: all widgets are about to be styled again.
     """
 
     trouble = Signal(object)
+    restyling = Signal()
 
     def __init__(self, path: Path, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -56,7 +58,7 @@ class Preferences(QObject):
 
     def dress(self) -> None:
         """Give the application the colours that are set."""
-        theme.apply(*self._look())
+        theme.apply(*self._look(), before=self.restyling.emit)
 
     def _look(self) -> tuple[QApplication, theme.Choice, bool, int]:
         app, values = QApplication.instance(), self.values

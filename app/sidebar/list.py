@@ -103,9 +103,14 @@ class ChatList(QListView):
         """Set the folders that the menu of a chat offers."""
         self._folders = folders
 
+    def _menu(self) -> QMenu:
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        return menu
+
     def folder_menu(self, folder: str) -> QMenu:
         """Return the menu of a folder."""
-        menu = QMenu(self)
+        menu = self._menu()
         menu.addAction(self.tr("Rename\u2026"), lambda: self.name_wanted.emit(folder))
         menu.addAction(
             self.tr("Dissolve (the chats stay)"), lambda: self.folder_renamed.emit(folder, "")
@@ -114,7 +119,7 @@ class ChatList(QListView):
 
     def menu_for(self, chat: ChatRow) -> QMenu:
         """Return the menu of one chat."""
-        menu = QMenu(self)
+        menu = self._menu()
         menu.addAction(self.tr("Rename") + "\tF2", lambda: self.edit_name(chat.id))
         label = self.tr("Unpin") if chat.is_pinned else self.tr("Pin")
         menu.addAction(label, lambda: self.pinned.emit(chat.id, not chat.is_pinned))

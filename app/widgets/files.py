@@ -1,11 +1,13 @@
-"""Where the file dialogs of the window begin."""
+"""Where the file dialogs of the window begin, and the one for models."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from PySide6.QtCore import QStandardPaths
+from PySide6.QtWidgets import QFileDialog, QWidget
 
+from app.text.language import translate
 from backend.system.paths import models_folder
 
 _last: dict[str, str] = {}  # the folder that was used last, by the kind of file
@@ -31,3 +33,12 @@ def start(kind: str, name: str = "", first: str = "") -> str:
 def remember(kind: str, path: str | Path) -> None:
     """Begin the next dialog where this file is."""
     _last[kind] = str(Path(path).parent)
+
+
+def browse_model(parent: QWidget, title: str, first: str = "") -> str:
+    """Let the user choose a model file. Return its path, or "". first: as in start()."""
+    kinds = translate("files", "GGUF models (*.gguf);;All files (*)")
+    name, _ = QFileDialog.getOpenFileName(parent, title, start("models", first=first), kinds)
+    if name:
+        remember("models", name)
+    return name

@@ -6,6 +6,7 @@ waiting for experts in the map, in the bars and in the strip of tokens.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 
@@ -175,9 +176,16 @@ def choose(
 
 
 def apply(
-    app: QApplication, choice: Choice, has_high_contrast: bool = False, text_percent: int = 100
+    app: QApplication,
+    choice: Choice,
+    has_high_contrast: bool = False,
+    text_percent: int = 100,
+    before: Callable[[], None] = lambda: None,
 ) -> None:
-    """Apply the theme. Call it at start, and when the choice or the system's theme changes."""
+    """Apply the theme. Call it at start, and when the choice or the system's theme changes.
+
+    before: called if all widgets are about to be styled again.
+    """
     choose(app, choice, has_high_contrast, text_percent)
     body = pixels(app.font())
     values = {item.name: getattr(_current, item.name) for item in fields(_current)}
@@ -188,6 +196,8 @@ def apply(
     }  # fmt: skip
     sheet = STYLE_SHEET.substitute(values)
     if sheet != app.styleSheet():  # a new style sheet restyles every widget
+        before()
+        app.setStyleSheet("")  # a sheet in place of another takes three times as long
         app.setStyleSheet(sheet)
 
 

@@ -10,7 +10,6 @@ from PySide6.QtCore import QByteArray, QPoint, QSize, Qt
 from PySide6.QtGui import QCloseEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QApplication,
-    QFileDialog,
     QMainWindow,
     QMessageBox,
     QVBoxLayout,
@@ -175,14 +174,7 @@ class MainWindow(QMainWindow):
     def browse(self) -> None:
         """Let the user choose a model file."""
         recent = str(Path(self.settings.recent[0]).parent) if self.settings.recent else ""
-        name, _ = QFileDialog.getOpenFileName(
-            self,
-            self.tr("Open a model"),
-            files.start("models", first=recent),
-            self.tr("GGUF models (*.gguf);;All files (*)"),
-        )
-        if name:
-            files.remember("models", name)
+        if name := files.browse_model(self, self.tr("Open a model"), recent):
             self.open_model(Path(name))
 
     # Building
@@ -313,6 +305,7 @@ class MainWindow(QMainWindow):
     def _connect_settings(self) -> None:
         page, preferences, session = self.settings_page, self.preferences, self.session
         page.theme_chosen.connect(preferences.set_theme)
+        preferences.restyling.connect(self.chat.transcript.make_again)
         page.server_wanted.connect(lambda: self.pages.go("server"))
         self.top_bar.server.clicked.connect(lambda: self.pages.go("server"))
         self.server.changed.connect(self.top_bar.show_server)

@@ -18,6 +18,7 @@ from types import ModuleType
 
 from backend import __version__
 from backend.cli.common import Parser, UserError, plain_sentence, write_error
+from backend.cli.crashes import Crashes
 from backend.protocol.worker_exit import describe_exit
 from backend.system import children
 from backend.system.kept_file import keep_private
@@ -119,38 +120,64 @@ def _command(argv: Sequence[str]) -> str | None:
 def _run_in_child(argv: Sequence[str]) -> int:
     """Run the command in a child process. Return its status, after a crash with a sentence.
 
-    What libraries write to standard error is shown only as the reason of a crash.
+    What libraries write to standard error is shown only as the reason of a crash. `batch` goes on
+    in another child.
     """
     child: subprocess.Popen[bytes] | None = None
+    is_told = False
 
     def forward(number: int, _frame: object) -> None:
+        nonlocal is_told
+        is_told = True
         if child is not None:
             child.send_signal(number)
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, forward)
-    command, n_killed = children.command("backend.cli", *argv), oom_kills()
+    crashes = Crashes() if _command(argv) == "batch" else None
+    while True:
+        n_killed = oom_kills()
+        child, said, reader = _start_child(argv, crashes)
+        status = child.wait()
+        if status >= 0:
+            return status
+        reader.join(_LEAVE_S)
+        had_memory = n_killed is not None and n_killed == oom_kills()
+        sentence = describe_exit(status, said.decode("utf-8", "replace"), had_memory)
+        goes_on = crashes is not None and crashes.goes_on(status, sentence, had_memory=had_memory)
+        goes_on = goes_on and not is_told
+        if goes_on:
+            sentence += " The requests that were being computed are asked again, one at a time."
+        elif crashes is not None:
+            sentence += " The answers so far are kept; the same command goes on with the others."
+        if -status not in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            write_error(sentence)
+        if not goes_on:
+            return 128 - status
+
+
+def _start_child(
+    argv: Sequence[str], crashes: Crashes | None
+) -> tuple[subprocess.Popen[bytes], bytearray, threading.Thread]:
+    """Start the command in a child process.
+
+    Return it, what its libraries write to standard error, and the thread that reads that.
+    """
     in_fd, out_fd = os.pipe()
-    mark = {_CHILD_MARK: f"{os.getpid()} {out_fd}"}
+    env = {**os.environ, _CHILD_MARK: f"{os.getpid()} {out_fd}"}
+    fds = [out_fd]
+    if crashes is not None:
+        env |= crashes.environment()
+        fds.append(crashes.fd)
     # In a group of its own, so that Ctrl-C reaches the child once: forwarded.
     child = subprocess.Popen(
-        command, env={**os.environ, **mark}, process_group=0, pass_fds=(out_fd,)
+        children.command("backend.cli", *argv), env=env, process_group=0, pass_fds=fds
     )
     os.close(out_fd)
     said = bytearray()
     reader = threading.Thread(target=_collect, args=(in_fd, said), daemon=True)
     reader.start()
-    status = child.wait()
-    if status >= 0:
-        return status
-    if -status not in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        reader.join(_LEAVE_S)
-        had_memory = n_killed is not None and n_killed == oom_kills()
-        sentence = describe_exit(status, said.decode("utf-8", "replace"), had_memory)
-        if _command(argv) == "batch":
-            sentence += " The answers so far are kept; the same command goes on with the others."
-        write_error(sentence)
-    return 128 - status
+    return child, said, reader
 
 
 def _collect(fd: int, said: bytearray) -> None:

@@ -6,8 +6,8 @@ import argparse
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,10 @@ from backend.cli.common import (
     show_progress,
     whole_number,
 )
+from backend.cli.crashes import Notes
 from backend.engine.engine import Engine
 from backend.engine.group import n_seen
-from backend.engine.group_plan import GroupPlan, plan_group
+from backend.engine.group_plan import GroupPlan, plan_group, streams_pay, with_streams
 from backend.protocol.group import GroupAnswer, Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.server.ask import Ask, Finish, RequestRefused
@@ -43,6 +44,7 @@ from backend.server.batch_file import (
 from backend.server.turns import token_of
 
 _MAX_TOKENS = 512
+_MANY = 1 << 30
 _N_FIRST = 4
 _N_LOOK = 256
 """Requests whose prompts are measured before the first answer."""
@@ -123,6 +125,7 @@ def _run(args: argparse.Namespace) -> int:
     out = AnswerFile(args.out)
     try:
         work = _Work(args, out, n_line)
+        work.write_crashes()
         if work.n_open == 0:
             print(f"All {n_line} requests are answered in {args.out}.")
             return 0
@@ -161,7 +164,7 @@ class _Open:
 
 
 class _Work:
-    """The requests that are not answered yet. n_open: their number."""
+    """The requests that are not answered yet."""
 
     def __init__(self, args: argparse.Namespace, out: AnswerFile, n_line: int) -> None:
         self._args, self._out = args, out
@@ -170,19 +173,40 @@ class _Work:
         self._n_token = 0
         self._began_s = self._shown_s = time.monotonic()
         self._is_over = False
+        self._notes = Notes()
+        self._alone = self._notes.alone
         for line in read_lines(args.prompts):
             if out.done.get(line.id, line.digest) != line.digest:
                 raise UserError(
                     f"{args.out} has an answer to another request of the id {line.id!r}; "
                     "give it another name."
                 )
-        self._n_before = n_line - sum(1 for _ in self._lines())
         self._n_all = n_line
-        self.n_open = n_line - self._n_before
+        self._n_before = n_line - self.n_open
+
+    @property
+    def n_open(self) -> int:
+        """Their number."""
+        return sum(1 for _ in self._lines())
+
+    def write_crashes(self) -> None:
+        """Write lines for requests that crashed alone. Raises UserError after too many in a row."""
+        failed = self._notes.failed
+        for line in self._lines():
+            if line.number in failed:
+                self._write_error(line, failed[line.number])
+                _notice(f"The request {line.id!r} crashes alone, too. Its line has the error.")
+        if self._notes.gives_up:
+            raise UserError(
+                "Several requests in a row crash alone, so this model may not run on this machine. "
+                "The same command goes on with the other requests; those with an error are asked "
+                f"again if their lines are removed from {self._args.out}."
+            )
 
     def answer(self, engine: Engine) -> int:
         """Answer them. Return the exit status."""
-        engine = _sized(engine, self._plan(engine), self._args)
+        made = self._plan(engine)
+        _notice(made.sentence)
         self._model = engine.model.name
         self._began_s = time.monotonic()
 
@@ -193,10 +217,9 @@ class _Work:
             _notice("The answers that are being written are completed; Ctrl-C again drops them.")
 
         with Interrupts(interrupted):
-            for answer in engine.generate_group(
-                self._requests(), self._show, attends=self._attends
-            ):
-                self._take(engine, answer)
+            if self._alone:
+                self._compute(engine, replace(made.config, n_sequence=1), self._alone)
+            self._compute(engine, made.config)
         show_progress("")
         n_done = len(self._out.done) - self._n_before
         took_s = time.monotonic() - self._began_s
@@ -208,27 +231,44 @@ class _Work:
             return 128 + signal.SIGINT
         return 0
 
+    def _compute(
+        self, engine: Engine, config: EngineConfig, only: frozenset[int] | None = None
+    ) -> None:
+        """Answer the requests of these numbers, or all, with these settings."""
+        engine.change(config)
+        requests = self._requests(only)
+        for answer in engine.generate_group(requests, self._show, attends=self._attends):
+            self._take(engine, answer)
+
     @property
     def _attends(self) -> tuple[int, int]:
         return (self._args.first if self._args.recent else 0), self._args.recent
 
     def _plan(self, engine: Engine) -> GroupPlan:
         """Measure the first prompts. Return how many requests run at once."""
-        n_cell = 0
+        n_cell, n_answer, prompts = 0, _MANY, list[Sequence[int]]()
+        is_one_shape = not self._attends[1]
         for line, _ in zip(self._lines(), range(_N_LOOK), strict=False):
+            self._notes.begin(line.number)
             try:
                 ask = line.ask(self._defaults, self._args.system)
                 limit = ask.max_tokens if ask.max_tokens > 0 else self._args.max_tokens
-                for prompt in ask.prompts:
-                    n_cell = max(n_cell, len(engine.tokenize(prompt)) + 1 + max(limit, 1))
+                texts = list(ask.prompts)
                 if ask.messages and not ask.has_images:
-                    n_cell = max(
-                        n_cell, engine.count(ask.messages, ask.options) + 1 + max(limit, 1)
-                    )
+                    texts.append(engine.format(ask.messages, ask.options))
+                for prompt in map(engine.tokenize, texts):
+                    n_cell = max(n_cell, len(prompt) + 1 + max(limit, 1))
+                    prompts += [prompt] * ask.n
+                n_answer = min(n_answer, limit)
             except (RequestRefused, RuntimeError):
-                continue  # it is answered with this error
+                is_one_shape = False  # it is answered with this error
+            self._notes.end(line.number)
         n_cell = min(n_cell, n_seen(self._attends) or n_cell)
-        return plan_group(engine, self._args.group, max(n_cell, 64), self.n_open)
+        made = plan_group(engine, self._args.group, max(n_cell, 64), self.n_open)
+        is_closed = self.n_open <= len(prompts) <= made.n
+        if is_one_shape and is_closed and streams_pay(prompts, n_answer):
+            return with_streams(engine, made, n_cell)
+        return made
 
     def _lines(self) -> Iterator[Line]:
         """Yield the requests that are not answered."""
@@ -238,10 +278,12 @@ class _Work:
                 seen.add(line.id)
                 yield line
 
-    def _requests(self) -> Iterator[Request]:
+    def _requests(self, only: frozenset[int] | None) -> Iterator[Request]:
         for line in self._lines():
             if self._is_over:
                 return
+            if only is not None and line.number not in only:
+                continue
             try:
                 ask = line.ask(self._defaults, self._args.system)
             except RequestRefused as error:
@@ -249,6 +291,7 @@ class _Work:
                 continue
             prompts: tuple[str | None, ...] = ask.prompts or (None,)
             found = _Open(line, ask, len(prompts) * ask.n)
+            self._notes.begin(line.number)
             for choice in range(found.n):
                 yield Request(
                     (found, choice),
@@ -290,6 +333,7 @@ class _Work:
     def _write(self, line: Line, data: Any) -> None:
         self._out.add(data)
         self._out.done[line.id] = line.digest
+        self._notes.answered(line.number)
 
     def _show(self, group: Any) -> None:
         """Show how far it is, and the time that is left."""
@@ -310,13 +354,6 @@ class _Work:
             show_progress(line)
         else:
             _notice(line + ".")
-
-
-def _sized(engine: Engine, made: GroupPlan, args: argparse.Namespace) -> Engine:
-    """Give the engine room for the group."""
-    _notice(made.sentence)
-    engine.change(made.config)
-    return engine
 
 
 def _defaults(args: argparse.Namespace) -> dict[str, Any]:

@@ -7,8 +7,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from backend.cli.common import add_engine_options, bytes_text, engine_config, printable
+from backend.cli.common import (
+    add_engine_options,
+    bytes_text,
+    engine_config,
+    printable,
+    show_progress,
+)
 from backend.gguf.model_file import ModelFile, read_model
+from backend.library.checksum import checksum
 from backend.memory.plan import N_UBATCH, MemoryPlan, largest_ubatch, plan, slots, why_plain
 from backend.methods.slots import rate_of, slots_of
 from backend.packs.file import Pack, find
@@ -21,10 +28,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
     add_engine_options(parser, "cache_rate", "context_length", "kv_type")
     add("--json", action="store_true", help="print one JSON object")
+    add(
+        "--sha256", action="store_true",
+        help="only read the whole file, print its SHA-256, and compare it with its repository's",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
+    if args.sha256:
+        return _checksum(args.model, args.json)
     model, asked = read_model(args.model), engine_config(args)
     pack, remark = find(model)
     memory = memory_facts()
@@ -46,6 +59,21 @@ def run(args: argparse.Namespace) -> int:
         lines = [*_lines(model, _pack_text(pack, remark), rows), _verdict(memory_plan)]
         print(printable("\n".join([*lines, why])))
     return 0
+
+
+def _checksum(path: Path, as_json: bool) -> int:
+    """Print the checksums of a model's parts. Return 1 if one is not what was stated."""
+    try:
+        found = checksum(path, lambda share: show_progress(f"Reading: {share:.0%}"))
+    finally:
+        show_progress("")
+    if as_json:
+        files = [vars(part) for part in found.parts]
+        print(json.dumps({"files": files, "is_wrong": found.is_wrong, "words": found.sentence}))
+    else:
+        lines = [f"{part.sha256}  {part.file}" for part in found.parts]
+        print(printable("\n".join([*lines, found.sentence])))
+    return int(found.is_wrong)
 
 
 def _report(

@@ -69,6 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N,N,...",
         help="also with this many sequences at once, such as 1,2,6,32 (default 1)",
     )
+    add("--streams", action="store_true", help="with an attention cache for each of them")
     add(
         "--layout",
         choices=("file", "repacked"),
@@ -102,6 +103,7 @@ def run(args: argparse.Namespace) -> int:
             args.methods,
             n_token=args.tokens,
             sequences=args.sequences,
+            streams=args.streams,
             n_thread=config.n_thread or physical_cores(),
             learned=learned,
             in_layout=in_layout,

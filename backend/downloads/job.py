@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from backend.downloads.address import safe_name
 from backend.downloads.errors import DownloadError, of_writing
 from backend.downloads.offers import Offer, RemoteFile
+from backend.library.checksum import note_origin
 from backend.system.paths import exists
 from backend.text import text
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 INCOMPLETE = ".incomplete"
 """Folder of incomplete files. The library does not look into folders that begin with a dot."""
+_COMMIT = re.compile(r"/resolve/([0-9a-f]{40})/")
 MARGIN_BYTES = 512 << 20  # a download leaves these bytes of the drive free
 
 
@@ -114,6 +118,11 @@ class Job:
         for file in self.files:
             if self._done(file).exists():
                 self._move(self._done(file), self.folder / file.name)
+            commit = _COMMIT.search(file.url)
+            if file.sha256:
+                with contextlib.suppress(OSError):  # the model can be used without
+                    target = self.folder / file.name
+                    note_origin(target, file.sha256, self.source, commit[1] if commit else "")
         self.forget()
 
     def forget(self) -> None:

@@ -1,8 +1,9 @@
-"""Guesses the next tokens of an answer from its own text, and decides how many are worth a pass.
+"""Guesses the next tokens of an answer, and decides how many are worth a pass.
 
 A text that repeats itself goes on as it went on before (prompt lookup; llama.cpp's ngram-simple).
-One pass computes a token with the guessed ones behind it, and reads each expert once for all of
-them. A guess counts as long as the sampler chooses the same tokens.
+Elsewhere a small model guesses, where the user has named one (backend.engine.draft_model). One pass
+computes a token with the guessed ones behind it, and reads each expert once for all of them. A
+guess counts as long as the sampler chooses the same tokens.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ _SIZES = (8, 3)
 """Tokens at the end of the text that are looked for; the longer first."""
 _LENGTHS = (16, 8, 3)
 """Tokens that are equal before a guess, at least: each has its own chance of being accepted."""
-_FIRST_CHANCES = (0.8, 0.6, 0.45)
+SURE = _LENGTHS[1]
+"""Equal tokens from which on a repetition is preferred to a model's guess."""
+BY_MODEL = -1
+"""Stands for the number of equal tokens where a model guesses."""
+_FIRST_CHANCES = (0.8, 0.6, 0.45, 0.7)
+"""For each of _LENGTHS, and for a model."""
 _FIRST_COST = 0.4
 """Cost of a guessed token as a share of a pass of one token, until one is measured."""
 _CHANCE_WEIGHT = 0.15
@@ -64,7 +70,10 @@ def _n_equal_before(tokens: Sequence[int], end: int) -> int:
 
 @dataclass
 class _Kind:
-    """Guesses with the same length of equal tokens before them. chance: of the next one."""
+    """Guesses with the same length of equal tokens before them, or of the model.
+
+    chance: of the next one to be right.
+    """
 
     chance: float
     pause: int = _PAUSE[0]
@@ -85,17 +94,23 @@ class Width:
     _single_s: float = 0.0  # of a pass of one token
     _n_single: int = 0
     _n_without: int = 0  # passes since the last one of one token
-    _costs: dict[int, float] = field(default_factory=dict)  # [width]: of a guessed token
+    # of a guessed token, by its number in the pass and whether a model guessed it
+    _costs: dict[tuple[int, bool], float] = field(default_factory=dict)
 
     def choose(self, n_equal: int) -> int:
-        """Return how many tokens to guess. n_equal: tokens that are equal before the guess."""
-        if n_equal < _LENGTHS[-1] or not self._n_single or self._n_without >= _N_WITHOUT_SINGLE:
+        """Return how many tokens to guess.
+
+        n_equal: tokens that are equal before the guess, or BY_MODEL.
+        """
+        if 0 <= n_equal < _LENGTHS[-1] or not self._n_single:
             return 0
-        kind = self._kind(n_equal)
+        if self._n_without >= _N_WITHOUT_SINGLE:
+            return 0
         widths = range(1, self.n_most + 1)
-        best = max(widths, key=lambda n: self._utility(kind.chance, n))
-        if self._utility(kind.chance, best) > 1:
+        best = max(widths, key=lambda n: self._utility(n_equal, n))
+        if self._utility(n_equal, best) > 1:
             return best
+        kind = self._kind(n_equal)
         kind.n_wait = (kind.n_wait or kind.pause + 1) - 1
         return 0 if kind.n_wait else 1
 
@@ -109,7 +124,7 @@ class Width:
             return
         self._n_without += 1
         kind = self._kind(n_equal)
-        was_worth = self._utility(kind.chance, n_guessed) > 1
+        was_worth = self._utility(n_equal, n_guessed) > 1
         for is_right in [1] * n_accepted + [0] * (n_accepted < n_guessed):
             kind.chance += _CHANCE_WEIGHT * (is_right - kind.chance)
         if was_worth:
@@ -119,19 +134,28 @@ class Width:
         else:
             kind.pause = min(2 * kind.pause, _PAUSE[1])
         cost = max((wall_s / self._single_s - 1) / n_guessed, 0.0) if self._single_s else 0.0
-        before = self._cost(n_guessed)
-        self._costs[n_guessed] = before + _COST_WEIGHT * (min(cost, 4 * before + 1) - before)
+        before = self.cost(n_equal, n_guessed)
+        place = n_guessed, n_equal == BY_MODEL
+        self._costs[place] = before + _COST_WEIGHT * (min(cost, 4 * before + 1) - before)
 
     def _kind(self, n_equal: int) -> _Kind:
+        if n_equal == BY_MODEL:
+            return self._kinds[-1]
         return self._kinds[next(i for i, n in enumerate(_LENGTHS) if n_equal >= n)]
 
-    def _cost(self, n: int) -> float:
-        """Return the cost of each guessed token of n, as measured at the nearest width."""
-        if not self._costs:
-            return _FIRST_COST
-        return self._costs[min(self._costs, key=lambda width: abs(width - n))]
+    def cost(self, n_equal: int, n: int) -> float:
+        """Return the cost of each guessed token of n, as measured at the nearest width.
 
-    def _utility(self, chance: float, n: int) -> float:
+        It is a share of the time of a pass of one token.
+        """
+        by_model = n_equal == BY_MODEL
+        widths = [width for width, was_by_model in self._costs if was_by_model == by_model]
+        if not widths:
+            return _FIRST_COST
+        return self._costs[min(widths, key=lambda width: abs(width - n)), by_model]
+
+    def _utility(self, n_equal: int, n: int) -> float:
         """Return the expected tokens of a pass with n guessed ones, by its cost."""
+        chance = self._kind(n_equal).chance
         tokens = sum(chance**i for i in range(n + 1))
-        return tokens / (1 + n * self._cost(n))
+        return tokens / (1 + n * self.cost(n_equal, n))

@@ -23,8 +23,6 @@ class Experiment:
     """Layers ahead that this predictor forecasts."""
     link_bytes_per_s: float = 0.0
     """Limit of the copies' bandwidth; 0: the bandwidth of the drive."""
-    streams: bool = False
-    """Give every sequence a part of the attention cache (llama_context_params.kv_unified)."""
 
 
 NO_EXPERIMENT = Experiment()

@@ -72,6 +72,8 @@ class ExpertCache:
             progress=progress,
             pack=plan.tier.pack,
             placement=plan.placement,
+            mapped=plan.mapped,
+            n_resident=plan.n_resident,
         )
         self.patch.set_future(self._experiment.future)
         self.patch.force(self._experiment.forced)

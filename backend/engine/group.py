@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from backend.engine.answer import Answer, PartialAnswer, Piece, Reading
@@ -24,7 +24,7 @@ from backend.protocol.group import GroupAnswer, Request
 if TYPE_CHECKING:
     from backend.llama.api import Context
 
-_SHARED_TOKENS_MIN = 16
+SHARED_TOKENS_MIN = 16
 """Shorter beginnings are computed for every prompt."""
 
 
@@ -151,7 +151,8 @@ class Group:
         A new prompt needs nearly all experts, so several are taken at once.
         """
         n_free = self.n_sequence - len(self._members)
-        if self._members and n_free < max(self.n_sequence // 4, 1):
+        is_closed = not self._context.shares  # a pass has no pieces of prompts beside tokens
+        if self._members and (is_closed or n_free < max(self.n_sequence // 4, 1)):
             return
         yield from self._open(n_free)
         if self._waiting and not self._members:
@@ -242,7 +243,9 @@ class Group:
         if self._shared:
             held[self.n_sequence] = self._shared
         equal = {s: n_equal(tokens, prompt[:-1]) for s, tokens in held.items()}
-        if self._context.cuts_batches:  # a state cannot go back, only on
+        if not self._context.shares:
+            equal = {}
+        elif self._context.cuts_batches:  # a state cannot go back, only on
             equal = {s: n for s, n in equal.items() if s in self._idle and n == len(held[s])}
         source = max(equal, key=lambda s: equal[s], default=-1)
         n = equal.get(source, 0)
@@ -259,21 +262,23 @@ class Group:
             self._context.forget_from(n, target)
             return target, n
         self._context.forget_from(0, target)
-        if n < _SHARED_TOKENS_MIN:
+        if n < SHARED_TOKENS_MIN:
             return target, 0
         self._context.copy_sequence(source, target, n)
         return target, n
 
     def _share_beginning(self) -> None:
         """Compute the beginning that the waiting prompts share, once for all of them."""
+        if not self._context.shares:
+            return
         prompts = [member.answer.tokens for member in self._waiting]
         n = min(n_equal(prompts[0], prompt[:-1]) for prompt in prompts)
         kept = n_equal(self._shared, prompts[0])
-        if kept == len(self._shared) >= _SHARED_TOKENS_MIN:
+        if kept == len(self._shared) >= SHARED_TOKENS_MIN:
             return  # it serves these, too
         self._context.forget_from(0, self.n_sequence)
         self._shared = []
-        if len(prompts) < 2 or n < _SHARED_TOKENS_MIN or self._context.cuts_batches:
+        if len(prompts) < 2 or n < SHARED_TOKENS_MIN or self._context.cuts_batches:
             return
         self._drop_idle(n, but=prompts[0])
         found = {s: min(n_equal(tokens, prompts[0]), n) for s, tokens in self._idle.items()}
@@ -329,6 +334,8 @@ class Group:
 
     def _rows(self) -> tuple[list[Row], list[_Member]]:
         """Return the rows of the next pass and the member of each. Those with logits come last."""
+        if not self._context.shares:
+            return self._rows_of_streams()
         running = [m for m in self._members if m.n_done >= len(m.prompt)]
         fresh = [m for m in self._members if m.n_done < len(m.prompt)]
         if fresh and self._context.cuts_batches:
@@ -349,6 +356,28 @@ class Group:
             last.append((Row(row.token, row.position, row.sequence, has_logits=True), member))
         rows += last
         return [row for row, _ in rows], [member for _, member in rows]
+
+    def _rows_of_streams(self) -> tuple[list[Row], list[_Member]]:
+        """Return as many rows of each of some sequences that follow each other.
+
+        First pieces of the prompts but for their last tokens, then a row of every member.
+        """
+        members = sorted(self._members, key=lambda m: m.sequence)
+        left = [max(len(m.prompt) - 1 - m.n_done, 0) for m in members]
+        begin = next((i for i, n in enumerate(left) if n), 0)
+        end = next((i for i in range(begin, len(left)) if not left[i]), len(left))
+        if begin < end:
+            members = members[begin:end][: self._context.n_ubatch]
+            n = min(self._context.n_ubatch // len(members), *left[begin : begin + len(members)])
+            owners = [m for m in members for _ in range(n)]
+            places = [(m, i) for m in members for i in range(m.n_done, m.n_done + n)]
+            rows = [Row(m.prompt[i], i, m.sequence, has_logits=False) for m, i in places]
+            rows[-1] = replace(rows[-1], has_logits=True)  # a pass has logits; nobody reads these
+            return rows, owners
+        tokens = [m.prompt[-1] if m.n_done < len(m.prompt) else m.next for m in members]
+        return [
+            Row(t, m.n_done, m.sequence, True) for t, m in zip(tokens, members, strict=True)
+        ], members
 
     def _end_members(self) -> Iterator[GroupAnswer]:
         """Add the tokens that were chosen. Yield the answers that have ended."""
@@ -407,11 +436,24 @@ class Group:
     def _leave(self, member: _Member, *, keeps: bool) -> None:
         """Take a member from the group; its tokens stay in the context if `keeps`."""
         self._members.remove(member)
+        if not self._context.shares:
+            self._close_gap(member)
+            return
         member.n_gone, n_gone = 0, member.n_gone
         if keeps and not n_gone:
             self._idle[member.sequence] = member.computed
         else:
             self._context.forget_from(0, member.sequence)
+
+    def _close_gap(self, member: _Member) -> None:
+        """Let the last stream take the place of one that has left: streams follow each other."""
+        last = max(self._members, key=lambda m: m.sequence, default=member)
+        gone = member.sequence
+        if last.sequence > gone:
+            self._context.forget_from(0, gone)
+            self._context.copy_sequence(last.sequence, gone, last.n_done)
+            last.sequence, gone = gone, last.sequence
+        self._context.forget_from(0, gone)
 
     def _ended(self, member: _Member) -> GroupAnswer:
         answer, rendered = member.answer, member.answer.partial.rendered

@@ -51,12 +51,11 @@ class LoadedModel:
         self.stop_flag = _native.StopFlag()
         self._experts = ExpertCache(file, experiment)
         self.weights = Weights(file, self._experts)
-        self._streams = experiment.streams
         self._observer = Observer(file)
         self._pressure: Pressure
         llama.log.listen(echo=bool(os.environ.get("OUTRIDER_DEBUG")))
         try:
-            self._observer.reserved_bytes = self.weights.find_vision(config)
+            self._observer.reserved_bytes = self.weights.find_others(config)
             self.apply(self._observer.plan(config, None, None), progress)
         except BaseException:
             self.close()
@@ -80,7 +79,7 @@ class LoadedModel:
 
     @property
     def remark(self) -> str:
-        """Why predictor weights, a pack, an mmproj file or pinned memory are not used, or ""."""
+        """Why predictor weights, a pack, files beside the model or pinned memory are not used."""
         experts = self._experts
         return joined(
             experts.remark, experts.memory_remark, self.plan.tier.remark, self.weights.remark
@@ -103,7 +102,7 @@ class LoadedModel:
             if self.llama is not None:
                 self.llama.files.require_unchanged()  # before anything is freed
             try:
-                self._observer.reserved_bytes = self.weights.find_vision(config)
+                self._observer.reserved_bytes = self.weights.find_others(config)
                 plan = self._observer.plan(config, before, self._held_bytes())
                 if plan.step_from(before) is Step.RELOAD:
                     # The memory held by the weights was an estimate. Plan with what is free now.
@@ -112,7 +111,7 @@ class LoadedModel:
                     plan = self._observer.plan(config, before, None)
                 self.apply(plan)
             except Exception:
-                self._observer.reserved_bytes = self.weights.find_vision(before.config)
+                self._observer.reserved_bytes = self.weights.find_others(before.config)
                 self.apply(before)
                 raise
         self._pressure = Pressure(self.file, self.plan)
@@ -205,7 +204,7 @@ class LoadedModel:
     def _make_context(self) -> None:
         self._close_context()
         hook = self._experts.hook
-        self.context = _new_context(self.llama, self.plan, hook, self.stop_flag, self._streams)
+        self.context = _new_context(self.llama, self.plan, hook, self.stop_flag)
         self._experts.computes_in(self.context)
 
     def _measure_kernels(self, progress: Progress | None) -> None:
@@ -226,13 +225,13 @@ class LoadedModel:
             self._observer.free_on_devices(few)
 
     def _facts(self) -> CacheFacts:
-        facts = _facts_without_cache(self.file, self.plan, self.context)
-        if self.plan.is_plain:
-            return facts
-        return replace(facts, remark=self.remark, **self._experts.facts())
+        drafts = self.weights.drafts(self.plan, self.context)
+        facts = _facts_without_cache(self.file, self.plan, self.remark, drafts)
+        return facts if self.plan.is_plain else replace(facts, **self._experts.facts())
 
 
-def _new_context(model: Any, plan: EnginePlan, hook: Any, stop_flag: Any, streams: bool) -> Any:
+def _new_context(model: Any, plan: EnginePlan, hook: Any, stop_flag: Any) -> Any:
+    n_sequence, streams = plan.config.n_sequence, plan.config.streams
     return llama.Context(
         model,
         n_context=plan.n_context,
@@ -244,12 +243,12 @@ def _new_context(model: Any, plan: EnginePlan, hook: Any, stop_flag: Any, stream
         n_output=plan.config.n_output,
         kv_type=plan.config.kv_type,
         # One more holds the beginning that prompts share.
-        n_sequence=plan.config.n_sequence + (plan.config.n_sequence > 1),
+        n_sequence=n_sequence + (n_sequence > 1 and not streams),
         streams=streams,
     )
 
 
-def _facts_without_cache(file: ModelFile, plan: EnginePlan, context: Any) -> CacheFacts:
+def _facts_without_cache(file: ModelFile, plan: EnginePlan, remark: str, drafts: str) -> CacheFacts:
     return CacheFacts.of(
         plan.settings,
         asked_rate=plan.config.cache_rate,
@@ -264,5 +263,6 @@ def _facts_without_cache(file: ModelFile, plan: EnginePlan, context: Any) -> Cac
         asked_method=plan.method.name,
         device=plan.device_names,
         hybrid="off",
-        drafts="off" if context.cuts_batches else plan.config.drafts,
+        drafts=drafts,
+        remark=remark,
     )

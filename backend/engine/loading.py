@@ -1,8 +1,8 @@
 """Load a checked model in one of three ways.
 
 - plain: as stock llama.cpp does, memory-mapped, with its fastest weight layout;
-- cached: the dense weights in anonymous memory, the experts in the slow tier (Patch), which is the
-  model's file or its pack;
+- cached: the dense weights in anonymous memory, or mapped where they do not fit; the experts in the
+  slow tier (Patch), which is the model's file or its pack;
 - native: everything in memory, the experts in the file's layout.
 
 A cache in the file's layout must equal native bit by bit; a cache in the repacked layout must equal
@@ -11,6 +11,7 @@ plain.
 
 from __future__ import annotations
 
+import bisect
 import ctypes
 import functools
 import os
@@ -28,8 +29,10 @@ from backend.gguf.identity import FileChangedError, FileIdentity, OpenFiles
 from backend.gguf.model_file import ModelFile, require_distinct_tokens
 from backend.gguf.scales import bad_value
 from backend.llama.api import Context, LlamaError, Model, ProgressCallback, log
+from backend.memory.engine_plan import N_AHEAD
 from backend.memory.placement import ON_CPU, Placement
 from backend.packs.file import Pack
+from backend.system.memory import mappings
 from backend.text import text
 
 _USED_KEY = "expert_used_count"
@@ -144,7 +147,8 @@ class NotCacheable(LlamaError):
 class CachedModel:
     """A model whose experts stay in its file, and the patch that feeds them to llama.cpp.
 
-    repack: of the dense weights, as in load_plain. pack: read experts from this file. Raises
+    repack: of the dense weights, as in load_plain. pack: read experts from this file. mapped: the
+    dense weights are pages of the file, not repacked. n_resident: as of EnginePlan. Raises
     NotCacheable when the graph of this architecture is not understood, LlamaError when a file
     cannot be loaded.
     """
@@ -158,17 +162,22 @@ class CachedModel:
         repack: bool = True,
         pack: Pack | None = None,
         placement: Placement = ON_CPU,
+        mapped: bool = False,
+        n_resident: int | None = None,
     ) -> None:
         self.pack = pack
+        self._window: Any = None
         files = _expert_files(file, pack)
         buffers: Any = None
 
         def settle(params: Any) -> list[object]:
             nonlocal buffers
             buffers = _native.ExpertBuffers(unread=True)
-            params.use_extra_bufts = repack
+            params.use_extra_bufts = repack and not mapped
+            params.check_tensors = not mapped  # the dense tensors; mapped ones with all experts
             params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
-            params.check_tensors = True  # the dense tensors
+            if mapped:
+                params.load_mode = llama_cpp.LLAMA_LOAD_MODE_MMAP
             return [buffers, files, _place_experts(params, buffers)]
 
         share = file.dense_bytes / (file.dense_bytes + file.expert_bytes_total)
@@ -178,6 +187,11 @@ class CachedModel:
         reason = self._probe(n_thread, on_device=placement.on_device)
         # While loading the dense weights, the system read ahead into the experts. Drop those pages.
         files.drop_cached()
+        if not reason and n_resident is not None:
+            self._window = _native.LayerWindow(
+                _mapped_layers(file, self.patch.layers), n_resident, N_AHEAD
+            )
+            self.patch.window(self._window)
         if reason:
             self.close()
             raise NotCacheable(
@@ -199,6 +213,10 @@ class CachedModel:
 
     def close(self) -> None:
         """Give the tensors back to the model and free it."""
+        if self._window is not None:
+            self.patch.window(None)
+            self._window.close()
+            self._window = None
         if self.patch is not None:
             self.patch.close()
             self.patch = None
@@ -246,6 +264,20 @@ def _scheduler_of(context: Context) -> int:
         return 0
     get.argtypes, get.restype = [ctypes.c_void_p], ctypes.c_void_p
     return int(get(context.pointer) or 0)
+
+
+def _mapped_layers(file: ModelFile, layers: Sequence[int]) -> list[list[tuple[int, int]]]:
+    """Return (address, bytes) of the mapped dense weights up to each of these MoE layers."""
+    places = [mappings(path) for path in file.paths]
+    found: list[list[tuple[int, int]]] = [[] for _ in layers]
+    for tensor in sorted(file.dense_tensors, key=lambda t: (t.part, t.offset)):
+        if tensor.layer is None or tensor.layer > layers[-1]:
+            continue
+        ranges = found[bisect.bisect_left(layers, tensor.layer)]
+        for begin, end, offset in places[tensor.part]:
+            if offset <= tensor.offset and tensor.offset + tensor.n_bytes <= offset + end - begin:
+                ranges.append((begin + tensor.offset - offset, tensor.n_bytes))
+    return found
 
 
 def _expert_files(file: ModelFile, pack: Pack | None) -> Any:

@@ -221,7 +221,7 @@ class Passes:
     @property
     def may_draft(self) -> bool:
         """Whether answers may have drafts."""
-        return self.loaded.cache.drafts == "auto" and not self.is_recorded
+        return self.loaded.cache.drafts != "off" and not self.is_recorded
 
     def accept(self, token: int) -> bool:
         """Return whether the draft goes on with this token, which then needs no other pass."""

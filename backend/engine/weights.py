@@ -1,4 +1,4 @@
-"""What is loaded of a model's files: weights, conversation format, and what sees images."""
+"""What is loaded: a model's weights, its conversation format, what sees images, and its drafts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.engine import loading
+from backend.engine.draft_model import DraftModel, draft_bytes, read_draft
 from backend.engine.expert_cache import ExpertCache
 from backend.gguf.model_file import ModelFile
 from backend.llama import api as llama
@@ -18,6 +19,7 @@ from backend.memory.engine_plan import EnginePlan
 from backend.protocol.chat import ChatFacts
 from backend.protocol.settings import EngineConfig
 from backend.system.memory import forget_mapped
+from backend.text import joined
 
 _VISION_BYTES_PER_BYTE = 1.5
 """RAM reserved for each byte of an mmproj file, which needs buffers beside its weights."""
@@ -27,8 +29,8 @@ class Weights:
     """The parts of a model that do not depend on a context.
 
     `llama`: llama.cpp's model; None while nothing is loaded. `chat_format` and `guard`: set by the
-    first load. `vision`: the part that sees images, or None. `remark`: why an mmproj file is not
-    used, or "".
+    first load. `vision`: the part that sees images, or None. `draft`: the draft model, or None.
+    `remark`: why an mmproj file or a draft model is not used, or "".
     """
 
     guard: Guard
@@ -37,16 +39,31 @@ class Weights:
         self.llama: Any = None
         self.chat_format: ChatFormat | None = None
         self.vision: Vision | None = None
+        self.draft: DraftModel | None = None
         self.remark = ""
         self._file = file
         self._experts = experts
         self._vision_path: Path | None = None
+        self._draft_file: ModelFile | None = None
+        self._draft_remark = ""
 
-    def find_vision(self, config: EngineConfig) -> int:
-        """Find the mmproj file. Return the bytes of RAM that it needs. Raises LlamaError."""
+    def find_others(self, config: EngineConfig) -> int:
+        """Find the mmproj file and the draft model. Return the bytes of RAM that they need.
+
+        Raises LlamaError where an mmproj file that was asked for is unfit.
+        """
         self._vision_path = loading.vision_file(self._file, config.mmproj)
         n_bytes = self._vision_path.stat().st_size if self._vision_path is not None else 0
-        return round(n_bytes * _VISION_BYTES_PER_BYTE)
+        n_bytes = round(n_bytes * _VISION_BYTES_PER_BYTE)
+        self._draft_file, self._draft_remark = None, ""
+        if config.draft_model:
+            try:
+                self._draft_file = read_draft(config.draft_model)
+            except llama.LlamaError as error:
+                self._draft_remark = str(error)
+            else:
+                n_bytes += draft_bytes(self._draft_file, config.context_length)
+        return n_bytes
 
     def load(self, plan: EnginePlan, on_progress: Callable[[float], bool]) -> None:
         """Load all parts. Raises LlamaError, and NotCacheable where only a plain plan is possible.
@@ -63,7 +80,9 @@ class Weights:
                 forget_mapped(path)
         else:
             self.llama = self._experts.load(plan, on_progress)
+        self.remark = ""
         self._load_vision(plan)
+        self._load_draft(plan)
         bos, eos = self.llama.special_text(self.llama.bos), self.llama.special_text(self.llama.eos)
         template = self._file.chat_template or ""
         self.chat_format = ChatFormat(self._file.name, template, bos, eos)
@@ -77,9 +96,18 @@ class Weights:
         if self.vision is not None:
             self.vision.close()
             self.vision = None
+        if self.draft is not None:
+            self.draft.close()
+            self.draft = None
         if not self._experts.close() and self.llama is not None:
             self.llama.close()
         self.llama = None
+
+    def drafts(self, plan: EnginePlan, context: llama.Context) -> str:
+        """Return what guesses tokens, of CacheFacts.drafts."""
+        if context.cuts_batches:
+            return "off"
+        return "model" if self.draft is not None else plan.config.drafts
 
     def chat_facts(self) -> ChatFacts:
         """Return the facts of the chat template; empty if it fails, which an answer will report."""
@@ -92,7 +120,6 @@ class Weights:
 
     def _load_vision(self, plan: EnginePlan) -> None:
         """Load the mmproj file. One that was not asked for by name is left out if it is unfit."""
-        self.remark = ""
         if self._vision_path is None:
             return
         try:
@@ -101,3 +128,12 @@ class Weights:
             if plan.config.mmproj:
                 raise
             self.remark = str(error)
+
+    def _load_draft(self, plan: EnginePlan) -> None:
+        """Load the draft model. It is left out if it is unfit: answers are only slower then."""
+        if self._draft_file is not None:
+            try:
+                self.draft = DraftModel(self._draft_file, self.llama, plan.n_thread)
+            except llama.LlamaError as error:
+                self._draft_remark = str(error)
+        self.remark = joined(self.remark, self._draft_remark)

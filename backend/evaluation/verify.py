@@ -131,6 +131,7 @@ def compare(
     n_token: int,
     n_thread: int,
     sequences: Sequence[int] = (1,),
+    streams: bool = False,
     learned: Learned = NOTHING_LEARNED,
     in_layout: Layout = "file",
     pack: Pack | None = None,
@@ -146,6 +147,7 @@ def compare(
     file's layout.
 
     sequences: numbers of sequences that share the tokens. Stock llama.cpp computes the same passes.
+    streams: each has an attention cache of its own, as in a group whose prompts are equally long.
     learned: the weights that backend.weights.lookup.load found, as the engine uses them.
     in_layout: the layout of the experts, here and in stock. pack: read the experts from this pack,
     in any layout. placement: with a device, stock llama.cpp computes on it too, with all experts
@@ -166,9 +168,11 @@ def compare(
         fits = in_memory or placement.on_device
         stock = load_native(file, placement) if fits else load_plain(file, repack=False)
     tokens = _tokens(stock, n_token)
-    batches = {n: _passes(tokens, n) for n in sequences}
+    batches = {n: _passes(tokens, n, streams) for n in sequences}
     try:
-        expected = {n: _logits(file, stock, b, n, n_thread, None) for n, b in batches.items()}
+        expected = {
+            n: _logits(file, stock, b, n, n_thread, None, streams) for n, b in batches.items()
+        }
     finally:
         stock.close()
     hybrid_nmse, hybrid_perplexity = HYBRID_NMSE, HYBRID_PERPLEXITY
@@ -211,7 +215,9 @@ def compare(
                 cached.patch.configure(slots, parts, options)
                 cached.patch.request_began()
                 passes = batches[n_sequence]
-                logits = _logits(file, cached.model, passes, n_sequence, n_thread, cached.patch)
+                logits = _logits(
+                    file, cached.model, passes, n_sequence, n_thread, cached.patch, streams
+                )
                 counts = cached.patch.counts()
                 different = reference.view(np.uint32) != logits.view(np.uint32)
                 rows = np.flatnonzero(different.any(axis=1))
@@ -262,11 +268,12 @@ class _Pass:
     is_token: bool
 
 
-def _passes(tokens: list[int], n_sequence: int) -> list[_Pass]:
+def _passes(tokens: list[int], n_sequence: int, streams: bool = False) -> list[_Pass]:
     """Return the passes that compute a prompt, and then the rest of the tokens one by one.
 
     Of several sequences, those that run are decoded at once. Their prompts differ in length. The
-    last one joins later, in a pass that decodes the others: as in a group of requests.
+    last one joins later, in a pass that decodes the others: as in a group of requests. In streams
+    the prompts have the same length, and begin and end together.
     """
     if n_sequence == 1:
         n_prompt = max(1, len(tokens) * 3 // 4)
@@ -275,7 +282,7 @@ def _passes(tokens: list[int], n_sequence: int) -> list[_Pass]:
         ones = [[row] for row in rows[n_prompt:]]
         return [_Pass(s, [], False) for s in steps] + [_Pass(s, [], True) for s in ones]
     n_mean = max(len(tokens) * 3 // 4 // n_sequence, 2)
-    lengths = [n_mean + s % 3 for s in range(n_sequence)]
+    lengths = [n_mean + (0 if streams else s % 3) for s in range(n_sequence)]
     draw = Random(2)
 
     def row(sequence: int, position: int, has_logits: bool) -> Row:
@@ -288,6 +295,15 @@ def _passes(tokens: list[int], n_sequence: int) -> list[_Pass]:
             part = rows[begin : begin + _N_UBATCH]
             part[-1] = replace(part[-1], has_logits=True)  # a pass has logits
             passes.append(_Pass(part, [1 + r.sequence for r in part], is_token))
+
+    if streams:
+        n_each = _N_UBATCH // n_sequence
+        for begin in range(0, n_mean - 1, n_each):
+            part = range(begin, min(begin + n_each, n_mean - 1))
+            add([row(s, i, False) for s in range(n_sequence) for i in part])
+        for i in range(n_mean - 1, n_mean + max(len(tokens) // 4 // n_sequence, 3)):
+            add([row(s, i, True) for s in range(n_sequence)], is_token=i >= n_mean)
+        return passes
 
     def prompts(sequences: range) -> list[Row]:
         """Return the tokens of the prompts, the last one of each at the end, with logits."""
@@ -310,6 +326,7 @@ def _logits(
     n_sequence: int,
     n_thread: int,
     patch: _native.Patch | None,
+    streams: bool = False,
 ) -> NDArray[np.float32]:
     """Compute the passes. Return all logits that they ask for, [n, n_vocab].
 
@@ -317,12 +334,13 @@ def _logits(
     """
     context = Context(
         model,
-        n_context=sum(len(each.rows) for each in passes) + 8,
+        n_context=(sum(len(each.rows) for each in passes) + 8) * (n_sequence if streams else 1),
         n_sequence=n_sequence,
         n_ubatch=_N_UBATCH,
         n_thread=n_thread,
         callback=patch.callback if patch else None,
         user_data=patch.user_data if patch else None,
+        streams=streams and n_sequence > 1,
     )
     found = []
     try:

@@ -15,6 +15,7 @@ class FileChangedError(RuntimeError):
     """A file has changed since it was checked; the text is one sentence for the user."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         name = path.name.encode("utf-8", "replace").decode("utf-8")
         super().__init__(text("engine.changed_file", file=name))
 

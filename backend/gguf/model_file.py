@@ -34,11 +34,14 @@ from backend.gguf.tables import (
     ARCHITECTURES,
     BY_HEADS,
     BY_INTERVAL,
+    HEADS_FILL,
     IN_VECTORS,
     N_EXPERT_MAX,
     N_LAYER_MAX,
     NOT_COMPUTED,
     OF_NUMBERS,
+    WHOLE_HEADS,
+    WITH_WINDOWS,
 )
 from backend.text import Text, text
 
@@ -263,6 +266,8 @@ def read_model(path: Path, read: Callable[[Path], Header] = read_header) -> Mode
     _check_groups(numbers, n_expert)
     _check_fractions(numbers)
     _check_attention(numbers, n_layer_all - n_layer_nextn)
+    _check_windows(numbers, n_layer_all - n_layer_nextn)
+    _check_heads(numbers)
     tensors = _joined(headers)
     _check_tensors(headers, tensors, n_expert, n_layer_all)
     return ModelFile(
@@ -428,6 +433,51 @@ def _check_attention(numbers: _Numbers, n_layer: int) -> None:
             of_layers = [n_layer >= every_or_layers > 0]
     if not any(of_layers[:n_layer]):
         numbers.refuse(text("model.no_attention", key=numbers.key(name), n=n_layer))
+
+
+def _check_windows(numbers: _Numbers, n_layer: int) -> None:
+    """Refuse a model with windows none of whose layers has one; llama.cpp aborts."""
+    architecture, metadata = numbers.architecture, numbers.header.metadata
+    n_window = metadata.get(numbers.key("attention.sliding_window"), 0)
+    if architecture not in WITH_WINDOWS or (architecture == "smallthinker" and not n_window):
+        return
+    key = numbers.key("attention.sliding_window_pattern")
+    pattern = metadata.get(key, WITH_WINDOWS[architecture])
+    if isinstance(pattern, tuple):
+        has_window = any(pattern)
+    elif isinstance(pattern, int):
+        has_window = pattern == 0 or (pattern > 1 and n_layer > 1)
+    else:
+        return
+    if not has_window:
+        numbers.refuse(text("model.no_window", key=key, n=n_layer))
+
+
+def _check_heads(numbers: _Numbers) -> None:
+    """Refuse heads that llama.cpp asserts against when it builds the graph."""
+    architecture, metadata = numbers.architecture, numbers.header.metadata
+
+    def number(name: str, default: int = 0) -> int:
+        value = metadata.get(numbers.key(name), default)
+        return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+    n_embd, n_head = number("embedding_length"), number("attention.head_count")
+    swa = ("attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa")
+    if architecture not in WHOLE_HEADS or n_head < 1 or n_embd < 1:
+        return
+    if any(numbers.key(name) in metadata for name in swa):  # whichever holds for the first layer
+        return
+    of_head = number("attention.key_length", n_embd // n_head)
+    for name, default in (
+        ("attention.value_length", n_embd // n_head),
+        ("rope.dimension_count", of_head),
+    ):
+        if number(name, default) != of_head:
+            n, key = number(name, default), numbers.key(name)
+            numbers.refuse(text("model.whole_heads", key=key, value=n, n=of_head))
+    if architecture in HEADS_FILL and of_head * n_head != n_embd:
+        key = numbers.key("attention.head_count")
+        numbers.refuse(text("model.heads_fill", key=key, n=n_head, size=of_head, all=n_embd))
 
 
 def _check_tensors(

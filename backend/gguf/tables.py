@@ -100,5 +100,17 @@ BY_HEADS = frozenset(
     """.split()
 )
 """A layer without heads for keys and values is recurrent."""
+WHOLE_HEADS = frozenset(
+    """
+    arctic cohere2moe dbrx deepseek dots1 ernie4_5-moe grok hunyuan-moe llada-moe llama4 mellum
+    olmoe qwen2moe qwen3moe rnd1 smallthinker
+    """.split()
+)
+"""llama.cpp asserts that keys, values and rotated values of a head are equally many."""
+HEADS_FILL = frozenset("arctic deepseek grok llada-moe olmoe qwen2moe".split())
+"""Of WHOLE_HEADS: the values of all heads together have to be the embedding's."""
+WITH_WINDOWS = {"cohere2moe": 4, "smallthinker": 4}
+"""A layer has a window unless n divides its number; llama.cpp asserts that one has. The n holds
+where attention.sliding_window_pattern is missing."""
 BY_INTERVAL = {"minimax-01": 8, "qwen35": 4, "qwen35moe": 4, "qwen3next": 4, "qwen4exp": 4}
 """Every n-th layer has attention. The number holds where full_attention_interval is missing."""

@@ -1,4 +1,4 @@
-"""Keeps the user's folders, and the last use and measured speed of each model."""
+"""Keeps the user's folders, and the last use, measured speed and checksum of each model."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from backend.library.checksum import SHA256, Checksum, PartSum
 from backend.system.kept_file import KeptFile
 from backend.text import text
 
@@ -40,6 +41,7 @@ class History:
         self.folders = kept.folders
         self._used_s = kept.used_s
         self._measured = kept.measured
+        self._checksums = kept.checksums
 
     def used_s(self, path: Path) -> float:
         """Return when a model was last loaded, in seconds since 1970; 0 if never."""
@@ -48,6 +50,17 @@ class History:
     def measured(self, fingerprint: str) -> Measured | None:
         """Return the last measured speed of a model, or None."""
         return self._measured.get(fingerprint)
+
+    def checksum(self, path: Path, stamp: tuple[tuple[int, int], ...]) -> Checksum | None:
+        """Return the checksum of a model, or None if its parts have another stamp now."""
+        kept = self._checksums.get(str(path))
+        return kept if kept is not None and kept.stamp == stamp else None
+
+    def remember_checksum(self, path: Path, checksum: Checksum) -> None:
+        """Keep a checksum until the file changes."""
+        self._checksums.pop(str(path), None)
+        self._checksums[str(path)] = checksum
+        self._save()
 
     def remember_use(self, path: Path, at_s: float | None = None) -> None:
         """Keep the time of a model's loading; None: now."""
@@ -84,6 +97,14 @@ class History:
             "measured": {
                 key: asdict(item) for key, item in list(self._measured.items())[-_N_KEPT_MAX:]
             },
+            "checksums": {
+                key: {
+                    "at_s": item.at_s,
+                    "stamp": item.stamp,
+                    "parts": [vars(part) for part in item.parts],
+                }
+                for key, item in list(self._checksums.items())[-_N_KEPT_MAX:]
+            },
         }
         self.trouble = self._file.save(data)
 
@@ -93,6 +114,7 @@ class _Kept:
     folders: list[Path] = field(default_factory=list)
     used_s: dict[str, float] = field(default_factory=dict)  # by path
     measured: dict[str, Measured] = field(default_factory=dict)  # by fingerprint
+    checksums: dict[str, Checksum] = field(default_factory=dict)  # by path
 
 
 def _checked(data: Any) -> _Kept:
@@ -108,7 +130,21 @@ def _checked(data: Any) -> _Kept:
     }
     if any(item.tokens_per_s <= 0 for item in measured.values()):
         raise ValueError("a speed is not positive")
-    return _Kept(folders, used_s, measured)
+    checksums = {key: _checksum(item) for key, item in data.get("checksums", {}).items()}
+    return _Kept(folders, used_s, measured, checksums)
+
+
+def _checksum(data: Any) -> Checksum:
+    parts = tuple(PartSum(**part) for part in data["parts"])
+    for part in parts:
+        if not (isinstance(part.file, str) and isinstance(part.source, str)):
+            raise TypeError("a name is not a text")
+        if not SHA256.fullmatch(part.sha256) or not SHA256.fullmatch(part.stated or part.sha256):
+            raise ValueError("a checksum is not one")
+    stamp = tuple((_kind(size, int), _kind(mtime_ns, int)) for size, mtime_ns in data["stamp"])
+    if not parts or len(parts) != len(stamp):
+        raise ValueError("a checksum has no parts")
+    return Checksum(parts, stamp, _number(data["at_s"]))
 
 
 def _kind(value: Any, kind: type) -> Any:

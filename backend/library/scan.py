@@ -27,7 +27,7 @@ NO_MODEL = re.compile(r"mmproj|imatrix", re.IGNORECASE)
 class Entry:
     """One model. If it cannot be used, `facts` is None and `trouble` is a clause why.
 
-    path: the first part that exists.
+    path: the first part that exists. stamp: size and time of change of each part that exists.
     """
 
     path: Path
@@ -35,6 +35,7 @@ class Entry:
     size_bytes: int  # of the parts that exist
     facts: Facts | None
     trouble: str = ""
+    stamp: tuple[tuple[int, int], ...] = ()
 
     @property
     def name(self) -> str:
@@ -97,6 +98,15 @@ def scan(
         if go_on():
             _add_file(result, path, cache, seen)
     return result
+
+
+def part_paths(path: Path) -> list[Path]:
+    """Return the paths of all parts of a split model, there or not; of another file, its own."""
+    found = PART_NAME.fullmatch(path.name)
+    if not found or not 1 <= int(found[2]) <= int(found[3]) <= N_PART_MAX:
+        return [path]
+    numbers = range(1, int(found[3]) + 1)
+    return [path.with_name(f"{found[1]}-{i:05d}-of-{found[3]}{path.suffix}") for i in numbers]
 
 
 def by_name(entries: Iterable[Entry]) -> dict[str, Path]:
@@ -188,12 +198,7 @@ def _groups(folder: Path, names: Sequence[str]) -> list[tuple[list[Path], int]]:
 
 def _add_file(result: Scan, path: Path, cache: FactsCache, seen: set[tuple[int, int]]) -> None:
     """Add a file that the user chose. Add the other parts of a split model with it."""
-    found = PART_NAME.fullmatch(path.name)
-    names = [path.name]
-    if found:
-        numbers = range(1, min(int(found[3]), N_PART_MAX) + 1)
-        names = [f"{found[1]}-{number:05d}-of-{found[3]}.gguf" for number in numbers]
-        names = [name for name in names if os.path.exists(path.with_name(name))] or [path.name]
+    names = [part.name for part in part_paths(path) if os.path.exists(part)] or [path.name]
     for paths, n_part in _groups(path.parent, names):
         _add(result, None, paths, n_part, cache, seen)
 
@@ -236,7 +241,8 @@ def _add(
             trouble = found
     if place is not None:
         place.n_model += 1
-    result.entries.append(Entry(paths[0], n_part, size_bytes, facts, trouble))
+    stamp = tuple((s.st_size, s.st_mtime_ns) for s in stats)
+    result.entries.append(Entry(paths[0], n_part, size_bytes, facts, trouble, stamp))
 
 
 def _missing(paths: Sequence[Path], n_part: int) -> Text:

@@ -191,6 +191,25 @@ class Model:
                 user_defined.append(self.special_text(token))
         return control, user_defined
 
+    def has_vocabulary_of(self, other: Model) -> bool:
+        """Return whether both models have the same tokens, but for a few at both ends.
+
+        The rule for draft models of llama.cpp (common/speculative.cpp). Models of one family
+        differ in how many unused tokens fill their vocabularies up.
+        """
+        own, others = self.vocab, other.vocab
+        n_least, n_most = sorted((self.n_vocab, other.n_vocab))
+        begins = [(m.adds_bos, m.adds_bos and m.bos) for m in (self, other)]
+        is_alike = (
+            llama_cpp.llama_vocab_type(own) == llama_cpp.llama_vocab_type(others)
+            and begins[0] == begins[1]
+            and n_most - n_least <= _N_UNLIKE
+        )
+        text_of = llama_cpp.llama_vocab_get_text
+        return is_alike and all(
+            text_of(own, i) == text_of(others, i) for i in range(_N_CONTROL, n_least)
+        )
+
     @property
     def bos(self) -> int:
         """The begin-of-sequence token, or -1."""
@@ -221,6 +240,10 @@ class Row:
     has_logits: bool = False
 
 
+_N_UNLIKE = 128
+"""Tokens that one of two equal vocabularies may have more."""
+_N_CONTROL = 5
+"""Tokens at the beginning in which two equal vocabularies may differ."""
 _PIECE_TOKENS = 256
 """Tokens of a piece of a state: some megabytes, so that a piece fits in memory beside the model."""
 
@@ -370,8 +393,9 @@ class Context:
             raise LlamaError(text("group.not_sparse"))
 
     def copy_sequence(self, source: int, target: int, n: int) -> None:
-        """Let a sequence begin with the first n positions of another one."""
-        llama_cpp.llama_memory_seq_cp(self._memory, source, target, 0, n)
+        """Let a sequence begin with the first n positions of another one; of a stream with all."""
+        end = n if self.shares else -1
+        llama_cpp.llama_memory_seq_cp(self._memory, source, target, 0, end)
 
     def clear(self) -> None:
         """Remove all positions of all sequences."""
@@ -459,6 +483,12 @@ class Context:
         top = np.argpartition(-logits, n - 1)[:n]
         ids = [token, *(int(i) for i in sorted(top, key=lambda i: (-logits[i], i)))]
         return [(i, float(logits[i])) for i in ids]
+
+    def most_probable(self) -> tuple[int, float]:
+        """Return the most probable token after the last pass, and its probability."""
+        logits = self._logits_of(-1)
+        best = int(logits.argmax())
+        return best, float(1 / np.exp(logits - logits[best]).sum())
 
     def _logits_of(self, row: int) -> NDArray[np.float32]:
         """Return a view of a token's logits, valid until the next pass."""

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from backend.packs.file import Pack
 
 
+N_AHEAD = 3
+"""Layers of mapped weights that are read ahead."""
+
+
 class Step(enum.IntEnum):
     """The work that a plan needs. Each step includes the steps before it."""
 
@@ -115,6 +119,11 @@ class EnginePlan:
     tier: SlowTier = SlowTier()
     repack: bool = True
     """In plain mode: copy weights into the layout that computes fastest."""
+    mapped: bool = False
+    """In cached mode: the dense weights are pages of the file, which the system may drop."""
+    n_resident: int | None = None
+    """Mapped layers that stay; of the others, a window is kept ahead (Klotski, section 6.1). None:
+    the system decides."""
     headroom_bytes: int | None = None
     """RAM that the plan leaves to other programs; None: memory is not watched."""
     reason: str = ""
@@ -145,13 +154,17 @@ class EnginePlan:
 
     def step_from(self, before: EnginePlan | None) -> Step:
         """Return the step from `before`, the plan in force, to this one; None: nothing loaded."""
-        if before is None or (self.mode, self.placement) != (before.mode, before.placement):
+        if before is None or self._weights() != before._weights():
             return Step.RELOAD
-        if self.tier.pack != before.tier.pack or self.config.mmproj != before.config.mmproj:
+        if (self.tier.pack, *self.config.beside) != (before.tier.pack, *before.config.beside):
             return Step.RELOAD
         if self.settings.parts("context") != before.settings.parts("context"):
             return Step.CONTEXT
         return Step.REBUILD if self._cache() != before._cache() else Step.NOTHING
+
+    def _weights(self) -> object:
+        """Return the values that the weights are loaded by."""
+        return self.mode, self.placement, self.mapped, self.n_resident is None
 
     def _cache(self) -> object:
         """Return the values that the cache is built from."""
@@ -294,6 +307,8 @@ def _in_memory(file: ModelFile, made: EnginePlan, machine: MachineState) -> Engi
         return plan(file, n_slot, n_context, free_bytes, least_ubatch, config.kv_type)
 
     wanted, why_fewer, faster = planned(n_slot), "", ""
+    least_bytes = planned(wanted.n_slot_min).total_bytes
+    mapped = not is_stock and file.is_moe and least_bytes > machine.free_bytes
     if not is_stock and file.is_moe and not wanted.fits:
         n_slot = wanted.n_slot_min if wanted.best_n_slot is None else wanted.best_n_slot
         why_fewer = text(
@@ -303,6 +318,11 @@ def _in_memory(file: ModelFile, made: EnginePlan, machine: MachineState) -> Engi
             all=file.n_expert,
             wanted=wanted.n_slot,
         )
+    if mapped:  # otherwise the system would kill this process
+        why_mapped = text(
+            "memory.mapped", dense=file.dense_bytes, missing=least_bytes - machine.free_bytes
+        )
+        why_fewer = joined(why_fewer, why_mapped)
     n_ubatch = least_ubatch
     if not made.n_ubatch and not config.n_ubatch:
         n_ubatch, _ = largest_ubatch(file, planned(n_slot), n_context)
@@ -312,10 +332,20 @@ def _in_memory(file: ModelFile, made: EnginePlan, machine: MachineState) -> Engi
         made,
         n_ubatch=n_ubatch,
         n_slot=n_slot,
+        mapped=mapped,
+        n_resident=_n_resident(file, machine.free_bytes - least_bytes) if mapped else None,
         n_slot_most=n_slot if config.automatic and not config.by_hand else wanted.n_slot,
         headroom_bytes=None if is_stock else wanted.headroom_bytes,
     )
     return _with_mode(file, made, machine, why_fewer, faster)
+
+
+def _n_resident(file: ModelFile, left_bytes: int) -> int | None:
+    """Return EnginePlan.n_resident. left_bytes: beside all dense weights, so it is negative."""
+    layer_bytes = max(file.layer_dense_bytes, 1)
+    n_window = N_AHEAD + 2  # the layer that is computed, and one that is not dropped yet
+    n = file.n_layer - n_window + int(left_bytes // layer_bytes)
+    return n if n >= 0 else None
 
 
 def _with_mode(
@@ -337,6 +367,8 @@ def _with_mode(
     return replace(
         made,
         mode="plain",
+        mapped=False,
+        n_resident=None,
         n_slot=file.n_expert,
         n_slot_min=file.n_expert if refused or is_stock else made.n_slot_min,
         reason=joined(why, made.reason),
@@ -363,9 +395,9 @@ def held_bytes(file: ModelFile, made: EnginePlan, n_slot: int) -> int:
     """Return the bytes of RAM that a loaded model with n_slot experts per layer would give back.
 
     Return 0 for a model on devices, whose memory holds nearly all of it. The experts in RAM are
-    not counted.
+    not counted, nor are mapped weights, which count as free.
     """
     if made.devices is not None:
         return 0
     held = plan(file, n_slot, made.n_context, 0, made.n_ubatch, made.config.kv_type)
-    return held.total_bytes - held.process_bytes
+    return held.total_bytes - held.process_bytes - (file.dense_bytes if made.mapped else 0)

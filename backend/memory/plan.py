@@ -24,7 +24,7 @@ MAX_UBATCH = 4096
 
 _WAVE_PAIRS = 1024  # maximum of pairs in a wave (WaveRunner::max_pair)
 _KV_BLOCK = 32  # values in a block of q8_0 and q4_0
-_CELL_STEP = 256  # llama.cpp rounds a context up to a multiple of this
+CELL_STEP = 256  # llama.cpp rounds a context up to a multiple of this
 PROCESS_BYTES = 64 << 20
 """Measured: 45 to 56 MiB for interpreter, libraries and buffers."""
 _HEADROOM_MIN_BYTES = 256 << 20
@@ -232,7 +232,7 @@ def kv_bytes(model: ModelFile, context_length: int, kv_type: str = "f16") -> int
 
 def kv_bytes_by_layer(model: ModelFile, context_length: int, kv_type: str = "f16") -> list[int]:
     """Return the bytes of kv_bytes() for each layer."""
-    n_cell = -(-context_length // _CELL_STEP) * _CELL_STEP
+    n_cell = -(-context_length // CELL_STEP) * CELL_STEP
     return [
         _state_values(model) * 4
         if _is_recurrent(model, layer)
@@ -270,7 +270,7 @@ def compute_bytes(model: ModelFile, context_length: int, n_ubatch: int = N_UBATC
     n_ff = _number(model, "expert_feed_forward_length") or _number(model, "feed_forward_length")
     n_head = max(_per_layer(model, "attention.head_count"))
     windowed = _number(model, "attention.sliding_window") or model.architecture in _CHUNKED
-    n_cell = -(-context_length // _CELL_STEP) * _CELL_STEP
+    n_cell = -(-context_length // CELL_STEP) * CELL_STEP
     mask = 2 * n_cell * (2 if windowed else 1)
     logits = 4 * (_vocabulary(model) + 2 * n_ubatch * n_embd)
     # Gate, up and their product. The output reuses the memory of two of them if it fits there.

@@ -7,6 +7,7 @@ session may have far less memory than the machine.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import mmap
 import os
@@ -101,6 +102,16 @@ def peak_rss_bytes(proc: Path = _PROC) -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
+def trim_heap() -> None:
+    """Give the free pages of this process's heap back to the system, where there is glibc.
+
+    glibc itself returns only the end of the heap: most of what a large thing has used stays.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
+
+
 def forget_mapped(path: Path) -> None:
     """Take a mapped file out of this process's size. Does nothing where there is no Linux.
 
@@ -110,12 +121,23 @@ def forget_mapped(path: Path) -> None:
         return
     import ctypes
 
-    madvise, real = ctypes.CDLL(None).madvise, os.path.realpath(path)
+    madvise = ctypes.CDLL(None).madvise
+    for begin, end, _ in mappings(path):
+        madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED)
+
+
+def mappings(path: Path) -> list[tuple[int, int, int]]:
+    """Return where this process has mapped a file to read: (begin, end, offset in the file).
+
+    Empty where there is no Linux.
+    """
+    found, real = [], os.path.realpath(path)
     for line in _read_text(_PROC / "self" / "maps").splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and fields[1].startswith("r--") and fields[5] == real:
             begin, end = (int(part, 16) for part in fields[0].split("-"))
-            madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED)
+            found.append((begin, end, int(fields[2], 16)))
+    return found
 
 
 def physical_cores(proc: Path = _PROC, cpus: Path = _CPUS) -> int:

@@ -270,6 +270,9 @@ ENGLISH: Mapping[str, str] = {
         "{n} requests are computed at once, all that there are or that memory permits; "
         "{n_paper} would hide the drive.",
     ),
+    "group.streams": QT_TRANSLATE_NOOP(
+        "messages", "Their prompts are equally long, so each has an attention cache of its own."
+    ),
     "engine.no_images_in_group": QT_TRANSLATE_NOOP(
         "messages", "Requests that are answered together cannot have images."
     ),
@@ -299,6 +302,10 @@ ENGLISH: Mapping[str, str] = {
     ),
     "engine.too_much_sent": QT_TRANSLATE_NOOP(
         "messages", "The chat and its images are larger than {most:size}, the most at once."
+    ),
+    "draft.other_vocabulary": QT_TRANSLATE_NOOP(
+        "messages",
+        "{file} has another vocabulary than the model, so it cannot guess its next words.",
     ),
     "vision.left_out": QT_TRANSLATE_NOOP(
         "messages", "The chat template of {model} leaves images out, so it cannot be sent any."
@@ -433,6 +440,11 @@ ENGLISH: Mapping[str, str] = {
         "messages", "Of the CPU's layers it keeps {n} of {all} experts, in {bytes:size}."
     ),
     "memory.dense": QT_TRANSLATE_NOOP("messages", "A dense model has no experts to cache."),
+    "memory.mapped": QT_TRANSLATE_NOOP(
+        "messages",
+        "Memory for the dense part of {dense:size} lacks {missing:size}: it is read from the file "
+        "again and again, which is slow.",
+    ),
     "memory.fewer_slots": QT_TRANSLATE_NOOP(
         "messages",
         "{free:size} of memory are free: {n} of {all} experts of each layer are kept instead of "
@@ -688,6 +700,27 @@ ENGLISH: Mapping[str, str] = {
     "library.too_many_folders": QT_TRANSLATE_NOOP(
         "messages", "has more than {n:count} folders; the others were left out"
     ),
+    "checksum.changed": QT_TRANSLATE_NOOP(
+        "messages", "{file} changed while it was read. Check it again when nothing writes to it."
+    ),
+    "checksum.differs": QT_TRANSLATE_NOOP(
+        "messages", "{file} is damaged or was changed: its SHA-256 is not what {source} states."
+    ),
+    "checksum.equal": QT_TRANSLATE_NOOP(
+        "messages", "{file} is complete and unchanged: its SHA-256 is what {source} states."
+    ),
+    "checksum.equal_parts": QT_TRANSLATE_NOOP(
+        "messages",
+        "All {n} parts are complete and unchanged: their SHA-256 are what {source} states.",
+    ),
+    "checksum.get_again": QT_TRANSLATE_NOOP("messages", "Download it again."),
+    "checksum.repository": QT_TRANSLATE_NOOP("messages", "its repository"),
+    "checksum.stopped": QT_TRANSLATE_NOOP("messages", "The check was stopped."),
+    "checksum.unknown": QT_TRANSLATE_NOOP(
+        "messages",
+        "The origin of {file} is not known. Compare its SHA-256 with the one that the page of its "
+        "repository shows.",
+    ),
     "file.damaged": QT_TRANSLATE_NOOP("messages", "it is damaged ({detail})"),
     "file.foreign": QT_TRANSLATE_NOOP("messages", "it is not a file of Outrider's"),
     "file.incomplete": QT_TRANSLATE_NOOP("messages", "it is cut short or damaged"),
@@ -831,6 +864,9 @@ ENGLISH: Mapping[str, str] = {
     ),
     "gguf.zero_dimension": QT_TRANSLATE_NOOP("messages", "{what} has a dimension of zero"),
     "model.groups": QT_TRANSLATE_NOOP("messages", "{key} is {n}, no divisor of {all} experts"),
+    "model.heads_fill": QT_TRANSLATE_NOOP(
+        "messages", "{key} is {n}, and {n} heads of {size} values do not make the {all} needed"
+    ),
     "model.key_items": QT_TRANSLATE_NOOP("messages", "{key} has {n} items for {layers} layers"),
     "model.key_missing": QT_TRANSLATE_NOOP("messages", "{key} is missing"),
     "model.key_not_string": QT_TRANSLATE_NOOP("messages", "{key} is not a string"),
@@ -851,6 +887,7 @@ ENGLISH: Mapping[str, str] = {
         "messages", "{key} gives none of the {n} layers attention over the whole context"
     ),
     "model.no_tensors": QT_TRANSLATE_NOOP("messages", "it has no tensors"),
+    "model.no_window": QT_TRANSLATE_NOOP("messages", "{key} gives none of the {n} layers a window"),
     "model.not_finite": QT_TRANSLATE_NOOP(
         "messages", "{key} is {value}, which is not a finite number"
     ),
@@ -889,6 +926,9 @@ ENGLISH: Mapping[str, str] = {
     ),
     "model.used_too_many": QT_TRANSLATE_NOOP(
         "messages", "{key} is {n}, more than expert_count, which is {all}"
+    ),
+    "model.whole_heads": QT_TRANSLATE_NOOP(
+        "messages", "{key} is {value}, but has to be {n}, as many as the keys of a head"
     ),
     # Downloads.
     "download.address_form": QT_TRANSLATE_NOOP(

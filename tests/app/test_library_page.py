@@ -1,6 +1,10 @@
 """The page with all models, on real files, with the fake engine."""
 
+import hashlib
+import os
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from app.library.library import Library
 from app.library.plan_bar import parts
 from app.state.engine_state import State
 from app.window.main_window import MainWindow
+from backend.library.checksum import Checksum, checksum, note_origin
 from backend.library.estimate import Kind
 
 MEASURE = Library.measure  # which no other test here does
@@ -168,6 +173,66 @@ def test_use_and_speed_are_remembered(qtbot: Any, tmp_path: Path, folder: Path) 
     library.judge()
     assert measured()
     library.shut_down()
+
+
+def test_a_file_is_checked(qtbot: Any, open_window: Opener, folder: Path) -> None:
+    window = open_window()
+    drop(window, folder)
+    wait_for(qtbot, window, "good", "cut", "dense", "split")
+    view, path = window.library.view, folder / "good.gguf"
+    details = view.details
+    for name in ("split", "good"):
+        (row,) = (row for row in view.shown if row.entry.name == name)
+        view.pick(row.entry.path)
+        qtbot.mouseClick(details.check, Qt.MouseButton.LeftButton)
+        assert details.check.text() == "Cancel"
+        qtbot.waitUntil(lambda: not view.library.is_checking, timeout=WAIT_MS)
+        assert details.check.text() == "Check the file"
+        if name == "split":
+            assert "00002-of-00003.gguf could not be read" in details.checked
+    qtbot.waitUntil(lambda: "not known" in details.checked, timeout=WAIT_MS)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert details.checked.startswith("Checked (today): ") and digest in details.checked
+    note_origin(path, digest, "a/b", "")
+    view.library.check_file(path)
+    qtbot.waitUntil(lambda: "is what a/b states" in details.checked, timeout=WAIT_MS)
+    view.pick(folder / "dense.gguf")
+    assert details.checked == ""
+    window.close()
+    again = open_window()
+    again.show_library()
+    wait_for(qtbot, again, "good", "cut", "dense", "split")
+    again.library.view.pick(path)
+    assert "is what a/b states" in again.library.view.details.checked  # it is kept
+    os.utime(path, ns=(0, 0))
+    again.library.library.rescan()
+    qtbot.waitUntil(lambda: again.library.view.details.checked == "", timeout=WAIT_MS)
+
+
+def test_a_check_is_cancelled(
+    qtbot: Any, open_window: Opener, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = open_window()
+    drop(window, folder)
+    wait_for(qtbot, window, "good", "cut", "dense", "split")
+    view, details = window.library.view, window.library.view.details
+    go = threading.Event()
+
+    def slowly(path: Path, heard: Callable[[float], None], go_on: Callable[[], bool]) -> Checksum:
+        heard(0.25)
+        assert go.wait(WAIT_MS / 1000)
+        return checksum(path, heard, go_on)
+
+    monkeypatch.setattr("app.library.library.checksum", slowly)
+    view.pick(folder / "good.gguf")
+    qtbot.mouseClick(details.check, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: "25" in details.checked, timeout=WAIT_MS)
+    view.pick(folder / "dense.gguf")
+    assert not details.check.isEnabled() and details.checked == ""
+    view.pick(folder / "good.gguf")
+    qtbot.mouseClick(details.check, Qt.MouseButton.LeftButton)
+    go.set()
+    qtbot.waitUntil(lambda: details.checked == "The check was stopped.", timeout=WAIT_MS)
 
 
 def test_the_bar_adds_up(qtbot: Any, tmp_path: Path, folder: Path) -> None:

@@ -340,7 +340,7 @@ def test_replaced_words_do_not_come_back() -> None:
     assert "Adaptive" in words and title_of("auto") == "Adaptive"
 
 
-def test_the_licences_of_all_parts_are_there(open_window: Opener) -> None:
+def test_the_licences_of_all_parts_are_there(qtbot: Any, open_window: Opener) -> None:
     parts = {part.name.lower().replace("_", "-"): part for part in components()}
     for name, licence in (
         ("outrider", "MIT"), ("llama.cpp and ggml", "MIT"), ("llama-cpp-python", "MIT"),
@@ -351,6 +351,9 @@ def test_the_licences_of_all_parts_are_there(open_window: Opener) -> None:
     window = open_window()
     window.pages.go("about")
     page = window.pages.currentWidget()
-    assert page.list.count() == len(parts)  # type: ignore[attr-defined]
+    qtbot.waitUntil(
+        lambda: page.list.count() == len(parts),  # type: ignore[attr-defined]
+        timeout=WAIT_MS,
+    )
     page.list.setCurrentRow(1)  # type: ignore[attr-defined]
     assert "ggml authors" in page.text.toPlainText()  # type: ignore[attr-defined]

@@ -77,7 +77,7 @@ def test_code_has_colours_and_long_code_is_whole(qtbot: Any, qapp: QApplication)
     for n in range(0, len(text), 37):
         card.show_text(text[: n + 37])
     qtbot.waitUntil(lambda: highlight.is_ready("python"))
-    card.colour_all()
+    list(card.colour_parts())
     bodies = card.findChildren(TextBlock)
     assert len(bodies) == -(-180 // PART_LINES)
     assert "\n".join(body.toPlainText() for body in bodies) == text

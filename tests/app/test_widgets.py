@@ -447,7 +447,7 @@ def test_a_kept_answer_has_its_lines_at_once_as_after_a_change_of_theme(qtbot: A
 
     first = line_height()
     qtbot.wait(1)
-    view.redress()
+    list(view.redress())
     assert line_height() == first > 18
 
 

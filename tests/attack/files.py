@@ -58,7 +58,8 @@ def prepare_states(folder: Path) -> None:
     while engine.keep():
         pass
     _tokens.extend(engine.passes.tokens)
-    root, n_piece = engine.loaded.state_root(), engine.loaded.context.n_piece
+    assert engine.passes.keeping is not None
+    root, n_piece = engine.passes.keeping.root(), engine.loaded.context.n_piece
     engine.close()
     states = KeptStates(own / "states")
     pieces = states.find(root, _tokens, n_piece)

@@ -16,6 +16,7 @@ import pytest
 from engine.reciter import make_reciter
 
 from backend.cli import main
+from backend.cli.crashes import Crashes, Notes
 from backend.server.batch_file import AnswerFile, BatchError, error_line, read_lines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -169,23 +170,24 @@ def test_answers_to_other_requests_are_not_mixed(
 def test_a_kill_a_crash_and_an_interrupt_lose_and_repeat_nothing(
     model: Path, tmp_path: Path
 ) -> None:
-    """Kill, let a library fail, interrupt, and complete. benchmarks/batch_kills.py kills more."""
-    n = 100
-    prompts = written(tmp_path / "p.jsonl", *({"prompt": "w " * (i % 9 + 1)} for i in range(n)))
-    out = tmp_path / "out.jsonl"
+    """Kill, let a request crash llama.cpp, interrupt, and complete.
+
+    benchmarks/batch_kills.py kills more.
+    """
+    n, bad = 100, 45
+    requests: list[dict[str, Any]] = [{"prompt": "w " * (i % 9 + 1)} for i in range(n)]
+    body = {"prompt": "poison", "max_tokens": 2}
+    requests[bad - 1] = {"custom_id": f"{bad}", "url": "/v1/completions", "body": body}
+    prompts, out = written(tmp_path / "p.jsonl", *requests), tmp_path / "out.jsonl"
     command = [sys.executable, "-m", "backend.cli", "batch", str(model), "--prompts", str(prompts)]
     command += ["--out", str(out), *OPTIONS, "--group", "4", "--context", "256"]
-    written(tmp_path / "sitecustomize.py", FAILS_LIKE_LLAMA_CPP)
+    written(tmp_path / "sitecustomize.py", CRASHES_ON_POISON)
     env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
 
-    def run(until: int, number: int = 0, **more: str) -> tuple[int, str]:
+    def run(until: int, number: int = 0) -> tuple[int, str]:
         """Send the signal once there are `until` answers. Return the exit status and errors."""
         process = subprocess.Popen(
-            command,
-            env={**env, **more},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
+            command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
         while process.poll() is None:
             if number and out.exists() and out.read_bytes().count(b"\n") >= until:
@@ -195,30 +197,95 @@ def test_a_kill_a_crash_and_an_interrupt_lose_and_repeat_nothing(
         _, errors = process.communicate(timeout=120)
         return process.returncode, errors
 
+    def found() -> dict[str, dict[str, Any]]:
+        lines = answers(out)
+        by_name = {line.get("custom_id", line["id"]): line for line in lines}
+        assert len(by_name) == len(lines), "a request was answered twice"
+        return by_name
+
     assert run(20, signal.SIGKILL)[0] == -signal.SIGKILL
-    status, errors = run(n, FAIL_AT="40", FAIL_FILE=str(out))
-    assert status == 128 + signal.SIGABRT
-    assert 40 <= len(answers(out)) < n
-    planned, sentence = errors.splitlines()
-    assert "at once" in planned
-    assert "llama.cpp stopped on a failed check (a == b)" in sentence
-    assert sentence.endswith(
-        "The answers so far are kept; the same command goes on with the others."
-    )
-    assert run(60, signal.SIGINT)[0] == 128 + signal.SIGINT
-    assert len(answers(out)) < n
+    status, errors = run(60, signal.SIGINT)
+    assert status == 128 + signal.SIGINT
+    assert errors.count("llama.cpp stopped on a failed check (a == b)") == 2, "in a group and alone"
+    assert errors.count("are asked again, one at a time.") == 2
+    assert f"The request '{bad}' crashes alone, too." in errors
+    assert len(found()) < n
     assert run(n)[0] == 0
-    assert sorted(int(line["id"]) for line in answers(out)) == list(range(1, n + 1))
+    assert sorted(map(int, found())) == list(range(1, n + 1))
+    assert [name for name, line in found().items() if line.get("error")] == [f"{bad}"]
+    assert "failed check (a == b)" in found()[f"{bad}"]["error"]["message"]
 
 
-FAILS_LIKE_LLAMA_CPP = """
-import os, threading, time
-def fail():
-    while not os.path.exists(FILE) or open(FILE, "rb").read().count(b"\\n") < AT:
-        time.sleep(0.002)
-    os.write(2, b"ggml.c:1: GGML_ASSERT(a == b) failed\\n")
-    os.abort()
-AT, FILE = int(os.environ.get("FAIL_AT", 0)), os.environ.get("FAIL_FILE")
-if AT and "OUTRIDER_COMMAND_CHILD" in os.environ:
-    threading.Thread(target=fail, daemon=True).start()
+def test_who_crashes_is_asked_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    crashes = Crashes()
+
+    def child() -> Notes:
+        for name, value in crashes.environment().items():
+            monkeypatch.setenv(name, value)
+        return Notes()
+
+    def crash(number: int = signal.SIGSEGV, *, had_memory: bool = True) -> bool:
+        return crashes.goes_on(-number, f"Signal {int(number)}.", had_memory=had_memory)
+
+    notes = child()
+    assert (notes.alone, notes.failed, notes.gives_up) == (frozenset(), {}, False)
+    notes.begin(1)
+    notes.end(1)  # its tokens are counted
+    for number in (1, 2, 3):
+        notes.begin(number)
+    notes.answered(2)
+    assert crash()
+    notes = child()
+    assert notes.alone == {1, 3} and not notes.failed
+    notes.begin(1)
+    assert crash()
+    notes = child()
+    assert notes.alone == {3} and notes.failed == {1: "Signal 11."}
+    notes.begin(3)
+    notes.answered(3)
+    notes.begin(4)
+    assert not crash(signal.SIGKILL), "somebody killed it"
+    assert not crash(signal.SIGINT)
+    assert crash(signal.SIGKILL, had_memory=False)
+    assert child().alone == {4} and not crashes.failed
+    assert not crash(), "it crashed before it computed anything"
+
+
+@pytest.mark.parametrize("n_group", [1, 4])
+def test_a_model_that_always_crashes_ends_the_command(
+    monkeypatch: pytest.MonkeyPatch, n_group: int
+) -> None:
+    crashes, failed = Crashes(), list[int]()
+    for _ in range(20):
+        for name, value in crashes.environment().items():
+            monkeypatch.setenv(name, value)
+        notes = Notes()
+        failed += notes.failed
+        if notes.gives_up:
+            break
+        fresh = [n for n in range(1, 100) if n not in failed]
+        for number in [min(notes.alone)] if notes.alone else fresh[:n_group]:
+            notes.begin(number)
+        assert crashes.goes_on(-signal.SIGABRT, "It crashed.", had_memory=True)
+    assert failed == [1, 2, 3]
+
+
+CRASHES_ON_POISON = """
+import os, sys, threading, time
+def poison():
+    while not hasattr(sys.modules.get("backend.engine.engine"), "Engine"):
+        time.sleep(0.001)
+    engine = sys.modules["backend.engine.engine"].Engine
+    real = engine.generate_group
+    def watched(requests):
+        for request in requests:
+            if request.prompt == "poison":
+                os.write(2, b"ggml.c:1: GGML_ASSERT(a == b) failed\\n")
+                os.abort()
+            yield request
+    engine.generate_group = lambda self, requests, *more, **named: real(
+        self, watched(requests), *more, **named
+    )
+if "OUTRIDER_COMMAND_CHILD" in os.environ:
+    threading.Thread(target=poison, daemon=True).start()
 """

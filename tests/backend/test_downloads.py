@@ -643,7 +643,20 @@ def test_the_command_lists_and_fetches(
     assert out.count("fits in memory") == 3
     words = ("download", REPOSITORY, "f16", "--folder", str(tmp_path))
     status, out, _ = outrider(*words, capsys=capsys)
-    assert status == 0 and read_model(Path(out.strip())).n_expert == 16
+    path = Path(out.strip())
+    assert status == 0 and read_model(path).n_expert == 16
+    status, out, _ = outrider("inspect", str(path), "--sha256", capsys=capsys)
+    assert status == 0 and out.count(path.name[:9]) == 3
+    assert out.splitlines()[-1] == (
+        f"All 3 parts are complete and unchanged: their SHA-256 are what {REPOSITORY} states."
+    )
+    with path.open("ab") as file:
+        file.write(b"\0")
+    status, out, _ = outrider("inspect", str(path), "--sha256", "--json", capsys=capsys)
+    first, *others = json.loads(out)["files"]
+    assert status == 1 and first["stated"] != first["sha256"] and len(others) == 2
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 1)
     assert outrider(*words, capsys=capsys)[1].startswith("It is there already: ")
     for wrong, part in (("Q5_K_M", "fits no model"), ("README.md", "fits no model")):
         status, _, err = outrider("download", REPOSITORY, wrong, capsys=capsys)

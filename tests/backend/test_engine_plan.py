@@ -314,6 +314,22 @@ def test_what_a_plan_takes_is_what_it_gives_back(files: dict[str, ModelFile]) ->
     assert loaded(file, first, free_bytes).step_from(first) is Step.NOTHING
 
 
+def test_a_dense_part_that_does_not_fit_is_mapped(files: dict[str, ModelFile]) -> None:
+    """Otherwise the system would kill the process. The headroom alone is no reason."""
+    file, asked = files["moe"], config(cache_rate=0.5)
+    least = plan(file, 4, 512, 0, 512).total_bytes
+    for free_bytes, mapped in ((least, False), (least - 1, True)):
+        made = plan_engine(file, asked, MachineState(free_bytes))
+        assert (made.mode, made.n_slot, made.mapped) == ("cached", 4, mapped)
+        assert ("is read from the file again and again" in made.reason) == mapped
+        assert loaded(file, made, free_bytes).step_from(made) is Step.NOTHING
+    roomy = plan_engine(file, asked, MachineState(64 * GIB, before=made, is_loaded=True))
+    assert not roomy.mapped and roomy.step_from(made) is Step.RELOAD
+    for plain in ({"cache_rate": 0.5, "method": "unified"}, {"cache_rate": 1.0}):
+        made = plan_engine(file, config(**plain), MachineState(least - 1))
+        assert made.mapped == (made.mode == "cached")
+
+
 def test_planning_needs_neither_llama_cpp_nor_native_code() -> None:
     """Planning imports neither."""
     program = (

@@ -561,6 +561,73 @@ def test_a_model_without_attention_is_refused(
     assert wanted in refusal(path)
 
 
+def change_number(path: Path, key: str, value: int) -> None:
+    """Replace the value of a key of the type U32."""
+    data = path.read_bytes()
+    at = data.index(text(key)) + len(text(key))
+    assert data[at : at + 4] == u32(U32)
+    path.write_bytes(data[: at + 4] + u32(value) + data[at + 8 :])
+
+
+@pytest.mark.parametrize(
+    ("arch", "key", "value", "said"),
+    [
+        ("dots1", "rope.dimension_count", 8, "is 8, but has to be {head}"),
+        ("llama4", "rope.dimension_count", 0, "is 0, but has to be {head}"),
+        ("smallthinker", "attention.value_length", 4096, "is 4096, but has to be {head}"),
+        ("qwen3moe", "attention.value_length", 8, "is 8, but has to be {head}"),
+        ("arctic", "attention.head_count", 4096, "4096 heads of {head} values do not make"),
+    ],
+)
+def test_heads_that_llama_cpp_asserts_against(
+    arch: str, key: str, value: int, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.gguf"
+    factory.make_tiny(arch, "Q8_0", path, n_layer=4)
+    head = read_model(path).metadata[f"{arch}.attention.key_length"]
+    change_number(path, f"{arch}.{key}", value)
+    assert said.format(head=head) in refusal(path) and f"{arch}.{key}" in refusal(path)
+
+
+def test_an_architecture_that_turns_parts_of_heads_is_not_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    factory.make_tiny("glm4moe", "Q8_0", path)
+    change_number(path, "glm4moe.rope.dimension_count", 4)
+    assert read_model(path).n_expert
+
+
+def test_a_model_without_its_windows_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    factory.make_tiny("cohere2moe", "Q8_0", path, n_layer=2)
+    assert read_model(path).n_layer == 2
+    factory.make_tiny("cohere2moe", "Q8_0", path, n_layer=1)
+    assert "sliding_window_pattern gives none of the 1 layers a window" in refusal(path)
+    cases = {
+        (16, None): False,
+        (16, (ARRAY, array(BOOL, 1, b"\0"))): False,
+        (16, (ARRAY, array(BOOL, 1, b"\1"))): True,
+        (16, (U32, u32(0))): True,
+        (16, (U32, u32(1))): False,
+        (0, None): True,
+        (None, None): True,
+    }
+    for (window, pattern), is_fine in cases.items():
+        builder = Builder()
+        builder.keys = {
+            key.replace("llama.", "smallthinker."): value for key, value in builder.keys.items()
+        }
+        builder.keys["general.architecture"] = (STRING, text("smallthinker"))
+        if window is not None:
+            builder.keys["smallthinker.attention.sliding_window"] = (U32, u32(window))
+        if pattern is not None:
+            builder.keys["smallthinker.attention.sliding_window_pattern"] = pattern
+        path = builder.write(tmp_path / "n.gguf")
+        if is_fine:
+            assert read_model(path).n_layer == 1
+        else:
+            assert "gives none of the 1 layers a window" in refusal(path)
+
+
 def test_the_interval_of_layers_with_attention(tmp_path: Path) -> None:
     def hybrid(name: str, value_type: int, payload: bytes) -> Path:
         builder = Builder()

@@ -1,5 +1,6 @@
 """The library without a window: what is found in folders, and the verdicts."""
 
+import hashlib
 import json
 import math
 import os
@@ -11,6 +12,7 @@ import pytest
 from factory import make_mmproj, make_split, make_tiny
 
 from backend.gguf.model_file import read_model
+from backend.library.checksum import ChecksumError, checksum, note_origin
 from backend.library.estimate import Kind, forecast, judge, speed
 from backend.library.facts import Facts, FactsCache
 from backend.library.history import History, Measured
@@ -230,6 +232,104 @@ def test_history_lasts_and_survives_damage(tmp_path: Path) -> None:
     assert (tmp_path / "library.broken-1.json").exists()
     again.remove_folder(tmp_path)
     assert History(path).folders == []
+
+
+def test_a_checksum_is_compared_with_what_was_stated(models: Path, tmp_path: Path) -> None:
+    path = tmp_path / "moe.gguf"
+    data = (models / "moe.gguf").read_bytes()
+    path.write_bytes(data)
+    digest = hashlib.sha256(data).hexdigest()
+    found = checksum(path)
+    assert found.parts[0].sha256 == digest and not found.is_wrong
+    assert found.sentence.startswith("The origin of moe.gguf is not known.")
+    note_origin(path, digest, "somebody/Tiny-GGUF", "")
+    assert checksum(path).sentence == (
+        "moe.gguf is complete and unchanged: its SHA-256 is what somebody/Tiny-GGUF states."
+    )
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    found = checksum(path)
+    assert found.is_wrong and found.sentence == (
+        "moe.gguf is damaged or was changed: its SHA-256 is not what somebody/Tiny-GGUF states. "
+        "Download it again."
+    )
+    history = History(tmp_path / "library.json")
+    history.remember_checksum(path, found)
+    assert History(tmp_path / "library.json").checksum(path, found.stamp) == found
+    assert history.checksum(path, ((1, 2),)) is None  # the file is another one since
+
+
+def test_a_checksum_has_all_parts(models: Path, tmp_path: Path) -> None:
+    (tmp_path / "moe.gguf").write_bytes((models / "moe.gguf").read_bytes())
+    parts = make_split(tmp_path / "moe.gguf", 3)
+    for part in parts:
+        note_origin(part, hashlib.sha256(part.read_bytes()).hexdigest(), "a/b", "")
+    shares: list[float] = []
+    found = checksum(parts[1], shares.append)
+    assert [part.file for part in found.parts] == [part.name for part in parts]
+    assert "All 3 parts are complete" in found.sentence and shares[-1] == 1.0
+    assert [entry.stamp for entry in look(files=(parts[0],)).entries] == [found.stamp]
+    parts[2].write_bytes(parts[2].read_bytes()[:-1])
+    assert parts[2].name in checksum(parts[0]).sentence and checksum(parts[0]).is_wrong
+    parts[1].unlink()
+    with pytest.raises(ChecksumError, match="00002-of-00003.gguf could not be read: No such file"):
+        checksum(parts[0])
+
+
+def test_a_checksum_that_others_keep(models: Path, tmp_path: Path) -> None:
+    data = (models / "dense.gguf").read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    blob = tmp_path / "hub" / "models--a--b" / "blobs" / digest
+    link = tmp_path / "hub" / "models--a--b" / "snapshots" / "c0ffee" / "dense.gguf"
+    pulled = tmp_path / "ollama" / "blobs" / f"sha256-{digest}"
+    fetched = tmp_path / "fetched" / "Q8" / "dense.gguf"  # by hf download --local-dir fetched
+    note = tmp_path / "fetched" / ".cache" / "huggingface" / "download" / "Q8"
+    for path in (blob, link, pulled, fetched, note / "_"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    for path in (blob, pulled, fetched):
+        path.write_bytes(data)
+    (note / "dense.gguf.metadata").write_text(f"{40 * 'a'}\n{digest}\n1.5\n")
+    link.symlink_to(os.path.relpath(blob, link.parent))
+    for path, source in ((link, "a/b"), (pulled, "Ollama"), (fetched, "its repository")):
+        assert checksum(path).sentence.endswith(f"unchanged: its SHA-256 is what {source} states.")
+    for path in (blob, pulled, fetched):
+        path.write_bytes(data[:-1])
+    for path in (link, pulled, fetched):
+        assert checksum(path).is_wrong
+
+
+@pytest.mark.parametrize("note", [b"", b"\xff\n\n\n", b"a\n" + b"A" * 64 + b"\n1\n", b"a\n1"])
+def test_a_damaged_note_states_nothing(models: Path, tmp_path: Path, note: bytes) -> None:
+    path = tmp_path / "moe.gguf"
+    path.write_bytes((models / "moe.gguf").read_bytes())
+    note_origin(path, 64 * "0", "a/b", "")
+    (kept,) = (tmp_path / ".cache" / "huggingface" / "download").iterdir()
+    assert checksum(path).is_wrong
+    kept.write_bytes(note)
+    assert checksum(path).parts[0].stated == ""
+
+
+def test_a_checksum_that_cannot_be_made(models: Path, tmp_path: Path) -> None:
+    path = tmp_path / "moe.gguf"
+    path.write_bytes((models / "moe.gguf").read_bytes())
+
+    def write(_share: float) -> None:
+        with path.open("r+b") as file:
+            file.write(b"GGUF")
+        os.utime(path, ns=(0, 0))  # a clock may be too coarse to show the write
+
+    def sentence(path: Path, heard=lambda _: None, go_on=lambda: True) -> str:  # type: ignore[no-untyped-def]
+        with pytest.raises(ChecksumError) as caught:
+            checksum(path, heard, go_on)
+        return str(caught.value)
+
+    assert sentence(path, go_on=lambda: False) == "The check was stopped."
+    assert sentence(path, write) == (
+        "moe.gguf changed while it was read. Check it again when nothing writes to it."
+    )
+    assert sentence(tmp_path / "gone.gguf").startswith("gone.gguf could not be read: No such")
+    assert "not a regular file" in sentence(tmp_path)
+    os.mkfifo(tmp_path / "pipe.gguf")  # which a reader would wait for
+    assert "not a regular file" in sentence(tmp_path / "pipe.gguf")
 
 
 def test_a_history_that_cannot_be_saved_says_so(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Memory and processor facts from made-up system folders, and where files lie."""
 
+import ctypes
 import mmap
 import os
+import platform
 import sys
 from pathlib import Path
 
@@ -225,3 +227,19 @@ def test_the_processor_time_of_other_programs(tmp_path: Path) -> None:
     assert others.share([7]) is None
     times(user=1201, nice=50, idle=1199, mine=900)
     assert others.share([7]) == 0.0
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps such pages")
+def test_free_pages_within_the_heap_go_back_to_the_system() -> None:
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    libc.free.argtypes = [ctypes.c_void_p]
+    blocks = [libc.malloc(16 << 10) for _ in range(4096)]  # 64 MiB
+    for block in blocks:
+        ctypes.memset(block, 1, 16 << 10)
+    for block in blocks[:-1]:  # the last one keeps the end of the heap
+        libc.free(block)
+    before = memory.rss_bytes()
+    memory.trim_heap()
+    assert before - memory.rss_bytes() > 48 << 20
+    libc.free(blocks[-1])

@@ -7,20 +7,48 @@ one sentence again and again: models with random weights fall into loops by them
 text is sampled at temperature 1 from all tokens. A row is the median over the rounds: tokens per
 second of decoding without and with drafts, the median of the rounds' ratios, the right ones of the
 guessed tokens, and the answers whose tokens are those without drafts.
+
+With --draft-model, that model guesses, too. Models with random weights cannot guess each other, so
+--accept 0.8 replaces its guesses: each is right with this chance. What it computes stays the same.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from backend.engine.draft_model import DraftModel
 from backend.engine.engine import Engine
 from backend.protocol.settings import EngineConfig, Sampling
 
 SENTENCE = "The cat saw the dog by the tree, and the dog saw the bird on the wall. "
+
+
+class Forced:
+    """Computes what a draft model computes, and guesses right with a given chance.
+
+    right: the tokens of the text that is to come.
+    """
+
+    def __init__(self, model: DraftModel, accept: float) -> None:
+        self.right: list[int] = []
+        self._model, self._accept, self._chance = model, accept, random.Random(1)
+
+    def guess(self, tokens: Sequence[int], n_most: int, _least: float, *rest: Any) -> list[int]:
+        """Return as many guesses as the model makes, at most n_most."""
+        n = len(self._model.guess(tokens, n_most, 0.0, *rest))
+        following = self.right[len(tokens) : len(tokens) + n]
+        return [t if self._chance.random() < self._accept else t + 1 for t in following]
+
+    def close(self) -> None:
+        """Free the model."""
+        self._model.close()
 
 
 def main() -> int:
@@ -32,6 +60,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--texts", default="repeating,other")
+    parser.add_argument("--draft-model", default="")
+    parser.add_argument("--accept", type=float, help="force this share of right guesses")
     args = parser.parse_args()
     engines = {}
     for drafts in ("off", "auto"):
@@ -41,15 +71,20 @@ def main() -> int:
             device="cpu",
             context_length=1024,
             drafts=drafts,
+            draft_model=args.draft_model if drafts == "auto" else "",
         )
         engines[drafts] = Engine.open(args.model, config)
+    weights, forced = engines["auto"].loaded.weights, None
+    if args.accept is not None and weights.draft is not None:
+        weights.draft = forced = Forced(weights.draft, args.accept)  # type: ignore[assignment]
     table = []
     for text in args.texts.split(","):
         speeds: dict[str, list[float]] = {"off": [], "auto": []}
         n_drafted = n_accepted = n_equal = 0
         for i in range(-1, args.rounds):  # round -1 warms up
             tokens = {}
-            for drafts in ("off", "auto") if i % 2 else ("auto", "off"):
+            # Forced guesses need the answer without drafts first.
+            for drafts in ("off", "auto") if i % 2 or forced else ("auto", "off"):
                 engine = engines[drafts]
                 engine.forget()
                 if text == "repeating":
@@ -59,6 +94,9 @@ def main() -> int:
                     sampling = Sampling(temperature=1, top_k=0, top_p=1, min_p=0, seed=100 + i)
                 answer = engine.generate_text(prompt, sampling, args.tokens)
                 tokens[drafts] = [piece.token_id for piece in answer]
+                if forced is not None and drafts == "off":
+                    n_prompt = engine.statistics().n_prompt
+                    forced.right = engine.passes.tokens[:n_prompt] + tokens[drafts]
                 stats = engine.statistics()
                 if i >= 0:
                     speeds[drafts].append(stats.tokens_per_s)

@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 
 from backend.engine.engine import Engine
-from backend.engine.experiment import Experiment
 from backend.engine.group_plan import plan_group
 from backend.llama.api import Row
 from backend.protocol.settings import EngineConfig
@@ -71,8 +70,8 @@ def compare_caches(path: Path, config: EngineConfig, sizes: list[int], args: Any
     print("shape      n  prompts ms  streams  decode ms  streams (quartiles)")
     for n in sizes:
         n_cell = 256 * -(-(args.prompt * 3 // 2 + args.steps * args.rounds) // 256)
-        sized = replace(config, n_sequence=n, context_length=(n + 1) * n_cell)
-        engines = [Engine.open(path, sized, None, Experiment(streams=s)) for s in (False, True)]
+        sized = replace(config, n_sequence=n, context_length=n * n_cell)
+        engines = [Engine.open(path, replace(sized, streams=s)) for s in (False, True)]
         for shape in ("equal", "ragged", "shared"):
             lengths = [args.prompt] * n
             if shape == "ragged":

@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import native_build
 
 from backend import _native
 from backend.methods import cells
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="builds with a Unix compiler")
 
@@ -23,20 +23,17 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="builds with a U
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build core_test with the library of the last build of the native part."""
-    libraries = sorted(
-        ROOT.glob("build/*/backend/native/core/liboutrider_core.a"),
-        key=lambda path: path.stat().st_mtime,
-    )
+    found = native_build()
     compiler = shutil.which(os.environ.get("CXX", "c++"))
-    if not libraries or compiler is None:
+    if found is None or compiler is None:
         pytest.skip("the native part was not built in this checkout")
+    native, options, environment = found
     built = tmp_path_factory.mktemp("core") / "core_test"
-    include = ROOT / "backend" / "native"
     command = [
-        compiler, "-std=c++20", "-O0", "-Wall", "-Wextra", "-Wno-missing-field-initializers",
-        f"-I{include}", str(HERE / "core_test.cc"), str(libraries[-1]), "-o", str(built),
+        compiler, *options, "-O0", "-Wall", "-Wextra", "-Wno-missing-field-initializers",
+        str(HERE / "core_test.cc"), str(native / "core" / "liboutrider_core.a"), "-o", str(built),
     ]  # fmt: skip
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=120, env=environment)
     return built
 
 

@@ -504,6 +504,33 @@ def test_the_automatic_settings_take_what_memory_permits(
     assert roomy.mode == "plain" and roomy.rate == 1.0
 
 
+@pytest.mark.parametrize(("n_lacking", "n_resident"), [(1, 2), (32 << 20, None)])
+def test_a_dense_part_that_does_not_fit_is_paged(
+    n_lacking: int,
+    n_resident: int | None,
+    open_engine: OpenEngine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The answer stays the same, and the weights come into memory when there is room again."""
+    path = make_tiny("qwen3moe", "F16", tmp_path / "m.gguf", n_layer=8)
+    settings = {"cache_rate": 0.25, "context_length": 512, "n_thread": 1}
+    roomy = open_engine(path, **settings)
+    assert not roomy.loaded.plan.mapped
+    expected = tokens(roomy)
+    free = plan(read_model(path), 0, 512, 0).total_bytes - n_lacking
+    monkeypatch.setattr("backend.engine.observer.available_bytes", lambda: free)
+    engine = open_engine(path, **settings)
+    assert engine.loaded.plan.mapped and engine.cache.mode == "cached"
+    assert engine.loaded.plan.n_resident == n_resident
+    assert "is read from the file again and again" in engine.cache.reason
+    assert tokens(engine) == expected
+    monkeypatch.undo()
+    engine.change(EngineConfig(cache_rate=0.5, context_length=512, n_thread=1))
+    assert not engine.loaded.plan.mapped
+    assert tokens(engine) == expected
+
+
 # Memory.
 
 

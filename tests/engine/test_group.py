@@ -11,7 +11,7 @@ from reciter import make_reciter
 
 from backend import _native
 from backend.engine.engine import Engine
-from backend.engine.group_plan import GroupTimes, Measured, choose, plan_group
+from backend.engine.group_plan import GroupTimes, Measured, choose, plan_group, streams_pay
 from backend.evaluation.verify import compare
 from backend.gguf.model_file import read_model
 from backend.methods.catalogue import CACHED
@@ -90,6 +90,53 @@ def test_a_group_answers_as_stock_llama_cpp(open_engine: OpenEngine, tmp_path: P
         tokens.append([[piece.token_id for piece in found[i].pieces] for i in range(7)])
     assert tokens[0] == tokens[1]
     assert len({tuple(t) for t in tokens[0]}) > 1
+
+
+def test_streams_answer_as_one_cache_and_close_their_gaps(
+    open_engine: OpenEngine, reciter: Path
+) -> None:
+    """Prompts of equal and of other lengths; answers that end in any order, and more requests."""
+    engine = open_engine(reciter, cache_rate=0.25, n_sequence=4, streams=True, context_length=1024)
+    limits = [9, 3, 26, 1, 5, 12, 2]
+    for prompts in (["x" * 40] * 7, ["y" * (7 * i + 1) for i in range(7)]):
+        sizes: list[int] = []
+        found = by_key(
+            engine.generate_group(
+                (asked(i, prompt, limits[i]) for i, prompt in enumerate(prompts)),
+                lambda group, sizes=sizes: sizes.append(group.n_running),  # type: ignore[misc]
+            )
+        )
+        texts = [found[i].text.content for i in range(7)]
+        assert texts == [ALPHABET[:n] for n in limits]
+        assert sizes.count(4) >= 1 and sizes.count(1) >= 1
+
+
+def test_streams_answer_as_stock_llama_cpp(open_engine: OpenEngine, tmp_path: Path) -> None:
+    """The tokens depend on the attention: of the wrong cells they would be others."""
+    path = make_tiny("qwen3moe", "F16", tmp_path / "m.gguf")
+    prompts = [f"request {i} of the words that they had" for i in range(4)]
+    tokens = []
+    for rate, streams in ((1.0, False), (1.0, True), (0.25, True)):
+        engine = open_engine(
+            path, cache_rate=rate, n_sequence=4, streams=streams, context_length=1024
+        )
+        found = by_key(
+            engine.generate_group(asked(i, p, 12 - 3 * i) for i, p in enumerate(prompts))
+        )
+        tokens.append([[piece.token_id for piece in found[i].pieces] for i in range(4)])
+    assert tokens[0] == tokens[1] == tokens[2]
+    assert len({tuple(t) for t in tokens[0]}) == 4
+
+
+def test_which_groups_have_streams() -> None:
+    """Equal lengths without a shared beginning, from eight sequences on."""
+    prompts = [[i] * 100 for i in range(8)]
+    assert streams_pay(prompts, 100)
+    assert not streams_pay(prompts, 99), "most of the time goes into the prompts"
+    assert not streams_pay(prompts[:7], 100)
+    assert not streams_pay([*prompts[:7], [7] * 99], 100)
+    assert streams_pay([[0] * 15 + prompt for prompt in prompts], 200)
+    assert not streams_pay([[0] * 16 + prompt for prompt in prompts], 200)
 
 
 def test_a_seed_gives_the_same_answer_beside_others(open_engine: OpenEngine, tiny: Path) -> None:
@@ -216,9 +263,20 @@ def test_a_state_cannot_forget_single_tokens(open_engine: OpenEngine, tmp_path: 
 
 def test_every_method_computes_a_group_as_stock_does(tiny: Path) -> None:
     """Prompts of several lengths, one that joins later, and joint decoding."""
-    compared = compare(read_model(tiny), [0.25], CACHED, n_token=24, n_thread=1, sequences=[2, 9])
-    results = list(compared)
-    assert len(results) == 2 * len(CACHED)
+    results = [
+        result
+        for streams in (False, True)
+        for result in compare(
+            read_model(tiny),
+            [0.25],
+            CACHED,
+            n_token=24,
+            n_thread=1,
+            sequences=[2, 9],
+            streams=streams,
+        )
+    ]
+    assert len(results) == 4 * len(CACHED)
     assert [(r.method, r.n_sequence) for r in results if not r.lossless] == []
     assert all(r.misses > 0 for r in results)
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from equality import Cached, stock_logits
 from factory import make_tiny
-from processes import run_script
+from processes import preload, run_script
 
 from backend.engine import loading
 from backend.gguf.model_file import read_model
@@ -69,7 +69,7 @@ def test_a_pack_is_whole_where_reads_are_short(
     """A process with short reads writes the same pack as this one."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     path = Path(shutil.copy(model, tmp_path / "m.gguf"))
-    short = {"OUTRIDER_FAULT": "short", "LD_PRELOAD": str(faults)}
+    short = {"OUTRIDER_FAULT": "short", "LD_PRELOAD": preload(faults)}
     done = subprocess.run(
         [sys.executable, "-m", "backend.cli", "pack", str(path)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | short,

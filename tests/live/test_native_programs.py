@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import native_build
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,26 +22,23 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="builds with a U
 
 @pytest.mark.parametrize("name", ["live/system_test", "sim/sim_test"])
 def test_a_native_program_passes_all_its_tests(name: str, tmp_path: Path) -> None:
-    builds = sorted(
-        ROOT.glob("build/*/backend/native/live/liboutrider_live.a"),
-        key=lambda path: path.stat().st_mtime,
-    )
+    found = native_build()
     compiler = shutil.which(os.environ.get("CXX", "c++"))
-    if not builds or compiler is None:
+    if found is None or compiler is None:
         pytest.skip("the native part was not built in this checkout")
-    native = builds[-1].parents[1]
+    native, options, environment = found
     libraries = [str(native / part / f"liboutrider_{part}.a") for part in ("live", "sim", "core")]
     source = ROOT / "tests" / f"{name}.cc"
     program, library = tmp_path / "program", tmp_path / "answer.so"
-    build = [compiler, "-std=c++20", "-O0", f"-I{ROOT / 'backend' / 'native'}"]
+    build = [compiler, *options, "-O0"]
     subprocess.run(
         [*build, str(source), *libraries, "-pthread", "-ldl", "-o", str(program)],
-        check=True, timeout=120,
+        check=True, timeout=120, env=environment,
     )  # fmt: skip
     answer = 'extern "C" int answer() { return 42; }'
     subprocess.run(
         [*build, "-shared", "-fPIC", "-x", "c++", "-", "-o", str(library)],
-        input=answer.encode(), check=True, timeout=60,
+        input=answer.encode(), check=True, timeout=60, env=environment,
     )  # fmt: skip
     names = re.findall(r'^    \{"(\w+)", ', source.read_text("utf-8"), re.M)
     assert names

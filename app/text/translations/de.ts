@@ -420,6 +420,10 @@
 <context>
 <name>Controls</name>
 <message>
+<source>Choose a small model of the same family</source>
+<translation>Ein kleines Modell derselben Familie wählen</translation>
+</message>
+<message>
 <source>Trust it and use it</source>
 <translation>Vertrauen und verwenden</translation>
 </message>
@@ -441,6 +445,10 @@
 <message>
 <source>Close the engine controls</source>
 <translation>Engine-Regler schließen</translation>
+</message>
+<message>
+<source>with a small model…</source>
+<translation>mit kleinem Modell …</translation>
 </message>
 <message>
 <source>Settings</source>
@@ -477,6 +485,10 @@
 <message>
 <source>This model cannot take back wrong guesses, so it has no drafts.</source>
 <translation>Dieses Modell kann falsch Geratenes nicht zurücknehmen, deshalb hat es keine Entwürfe.</translation>
+</message>
+<message>
+<source>Drafts: a small model guesses the next tokens, which are computed together while that is faster. The answer is llama.cpp&apos;s but for rounding.</source>
+<translation>Entwürfe: Ein kleines Modell rät die nächsten Token; sie werden zusammen berechnet, solange das schneller ist. Die Antwort ist bis auf Rundung die von llama.cpp.</translation>
 </message>
 <message>
 <source>Drafts: where the text repeats itself, several tokens are computed together while that is faster. The answer is llama.cpp&apos;s but for rounding.</source>
@@ -520,6 +532,10 @@
 <context>
 <name>Details</name>
 <message>
+<source>Check of the file</source>
+<translation>Prüfung der Datei</translation>
+</message>
+<message>
 <source>Load</source>
 <translation>Laden</translation>
 </message>
@@ -554,6 +570,26 @@
 <message>
 <source>Load {model}</source>
 <translation>{model} laden</translation>
+</message>
+<message>
+<source>Read the whole file and compare its SHA-256 with what its repository states</source>
+<translation>Die ganze Datei lesen und ihre SHA-256 mit der Angabe ihres Repositorys vergleichen</translation>
+</message>
+<message>
+<source>Another file is being checked.</source>
+<translation>Eine andere Datei wird gerade geprüft.</translation>
+</message>
+<message>
+<source>Cancel</source>
+<translation>Abbrechen</translation>
+</message>
+<message>
+<source>Check the file</source>
+<translation>Datei prüfen</translation>
+</message>
+<message>
+<source>The file is read: {share}.</source>
+<translation>Die Datei wird gelesen: {share}.</translation>
 </message>
 </context>
 <context>
@@ -1250,10 +1286,6 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <message>
 <source>Open a model</source>
 <translation>Ein Modell öffnen</translation>
-</message>
-<message>
-<source>GGUF models (*.gguf);;All files (*)</source>
-<translation>GGUF-Modelle (*.gguf);;Alle Dateien (*)</translation>
 </message>
 <message>
 <source>The last window ended while “{chat}” was being answered. What was written until then is here.</source>
@@ -3287,6 +3319,13 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 </context>
 <context>
+<name>files</name>
+<message>
+<source>GGUF models (*.gguf);;All files (*)</source>
+<translation>GGUF-Modelle (*.gguf);;Alle Dateien (*)</translation>
+</message>
+</context>
+<context>
 <name>language</name>
 <message>
 <source>Language of the system</source>
@@ -3526,6 +3565,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>A forecast from this machine&apos;s measured speeds and a guess of how many experts will be found in memory; the first answer corrects it.</source>
 <translation>Eine Vorhersage aus den gemessenen Geschwindigkeiten dieses Rechners und einer Schätzung, wie viele Experten schon im Speicher sein werden; die erste Antwort berichtigt sie.</translation>
+</message>
+<message>
+<source>Checked ({when}): {result}</source>
+<translation>Geprüft ({when}): {result}</translation>
 </message>
 <message>
 <source>No models.</source>
@@ -4539,12 +4582,56 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{n} Anfragen werden zugleich berechnet, alle, die es gibt oder für die der Speicher reicht; {n_paper} würden das Laufwerk verdecken.</translation>
 </message>
 <message>
+<source>Their prompts are equally long, so each has an attention cache of its own.</source>
+<translation>Ihre Prompts sind gleich lang, deshalb hat jede einen eigenen Attention-Cache.</translation>
+</message>
+<message>
 <source>Requests that are answered together cannot have images.</source>
 <translation>Anfragen, die gemeinsam beantwortet werden, können keine Bilder haben.</translation>
 </message>
 <message>
 <source>Layer {layer} of the model computed NaN or infinite values, so the answer was stopped: {reason}.</source>
 <translation>Schicht {layer} des Modells hat NaN oder unendliche Werte berechnet, daher wurde die Antwort beendet: {reason}.</translation>
+</message>
+<message>
+<source>{file} changed while it was read. Check it again when nothing writes to it.</source>
+<translation>{file} hat sich geändert, während sie gelesen wurde. Prüfen Sie sie noch einmal, wenn nichts mehr hineinschreibt.</translation>
+</message>
+<message>
+<source>{file} is damaged or was changed: its SHA-256 is not what {source} states.</source>
+<translation>{file} ist beschädigt oder wurde geändert: Die SHA-256 ist nicht die, die {source} angibt.</translation>
+</message>
+<message>
+<source>{file} is complete and unchanged: its SHA-256 is what {source} states.</source>
+<translation>{file} ist vollständig und unverändert: Die SHA-256 ist die, die {source} angibt.</translation>
+</message>
+<message>
+<source>All {n} parts are complete and unchanged: their SHA-256 are what {source} states.</source>
+<translation>Alle {n} Teile sind vollständig und unverändert: Ihre SHA-256 sind die, die {source} angibt.</translation>
+</message>
+<message>
+<source>Download it again.</source>
+<translation>Laden Sie die Datei noch einmal herunter.</translation>
+</message>
+<message>
+<source>its repository</source>
+<translation>ihr Repository</translation>
+</message>
+<message>
+<source>The check was stopped.</source>
+<translation>Die Prüfung wurde abgebrochen.</translation>
+</message>
+<message>
+<source>The origin of {file} is not known. Compare its SHA-256 with the one that the page of its repository shows.</source>
+<translation>Die Herkunft von {file} ist nicht bekannt. Vergleichen Sie die SHA-256 mit der, die auf der Seite des Repositorys steht.</translation>
+</message>
+<message>
+<source>Memory for the dense part of {dense:size} lacks {missing:size}: it is read from the file again and again, which is slow.</source>
+<translation>Für den dichten Teil von {dense:size} fehlen {missing:size} Speicher: Er wird immer wieder aus der Datei gelesen, was langsam ist.</translation>
+</message>
+<message>
+<source>{file} has another vocabulary than the model, so it cannot guess its next words.</source>
+<translation>{file} hat ein anderes Vokabular als das Modell und kann deshalb dessen nächste Wörter nicht raten.</translation>
 </message>
 <message>
 <source>it is no {kind} file, but says that it is {found}</source>
@@ -4831,6 +4918,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{key} ist {n}, kein Teiler von {all} Experten</translation>
 </message>
 <message>
+<source>{key} is {n}, and {n} heads of {size} values do not make the {all} needed</source>
+<translation>{key} ist {n}, und {n} Köpfe mit {size} Werten ergeben nicht die nötigen {all}</translation>
+</message>
+<message>
 <source>{key} has {n} items for {layers} layers</source>
 <translation>{key} hat {n} Einträge für {layers} Schichten</translation>
 </message>
@@ -4877,6 +4968,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>it has no tensors</source>
 <translation>sie hat keine Tensoren</translation>
+</message>
+<message>
+<source>{key} gives none of the {n} layers a window</source>
+<translation>{key} gibt keiner der {n} Schichten ein Fenster</translation>
 </message>
 <message>
 <source>{key} is {value}, which is not a finite number</source>
@@ -4929,6 +5024,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{key} is {n}, more than expert_count, which is {all}</source>
 <translation>{key} ist {n}, mehr als expert_count mit {all}</translation>
+</message>
+<message>
+<source>{key} is {value}, but has to be {n}, as many as the keys of a head</source>
+<translation>{key} ist {value}, muss aber {n} sein, so viele wie die Schlüssel eines Kopfs</translation>
 </message>
 <message>
 <source>&apos;{given}&apos; is neither a repository, such as owner/name, nor an address.</source>

@@ -14,6 +14,7 @@
 #include "core/allocate/moepic_statistics.h"
 #include "live/graph/forced_routing.h"
 #include "live/graph/layer_check.h"
+#include "live/memory/layer_window.h"
 #include "live/memory/slab.h"
 #include "live/pass/patch.h"
 #include "live/pass/stop_flag.h"
@@ -187,6 +188,13 @@ void bind_live(nb::module_ & m) {
         .def("begin_pass", &ForcedRouting::begin_pass, "first_row"_a, "n_token"_a)
         .def_prop_ro("error", &ForcedRouting::error);
 
+    nb::class_<LayerWindow>(m, "LayerWindow", "Reads layers of mapped weights ahead, and drops those behind.")
+        .def(nb::init<std::vector<std::vector<LayerWindow::Range>>, int32_t, int32_t>(), "layers"_a, "n_resident"_a,
+             "n_ahead"_a)
+        .def("reached", &LayerWindow::reached, "layer"_a)
+        .def("close", &LayerWindow::close, nb::call_guard<nb::gil_scoped_release>())
+        .def_prop_ro("counts", &LayerWindow::counts);
+
     nb::class_<LayerCheck>(m, "LayerCheck", "Finds the first layer of a pass whose output is not finite.")
         .def(nb::init<>())
         .def_prop_ro("callback", [](LayerCheck &) { return reinterpret_cast<uintptr_t>(&LayerCheck::callback); })
@@ -227,6 +235,7 @@ void bind_live(nb::module_ & m) {
         .def("resume", &Patch::resume)
         .def("record", &Patch::record, "recorder"_a.none(), nb::keep_alive<1, 2>(), released())
         .def("check", &Patch::check, "check"_a.none(), nb::keep_alive<1, 2>())
+        .def("window", &Patch::window, "window"_a.none(), nb::keep_alive<1, 2>())
         .def("force", &Patch::force, "forced"_a.none(), nb::keep_alive<1, 2>(), released())
         .def("find_wrong_slot", &Patch::find_wrong_slot, "number"_a, released(),
              "Compare a resident expert with its file. Return (layer, expert) if they differ, or None.")

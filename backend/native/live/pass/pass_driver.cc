@@ -128,6 +128,9 @@ bool PassDriver::ask(ggml_tensor * node) {
         return false;
     }
     const Layer layer = it->second;
+    if (LayerWindow * wanted = window) {
+        wanted->reached(layer);
+    }
     const Lock lock(mutex);
     if (passes_by(layer, int32_t(node->ne[1]))) {
         return false;

@@ -10,6 +10,7 @@
 #include "live/ggml/thread_safety.h"
 #include "live/graph/forced_routing.h"
 #include "live/graph/layer_check.h"
+#include "live/memory/layer_window.h"
 #include "live/pass/cache.h"
 #include "live/pass/graph_hook.h"
 #include "live/pass/host_partner.h"
@@ -70,6 +71,7 @@ class PassDriver {
     Recorder * recorder GUARDED_BY(mutex) = nullptr;
     const ForcedRouting * forced GUARDED_BY(mutex) = nullptr;
     std::atomic<LayerCheck *> check = nullptr;
+    std::atomic<LayerWindow *> window = nullptr;
     std::atomic<bool> stopping = false;
     std::atomic<int32_t> n_behind = 0;  // finished layers of the pass
 

@@ -70,6 +70,8 @@ class Patch {
     void force(const ForcedRouting * forced);
     // From the next pass on, `check` looks at the output of every layer; null: stop. It must outlive its use.
     void check(LayerCheck * check) { driver_.check = check; }
+    // From the next pass on, tell `window` of every layer; null: stop. It must outlive its use.
+    void window(LayerWindow * window) { driver_.window = window; }
     // Whether to keep every event of the core. Call before configure() or before the first pass after it: a log is
     // replayed by a new core.
     void record_events(bool wanted);
