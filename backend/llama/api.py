@@ -153,9 +153,10 @@ class Model:
         if n < 0:
             buffer = (llama_cpp.llama_token * -n)()
             n = llama_cpp.llama_tokenize(self.vocab, data, len(data), buffer, -n, add_bos, special)
-        if n < 0:
+        tokens = list(buffer[: max(n, 0)])
+        if n < 0 or any(token < 0 for token in tokens):  # -1: the vocabulary lacks a piece
             raise LlamaError(text("engine.no_tokens"))
-        return list(buffer[:n])
+        return tokens
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """Return the bytes of a token. Control tokens have none, unless `special`."""

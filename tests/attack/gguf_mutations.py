@@ -172,7 +172,8 @@ class Mutator:
             model.keys[at] = (name, new, (value + bytes(8))[:size])
         else:
             donor = self._chance.choice(self._others)
-            prefix = next(v for n, _, v in model.keys if n == b"general.architecture")[8:]
+            names = (v for n, _, v in model.keys if n == b"general.architecture")
+            prefix = next(names, b"")[8:]
             foreign, kind, value = self._chance.choice(donor.keys)
             name = prefix + b"." + foreign.partition(b".")[2]
             model.keys = [k for k in model.keys if k[0] != name] + [(name, kind, value)]
@@ -330,9 +331,11 @@ def _any_scalar(kind: int, chance: random.Random) -> bytes:
 
 
 def _items(value: bytes, item_kind: int, count: int) -> list[bytes]:
-    """Return the encoded items of an array."""
+    """Return the encoded items of an array, fewer than `count` where the value is cut."""
     at, items = 12, []
     for _ in range(count):
+        if at + 8 > len(value):
+            break
         size = struct.calcsize(SCALARS.get(item_kind, "<Q"))
         if item_kind == STRING:
             size = 8 + int(struct.unpack_from("<Q", value, at)[0])

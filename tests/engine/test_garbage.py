@@ -264,3 +264,14 @@ def test_a_wrong_byte_in_memory_is_found_between_answers(
     assert say(engine) == 4  # all experts were read again
     engine.idle()
     assert say(engine) == 4
+
+
+def test_a_vocabulary_without_the_pieces_of_a_text_is_refused(tmp_path: Path) -> None:
+    """llama.cpp then splits into tokens of number -1."""
+    path = make_tiny("dense", "Q8_0", tmp_path / "m.gguf")
+    data = path.read_bytes()
+    assert data.count(b"\4\0\0\0\0\0\0\0gpt2") == 1
+    path.write_bytes(data.replace(b"\4\0\0\0\0\0\0\0gpt2", b"\4\0\0\0\0\0\0\0rwkv"))
+    with pytest.raises(EngineError, match="could not be split"):
+        engine = Engine.open(path, EngineConfig(device="cpu", context_length=64))
+        list(engine.generate_text("the of and", Sampling(temperature=0), 4))

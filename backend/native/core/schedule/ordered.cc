@@ -324,6 +324,7 @@ void OrderedScheduler::computed(Layer layer, Expert expert, Part part, Commands 
     needs_.finish(*need);
     if (need->on_host) {
         sharing_.computed(*need, out);
+        serve(out);  // its slot, if copies filled one meanwhile, may leave now
         return;
     }
     const Pool pool = needs_.pool_of(*need);
