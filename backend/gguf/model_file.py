@@ -40,6 +40,7 @@ from backend.gguf.tables import (
     N_LAYER_MAX,
     NOT_COMPUTED,
     OF_NUMBERS,
+    ROTATING,
     WHOLE_HEADS,
     WITH_WINDOWS,
 )
@@ -463,6 +464,9 @@ def _check_heads(numbers: _Numbers) -> None:
 
     n_embd, n_head = number("embedding_length"), number("attention.head_count")
     swa = ("attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa")
+    for name in ("rope.dimension_count", "rope.dimension_count_swa"):
+        if architecture in ROTATING and number(name, 1) < 1:
+            numbers.refuse(text("model.not_positive", key=numbers.key(name), value="0"))
     if architecture not in WHOLE_HEADS or n_head < 1 or n_embd < 1:
         return
     if any(numbers.key(name) in metadata for name in swa):  # whichever holds for the first layer

@@ -109,6 +109,13 @@ WHOLE_HEADS = frozenset(
 """llama.cpp asserts that keys, values and rotated values of a head are equally many."""
 HEADS_FILL = frozenset("arctic deepseek grok llada-moe olmoe qwen2moe".split())
 """Of WHOLE_HEADS: the values of all heads together have to be the embedding's."""
+ROTATING = frozenset(
+    """
+    bailingmoe2 gemma4 glm4moe granitemoe lfm2moe minimax-m2 phimoe qwen3next qwen3vlmoe
+    """.split()
+)
+"""With no values of a head to rotate, llama.cpp aborts or computes for ever. Those of WHOLE_HEADS
+need more, and others fail by themselves."""
 WITH_WINDOWS = {"cohere2moe": 4, "smallthinker": 4}
 """A layer has a window unless n divides its number; llama.cpp asserts that one has. The n holds
 where attention.sliding_window_pattern is missing."""

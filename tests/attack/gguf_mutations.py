@@ -181,7 +181,7 @@ class Mutator:
 
     def _array(self, model: Model) -> None:
         """Change the items of an array."""
-        arrays = [i for i, key in enumerate(model.keys) if key[1] == ARRAY]
+        arrays = [i for i, key in enumerate(model.keys) if key[1] == ARRAY and len(key[2]) >= 12]
         if not arrays:
             return
         at = self._chance.choice(arrays)

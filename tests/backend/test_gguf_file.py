@@ -577,6 +577,8 @@ def change_number(path: Path, key: str, value: int) -> None:
         ("smallthinker", "attention.value_length", 4096, "is 4096, but has to be {head}"),
         ("qwen3moe", "attention.value_length", 8, "is 8, but has to be {head}"),
         ("arctic", "attention.head_count", 4096, "4096 heads of {head} values do not make"),
+        ("gemma4", "rope.dimension_count", 0, "is 0, and has to be more than 0"),
+        ("granitemoe", "rope.dimension_count", 0, "is 0, and has to be more than 0"),
     ],
 )
 def test_heads_that_llama_cpp_asserts_against(
@@ -584,7 +586,7 @@ def test_heads_that_llama_cpp_asserts_against(
 ) -> None:
     path = tmp_path / "m.gguf"
     factory.make_tiny(arch, "Q8_0", path, n_layer=4)
-    head = read_model(path).metadata[f"{arch}.attention.key_length"]
+    head = read_model(path).metadata.get(f"{arch}.attention.key_length")
     change_number(path, f"{arch}.{key}", value)
     assert said.format(head=head) in refusal(path) and f"{arch}.{key}" in refusal(path)
 
