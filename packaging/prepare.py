@@ -13,7 +13,6 @@ import functools
 import hashlib
 import importlib.util
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -43,8 +42,7 @@ device in another process. CMAKE_ARGS follows, for example with the backend of a
 
 AMX_MENDED = {11: (11, 5), 12: (12, 4), 13: (13, 3)}
 """The first release of each line of GCC that compiles llama.cpp's use of AMX; 14 does too."""
-AMX_HEADER = ROOT / "packaging" / "amx.h"
-"""Compiled before llama.cpp's sources by older releases."""
+
 
 PREFIXES = ("/usr", "/usr/local", os.environ.get("VULKAN_SDK", "/usr"))
 SPIRV_HEADERS = "*/cmake/SPIRV-Headers/SPIRV-HeadersConfig.cmake"
@@ -83,7 +81,7 @@ def prepare(*, with_tests: bool) -> None:
     wanted = requirements(project, with_tests=True) if with_tests else base
     stamp = "dependencies-dev" if with_tests else "dependencies"
     new_environment = not _works(PYTHON)
-    built_how = [f"CMAKE_ARGS={_cmake_args()}", *_for_amx()]
+    built_how = [f"CMAKE_ARGS={_cmake_args()}"]
     built_how += [wheel for wheel in (os.environ.get("OUTRIDER_LLAMA"),) if wheel]
     installed = not new_environment and _is_stamped(stamp, _digest(wanted + built_how))
     built = not new_environment and _is_stamped("native", _native_digest())
@@ -213,16 +211,14 @@ def _install_llama(requirement: str) -> None:
     pip's wheel cache ignores CMAKE_ARGS and could return a wheel of another build, so each setting
     has its own cache. OUTRIDER_LLAMA names a wheel to install in place of a build.
     """
+    arguments = _cmake_args()
     wheel = os.environ.get("OUTRIDER_LLAMA", requirement)
-    how = _digest([wheel, _cmake_args(), *_for_amx()])
-    if _is_stamped("llama", how) or (
-        _cmake_args() == LLAMA_ARGS
-        and not _for_amx()
-        and any(VENV.glob("**/llama_cpp/lib/*ggml-rpc*"))
+    if _is_stamped("llama", _digest([wheel, arguments])) or (
+        arguments == LLAMA_ARGS and any(VENV.glob("**/llama_cpp/lib/*ggml-rpc*"))
     ):
         return
     _pip("--force-reinstall", "--no-deps", *_cache(), wheel, CMAKE_ARGS=_build_args())
-    _stamp("llama", how)
+    _stamp("llama", _digest([wheel, arguments]))
 
 
 def _has_source(requirement: str) -> bool:
@@ -266,7 +262,7 @@ def _cache() -> list[str]:
     """Return pip's options for a cache of llama.cpp's build: a folder for each setting."""
     where = subprocess.run([PYTHON, "-m", "pip", "cache", "dir"], capture_output=True, text=True)
     found = where.stdout.strip() if where.returncode == 0 else ""
-    setting = _sha256("\n".join([_cmake_args(), *_for_amx()]).encode())[:16]
+    setting = _sha256(_build_args().encode())[:16]
     return ["--cache-dir", str((Path(found) if found else STAMPS / "pip") / "outrider" / setting)]
 
 
@@ -276,13 +272,16 @@ def _cmake_args() -> str:
 
 def _build_args() -> str:
     """Return the options of the build: those that are asked for, and what the compiler needs."""
-    include = shlex.quote(f"-DCMAKE_CXX_FLAGS=-include {shlex.quote(str(AMX_HEADER))}")
-    return f"{include} {_cmake_args()}" if _for_amx() else _cmake_args()
+    return " ".join([*_without_amx(), _cmake_args()])
 
 
 @functools.cache
-def _for_amx() -> list[str]:
-    """Return amx.h if GCC would miscompile llama.cpp's use of AMX without it, otherwise nothing."""
+def _without_amx() -> list[str]:
+    """Return options that turn AMX off where GCC would miscompile llama.cpp's use of it.
+
+    GCC's bug 114098: before 11.5, 12.4 and 13.3, _tile_loadconfig() loses most of what it should
+    load, and llama.cpp dies of an illegal instruction. Debian 12 has GCC 12.2.
+    """
     compiler = _compiler()
     if os.name == "nt" or compiler is None:
         return []
@@ -296,7 +295,7 @@ def _for_amx() -> list[str]:
     release = int(macros["__GNUC__"]), int(macros["__GNUC_MINOR__"])
     if release >= AMX_MENDED.get(release[0], (14, 0)):
         return []
-    return [AMX_HEADER.read_text(encoding="utf-8")]
+    return ["-DCMAKE_C_FLAGS=-mno-amx-int8", "-DCMAKE_CXX_FLAGS=-mno-amx-int8"]
 
 
 def _pip(*arguments: str, what: str = "install", **environment: str) -> None:

@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -28,7 +27,6 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-AMX_HEADER = HERE / "amx.h"
 LINUX = HERE / "linux"
 WORK = ROOT / "build" / "release"
 VENV = WORK / "venv"
@@ -58,6 +56,13 @@ EDITS = (
         "    foreach(build ${builds})\n"
         "        llama_cpp_python_install_target(${build})\n"
         "    endforeach()\n",
+    ),
+    # GCC 12.2 drops what is stored in `tc` (GCC's PR target/114098): the first use of AMX then ends
+    # the process.
+    (
+        "vendor/llama.cpp/ggml/src/ggml-cpu/amx/mmq.cpp",
+        "    _tile_loadconfig(&tc);",
+        '    __asm__ volatile("" ::"r"(&tc) : "memory");\n    _tile_loadconfig(&tc);',
     ),
 )
 """Changes of the sources of llama-cpp-python, which change nothing that is computed."""
@@ -140,8 +145,9 @@ class Build:
             line.strip(' ",') for line in (ROOT / "pyproject.toml").read_text("utf-8").splitlines()
             if line.strip().startswith(f'"{LLAMA}==')
         ).split('"')[0]  # fmt: skip
-        how = f"{pin} {MODULAR_ARGS} {EDITS} {AMX_HEADER.read_text('utf-8')} {sys.version}"
-        key = hashlib.sha256(how.encode()).hexdigest()[:12]
+        key = hashlib.sha256(f"{pin} {MODULAR_ARGS} {EDITS} {sys.version}".encode()).hexdigest()[
+            :12
+        ]
         folder = WORK / f"llama-{key}"
         found = list(folder.glob("*.whl"))
         if found:
@@ -171,7 +177,7 @@ class Build:
             f"-Cbuild-dir={WORK / 'llama-build'}", str(unpacked),
             more={
                 "CFLAGS": flags,
-                "CXXFLAGS": flags and f"{flags} -include {shlex.quote(str(AMX_HEADER))}",
+                "CXXFLAGS": flags,
                 "CMAKE_ARGS": f"{MODULAR_ARGS} {self._vulkan_args()}",
                 "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
             },

@@ -154,7 +154,7 @@ def test_llama_cpp_is_built_once_with_remote_devices(
 
 
 @pytest.mark.parametrize(
-    ("release", "macros", "is_mended"),
+    ("release", "macros", "is_off"),
     [
         ((12, 2), "#define __AMX_INT8__ 1", True),  # Debian 12
         ((12, 2), "", False),
@@ -164,13 +164,13 @@ def test_llama_cpp_is_built_once_with_remote_devices(
     ],
 )
 @pytest.mark.skipif(os.name == "nt", reason="the compiler is a shell script here")
-def test_amx_is_mended_where_the_compiler_gets_it_wrong(
+def test_amx_is_off_where_the_compiler_gets_it_wrong(
     tmp_path: Path,
     prepare: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
     release: tuple[int, int],
     macros: str,
-    is_mended: bool,
+    is_off: bool,
 ) -> None:
     compiler = tmp_path / "c++"
     shown = f"#define __GNUC__ {release[0]}\n#define __GNUC_MINOR__ {release[1]}\n{macros}\n"
@@ -185,7 +185,7 @@ def test_amx_is_mended_where_the_compiler_gets_it_wrong(
     monkeypatch.setattr(prepare, "_cache", lambda: [])
     monkeypatch.setattr(prepare, "_pip", lambda *_, CMAKE_ARGS: given.append(CMAKE_ARGS))
     prepare._install_llama("llama-cpp-python==1")
-    assert (f"-include {ROOT / 'packaging' / 'amx.h'}" in given[0]) == is_mended
+    assert ("-mno-amx-int8" in given[0]) == is_off
 
 
 def test_only_the_missing_sources_are_fetched(
