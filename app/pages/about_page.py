@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
+import threading
+
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QListWidget, QPlainTextEdit, QWidget
 
 from app.pages.licences import Component, components
 from app.text.messages import localized
-from app.widgets.background import Background
 from app.widgets.page import Page, small
 from backend import __version__
+
+_LOOK_MS = 20  # between two looks for what the thread has read
 
 
 class AboutPage(Page):
     """A list of parts, and the licence of the selected part. A thread reads them."""
 
-    _read = Signal(object)  # list of Component
-
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(self.tr("About Outrider"), scrolls=False, parent=parent)
         self._components: list[Component] = []
-        self._background = Background("licences")
-        self._is_reading = False
-        self._read.connect(self._take)
+        # The thread knows nothing of this page, which may be deleted meanwhile.
+        self._found: list[Component] = []
+        self._reading = threading.Thread(
+            target=lambda found: found.extend(components()), args=(self._found,), daemon=True
+        )
+        self._look = QTimer(self, interval=_LOOK_MS)
+        self._look.timeout.connect(self._take)
         version = QLabel(self.tr("Version {version}").format(version=__version__))
         version.setProperty("role", "strong")
         self.list = QListWidget()
@@ -64,13 +69,15 @@ class AboutPage(Page):
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: D102, N802
         super().showEvent(event)
-        if not self._is_reading:
-            self._is_reading = True
-            self._background.later(lambda: self._read.emit(components()))
+        if not self._components and not self._look.isActive():
+            self._reading.start()
+            self._look.start()
         self.list.setFocus()
 
-    def _take(self, found: list[Component]) -> None:
-        self._background.shut_down()
-        self._components = found
+    def _take(self) -> None:
+        found = self._components = self._found
+        if not found:
+            return
+        self._look.stop()
         self.list.addItems([f"{part.name} {part.version}".strip() for part in found])
         self.list.setCurrentRow(0)
