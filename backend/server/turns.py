@@ -246,10 +246,11 @@ class Turns:
             if engine.n_sequence > 1:
                 _Joint(engine, self._next_of, self._left).run(turn)
                 turn = None
-        if turn is not None:
-            turn.run(engine)
+        fault = turn.serve(engine) if turn is not None else None
         with self._lock:
             self._present, self._n_free = [], 0
+        if turn is not None:
+            turn.end(fault)  # only now, so that its client's next request finds nobody before it
 
     def _next_of(self, engine: Any, n_free: int) -> _Answer | None:
         """Return the request that may join the present ones, of which there is room for n_free."""
@@ -320,16 +321,15 @@ class _Turn:
             if self._engine is not None:
                 self._engine.stop()
 
-    def run(self, engine: Any) -> None:
-        """Serve the request."""
+    def serve(self, engine: Any) -> Exception | None:
+        """Serve the request. Return why it failed. The caller calls end()."""
         try:
             if self._cancelled:
                 raise _STOPPED
             self._serve(self._loaded(engine))
         except Exception as error:
-            self.end(error)
-        else:
-            self.end()
+            return error
+        return None
 
     def end(self, error: Exception | None = None) -> None:
         """Tell the client that nothing follows, or why there is no answer."""

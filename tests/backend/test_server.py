@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,31 @@ def test_a_prompt_that_is_too_long_is_said_so(client: openai.OpenAI) -> None:
     assert refused.value.code == "context_length_exceeded"
     with pytest.raises(openai.BadRequestError):
         client.completions.create(model="any", prompt="the of and " * 300, stream=True)
+
+
+class SlowLoop(asyncio.SelectorEventLoop):
+    """A loop whose other threads go on only after the loop has acted on what they said."""
+
+    def call_soon_threadsafe(self, *args: Any, **more: Any) -> asyncio.Handle:
+        handle = super().call_soon_threadsafe(*args, **more)
+        time.sleep(0.02)
+        return handle
+
+
+def test_a_request_that_has_ended_is_not_before_the_next() -> None:
+    host = EngineThread(FakeEngine())
+    turns = Turns(host)
+    part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    image = [{"role": "user", "content": [part]}]
+
+    async def ask() -> None:
+        for _ in range(3):
+            with pytest.raises(RequestRefused, match="cannot see"):
+                raise AssertionError(await anext(turns.answer(read_chat({"messages": image}))))
+
+    with asyncio.Runner(loop_factory=SlowLoop) as runner:
+        runner.run(ask())
+    host.close()
 
 
 def test_an_answer_that_nobody_hears_is_stopped() -> None:
