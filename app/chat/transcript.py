@@ -11,7 +11,6 @@ from PySide6.QtWidgets import (
     QAbstractButton,
     QApplication,
     QHBoxLayout,
-    QScrollArea,
     QVBoxLayout,
     QWidget,
 )
@@ -21,6 +20,7 @@ from app.chat.question import UserBubble
 from app.chat.text_block import TextBlock
 from app.state.conversation import Conversation, Message
 from app.widgets.icon_button import IconButton
+from app.widgets.scroll_column import ScrollColumn
 
 COLUMN_WIDTH = 760
 SLICE_S = 0.015  # of work on a long chat, then other events are handled
@@ -40,7 +40,7 @@ class _Result(QWidget):
 _View = UserBubble | AnswerView | _Result
 
 
-class Transcript(QScrollArea):
+class Transcript(ScrollColumn):
     """Shows the messages of a conversation.
 
     Signals:
@@ -63,8 +63,6 @@ class Transcript(QScrollArea):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setWidgetResizable(True)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setAccessibleName(self.tr("Conversation"))
         # A click on a button, or beside the text, leaves the focus in the composer.
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)

@@ -14,7 +14,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QProgressBar,
     QPushButton,
-    QScrollArea,
     QTableView,
     QVBoxLayout,
     QWidget,
@@ -30,6 +29,7 @@ from app.text import units
 from app.text.messages import localized
 from app.widgets.fields import SearchField
 from app.widgets.icon_button import IconButton
+from app.widgets.scroll_column import ScrollColumn
 from backend.downloads.address import endpoint
 from backend.downloads.curated import curated
 from backend.downloads.job import Job
@@ -116,7 +116,7 @@ class GetPage(QWidget):
             label.setProperty("role", "small")
         self._rows: dict[int, DownloadRow] = {}
         self._column = QVBoxLayout()
-        self._scroll = QScrollArea()
+        self._scroll = ScrollColumn()
         self._refresh = QTimer(self, interval=_REFRESH_MS)
         self.table.setAccessibleName(self.tr("Models that can be downloaded"))
         self._lay_out()
@@ -208,7 +208,6 @@ class GetPage(QWidget):
         self._column.addStretch(1)
         inside.setLayout(self._column)
         self._scroll.setWidget(inside)
-        self._scroll.setWidgetResizable(True)
         self._scroll.setAccessibleName(self.tr("Downloads"))
         layout = QVBoxLayout(self)
         layout.setContentsMargins(24, 18, 24, 14)

@@ -11,7 +11,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QMenu,
     QPushButton,
-    QScrollArea,
     QSizePolicy,
     QVBoxLayout,
     QWidget,
@@ -31,6 +30,7 @@ from app.text.messages import localized
 from app.widgets import files
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.icon_button import IconButton
+from app.widgets.scroll_column import ScrollColumn
 from backend.protocol.status import CacheFacts, ModelFacts
 
 HEAD_HEIGHT = 76  # most of a title and its legend, above a picture, in pixels
@@ -360,9 +360,7 @@ class PanelParts(QObject):
         )  # fmt: skip
         self._has_columns: bool | None = None
         self.arrange(False)
-        area = QScrollArea()
-        area.setWidgetResizable(True)
-        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        area = ScrollColumn()
         area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         area.setWidget(self.content)
         outer = QVBoxLayout(panel)

@@ -8,13 +8,13 @@ from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
     QLabel,
-    QScrollArea,
     QVBoxLayout,
     QWidget,
 )
 
 from app.widgets.fields import FIELD_HEIGHT
 from app.widgets.icon_button import IconButton
+from app.widgets.scroll_column import ScrollColumn
 
 COLUMN_WIDTH = 760
 
@@ -62,11 +62,9 @@ class Page(QWidget):
         row.addStretch(1)
         row.addWidget(inside, 1000)
         row.addStretch(1)
-        self.area = QScrollArea()
-        self.area.setWidgetResizable(True)
+        self.area = ScrollColumn()
         self.area.setFrameShape(QFrame.Shape.NoFrame)
         self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.area.setWidget(centred)
         layout.addWidget(self.area, 1)
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import QPoint, QSize, Qt
-from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QApplication, QLabel
+from PySide6.QtGui import QColor, QResizeEvent
+from PySide6.QtWidgets import QApplication, QLabel, QScrollArea, QVBoxLayout, QWidget
 from window_samples import ANSWER, CACHE, GIB, MODEL
 
 from app.chat.answer import AnswerView
@@ -24,6 +24,7 @@ from app.state.conversation import Conversation, Ending, Message
 from app.state.slot_range import SlotRange
 from app.widgets import theme
 from app.widgets.elided_label import ElidedLabel
+from app.widgets.scroll_column import ScrollColumn
 from app.widgets.theme import Choice
 from backend.library.estimate import Speed
 from backend.protocol.statistics import Residency, Statistics, TokenCost
@@ -466,3 +467,71 @@ def test_a_line_without_room_is_cut_and_still_known_whole(qtbot: Any) -> None:
     assert label.shown_text()[-1] == "e"
     assert label.text() == "a name that is far too long for its place"
     assert label.minimumSizeHint().width() < 80
+
+
+class FlippingText(QWidget):
+    """Text that is higher than 300 pixels when it is at least `wide` wide, and lower otherwise."""
+
+    wide = 1000
+    n_resize = 0
+
+    def sizeHint(self) -> QSize:
+        is_high = self.width() >= self.wide and self.n_resize < 50  # ends the recursion for a test
+        return QSize(100, 302 if is_high else 280)
+
+    minimumSizeHint = sizeHint
+
+    def hasHeightForWidth(self) -> bool:
+        return True
+
+    def heightForWidth(self, width: int) -> int:
+        return self.sizeHint().height()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self.n_resize += 1
+        self.updateGeometry()
+
+
+def n_resize_at_the_edge(qtbot: Any, area: QScrollArea) -> int:
+    """Return how often text that just needs a scroll bar, or just does not, is resized."""
+    inside, text = QWidget(), FlippingText()
+    layout = QVBoxLayout(inside)
+    layout.setContentsMargins(0, 0, 0, 0)
+    layout.addWidget(text)
+    qtbot.addWidget(area)
+    area.setWidget(inside)
+    area.setWidgetResizable(True)
+    area.setFrameShape(QScrollArea.Shape.NoFrame)
+    area.resize(400, 300)
+    area.show()
+    QApplication.processEvents()
+    text.wide, text.n_resize = text.width(), 0
+    area.resize(400, 299)
+    QApplication.processEvents()
+    return text.n_resize
+
+
+def test_text_that_just_needs_a_scroll_bar_has_one_width(qtbot: Any) -> None:
+    assert n_resize_at_the_edge(qtbot, QScrollArea()) >= 50  # Qt's own area: the stack overflows
+    assert n_resize_at_the_edge(qtbot, ScrollColumn()) < 5
+
+
+def test_a_scroll_bar_shows_only_when_there_is_something_to_scroll(qtbot: Any) -> None:
+    area, inside = ScrollColumn(), QWidget()
+    qtbot.addWidget(area)
+    area.setWidget(inside)
+    area.resize(300, 200)
+    area.show()
+    bar = area.verticalScrollBar()
+
+    def looks() -> set[str]:
+        picture = bar.grab().toImage()
+        return {picture.pixelColor(6, y).name() for y in range(picture.height())}
+
+    inside.setMinimumHeight(100)
+    QApplication.processEvents()
+    width = inside.width()
+    assert len(looks()) == 1 and not bar.isEnabled()
+    inside.setMinimumHeight(500)
+    QApplication.processEvents()
+    assert len(looks()) > 1 and bar.isEnabled() and inside.width() == width

@@ -1,0 +1,26 @@
+"""A column of text that scrolls up and down."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QScrollArea, QWidget
+
+
+class ScrollColumn(QScrollArea):
+    """A scroll area as wide as its widget. The scroll bar always has its place.
+
+    Were the place given only when the bar is needed, text could wrap so that its height asks for
+    the bar without one and for none with one. Qt then changes the width back and forth within one
+    call until the stack overflows.
+    """
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWidgetResizable(True)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)
+        self._show_bar(0, 0)
+        self.verticalScrollBar().rangeChanged.connect(self._show_bar)
+
+    def _show_bar(self, low: int, high: int) -> None:
+        self.verticalScrollBar().setEnabled(high > low)  # the style sheet hides a disabled bar
