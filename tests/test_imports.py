@@ -69,6 +69,7 @@ MAY_IMPORT = {
         "platformdirs",
         "pygments",
         "PySide6",
+        "shiboken6",
     },
     "backend": {
         "anyio",
@@ -146,6 +147,7 @@ ONLY_FROM = {
     "pydantic": {"backend.tools.host"},
     "pypdf": {"backend.attachments.pdf"},
     "PySide6": {"app", "packaging.icons"},
+    "shiboken6": {"app.widgets"},
     "starlette": {"backend.server.application", "backend.server.guard"},
     "torch": {"predictors"},
     "uvicorn": {"backend.server.application", "backend.server.guard"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -20,11 +19,11 @@ from app.chat.tool_card import ToolCard
 from app.state.conversation import CallState, Ending, Message
 from app.text import units
 from app.text.messages import localized
+from app.widgets import slices
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.icon_button import IconButton
 
 FRAME_MS = 40  # at most 25 repaints a second
-SLICE_S = 0.015  # of rendering, then other events are handled
 MORE_ANSWERS = (2, 3, 4, 6, 8)
 CARET = "\u2009\u258d"
 
@@ -61,10 +60,6 @@ class AnswerView(QWidget):
         self._timer.setSingleShot(True)
         self._timer.setInterval(FRAME_MS)
         self._timer.timeout.connect(self._render)
-        self._slices = QTimer(self)
-        self._slices.setSingleShot(True)
-        self._slices.setInterval(0)
-        self._slices.timeout.connect(self._render)
         self.setAccessibleName(self.tr("Answer"))
 
         self._blocks = QVBoxLayout()
@@ -177,17 +172,18 @@ class AnswerView(QWidget):
         if not message.is_live:
             self._dirty = min(self._dirty, self._splitter.finish())
         blocks = self._splitter.blocks
-        ends_s = time.perf_counter() + SLICE_S
-        for index in range(self._dirty, len(blocks)):
-            if index == len(self._views):
-                view = CodeCard(blocks[index].language) if blocks[index].is_code else TextBlock()
-                self._views.append(view)
-                self._blocks.addWidget(view)
-            _fill(self._views[index], blocks[index], caret=live and index == len(blocks) - 1)
-            self._dirty = index + 1
-            if time.perf_counter() > ends_s and index + 1 < len(blocks):
-                self._slices.start()  # handle other events first
-                break
+        with slices.a_slice() as is_over:
+            for index in range(self._dirty, len(blocks)):
+                if index == len(self._views):
+                    is_code = blocks[index].is_code
+                    view = CodeCard(blocks[index].language) if is_code else TextBlock()
+                    self._views.append(view)
+                    self._blocks.addWidget(view)
+                _fill(self._views[index], blocks[index], caret=live and index == len(blocks) - 1)
+                self._dirty = index + 1
+                if is_over() and index + 1 < len(blocks):
+                    slices.later(self, self._render)
+                    break
         waiting = message.ending is Ending.WAITING
         self._progress.setVisible(waiting)
         self._progress.setText(message.progress or self.tr("One moment\u2026"))

@@ -107,11 +107,17 @@ class FindBar(QFrame):
         self.closed.emit()
 
     def search(self) -> None:
-        """Find the words, and show the last place: chats are read from their end."""
+        """Find the words, and show the last place: chats are read from their end.
+
+        A long chat is searched as soon as all of it is shown.
+        """
         self._timer.stop()
         self._clear()
         words = self.words.text()
-        if words.strip():
+        if words.strip() and not self._transcript.is_whole:
+            if self.isVisible():
+                self._timer.start()
+        elif words.strip():
             for block in self._transcript.text_blocks():
                 cursor = block.document().find(words)
                 while not cursor.isNull() and len(self._found) < N_FOUND_MAX:
@@ -140,7 +146,8 @@ class FindBar(QFrame):
         for button in (self.before, self.after):
             button.setEnabled(bool(self._found))
         if not self._found:
-            self.count.setText(self.tr("Nothing found.") if self.words.text().strip() else "")
+            is_over = self.words.text().strip() and not self._timer.isActive()
+            self.count.setText(self.tr("Nothing found.") if is_over else "")
             return
         self.count.setText(
             self.tr("{n} of {all}").format(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+from functools import partial
 
-from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QPoint, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractButton,
@@ -19,11 +19,11 @@ from app.chat.answer import AnswerView
 from app.chat.question import UserBubble
 from app.chat.text_block import TextBlock
 from app.state.conversation import Conversation, Message
+from app.widgets import slices
 from app.widgets.icon_button import IconButton
 from app.widgets.scroll_column import ScrollColumn
 
 COLUMN_WIDTH = 760
-SLICE_S = 0.015  # of work on a long chat, then other events are handled
 ROW_HEIGHT = 16  # pixels; controls with centres in one such row stand beside each other
 NEAR_END = 24  # pixels; within this distance the end counts as reached
 
@@ -38,6 +38,12 @@ class _Result(QWidget):
 
 
 _View = UserBubble | AnswerView | _Result
+
+
+def _delete(view: _View) -> None:
+    """Delete a view now, rather than all removed ones in one turn of the event loop."""
+    view.deleteLater()
+    QApplication.sendPostedEvents(view, QEvent.Type.DeferredDelete)
 
 
 class Transcript(ScrollColumn):
@@ -69,13 +75,8 @@ class Transcript(ScrollColumn):
         self.viewport().setAutoFillBackground(False)
         self._views: list[_View] = []
         self._earlier: list[Message] = []  # messages before the views, still without one
-        self._slices = QTimer(self)
-        self._slices.setSingleShot(True)
-        self._slices.setInterval(0)
-        self._slices.timeout.connect(self._show_earlier)
-        self._dressing = QTimer(self, singleShot=True, interval=0)
-        self._dressing.timeout.connect(self._dress_some)
         self._undressed: Iterator[None] = iter(())
+        self._is_dressing = False
         self._follows = True
         self._moving = False
 
@@ -117,6 +118,11 @@ class Transcript(ScrollColumn):
         view = self._views[row] if 0 <= row < len(self._views) else None
         return view if isinstance(view, AnswerView) else None
 
+    @property
+    def is_whole(self) -> bool:
+        """Return whether all messages are shown, to their ends."""
+        return not self._earlier and slices.is_done()
+
     def show_conversation(self, conversation: Conversation) -> None:
         """Show another conversation."""
         self.cut(0)
@@ -137,10 +143,10 @@ class Transcript(ScrollColumn):
         for view in self._views[row:]:
             self._messages.removeWidget(view)
             view.hide()
-            view.deleteLater()
+            slices.later(view, partial(_delete, view))
         del self._views[row:]
         del self._earlier[index:]
-        if self._dressing.isActive():
+        if self._is_dressing:
             self._begin_dressing()
 
     def make_again(self) -> None:
@@ -156,9 +162,9 @@ class Transcript(ScrollColumn):
         messages = self._earlier + [view.message for view in views]
         self.cut(0)
         for view in views:
-            QApplication.sendPostedEvents(view, QEvent.Type.DeferredDelete)
+            _delete(view)
         self._earlier = messages
-        self._slices.start()
+        slices.later(self, self._show_earlier)
         self.follow()
 
     def refresh(self, index: int) -> None:
@@ -210,33 +216,29 @@ class Transcript(ScrollColumn):
         return len(self._earlier) + self._views.index(view)
 
     def _show_earlier(self) -> None:
-        """Insert earlier messages at the top, newest first. Pause after SLICE_S."""
-        ends_s = time.perf_counter() + SLICE_S
-        while self._earlier:
-            self._insert(0, self._earlier.pop())
-            if time.perf_counter() > ends_s:
-                self._slices.start()
-                break
+        """Insert earlier messages at the top, newest first, in slices."""
+        with slices.a_slice() as is_over:
+            while self._earlier:
+                self._insert(0, self._earlier.pop())
+                if is_over():
+                    slices.later(self, self._show_earlier)
+                    break
         self._mark_last()
 
     def _begin_dressing(self) -> None:
         answers = [view for view in self._views[::-1] if isinstance(view, AnswerView)]
         self._undressed = (step for answer in answers for step in answer.redress())
-        self._dressing.start()
+        self._is_dressing = True
+        slices.later(self, self._dress_some)
 
     def _dress_some(self) -> None:
-        """Give answers the colours of a new theme, the last one first. Pause after SLICE_S."""
-        ends_s = time.perf_counter() + SLICE_S
-        for _ in self._undressed:
-            if time.perf_counter() > ends_s:
-                self._dressing.start()
-                break
-
-    def _show_all(self) -> None:
-        """Show all earlier messages now."""
-        while self._earlier:
-            self._insert(0, self._earlier.pop())
-        self._mark_last()
+        """Give answers the colours of a new theme, the last one first, in slices."""
+        with slices.a_slice() as is_over:
+            for _ in self._undressed:
+                if is_over():
+                    slices.later(self, self._dress_some)
+                    return
+        self._is_dressing = False
 
     def follow(self) -> None:
         """Scroll to the end and stay there."""
@@ -263,8 +265,7 @@ class Transcript(ScrollColumn):
         self._focus([self, *self._controls()][-1])
 
     def text_blocks(self) -> list[TextBlock]:
-        """Return the visible blocks of text, from the first to the last."""
-        self._show_all()
+        """Return the visible blocks of text, from the first to the last. See is_whole."""
         found = []
         for view in self._views:
             blocks = [block for block in view.findChildren(TextBlock) if block.isVisibleTo(view)]

@@ -17,7 +17,7 @@ from app.chat.think_switch import ThinkSwitch
 from app.chat.transcript import Transcript
 from app.state.conversation import Conversation, Message
 from app.state.engine_state import State
-from app.widgets import theme
+from app.widgets import slices, theme
 from backend.protocol.chat import ChatFacts
 
 ANSWER = "A line with `code`.\n\n```python\nx = 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |"
@@ -27,6 +27,8 @@ def settled(what: Callable[[], int]) -> int:
     """Count after everything that waits for its deletion is gone."""
     QApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
     QApplication.processEvents()
+    while not slices.is_done():
+        QApplication.processEvents()
     return what()
 
 

@@ -127,7 +127,7 @@ def test_a_question_asked_before_all_earlier_messages_are_shown_stands_at_the_en
     say(qtbot, chat, "One", "Two", "Three")
     first = chat.chats.open_id
     chat.top_bar.new_chat.click()
-    monkeypatch.setattr("app.chat.transcript.SLICE_S", -1.0)  # one message at a time
+    monkeypatch.setattr("app.widgets.slices.SLICE_S", -1.0)  # one message at a time
     chat.chats.open(first)
     ask(qtbot, chat, "Four")
     assert "One" not in [text for _, _, text in on_screen(chat)]
