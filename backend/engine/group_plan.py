@@ -17,6 +17,7 @@ goes on to the smallest n whose predicted speed is within 1 % of the best.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -34,6 +35,7 @@ from backend.memory.plan import CELL_STEP, headroom_bytes, kv_bytes
 from backend.methods.cost import PassCost
 from backend.protocol.settings import EngineConfig
 from backend.system.memory import available_bytes
+from backend.system.paths import cache_folder
 from backend.text import Text, joined, text
 
 if TYPE_CHECKING:
@@ -232,11 +234,13 @@ def _config(engine: Engine, n: int, n_cell: int) -> EngineConfig:
 
 
 def _memory_most(engine: Engine, n_cell: int) -> int:
-    """Return how many attention caches of n_cell cells fit beside the model."""
+    """Return how many attention caches of n_cell cells fit beside the model, or on the drive."""
     loaded = engine.loaded
     kv_type = loaded.config.kv_type
     free_bytes = available_bytes() - loaded.untouched_bytes()
     room_bytes = free_bytes - headroom_bytes(max(free_bytes, 0))
+    if loaded.config.kv_on_drive:
+        room_bytes = shutil.disk_usage(cache_folder()).free
     n_many = 64  # llama.cpp rounds up; so the size of many, divided
     one_bytes = kv_bytes(engine.file, n_many * n_cell, kv_type) / n_many
     return max(int(_KV_SHARE * max(room_bytes, 0) / max(one_bytes, 1)), 1)

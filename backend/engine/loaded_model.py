@@ -18,6 +18,7 @@ from backend.gguf.model_file import ModelFile
 from backend.llama import api as llama
 from backend.memory.engine_plan import EnginePlan, Step, held_bytes
 from backend.memory.host_plan import HostPlan
+from backend.memory.plan import kv_bytes
 from backend.memory.pressure import Pressure
 from backend.methods import cells
 from backend.methods.cost import PassCost
@@ -25,6 +26,7 @@ from backend.methods.slots import rate_of
 from backend.protocol.errors import UntrustedError
 from backend.protocol.settings import EngineConfig
 from backend.protocol.status import CacheFacts
+from backend.system.paths import cache_folder
 from backend.text import joined, text
 
 Progress = Callable[[float, str], bool]
@@ -204,7 +206,7 @@ class LoadedModel:
     def _make_context(self) -> None:
         self._close_context()
         hook = self._experts.hook
-        self.context = _new_context(self.llama, self.plan, hook, self.stop_flag)
+        self.context = _new_context(self.file, self.llama, self.plan, hook, self.stop_flag)
         self._experts.computes_in(self.context)
 
     def _measure_kernels(self, progress: Progress | None) -> None:
@@ -230,7 +232,28 @@ class LoadedModel:
         return facts if self.plan.is_plain else replace(facts, **self._experts.facts())
 
 
-def _new_context(model: Any, plan: EnginePlan, hook: Any, stop_flag: Any) -> Any:
+def _new_context(file: ModelFile, model: Any, plan: EnginePlan, hook: Any, stop_flag: Any) -> Any:
+    if not plan.config.kv_on_drive:
+        return _context_in_memory(model, plan, hook, stop_flag)
+    # No other buffer that llama.cpp clears is as large as a part of the attention cache.
+    n_byte_min = kv_bytes(file, plan.n_context, plan.config.kv_type) // 8
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise llama.LlamaError(str(error)) from error
+    drive = _native.KvOnDrive(str(folder), n_byte_min)
+    try:
+        context = _context_in_memory(model, plan, hook, stop_flag)
+    finally:
+        drive.close()
+    if drive.error:
+        context.close()
+        raise llama.LlamaError(drive.error)
+    return context
+
+
+def _context_in_memory(model: Any, plan: EnginePlan, hook: Any, stop_flag: Any) -> Any:
     n_sequence, streams = plan.config.n_sequence, plan.config.streams
     return llama.Context(
         model,

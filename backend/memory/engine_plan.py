@@ -304,7 +304,8 @@ def _in_memory(file: ModelFile, made: EnginePlan, machine: MachineState) -> Engi
 
     def planned(n_slot: int) -> MemoryPlan:
         free_bytes = machine.free_bytes
-        return plan(file, n_slot, n_context, free_bytes, least_ubatch, config.kv_type)
+        kv = config.kv_type, config.kv_on_drive
+        return plan(file, n_slot, n_context, free_bytes, least_ubatch, *kv)
 
     wanted, why_fewer, faster = planned(n_slot), "", ""
     least_bytes = planned(wanted.n_slot_min).total_bytes
@@ -399,5 +400,6 @@ def held_bytes(file: ModelFile, made: EnginePlan, n_slot: int) -> int:
     """
     if made.devices is not None:
         return 0
-    held = plan(file, n_slot, made.n_context, 0, made.n_ubatch, made.config.kv_type)
+    kv = made.config.kv_type, made.config.kv_on_drive
+    held = plan(file, n_slot, made.n_context, 0, made.n_ubatch, *kv)
     return held.total_bytes - held.process_bytes - (file.dense_bytes if made.mapped else 0)

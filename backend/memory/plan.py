@@ -105,6 +105,7 @@ class Needs:
         context_length: int,
         n_ubatch: int = N_UBATCH,
         kv_type: str = "f16",
+        kv_on_drive: bool = False,
     ) -> Needs:
         """Read the numbers from a model file, for a context in tokens."""
         return cls(
@@ -113,7 +114,7 @@ class Needs:
             n_slot_min=slots(model, 0.0),
             slot_bytes=_resident_bytes(model, 1),
             dense_bytes=model.dense_bytes,
-            kv_bytes=kv_bytes(model, context_length, kv_type),
+            kv_bytes=kv_bytes(model, context_length, kv_type, on_drive=kv_on_drive),
             compute_bytes=compute_bytes(model, context_length, n_ubatch),
         )
 
@@ -125,9 +126,10 @@ def plan(
     available_bytes: int,
     n_ubatch: int = N_UBATCH,
     kv_type: str = "f16",
+    kv_on_drive: bool = False,
 ) -> MemoryPlan:
     """Plan the memory of `model` with `n_slot` slots in each layer and a context in tokens."""
-    needs = Needs.of(model, context_length, n_ubatch, kv_type)
+    needs = Needs.of(model, context_length, n_ubatch, kv_type, kv_on_drive)
     return plan_needs(needs, n_slot, available_bytes)
 
 
@@ -225,9 +227,15 @@ def why_no_kv_type(model: ModelFile, kv_type: str) -> str:
     return ""
 
 
-def kv_bytes(model: ModelFile, context_length: int, kv_type: str = "f16") -> int:
-    """Return the bytes of llama.cpp's attention cache and recurrent states for one sequence."""
-    return sum(kv_bytes_by_layer(model, context_length, kv_type))
+def kv_bytes(
+    model: ModelFile, context_length: int, kv_type: str = "f16", *, on_drive: bool = False
+) -> int:
+    """Return the bytes of llama.cpp's attention cache and recurrent states for one sequence.
+
+    on_drive: return those that have to be in memory, of the largest layer and the next one.
+    """
+    layers = kv_bytes_by_layer(model, context_length, kv_type)
+    return min(sum(layers), 2 * max(layers, default=0)) if on_drive else sum(layers)
 
 
 def kv_bytes_by_layer(model: ModelFile, context_length: int, kv_type: str = "f16") -> list[int]:

@@ -248,6 +248,16 @@ class EngineConfig(_Checked):
         rebuilds="context",
     )
     """Type of the attention cache, a key of KV_TYPES."""
+    kv_on_drive: bool = setting(
+        False,
+        "switch",
+        in_message=False,
+        option="--kv-on-drive",
+        help="keep the attention cache in a file, for more requests or longer texts than memory "
+        "has room for (Linux)",
+        rebuilds="context",
+    )
+    """Whether the attention cache is a file's pages (Klotski, section 6.1)."""
     device: str = setting(
         DEVICE_AUTO,
         "device",

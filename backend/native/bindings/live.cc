@@ -14,6 +14,7 @@
 #include "core/allocate/moepic_statistics.h"
 #include "live/graph/forced_routing.h"
 #include "live/graph/layer_check.h"
+#include "live/memory/kv_on_drive.h"
 #include "live/memory/layer_window.h"
 #include "live/memory/slab.h"
 #include "live/pass/patch.h"
@@ -187,6 +188,12 @@ void bind_live(nb::module_ & m) {
         .def_prop_ro("user_data", [](ForcedRouting & f) { return reinterpret_cast<uintptr_t>(&f); })
         .def("begin_pass", &ForcedRouting::begin_pass, "first_row"_a, "n_token"_a)
         .def_prop_ro("error", &ForcedRouting::error);
+
+    nb::class_<KvOnDrive>(m, "KvOnDrive", "While open, attention caches that llama.cpp makes are pages of a file.")
+        .def(nb::init<std::string, size_t>(), "folder"_a, "n_byte_min"_a)
+        .def("close", &KvOnDrive::close)
+        .def_prop_ro("n_byte", &KvOnDrive::n_byte)
+        .def_prop_ro("error", &KvOnDrive::error);
 
     nb::class_<LayerWindow>(m, "LayerWindow", "Reads layers of mapped weights ahead, and drops those behind.")
         .def(nb::init<std::vector<std::vector<LayerWindow::Range>>, int32_t, int32_t>(), "layers"_a, "n_resident"_a,

@@ -1,8 +1,9 @@
-// A backend buffer type, from ggml's private headers: as in the pinned llama-cpp-python 0.3.36 (ggml 0.25). The package
-// checks the version at import. For a new pin, compare with ggml/src/ggml-backend-impl.h.
+// A backend buffer type and a buffer, from ggml's private headers: as in the pinned llama-cpp-python 0.3.36 (ggml
+// 0.25). The package checks the version at import. For a new pin, compare with ggml/src/ggml-backend-impl.h.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "ggml-backend.h"
 
@@ -19,4 +20,31 @@ struct ggml_backend_buffer_type {
     struct ggml_backend_buffer_type_i iface;
     ggml_backend_dev_t device;
     void * context;
+};
+
+struct ggml_backend_buffer_i {
+    void (*free_buffer)(ggml_backend_buffer_t buffer);
+    void * (*get_base)(ggml_backend_buffer_t buffer);
+    enum ggml_status (*init_tensor)(ggml_backend_buffer_t buffer, struct ggml_tensor * tensor);
+    void (*memset_tensor)(ggml_backend_buffer_t buffer, struct ggml_tensor * tensor, uint8_t value, size_t offset,
+                          size_t size);
+    void (*set_tensor)(ggml_backend_buffer_t buffer, struct ggml_tensor * tensor, const void * data, size_t offset,
+                       size_t size);
+    void (*get_tensor)(ggml_backend_buffer_t buffer, const struct ggml_tensor * tensor, void * data, size_t offset,
+                       size_t size);
+    void (*set_tensor_2d)(ggml_backend_buffer_t buffer, struct ggml_tensor * tensor, const void * data, size_t offset,
+                          size_t size, size_t n_copies, size_t stride_tensor, size_t stride_data);
+    void (*get_tensor_2d)(ggml_backend_buffer_t buffer, const struct ggml_tensor * tensor, void * data, size_t offset,
+                          size_t size, size_t n_copies, size_t stride_tensor, size_t stride_data);
+    bool (*cpy_tensor)(ggml_backend_buffer_t buffer, const struct ggml_tensor * src, struct ggml_tensor * dst);
+    void (*clear)(ggml_backend_buffer_t buffer, uint8_t value);
+    void (*reset)(ggml_backend_buffer_t buffer);
+};
+
+struct ggml_backend_buffer {
+    struct ggml_backend_buffer_i iface;
+    ggml_backend_buffer_type_t buft;
+    void * context;
+    size_t size;
+    enum ggml_backend_buffer_usage usage;
 };

@@ -1,0 +1,35 @@
+// Lets llama.cpp put the attention cache into a file (Klotski, section 6.1: the KV cache where memory has no room for
+// it). llama.cpp offers no such choice. It allocates the cache as a buffer of the CPU's type and clears it, which no
+// other large buffer is. So while this object lives, buffers of this thread get another function for clearing, which
+// replaces their pages by those of a file.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace outrider {
+
+class KvOnDrive {
+  public:
+    // For buffers from n_byte_min on. folder: of the file. One object at a time; throws std::logic_error for another.
+    KvOnDrive(std::string folder, size_t n_byte_min);
+    ~KvOnDrive() { close(); }
+    KvOnDrive(const KvOnDrive &) = delete;
+    KvOnDrive & operator=(const KvOnDrive &) = delete;
+
+    // Leave later buffers alone. Those so far stay in their files until llama.cpp frees them. May be called twice.
+    void close();
+    // Bytes in files, and a sentence where a file could not be had; that cache is then in memory.
+    size_t n_byte() const { return n_byte_; }
+    const std::string & error() const { return error_; }
+
+  private:
+    friend struct KvBuffers;
+
+    const std::string folder_;
+    const size_t n_byte_min_;
+    size_t n_byte_ = 0;
+    std::string error_;
+};
+
+}  // namespace outrider
