@@ -21,7 +21,7 @@ from app.chat.text_block import TextBlock
 from app.state.conversation import Conversation, Message
 from app.widgets import slices
 from app.widgets.icon_button import IconButton
-from app.widgets.scroll_column import ScrollColumn
+from app.widgets.scroll_column import BAR_WIDTH, ScrollColumn
 
 COLUMN_WIDTH = 760
 ROW_HEIGHT = 16  # pixels; controls with centres in one such row stand beside each other
@@ -90,7 +90,7 @@ class Transcript(ScrollColumn):
         outside = QWidget()
         outside.setObjectName("transcriptColumn")
         centre = QHBoxLayout(outside)
-        centre.setContentsMargins(28, 0, 28, 0)
+        centre.setContentsMargins(28 + BAR_WIDTH, 0, 28, 0)  # the bar has its place at the right
         centre.addStretch(1)
         centre.addWidget(self._column, 1000)
         centre.addStretch(1)

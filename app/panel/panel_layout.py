@@ -30,7 +30,7 @@ from app.text.messages import localized
 from app.widgets import files
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.icon_button import IconButton
-from app.widgets.scroll_column import ScrollColumn
+from app.widgets.scroll_column import BAR_WIDTH, ScrollColumn
 from backend.protocol.status import CacheFacts, ModelFacts
 
 HEAD_HEIGHT = 76  # most of a title and its legend, above a picture, in pixels
@@ -284,7 +284,7 @@ class PanelParts(QObject):
         self.content = QWidget()
         self.content.setObjectName("engineContent")
         layout = QVBoxLayout(self.content)
-        layout.setContentsMargins(20, 14, 20, 16)
+        layout.setContentsMargins(20, 14, 20 - BAR_WIDTH, 16)
         layout.setSpacing(10)
         layout.addLayout(
             row(label(self.tr("Engine"), "strong"), self.method, self.place, self.now,

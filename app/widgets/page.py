@@ -14,7 +14,7 @@ from PySide6.QtWidgets import (
 
 from app.widgets.fields import FIELD_HEIGHT
 from app.widgets.icon_button import IconButton
-from app.widgets.scroll_column import ScrollColumn
+from app.widgets.scroll_column import BAR_WIDTH, ScrollColumn
 
 COLUMN_WIDTH = 760
 
@@ -58,7 +58,7 @@ class Page(QWidget):
         centred = QWidget()
         centred.setObjectName("pageColumn")
         row = QHBoxLayout(centred)
-        row.setContentsMargins(0, 0, 0, 0)
+        row.setContentsMargins(BAR_WIDTH, 0, 0, 0)  # the bar has its place at the right
         row.addStretch(1)
         row.addWidget(inside, 1000)
         row.addStretch(1)

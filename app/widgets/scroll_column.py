@@ -6,6 +6,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QScrollArea, QWidget
 
 
+BAR_WIDTH = 12  # pixels, as in the style sheet
+
+
 class ScrollColumn(QScrollArea):
     """A scroll area as wide as its widget. The scroll bar always has its place.
 
