@@ -5,7 +5,6 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QScrollArea, QWidget
 
-
 BAR_WIDTH = 12  # pixels, as in the style sheet
 
 
