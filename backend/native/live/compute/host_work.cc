@@ -128,8 +128,9 @@ void HostWork::run() {
         computing_ = true;
         std::exception_ptr error;
         try {
+            const Segment & segment = *segment_;
             const Unlocked unlocked(mutex_);
-            compute(job);
+            compute(segment, job);
         } catch (...) {
             error = std::current_exception();
         }
@@ -146,13 +147,13 @@ void HostWork::run() {
     }
 }
 
-void HostWork::compute(HostJob & job) {
+void HostWork::compute(const Segment & segment, HostJob & job) {
     const uint64_t began_us = now_us();
     for (Own * own : own_of_[size_t(job.compute.layer)]) {
         own->one.data = const_cast<uint8_t *>(job.matrices[size_t(own->chunk)]);
     }
-    job.rows.resize(job.pairs.size() * size_t(segment_->nodes.back()->ne[0]));
-    runner_.compute_rows(*segment_, job.pairs, job.rows);
+    job.rows.resize(job.pairs.size() * size_t(segment.nodes.back()->ne[0]));
+    runner_.compute_rows(segment, job.pairs, job.rows);
     job.us = double(now_us() - began_us);
 }
 

@@ -69,7 +69,7 @@ class HostWork {
     ggml_tensor * constant(ggml_tensor * t) const;
     void adopt_constants(const Segment & segment);
     void run();
-    void compute(HostJob & job);
+    void compute(const Segment & segment, HostJob & job);
 
     std::map<const ggml_tensor *, Own> own_;
     std::vector<std::vector<Own *>> own_of_;  // [layer]
@@ -83,7 +83,7 @@ class HostWork {
 
     mutable Mutex mutex_;
     std::condition_variable changed_;
-    const Segment * segment_ = nullptr;
+    const Segment * segment_ GUARDED_BY(mutex_) = nullptr;
     std::deque<HostJob> waiting_ GUARDED_BY(mutex_), done_ GUARDED_BY(mutex_);
     bool computing_ GUARDED_BY(mutex_) = false;
     bool stopping_ GUARDED_BY(mutex_) = false;
