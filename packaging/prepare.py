@@ -43,7 +43,6 @@ device in another process. CMAKE_ARGS follows, for example with the backend of a
 AMX_MENDED = {11: (11, 5), 12: (12, 4), 13: (13, 3)}
 """The first release of each line of GCC that compiles llama.cpp's use of AMX; 14 does too."""
 
-
 PREFIXES = ("/usr", "/usr/local", os.environ.get("VULKAN_SDK", "/usr"))
 SPIRV_HEADERS = "*/cmake/SPIRV-Headers/SPIRV-HeadersConfig.cmake"
 VULKAN_PACKAGES: dict[str, Callable[[], bool]] = {

@@ -47,16 +47,18 @@ class _Queue(QObject):
         return len(self._waiting)
 
     def _turn(self) -> None:
-        with a_slice() as is_over:
-            while self._waiting:
-                work = next(iter(self._waiting))
-                owner = self._waiting.pop(work)
-                if Shiboken.isValid(owner):
-                    work()
-                if is_over():
-                    break
-        if self._waiting:
-            self._timer.start()
+        try:
+            with a_slice() as is_over:
+                while self._waiting:
+                    work = next(iter(self._waiting))
+                    owner = self._waiting.pop(work)
+                    if Shiboken.isValid(owner):
+                        work()
+                    if is_over():
+                        break
+        finally:  # an error in one widget's work does not end the others'
+            if self._waiting:
+                self._timer.start()
 
 
 _queue: _Queue | None = None

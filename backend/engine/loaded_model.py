@@ -9,7 +9,7 @@ from typing import Any
 
 from backend import _native
 from backend.engine import loading
-from backend.engine.error import engine_errors
+from backend.engine.error import engine_errors, native_sentence
 from backend.engine.experiment import NO_EXPERIMENT, Experiment
 from backend.engine.expert_cache import ExpertCache
 from backend.engine.observer import Observer
@@ -241,7 +241,8 @@ def _new_context(file: ModelFile, model: Any, plan: EnginePlan, hook: Any, stop_
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise llama.LlamaError(str(error)) from error
+        reason = error.strerror or str(error)
+        raise llama.LlamaError(text("file.not_written", file=str(folder), reason=reason)) from None
     drive = _native.KvOnDrive(str(folder), n_byte_min)
     try:
         context = _context_in_memory(model, plan, hook, stop_flag)
@@ -249,7 +250,7 @@ def _new_context(file: ModelFile, model: Any, plan: EnginePlan, hook: Any, stop_
         drive.close()
     if drive.error:
         context.close()
-        raise llama.LlamaError(drive.error)
+        raise llama.LlamaError(native_sentence(drive.error))
     return context
 
 

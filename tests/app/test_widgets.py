@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from PySide6.QtCore import QPoint, QSize, Qt
+from PySide6.QtCore import QEvent, QPoint, QSize, Qt
 from PySide6.QtGui import QColor, QResizeEvent
 from PySide6.QtWidgets import QApplication, QLabel, QScrollArea, QVBoxLayout, QWidget
 from window_samples import ANSWER, CACHE, GIB, MODEL
@@ -22,7 +22,7 @@ from app.panel.token_strip import TokenStrip
 from app.panel.value import Value
 from app.state.conversation import Conversation, Ending, Message
 from app.state.slot_range import SlotRange
-from app.widgets import theme
+from app.widgets import slices, theme
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.scroll_column import ScrollColumn
 from app.widgets.theme import Choice
@@ -535,3 +535,25 @@ def test_a_scroll_bar_shows_only_when_there_is_something_to_scroll(qtbot: Any) -
     inside.setMinimumHeight(500)
     QApplication.processEvents()
     assert len(looks()) > 1 and bar.isEnabled() and inside.width() == width
+
+
+def test_sliced_work_goes_on_after_an_error_and_skips_what_was_deleted(qtbot: Any) -> None:
+    owner, gone, done = QWidget(), QWidget(), []
+    qtbot.addWidget(owner)
+
+    def fail() -> None:
+        done.append("fail")
+        raise ValueError("one widget's error")
+
+    def last() -> None:
+        done.append("last")
+
+    with qtbot.capture_exceptions() as errors:
+        slices.later(gone, lambda: done.append("deleted"))
+        for work in (fail, last, last):
+            slices.later(owner, work)
+        gone.deleteLater()
+        QApplication.sendPostedEvents(gone, QEvent.Type.DeferredDelete)
+        qtbot.waitUntil(slices.is_done)
+    assert done == ["fail", "last"]
+    assert [str(error) for _, error, _ in errors] == ["one widget's error"]

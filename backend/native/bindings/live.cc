@@ -192,7 +192,6 @@ void bind_live(nb::module_ & m) {
     nb::class_<KvOnDrive>(m, "KvOnDrive", "While open, attention caches that llama.cpp makes are pages of a file.")
         .def(nb::init<std::string, size_t>(), "folder"_a, "n_byte_min"_a)
         .def("close", &KvOnDrive::close)
-        .def_prop_ro("n_byte", &KvOnDrive::n_byte)
         .def_prop_ro("error", &KvOnDrive::error);
 
     nb::class_<LayerWindow>(m, "LayerWindow", "Reads layers of mapped weights ahead, and drops those behind.")

@@ -27,7 +27,7 @@ int open_unnamed(const std::string & folder) {
 
 std::runtime_error failed(const std::string & folder, size_t size, int error) {
     return std::runtime_error("The folder " + folder + " cannot hold an attention cache of " +
-                              std::to_string((size + (1 << 20) - 1) >> 20) + " MiB: " + std::strerror(error) + ".");
+                              std::to_string((size + (1 << 20) - 1) >> 20) + " MiB: " + std::strerror(error));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace outrider {
 
 FilePages::FilePages(void *, size_t, const std::string &) : address_(nullptr), size_(0) {
-    throw std::runtime_error("An attention cache on a drive needs Linux.");
+    throw std::runtime_error("An attention cache on a drive needs Linux");
 }
 FilePages::~FilePages() = default;
 void FilePages::clear() {}

@@ -84,10 +84,9 @@ struct KvBuffers {
             try {
                 one.pages =
                     std::make_unique<FilePages>(reinterpret_cast<void *>(first), last - first, present->folder_);
-                present->n_byte_ += last - first;
             } catch (const std::runtime_error & e) {
                 present->error_ = e.what();
-                return;  // the context will not be used
+                return;
             }
         } else if (one.pages != nullptr) {
             one.pages->clear();

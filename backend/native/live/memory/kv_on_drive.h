@@ -19,8 +19,7 @@ class KvOnDrive {
 
     // Leave later buffers alone. Those so far stay in their files until llama.cpp frees them. May be called twice.
     void close();
-    // Bytes in files, and a sentence where a file could not be had; that cache is then in memory.
-    size_t n_byte() const { return n_byte_; }
+    // A sentence, if a file could not be had. The context is then not to be used.
     const std::string & error() const { return error_; }
 
   private:
@@ -28,7 +27,6 @@ class KvOnDrive {
 
     const std::string folder_;
     const size_t n_byte_min_;
-    size_t n_byte_ = 0;
     std::string error_;
 };
 
