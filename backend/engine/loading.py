@@ -16,7 +16,7 @@ import ctypes
 import functools
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +55,18 @@ def load_plain(
     repack: bool = True,
     mapped: bool = True,
     placement: Placement = ON_CPU,
+    predicts: bool = False,
 ) -> Model:
     """Load as stock llama.cpp does.
 
     repack: copy weights into the layout that computes fastest, where there is one; this is
     llama.cpp's default. Otherwise all weights are pages of the file, which the system may drop.
-    mapped: if False, no pages of the file stay in memory beside the weights.
+    mapped: if False, no pages of the file stay in memory beside the weights. predicts: load the
+    layers for multi-token prediction, too.
     """
 
     def settle(params: Any) -> list[object]:
+        params.load_mtp = predicts
         if not mapped:
             params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
         params.use_extra_bufts = repack
@@ -80,7 +83,7 @@ def load_native(file: ModelFile, placement: Placement = ON_CPU, *, n_cpu_moe: in
     as with llama.cpp's --n-cpu-moe.
     """
     on_cpu = range(max(len(placement.cpu_layers(file.n_layer)), n_cpu_moe))
-    layers = b"(%s)" % b"|".join(b"%d" % layer for layer in on_cpu)
+    layers = _layers(on_cpu)
 
     def settle(params: Any) -> list[object]:
         params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO  # bypass the page cache
@@ -148,7 +151,8 @@ class CachedModel:
     """A model whose experts stay in its file, and the patch that feeds them to llama.cpp.
 
     repack: of the dense weights, as in load_plain. pack: read experts from this file. mapped: the
-    dense weights are pages of the file, not repacked. n_resident: as of EnginePlan. Raises
+    dense weights are pages of the file, not repacked. n_resident: as of EnginePlan. predicts: load
+    the layers for multi-token prediction, too, with their experts as dense weights. Raises
     NotCacheable when the graph of this architecture is not understood, LlamaError when a file
     cannot be loaded.
     """
@@ -164,6 +168,7 @@ class CachedModel:
         placement: Placement = ON_CPU,
         mapped: bool = False,
         n_resident: int | None = None,
+        predicts: bool = False,
     ) -> None:
         self.pack = pack
         self._window: Any = None
@@ -178,7 +183,9 @@ class CachedModel:
             params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
             if mapped:
                 params.load_mode = llama_cpp.LLAMA_LOAD_MODE_MMAP
-            return [buffers, files, _place_experts(params, buffers)]
+            params.load_mtp = predicts
+            cached = _layers(range(file.n_layer)) if predicts else _EVERY_LAYER
+            return [buffers, files, _place_experts(params, buffers, cached)]
 
         share = file.dense_bytes / (file.dense_bytes + file.expert_bytes_total)
         self.model = _load(file, settle, placement, progress, share, _identified(pack))
@@ -477,6 +484,11 @@ def _override_nothing(params: Any) -> object:
     )
     _set_overrides(params, overrides)
     return overrides
+
+
+def _layers(numbers: Iterable[int]) -> bytes:
+    """Return a regular expression for the numbers of layers."""
+    return b"(%s)" % b"|".join(b"%d" % number for number in numbers)
 
 
 def _set_overrides(params: Any, overrides: Any) -> None:

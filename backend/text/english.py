@@ -307,6 +307,26 @@ ENGLISH: Mapping[str, str] = {
         "messages",
         "{file} has another vocabulary than the model, so it cannot guess its next words.",
     ),
+    "draft.no_states": QT_TRANSLATE_NOOP("messages", "llama.cpp does not tell its hidden states"),
+    "draft.layer_not_used": QT_TRANSLATE_NOOP(
+        "messages",
+        "The layer of {file} that predicts further words guesses nothing: {reason}.",
+    ),
+    "draft.incomplete_layer": QT_TRANSLATE_NOOP(
+        "messages",
+        "{file} lacks parts of its layer that predicts further words, so only repetitions are "
+        "guessed.",
+    ),
+    "draft.layer_on_device": QT_TRANSLATE_NOOP(
+        "messages",
+        "The model's layer that predicts further words runs on the processor only, so only "
+        "repetitions are guessed.",
+    ),
+    "draft.layer_too_large": QT_TRANSLATE_NOOP(
+        "messages",
+        "Memory for the model's layer that predicts further words lacks {missing:size}, so only "
+        "repetitions are guessed.",
+    ),
     "vision.left_out": QT_TRANSLATE_NOOP(
         "messages", "The chat template of {model} leaves images out, so it cannot be sent any."
     ),
