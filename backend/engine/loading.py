@@ -188,7 +188,7 @@ class CachedModel:
             return [buffers, files, _place_experts(params, buffers, cached)]
 
         share = file.dense_bytes / (file.dense_bytes + file.expert_bytes_total)
-        self.model = _load(file, settle, placement, progress, share, _identified(pack))
+        self.model = _load(file, settle, placement, progress, share, pack.files if pack else ())
         buffers.loaded()
         self.patch: Any = _native.Patch(files, buffers)  # None once closed
         reason = self._probe(n_thread, on_device=placement.on_device)
@@ -300,9 +300,9 @@ def _expert_files(file: ModelFile, pack: Pack | None) -> Any:
     try:
         if pack is not None:
             packed = _packed_places(pack, len(paths))
-            paths.append(pack.path)
-            identities.append(pack.identity)
-        files = _native.ExpertFiles([str(p) for p in paths], places, packed)
+            paths += [path for path, _ in pack.files]
+            identities += pack.identities
+        files = _native.ExpertFiles([str(p) for p in paths], places, packed, _drives(paths))
     except OSError as error:
         reason = error.strerror or str(error)
         raise LlamaError(
@@ -318,19 +318,29 @@ def _expert_files(file: ModelFile, pack: Pack | None) -> Any:
 
 
 def _packed_places(pack: Pack, part: int) -> dict[str, Any]:
-    """Return the places in the pack by tensor, with checksums. part: the pack's. Raises OSError."""
+    """Return the places in the pack by tensor, with checksums. part: its head. Raises OSError."""
     packed = {}
+    is_striped = len(pack.files) > 1
     for layer, sums in zip(pack.plan.layers, pack.sums(), strict=True):
         of_layer = _native.PackSums(pack.path.name, layer.layer, layer.stride, sums)
         for t in layer.tensors:
+            stripes = [(part + number, offset + t.place) for number, offset in layer.ranges]
             packed[t.tensor.name] = _native.TensorPlace(
-                part, layer.offset + t.place, layer.stride, t.repacked, t.place, of_layer
+                *stripes[0],
+                layer.stride,
+                t.repacked,
+                t.place,
+                of_layer,
+                stripes if is_striped else [],
             )
     return packed
 
 
-def _identified(pack: Pack | None) -> list[tuple[Path, FileIdentity | None]]:
-    return [] if pack is None else [(pack.path, pack.identity)]
+def _drives(paths: Sequence[Path]) -> list[int]:
+    """Return a number of the drive of each path, from 0. Raises OSError."""
+    devices = [path.stat().st_dev for path in paths]
+    known = list(dict.fromkeys(devices))
+    return [known.index(device) for device in devices]
 
 
 def _load(

@@ -33,7 +33,7 @@ MIB = 1 << 20
 GIB = 1 << 30
 HEADROOM = 256 * MIB
 REFUSED = "The experts of this architecture cannot be cached."
-PACK = Pack(Path("m.pack"), PackPlan("file", 16, b"", (), 0), FileIdentity(0, 0, 0, 0))
+PACK = Pack(Path("m.pack"), PackPlan("file", 16, (b"",), (), (0,)), (FileIdentity(0, 0, 0, 0),))
 
 
 @pytest.fixture(scope="module")

@@ -4706,6 +4706,18 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{file} ist beschädigt: Experte {expert} der Schicht {layer} ist nicht der geschriebene. Löschen oder schreiben Sie sie neu.</translation>
 </message>
 <message>
+<source>its file {file} is missing; connect that drive, or let outrider pack write it again</source>
+<translation>ihre Datei {file} fehlt; schließen Sie dieses Laufwerk an, oder outrider pack schreibt sie neu</translation>
+</message>
+<message>
+<source>its file {file} is of another pack, or damaged</source>
+<translation>ihre Datei {file} gehört zu einem anderen Pack oder ist beschädigt</translation>
+</message>
+<message>
+<source>The folder {folder} is named twice.</source>
+<translation>Der Ordner {folder} ist zweimal genannt.</translation>
+</message>
+<message>
 <source>This processor computes this model&apos;s experts fastest as they are.</source>
 <translation>Dieser Prozessor berechnet die Experten dieses Modells so am schnellsten, wie sie sind.</translation>
 </message>
@@ -4724,6 +4736,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>This model has no experts to pack.</source>
 <translation>Dieses Modell hat keine Experten zum Packen.</translation>
+</message>
+<message>
+<source>There is no folder {folder}.</source>
+<translation>Es gibt keinen Ordner {folder}.</translation>
 </message>
 <message>
 <source>it is no pack, or a damaged one</source>
@@ -4748,6 +4764,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>another version of Outrider made it</source>
 <translation>eine andere Version von Outrider hat sie geschrieben</translation>
+</message>
+<message>
+<source>The drive of {folder} is too slow to help: {speed:size} per second, and another one reads {others:size}.</source>
+<translation>Das Laufwerk von {folder} ist zu langsam, um zu nützen: {speed:size} in der Sekunde, und ein anderes liest {others:size}.</translation>
 </message>
 <message>
 <source>Packing was stopped; it continues there when it is asked for again.</source>
