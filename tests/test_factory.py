@@ -11,6 +11,7 @@ import pytest
 from factory import (
     ARCHITECTURES,
     QUANTS,
+    chain,
     make_large,
     make_split,
     make_tiny,
@@ -142,6 +143,16 @@ def test_the_large_model_has_its_layers(tmp_path: Path) -> None:
     # Routings vary, but tokens share experts, as in a text.
     assert 32 <= len(np.unique(chosen[0])) <= 96
     path.unlink()  # pytest keeps temporary folders; this file has 360 MB
+
+
+def test_a_chained_model_continues_every_token_with_another(tmp_path: Path) -> None:
+    path = chain(make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", embedding_std=9.0))
+    token, seen = 5, [5]
+    for _ in range(20):
+        token = int(stock_logits(path, seen)[-1].argmax())
+        seen.append(token)
+    assert len(set(seen)) == 21
+    assert list(stock_logits(path, seen)[:-1].argmax(axis=1)) == seen[1:]
 
 
 def test_command_line(tmp_path: Path) -> None:

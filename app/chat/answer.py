@@ -73,10 +73,10 @@ class AnswerView(QWidget):
         self._figures.setContentsMargins(0, 0, 10, 0)
         self._copy = _quiet_button(self.tr("Copy"), self.tr("Copy this answer"), self._copy_text)
         self._go_on = _quiet_button(
-            self.tr("Continue"), self.tr("Continue this answer"), self.go_on.emit
+            self.tr("Continue"), self.tr("Continue this answer"), self.go_on
         )
         self._again = _quiet_button(
-            self.tr("Retry"), self.tr("Ask for another answer"), self.regenerate.emit
+            self.tr("Retry"), self.tr("Ask for another answer"), self.regenerate
         )
         self._more = IconButton("more", self.tr("More about this answer"), side=24)
         self._more.setFocusPolicy(Qt.FocusPolicy.TabFocus)

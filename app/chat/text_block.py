@@ -6,12 +6,13 @@ import math
 import re
 from typing import Any
 
-from PySide6.QtCore import QEvent, QRectF, QSizeF, Qt, QUrl
+from PySide6.QtCore import QEvent, QRectF, QSize, QSizeF, Qt, QUrl
 from PySide6.QtGui import (
     QDesktopServices,
     QFont,
     QPainter,
     QPaintEvent,
+    QResizeEvent,
     QTextBlockFormat,
     QTextCharFormat,
     QTextCursor,
@@ -24,7 +25,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
 
 from app.chat.markdown.latex import replace_math
-from app.widgets import theme
+from app.widgets import slices, theme
 
 LINE_HEIGHT = 1.55  # times the size of the text
 PARAGRAPH_GAP = 9  # pixels
@@ -120,6 +121,17 @@ class TextBlock(QTextBrowser):
                 )
             block = block.next()
         painter.end()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Lay out the text for another width; in a later slice, if it is out of sight."""
+        is_narrower_or_wider = 0 < event.oldSize().width() != event.size().width()
+        if is_narrower_or_wider and self.isVisible() and self.visibleRegion().isEmpty():
+            slices.later(self, self._lay_out)
+        else:
+            super().resizeEvent(event)
+
+    def _lay_out(self) -> None:
+        super().resizeEvent(QResizeEvent(self.viewport().size(), QSize(0, 0)))
 
     def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: D102, N802
         event.ignore()  # the transcript scrolls, not one message

@@ -79,6 +79,7 @@ class Transcript(ScrollColumn):
         self._is_dressing = False
         self._follows = True
         self._moving = False
+        self._read: tuple[TextBlock, float] | None = None  # the text at the top, and its part above
 
         self._column = QWidget()
         self._column.setObjectName("transcriptColumn")
@@ -139,6 +140,7 @@ class Transcript(ScrollColumn):
 
     def cut(self, index: int) -> None:
         """Remove a message and those after it."""
+        self._read = None
         row = max(index - len(self._earlier), 0)
         for view in self._views[row:]:
             self._messages.removeWidget(view)
@@ -305,6 +307,8 @@ class Transcript(ScrollColumn):
             self._begin_dressing()
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
+        if not self._follows and self._read is None:
+            self._read = self._at_top()
         super().resizeEvent(event)
         area = self.viewport().rect()
         self._to_end.move(area.center().x() - 17, area.bottom() - 46)
@@ -314,17 +318,34 @@ class Transcript(ScrollColumn):
             if isinstance(view, AnswerView):
                 view.show_last(view is self._views[-1])
 
-    def _move_to_end(self) -> None:
+    def _at_top(self) -> tuple[TextBlock, float] | None:
+        """Return the text at the top of what is seen, and how much of its height is above that."""
+        for view in self._views:
+            if view.mapTo(self.viewport(), QPoint(0, view.height())).y() > 0:
+                for block in view.findChildren(TextBlock):
+                    above = -block.mapTo(self.viewport(), QPoint(0, 0)).y()
+                    if block.isVisible() and above < block.height():
+                        return block, max(above / block.height(), 0.0)
+        return None
+
+    def _move_to(self, value: int) -> None:
         self._moving = True
-        bar = self.verticalScrollBar()
-        bar.setValue(bar.maximum())
+        self.verticalScrollBar().setValue(value)
         self._moving = False
+
+    def _move_to_end(self) -> None:
+        self._move_to(self.verticalScrollBar().maximum())
 
     def _scrolled(self, value: int) -> None:
         if not self._moving:
+            self._read = None
             self._follows = value >= self.verticalScrollBar().maximum() - NEAR_END
         self._to_end.setVisible(not self._follows)
 
     def _range_changed(self) -> None:
         if self._follows:
             self._move_to_end()
+        elif self._read is not None:  # another width changes what is above
+            block, above = self._read
+            place = QPoint(0, round(above * block.height()))
+            self._move_to(block.mapTo(self._column, place).y())

@@ -233,7 +233,8 @@ class ControlsStrip(QFrame):
         told["context_length"] = units.count(n_context, "token"), differs
         device = self._words_of("device", "cpu") if cache.device == "cpu" else cache.device
         told["device"] = device, _is_other(choice.device, cache.device)
-        guesses = choice.draft_model if cache.drafts == "model" else cache.drafts
+        # The model's own layer guesses wherever drafts are automatic.
+        guesses = {"model": choice.draft_model, "mtp": "auto"}.get(cache.drafts, cache.drafts)
         words, width = self._words_of("drafts", guesses), _COLUMN // 2  # a name may be too long
         if guesses == choice.draft_model:
             metrics = self._force["drafts"].fontMetrics()
@@ -263,6 +264,11 @@ class ControlsStrip(QFrame):
             return self.tr(
                 "Drafts: a small model guesses the next tokens, which are computed together while "
                 "that is faster. The answer is llama.cpp's but for rounding."
+            )
+        if cache.drafts == "mtp":
+            return self.tr(
+                "Drafts: a layer of the model itself guesses the next tokens, which are computed "
+                "together while that is faster. The answer is llama.cpp's but for rounding."
             )
         return self.tr(
             "Drafts: where the text repeats itself, several tokens are computed together while "

@@ -136,14 +136,21 @@ def _lines(model: ModelFile, pack: str, plan_rows: list[tuple[str, str]]) -> lis
 def _pack_text(pack: Pack | None, remark: str) -> str:
     if pack is None:
         return remark or "none; outrider pack makes one, from which experts are read faster"
-    return f"{pack.path}, {bytes_text(pack.plan.n_bytes)}, layout '{pack.plan.layout}'"
+    paths = ", ".join(str(path) for path, _ in pack.files)
+    return f"{paths}, {bytes_text(pack.plan.n_bytes)}, layout '{pack.plan.layout}'"
 
 
 def _pack_report(pack: Pack | None, remark: str) -> dict[str, Any]:
     if pack is None:
         return {"path": None, "remark": remark}
     plan = pack.plan
-    return {"path": str(pack.path), "layout": plan.layout, "bytes": plan.n_bytes, "remark": ""}
+    return {
+        "path": str(pack.path),
+        "others": [str(path) for path in plan.stripes.others],
+        "layout": plan.layout,
+        "bytes": plan.n_bytes,
+        "remark": "",
+    }
 
 
 def _plan_rows(

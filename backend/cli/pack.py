@@ -22,12 +22,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Write a pack: a second file, about as large as the model's experts, in which "
         "each expert lies in one piece and in the layout that computes fastest. It is written "
         "beside the model, or else to the application's data folder, and is then used "
-        "automatically. An interrupted pack continues where it stopped."
+        "automatically. An interrupted pack continues where it stopped. With --to, the experts "
+        "are distributed over several drives, which are then read at once."
     )
     add = parser.add_argument
     add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
-    add(
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
         "--out", type=Path, metavar="FILE", help="write it there; it is used only where it is found"
+    )
+    where.add_argument(
+        "--to",
+        type=Path,
+        metavar="FOLDER",
+        action="append",
+        default=[],
+        help="put experts into this folder; named several times, with folders on different drives, "
+        "each drive gets a share by its speed",
     )
     add(
         "--layout",
@@ -55,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    if args.to and (args.offer or args.delete or args.check):
+        raise UserError("--to says where a new pack is written.", status=2)
     file = read_model(args.model)
     if args.offer:
         return _offer(file, as_json=args.json)
@@ -68,13 +81,19 @@ def _run(args: argparse.Namespace) -> int:
     if not args.json:
         size = bytes_text(plan.n_bytes)
         print(f"{path} will take {size}, in the layout '{layout}'.", flush=True)
-    pack.write(file, layout, path, _progress(as_json=args.json))
+    written = pack.write(file, layout, path, _progress(as_json=args.json), args.to)
     found, _ = pack.find(file)
     used = found is not None and found.path.samefile(path)
     if args.json:
-        print(json.dumps({"path": str(path), "layout": layout, "used": used}))
+        others = [str(other) for other in written.plan.stripes.others]
+        print(json.dumps({"path": str(path), "others": others, "layout": layout, "used": used}))
         return 0
     print("It is complete, and will be used." if used else "It is complete.")
+    if written.plan.stripes.others:
+        for (each, _), n_bytes in zip(written.files, written.plan.sizes, strict=True):
+            print(f"{bytes_text(n_bytes):>10}  {each}")
+    if len({each.stat().st_dev for each in written.sources}) < len(written.sources):
+        print("Some of these folders are on the same drive, which gains nothing.")
     return 0
 
 
@@ -109,10 +128,14 @@ def _check(file: ModelFile, path: Path | None, *, as_json: bool) -> int:
 
 def _delete(file: ModelFile, path: Path | None) -> int:
     places = [path] if path is not None else [pack.beside(file), pack.in_data_folder(file)]
+    others = [other for place in places for other in pack.stripes_in(place).others]
+    gone = [other for other in others if not other.exists()]
     freed = sum(pack.delete(place) for place in places)
     if freed == 0:
         raise UserError(f"{file.path.name} has no pack.")
     print(f"Deleted; {bytes_text(freed)} are free again.")
+    for other in gone:
+        print(f"{other} was not found; if its drive comes back, delete it there.")
     return 0
 
 

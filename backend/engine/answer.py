@@ -256,7 +256,8 @@ class Answer:
         self._tokens = list(partial.tokens)
         self._lookup = Lookup() if passes.may_draft else None
         self._n_drafted, self._n_equal = 0, 0  # of the last pass; tokens equal before the next one
-        self._was_asked = False  # whether the draft model was asked for the last pass
+        self._was_asked = False  # whether the drafter was asked for the last pass
+        self._read_s = 0.0  # that it then took to read a new text
         self._text: list[str] = []
         self._stop_filter = StopFilter(stops)
         rendered = partial.rendered
@@ -343,19 +344,21 @@ class Answer:
             n_right = self._n_drafted - len(passes.drafted)
             # A guess that the model was too unsure to make took time, as a wrong one.
             n_guessed = max(self._n_drafted, int(self._was_asked))
-            width.observe(self._n_equal, n_guessed, n_right, passes.meter.token.wall_s)
+            took_s = passes.meter.token.wall_s - self._read_s
+            width.observe(self._n_equal, n_guessed, n_right, took_s)
         n_free = self._context.n_context - passes.n_place - 1
         n_left = n_free if max_tokens < 0 else max_tokens - self.n_token - 1
         n_most = min(n_free, n_left, self._context.n_ubatch - 1)
         found, self._n_equal = self._lookup.find(self._tokens, width.n_most)
-        model = passes.loaded.weights.draft if self._n_equal < SURE else None
-        if model is not None:
+        drafter = passes.drafter if self._n_equal < SURE else None
+        if drafter is not None:
             self._n_equal = BY_MODEL
         n = max(min(width.choose(self._n_equal), n_most), 0)
-        self._was_asked = model is not None and n > 0
-        if model is not None and n > 0:
+        self._was_asked, self._read_s = drafter is not None and n > 0, 0.0
+        if drafter is not None and n > 0:
             least, n_context = width.cost(BY_MODEL, n), self._context.n_context
-            found = model.guess(self._tokens, n, least, n_context, lambda: passes.is_stopped)
+            found = drafter.guess(self._tokens, n, least, n_context, lambda: passes.is_stopped)
+            self._read_s = drafter.read_s
         draft = list(itertools.takewhile(lambda t: not self._llama.ends_answer(t), found[:n]))
         self._n_drafted = len(draft)
         return draft

@@ -74,6 +74,7 @@ class ExpertCache:
             placement=plan.placement,
             mapped=plan.mapped,
             n_resident=plan.n_resident,
+            predicts=plan.predicts,
         )
         self.patch.set_future(self._experiment.future)
         self.patch.force(self._experiment.forced)

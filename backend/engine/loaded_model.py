@@ -208,6 +208,7 @@ class LoadedModel:
         hook = self._experts.hook
         self.context = _new_context(self.file, self.llama, self.plan, hook, self.stop_flag)
         self._experts.computes_in(self.context)
+        self.weights.attach(self.context, self.plan)
 
     def _measure_kernels(self, progress: Progress | None) -> None:
         """Load with few slots and compute a piece of a prompt, so that kernels take their memory.

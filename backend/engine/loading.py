@@ -16,7 +16,7 @@ import ctypes
 import functools
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +55,18 @@ def load_plain(
     repack: bool = True,
     mapped: bool = True,
     placement: Placement = ON_CPU,
+    predicts: bool = False,
 ) -> Model:
     """Load as stock llama.cpp does.
 
     repack: copy weights into the layout that computes fastest, where there is one; this is
     llama.cpp's default. Otherwise all weights are pages of the file, which the system may drop.
-    mapped: if False, no pages of the file stay in memory beside the weights.
+    mapped: if False, no pages of the file stay in memory beside the weights. predicts: load the
+    layers for multi-token prediction, too.
     """
 
     def settle(params: Any) -> list[object]:
+        params.load_mtp = predicts
         if not mapped:
             params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
         params.use_extra_bufts = repack
@@ -80,7 +83,7 @@ def load_native(file: ModelFile, placement: Placement = ON_CPU, *, n_cpu_moe: in
     as with llama.cpp's --n-cpu-moe: they are in the device's pinned memory.
     """
     on_cpu = range(max(len(placement.cpu_layers(file.n_layer)), n_cpu_moe))
-    layers = b"(%s)" % b"|".join(b"%d" % layer for layer in on_cpu)
+    layers = _layers(on_cpu)
 
     def settle(params: Any) -> list[object]:
         params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO  # bypass the page cache
@@ -151,7 +154,8 @@ class CachedModel:
     """A model whose experts stay in its file, and the patch that feeds them to llama.cpp.
 
     repack: of the dense weights, as in load_plain. pack: read experts from this file. mapped: the
-    dense weights are pages of the file, not repacked. n_resident: as of EnginePlan. Raises
+    dense weights are pages of the file, not repacked. n_resident: as of EnginePlan. predicts: load
+    the layers for multi-token prediction, too, with their experts as dense weights. Raises
     NotCacheable when the graph of this architecture is not understood, LlamaError when a file
     cannot be loaded.
     """
@@ -167,6 +171,7 @@ class CachedModel:
         placement: Placement = ON_CPU,
         mapped: bool = False,
         n_resident: int | None = None,
+        predicts: bool = False,
     ) -> None:
         self.pack = pack
         self._window: Any = None
@@ -181,10 +186,12 @@ class CachedModel:
             params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
             if mapped:
                 params.load_mode = llama_cpp.LLAMA_LOAD_MODE_MMAP
-            return [buffers, files, _place_experts(params, buffers.type)]
+            params.load_mtp = predicts
+            cached = _layers(range(file.n_layer)) if predicts else _EVERY_LAYER
+            return [buffers, files, _place_experts(params, buffers.type, cached)]
 
         share = file.dense_bytes / (file.dense_bytes + file.expert_bytes_total)
-        self.model = _load(file, settle, placement, progress, share, _identified(pack))
+        self.model = _load(file, settle, placement, progress, share, pack.files if pack else ())
         buffers.loaded()
         self.patch: Any = _native.Patch(files, buffers)  # None once closed
         reason = self._probe(n_thread, on_device=placement.on_device)
@@ -296,9 +303,9 @@ def _expert_files(file: ModelFile, pack: Pack | None) -> Any:
     try:
         if pack is not None:
             packed = _packed_places(pack, len(paths))
-            paths.append(pack.path)
-            identities.append(pack.identity)
-        files = _native.ExpertFiles([str(p) for p in paths], places, packed)
+            paths += [path for path, _ in pack.files]
+            identities += pack.identities
+        files = _native.ExpertFiles([str(p) for p in paths], places, packed, _drives(paths))
     except OSError as error:
         reason = error.strerror or str(error)
         raise LlamaError(
@@ -314,19 +321,29 @@ def _expert_files(file: ModelFile, pack: Pack | None) -> Any:
 
 
 def _packed_places(pack: Pack, part: int) -> dict[str, Any]:
-    """Return the places in the pack by tensor, with checksums. part: the pack's. Raises OSError."""
+    """Return the places in the pack by tensor, with checksums. part: its head. Raises OSError."""
     packed = {}
+    is_striped = len(pack.files) > 1
     for layer, sums in zip(pack.plan.layers, pack.sums(), strict=True):
         of_layer = _native.PackSums(pack.path.name, layer.layer, layer.stride, sums)
         for t in layer.tensors:
+            stripes = [(part + number, offset + t.place) for number, offset in layer.ranges]
             packed[t.tensor.name] = _native.TensorPlace(
-                part, layer.offset + t.place, layer.stride, t.repacked, t.place, of_layer
+                *stripes[0],
+                layer.stride,
+                t.repacked,
+                t.place,
+                of_layer,
+                stripes if is_striped else [],
             )
     return packed
 
 
-def _identified(pack: Pack | None) -> list[tuple[Path, FileIdentity | None]]:
-    return [] if pack is None else [(pack.path, pack.identity)]
+def _drives(paths: Sequence[Path]) -> list[int]:
+    """Return a number of the drive of each path, from 0. Raises OSError."""
+    devices = [path.stat().st_dev for path in paths]
+    known = list(dict.fromkeys(devices))
+    return [known.index(device) for device in devices]
 
 
 def _load(
@@ -487,6 +504,11 @@ def _override_nothing(params: Any) -> object:
     )
     _set_overrides(params, overrides)
     return overrides
+
+
+def _layers(numbers: Iterable[int]) -> bytes:
+    """Return a regular expression for the numbers of layers."""
+    return b"(%s)" % b"|".join(b"%d" % number for number in numbers)
 
 
 def _set_overrides(params: Any, overrides: Any) -> None:

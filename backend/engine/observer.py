@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backend.engine.dry_run import DryRun
-from backend.machines.drive import drive_of, in_whole_blocks
+from backend.machines.drive import drive_of, in_whole_blocks, jointly
 from backend.machines.threads import compute_threads
 from backend.memory import devices
 from backend.memory.engine_plan import EnginePlan, MachineState, SlowTier, plan_engine
@@ -102,12 +102,13 @@ class Observer:
         return replace(with_taken(device), free_bytes=free_bytes)
 
     def _slow_tier(self, config: EngineConfig) -> SlowTier:
-        """Find the pack. Measure its drive and the threads where no measurement exists."""
+        """Find the pack. Measure its drives and the threads where no measurement exists."""
         pack, remark = find(self.file) if config.pack else (None, "")
-        path = pack.path if pack else self.file.paths[0]
+        sources = pack.sources if pack else {self.file.paths[0]: 1}
         tensors = (t for ts in self.file.expert_tensors.values() for t in ts)
         ring = pack is not None or in_whole_blocks(t.matrix_bytes for t in tensors)
-        drive = drive_of(path, ring=ring)
+        drives = [drive_of(path, ring=ring) for path in sources]
+        drive = jointly(drives, [*sources.values()])
         if not config.n_thread:
-            self._n_thread = compute_threads(path, drive, ring=ring)
+            self._n_thread = compute_threads(next(iter(sources)), drives[0], ring=ring)
         return SlowTier(drive, self._n_thread, pack, remark)

@@ -28,6 +28,7 @@ from backend.protocol.settings import DRAFTED_MAX
 from backend.text import text
 
 if TYPE_CHECKING:
+    from backend.engine.draft_model import Drafter
     from backend.engine.loaded_model import LoadedModel
 
 
@@ -147,6 +148,8 @@ class Passes:
     def prefill(self, prompt: Sequence[int], on_prefill: Callable[[int, int], None] | None) -> bool:
         """Compute the rest of the prompt. Return False when stopped. Raises EngineError."""
         n_step = self.loaded.context.n_ubatch
+        if self.drafter is not None:
+            self.drafter.begin(self.tokens)
         last_s = time.perf_counter()
         while len(self.tokens) < len(prompt):
             done = len(self.tokens)
@@ -212,6 +215,8 @@ class Passes:
         )
         if decode_s is None:
             return False
+        if self.drafter is not None:
+            self.drafter.observe(self.tokens, batch, self.loaded.context)
         self.tokens += tokens
         self.drafted = list(draft)
         self.meter.statistics.n_drafted += len(draft)
@@ -222,6 +227,11 @@ class Passes:
     def may_draft(self) -> bool:
         """Whether answers may have drafts."""
         return self.loaded.cache.drafts != "off" and not self.is_recorded
+
+    @property
+    def drafter(self) -> Drafter | None:
+        """What guesses the tokens of answers where the text does not repeat itself, or None."""
+        return self.loaded.weights.draft if self.may_draft else None
 
     def accept(self, token: int) -> bool:
         """Return whether the draft goes on with this token, which then needs no other pass."""

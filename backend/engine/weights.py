@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from backend.engine import loading
-from backend.engine.draft_model import DraftModel, draft_bytes, read_draft
+from backend.engine.draft_model import Drafter, DraftModel, draft_bytes, read_draft
 from backend.engine.expert_cache import ExpertCache
+from backend.engine.prediction_layer import PredictionLayer
 from backend.gguf.model_file import ModelFile
 from backend.llama import api as llama
 from backend.llama.chat_format import ChatFormat
@@ -19,7 +20,7 @@ from backend.memory.engine_plan import EnginePlan
 from backend.protocol.chat import ChatFacts
 from backend.protocol.settings import EngineConfig
 from backend.system.memory import forget_mapped
-from backend.text import joined
+from backend.text import joined, text
 
 _VISION_BYTES_PER_BYTE = 1.5
 """RAM reserved for each byte of an mmproj file, which needs buffers beside its weights."""
@@ -29,8 +30,8 @@ class Weights:
     """The parts of a model that do not depend on a context.
 
     `llama`: llama.cpp's model; None while nothing is loaded. `chat_format` and `guard`: set by the
-    first load. `vision`: the part that sees images, or None. `draft`: the draft model, or None.
-    `remark`: why an mmproj file or a draft model is not used, or "".
+    first load. `vision`: the part that sees images, or None. `draft`: what guesses tokens, or None.
+    `remark`: why an mmproj file or a drafter is not used, or "".
     """
 
     guard: Guard
@@ -39,7 +40,7 @@ class Weights:
         self.llama: Any = None
         self.chat_format: ChatFormat | None = None
         self.vision: Vision | None = None
-        self.draft: DraftModel | None = None
+        self.draft: Drafter | None = None
         self.remark = ""
         self._file = file
         self._experts = experts
@@ -70,17 +71,19 @@ class Weights:
 
         on_progress: receives the share of the weights that is loaded, and returns False to stop.
         """
-        if plan.is_plain:
-            # Repacked weights need anonymous memory; pages of the file can be dropped.
-            self.llama = loading.load_plain(
-                self._file, on_progress, repack=plan.repack, placement=plan.placement
-            )
-            # Beside the repacked copies, they would make the process twice as large as the model.
-            for path in self._file.paths if plan.repack else ():
-                forget_mapped(path)
+        self.remark = plan.draft_remark
+        try:
+            self._load_weights(plan, on_progress)
+        except loading.NotCacheable:
+            raise
+        except llama.LlamaError as error:
+            if not plan.predicts:
+                raise
+            self._load_weights(replace(plan, predicts=False), on_progress)
+            self._leave_layer_out(error)
         else:
-            self.llama = self._experts.load(plan, on_progress)
-        self.remark = ""
+            if plan.predicts:
+                self.draft = PredictionLayer(self.llama, plan.n_thread)
         self._load_vision(plan)
         self._load_draft(plan)
         bos, eos = self.llama.special_text(self.llama.bos), self.llama.special_text(self.llama.eos)
@@ -88,6 +91,37 @@ class Weights:
         self.chat_format = ChatFormat(self._file.name, template, bos, eos)
         control, user_defined = self.llama.special_texts()
         self.guard = Guard(control, framing_texts(user_defined, template))
+
+    def _load_weights(self, plan: EnginePlan, on_progress: Callable[[float], bool]) -> None:
+        """Load llama.cpp's model."""
+        if plan.is_plain:
+            # Repacked weights need anonymous memory; pages of the file can be dropped.
+            self.llama = loading.load_plain(
+                self._file,
+                on_progress,
+                repack=plan.repack,
+                placement=plan.placement,
+                predicts=plan.predicts,
+            )
+            # Beside the repacked copies, they would make the process twice as large as the model.
+            for path in self._file.paths if plan.repack else ():
+                forget_mapped(path)
+        else:
+            self.llama = self._experts.load(plan, on_progress)
+
+    def attach(self, context: llama.Context, plan: EnginePlan) -> None:
+        """Let the layer for multi-token prediction guess for a new context."""
+        if isinstance(self.draft, PredictionLayer):
+            try:
+                self.draft.attach(context, plan.config.kv_type)
+            except llama.LlamaError as error:
+                self.draft = None
+                self._leave_layer_out(error)
+
+    def _leave_layer_out(self, error: llama.LlamaError) -> None:
+        reason = str(error).rstrip(".")
+        said = text("draft.layer_not_used", file=self._file.path.name, reason=reason)
+        self.remark = joined(self.remark, said)
 
     def close(self) -> None:
         """Free all parts, after the context. A second call does nothing."""
@@ -107,6 +141,8 @@ class Weights:
         """Return what guesses tokens, of CacheFacts.drafts."""
         if context.cuts_batches:
             return "off"
+        if isinstance(self.draft, PredictionLayer):
+            return "mtp"
         return "model" if self.draft is not None else plan.config.drafts
 
     def chat_facts(self) -> ChatFacts:
@@ -127,7 +163,7 @@ class Weights:
         except llama.LlamaError as error:
             if plan.config.mmproj:
                 raise
-            self.remark = str(error)
+            self.remark = joined(self.remark, str(error))
 
     def _load_draft(self, plan: EnginePlan) -> None:
         """Load the draft model. It is left out if it is unfit: answers are only slower then."""

@@ -39,7 +39,9 @@ from backend.gguf.tables import (
     N_EXPERT_MAX,
     N_LAYER_MAX,
     NOT_COMPUTED,
+    NOT_PREDICTING,
     OF_NUMBERS,
+    PREDICTING,
     ROTATING,
     WHOLE_HEADS,
     WITH_WINDOWS,
@@ -149,7 +151,7 @@ class ModelFile:
     def expert_tensors(self) -> Mapping[int, tuple[TensorInfo, ...]]:
         """The stacked weights of the routed experts, by layer, in the file's order.
 
-        Excludes layers for multi-token prediction, which llama.cpp does not load.
+        Excludes layers for multi-token prediction, which no cache holds.
         """
         layers: dict[int, list[TensorInfo]] = {}
         for tensor in self.tensors:
@@ -199,12 +201,27 @@ class ModelFile:
 
     @functools.cached_property
     def nextn_bytes(self) -> int:
-        """Bytes of the layers for multi-token prediction, which are not loaded."""
+        """Bytes of the layers for multi-token prediction, which are loaded for drafts only."""
         return sum(t.n_bytes for t in self.tensors if (t.layer or 0) >= self.n_layer)
 
     @functools.cached_property
+    def predicts(self) -> bool:
+        """Whether llama.cpp can guess tokens with the layer for multi-token prediction.
+
+        It can with one such layer, whose tensors are all there.
+        """
+        needed = PREDICTING.get(self.architecture)
+        if needed is None or self.n_layer_nextn != 1 or any(map(self.key, NOT_PREDICTING)):
+            return False
+        found = {t.name for t in self.tensors if t.layer == self.n_layer}
+        return all(
+            any(f"blk.{self.n_layer}.{name}.weight" in found for name in names.split("|"))
+            for names in needed
+        )
+
+    @functools.cached_property
     def dense_tensors(self) -> tuple[TensorInfo, ...]:
-        """All tensors that are loaded, except routed experts."""
+        """All tensors that are always loaded, except routed experts."""
         experts = {t.name for tensors in self.expert_tensors.values() for t in tensors}
         return tuple(
             t for t in self.tensors if t.name not in experts and (t.layer or 0) < self.n_layer

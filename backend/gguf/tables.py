@@ -121,3 +121,15 @@ WITH_WINDOWS = {"cohere2moe": 4, "smallthinker": 4}
 where attention.sliding_window_pattern is missing."""
 BY_INTERVAL = {"minimax-01": 8, "qwen35": 4, "qwen35moe": 4, "qwen3next": 4, "qwen4exp": 4}
 """Every n-th layer has attention. The number holds where full_attention_interval is missing."""
+
+_EXPERTS = "ffn_gate_inp ffn_gate_exps|ffn_gate_up_exps ffn_down_exps"
+_PREDICTION = "ffn_gate_shexp ffn_up_shexp ffn_down_shexp nextn.eh_proj nextn.enorm nextn.hnorm"
+_LATENT = "attn_q_a attn_q_a_norm attn_q_b attn_kv_a_mqa attn_kv_a_norm attn_k_b ffn_norm"
+PREDICTING: dict[str, tuple[str, ...]] = {
+    "deepseek2": tuple(f"{_EXPERTS} {_PREDICTION} {_LATENT}".split()),
+    "glm4moe": tuple(f"{_EXPERTS} {_PREDICTION}".split()),
+}
+"""Architectures whose layer for multi-token prediction can guess tokens, and the tensors that it
+needs; of names with | between them, one. llama.cpp aborts where one is missing."""
+NOT_PREDICTING = ("rope.dimension_sections", "attention.temperature_scale")
+"""Keys with which llama.cpp has no graph for these layers."""

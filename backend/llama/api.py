@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -254,6 +255,29 @@ _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_in
 )
 
 
+def _of_cpp(linux: str, windows: str, result: Any, *arguments: Any) -> Any:
+    """Return a function of llama.cpp with a C++ name (src/llama-ext.h), or None if it lacks it."""
+    library = ctypes.CDLL(llama_cpp.llama_cpp._lib._name)
+    function = getattr(library, windows if os.name == "nt" else linux, None)
+    if function is not None:
+        function.restype, function.argtypes = result, arguments
+    return function
+
+
+_keep_states = _of_cpp(
+    "_Z26llama_set_embeddings_nextnP13llama_contextbb",
+    "?llama_set_embeddings_nextn@@YAXPEAUllama_context@@_N1@Z",
+    None,
+    *(ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool),
+)
+_states_address = _of_cpp(
+    "_Z26llama_get_embeddings_nextnP13llama_context",
+    "?llama_get_embeddings_nextn@@YAPEAMPEAUllama_context@@@Z",
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+)
+
+
 class Context:
     """A llama_context. Its sequences share its n_context cells.
 
@@ -263,6 +287,8 @@ class Context:
     streams: every sequence has cells of its own, which none shares (kv_unified false): a pass then
     has equally many tokens of each of its sequences, which follow each other. offloads: a device
     computes a prompt's layers whose weights are in RAM, as by default in llama.cpp (op_offload).
+    predicts: it computes the layer for multi-token prediction only, from tokens and the states
+    before them.
     """
 
     def __init__(
@@ -280,6 +306,7 @@ class Context:
         n_sequence: int = 1,
         streams: bool = False,
         offloads: bool = False,
+        predicts: bool = False,
     ) -> None:
         self._model = model
         # A sequence more costs nothing, except where layers have recurrent states.
@@ -300,6 +327,8 @@ class Context:
         if kv_type != "f16":  # quantised values need flash attention
             params.type_k = params.type_v = getattr(llama_cpp, f"GGML_TYPE_{kv_type.upper()}")
             params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
+        if predicts:
+            params.ctx_type = llama_cpp.LLAMA_CONTEXT_TYPE_MTP
         params.no_perf = True
         params.op_offload = offloads  # slots of the CPU's layers must stay in RAM
         if callback is not None:
@@ -318,6 +347,8 @@ class Context:
         self._memory = llama_cpp.llama_get_memory(self._pointer)
         self._batch = llama_cpp.llama_batch_init(self.n_ubatch, 0, 1)
         self.pointer = self._pointer
+        if predicts:
+            self.keep_states()
 
     def close(self) -> None:
         """Free the context."""
@@ -325,6 +356,11 @@ class Context:
             llama_cpp.llama_batch_free(self._batch)
             llama_cpp.llama_free(self._pointer)
             self._pointer = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether close() was not called yet."""
+        return self._pointer is not None
 
     def decode(self, tokens: Sequence[int], position: int, *, all_logits: bool = False) -> int:
         """Compute at most n_ubatch tokens from `position` on. Return llama_decode's status.
@@ -366,22 +402,69 @@ class Context:
         embeddings: shape (n, n_embd). positions: shape (4, n); models without M-RoPE use the first
         row. Return llama_decode's status. Keep the last one's logits.
         """
-        computing()
-        n = len(embeddings)
-        rows = np.ascontiguousarray(embeddings, np.float32)
         places = np.ascontiguousarray(positions, np.int32)
-        outputs = np.zeros(n, np.int8)
-        outputs[-1] = 1
+        return self._decode_values(embeddings, places, with_logits=True)
+
+    def predict(
+        self,
+        tokens: Sequence[int],
+        states: NDArray[np.float32],
+        position: int,
+        *,
+        with_logits: bool,
+    ) -> int:
+        """Compute at most n_ubatch tokens of a context that `predicts`, from `position` on.
+
+        states: of the token before each one, shape (n, n_state). with_logits: keep the last
+        token's. Return llama_decode's status.
+        """
+        ids = np.asarray(tokens, np.int32)
+        places = np.arange(position, position + len(ids), dtype=np.int32)
+        return self._decode_values(states, places, ids, with_logits=with_logits)
+
+    def _decode_values(
+        self,
+        values: NDArray[np.float32],
+        positions: NDArray[np.int32],
+        tokens: NDArray[np.int32] | None = None,
+        *,
+        with_logits: bool,
+    ) -> int:
+        """Compute rows of values, with their tokens if any. Return llama_decode's status."""
+        computing()
+        rows, outputs = np.ascontiguousarray(values, np.float32), np.zeros(len(values), np.int8)
+        outputs[-1] = with_logits
+        ids = tokens if tokens is None else tokens.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
         batch = llama_cpp.llama_batch(
-            n_tokens=n,
-            token=None,
+            n_tokens=len(rows),
+            token=ids,
             embd=rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
-            pos=places.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)),
+            pos=positions.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)),
             n_seq_id=None,
             seq_id=None,
             logits=outputs.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
         )
         return int(llama_cpp.llama_decode(self._pointer, batch))
+
+    @property
+    def n_state(self) -> int:
+        """The values of a token's hidden state."""
+        return int(llama_cpp.llama_model_n_embd_out(self._model.pointer))
+
+    def keep_states(self) -> None:
+        """Keep the hidden state of every token of later passes. Raises LlamaError.
+
+        The last layer then computes all tokens of a prompt, not only the last one.
+        """
+        if _keep_states is None or _states_address is None:
+            raise LlamaError(text("draft.no_states"))
+        _keep_states(self._pointer, True, False)
+
+    def states(self, n: int) -> NDArray[np.float32]:
+        """Return a view of the hidden states of the n tokens of the last pass, (n, n_state)."""
+        n_value = n * self.n_state
+        values: Any = (ctypes.c_float * n_value).from_address(_states_address(self._pointer))
+        return np.frombuffer(values, np.float32).reshape(n, -1)
 
     def forget_from(self, position: int, sequence: int = 0) -> bool:
         """Remove the positions from this one on. If the model cannot, remove all, return False."""

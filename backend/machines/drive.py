@@ -115,6 +115,23 @@ def choose(speeds: Speeds) -> Drive:
     return Drive(n_read, read_bytes, speeds[read_bytes, n_read])
 
 
+def joint_speed(speeds: Sequence[float], shares: Sequence[float]) -> float:
+    """Return the bandwidth of drives that are read at once, each its share of the bytes."""
+    return sum(shares) * min(speed / share for speed, share in zip(speeds, shares, strict=True))
+
+
+def jointly(drives: Sequence[Drive], shares: Sequence[float]) -> Drive:
+    """Return the best way to read from drives at once, each its share of the bytes.
+
+    Each drive has its own queue, so n_read is of one drive.
+    """
+    return Drive(
+        max(drive.n_read for drive in drives),
+        max(drive.read_bytes for drive in drives),
+        joint_speed([drive.bytes_per_s for drive in drives], shares),
+    )
+
+
 def _key(path: Path) -> str:
     """Return an identifier of the file system that does not depend on where it is mounted."""
     if hasattr(os, "statvfs"):

@@ -78,6 +78,13 @@ def _file_to_read(file: Path | None) -> Iterator[Path]:
         return
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
+    with own_file(folder) as own:
+        yield own
+
+
+@contextlib.contextmanager
+def own_file(folder: Path) -> Iterator[Path]:
+    """Yield a temporary file in this folder, large enough to measure its drive. Raises OSError."""
     with tempfile.NamedTemporaryFile(dir=folder, prefix="measure-") as own:
         block = random.Random(0).randbytes(8 << 20)
         for _ in range(_OWN_FILE_BYTES // len(block)):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from backend.gguf.tables import PREDICTING
 from backend.machines.drive import Drive
 from backend.machines.threads import useful_threads
 from backend.memory.automatic import automatic, prefers_stock
@@ -25,7 +26,15 @@ from backend.memory.placement import (
     plan_devices,
     usable_bytes,
 )
-from backend.memory.plan import N_UBATCH, MemoryPlan, largest_ubatch, plan, slots, why_no_kv_type
+from backend.memory.plan import (
+    N_UBATCH,
+    MemoryPlan,
+    largest_ubatch,
+    plan,
+    prediction_bytes,
+    slots,
+    why_no_kv_type,
+)
 from backend.methods.catalogue import METHODS, Method
 from backend.methods.slots import rate_of
 from backend.protocol.errors import EngineError
@@ -131,6 +140,10 @@ class EnginePlan:
 
     overridden: str = ""
     """One sentence on the settings by hand and what the automatic ones would be, or ""."""
+    predicts: bool = False
+    """The layer for multi-token prediction is loaded, too, and guesses tokens."""
+    draft_remark: str = ""
+    """Why it does not, although drafts are asked for and the model should have it, or ""."""
 
     @property
     def is_plain(self) -> bool:
@@ -164,7 +177,7 @@ class EnginePlan:
 
     def _weights(self) -> object:
         """Return the values that the weights are loaded by."""
-        return self.mode, self.placement, self.mapped, self.n_resident is None
+        return self.mode, self.placement, self.mapped, self.n_resident is None, self.predicts
 
     def _cache(self) -> object:
         """Return the values that the cache is built from."""
@@ -195,6 +208,10 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
     kept = before if machine.is_loaded else None
     if kept is not None and kept.settings.parts("context") != settings.parts("context"):
         kept = None
+    predicts, draft_remark = _predicting(file, settings, machine)
+    if predicts:
+        taken_bytes = _prediction_bytes(file, settings)
+        machine = replace(machine, free_bytes=machine.free_bytes - taken_bytes)
     made = EnginePlan(
         config=config,
         method=method,
@@ -204,6 +221,8 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
         n_slot_min=slots(file, 0.0),
         repack=file.file_size_bytes < machine.free_bytes,
         overridden=overridden,
+        predicts=predicts,
+        draft_remark=draft_remark,
     )
     if machine.devices:
         made = _on_devices(file, made, machine)
@@ -216,6 +235,27 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
         if same.step_from(before) is Step.NOTHING:  # keep an existing host store
             return same
     return made
+
+
+def _predicting(file: ModelFile, settings: EngineConfig, machine: MachineState) -> tuple[bool, str]:
+    """Return EnginePlan.predicts and draft_remark."""
+    wants = settings.drafts != "off" and not settings.draft_model
+    if not wants or not file.n_layer_nextn or file.architecture not in PREDICTING:
+        return False, ""
+    if not file.predicts:
+        return False, text("draft.incomplete_layer", file=file.path.name)
+    if machine.devices:
+        return False, text("draft.layer_on_device")
+    least = plan(file, slots(file, 0.0), settings.context_length, 0, kv_type=settings.kv_type)
+    missing = least.total_bytes + _prediction_bytes(file, settings) - machine.free_bytes
+    if missing > 0:
+        return False, text("draft.layer_too_large", missing=missing)
+    return True, ""
+
+
+def _prediction_bytes(file: ModelFile, settings: EngineConfig) -> int:
+    n_ubatch = min(settings.n_ubatch or N_UBATCH, settings.context_length)
+    return prediction_bytes(file, settings.context_length, n_ubatch, settings.kv_type)
 
 
 def _overridden(file: ModelFile, config: EngineConfig, on_devices: int, free_bytes: int) -> str:
@@ -402,4 +442,6 @@ def held_bytes(file: ModelFile, made: EnginePlan, n_slot: int) -> int:
         return 0
     kv = made.config.kv_type, made.config.kv_on_drive
     held = plan(file, n_slot, made.n_context, 0, made.n_ubatch, *kv)
-    return held.total_bytes - held.process_bytes - (file.dense_bytes if made.mapped else 0)
+    held_bytes = held.total_bytes - held.process_bytes
+    held_bytes += _prediction_bytes(file, made.settings) if made.predicts else 0
+    return held_bytes - (file.dense_bytes if made.mapped else 0)

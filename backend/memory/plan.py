@@ -22,6 +22,9 @@ N_UBATCH = 512
 MAX_UBATCH = 4096
 """Largest n_ubatch: with it, reading all experts once takes far less time than computing."""
 
+N_PREDICTION = 512
+"""Tokens that a layer for multi-token prediction reads in one pass, at most."""
+
 _WAVE_PAIRS = 8192  # maximum of pairs in a wave on a device (max_device_pair of live/compute)
 _KV_BLOCK = 32  # values in a block of q8_0 and q4_0
 CELL_STEP = 256  # llama.cpp rounds a context up to a multiple of this
@@ -236,6 +239,16 @@ def kv_bytes(
     """
     layers = kv_bytes_by_layer(model, context_length, kv_type)
     return min(sum(layers), 2 * max(layers, default=0)) if on_drive else sum(layers)
+
+
+def prediction_bytes(model: ModelFile, context_length: int, n_ubatch: int, kv_type: str) -> int:
+    """Return the bytes of RAM that guessing with a layer for multi-token prediction takes.
+
+    They hold its weights, its attention cache and compute buffer, and twice the states of a pass.
+    """
+    states = 2 * n_ubatch * _number(model, "embedding_length") * 4
+    kv = max(kv_bytes_by_layer(model, context_length, kv_type))
+    return model.nextn_bytes + kv + compute_bytes(model, context_length, N_PREDICTION) + states
 
 
 def kv_bytes_by_layer(model: ModelFile, context_length: int, kv_type: str = "f16") -> list[int]:

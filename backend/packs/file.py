@@ -8,6 +8,10 @@ equals the one that would be written now.
 The file: 8 bytes of magic, version and length of the header (uint32 each, little-endian), the
 header as JSON; at the next block a CRC-32 of every expert's range, by layer and expert (uint32, 0:
 not written yet); at the next block the ranges.
+
+A striped pack has its ranges in several files, on drives that are read at once. The file above is
+then its head: it names the others and has the checksums of all ranges. Each other file is a header
+and ranges.
 """
 
 from __future__ import annotations
@@ -20,9 +24,9 @@ import random
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, BinaryIO, Literal, get_args
 
 from backend.gguf.identity import FileIdentity
 from backend.gguf.model_file import ModelFile, TensorInfo
@@ -42,6 +46,7 @@ _N_SAMPLE, _SAMPLE_BYTES = 64, 1024
 _PART_OF_SPLIT = re.compile(r"-00001-of-\d{5}$")
 _ORDER = ("gate_up", "gate", "up", "down")
 _ROLE = re.compile(r"ffn_([a-z_]+)_exps")
+_N_FILE_MAX, _SHARES_MAX = 64, 1024
 
 
 class PackError(Exception):
@@ -58,13 +63,27 @@ class PackedTensor:
 
 
 @dataclass(frozen=True)
+class Stripes:
+    """The files of a pack. The defaults are those of a pack in one file.
+
+    shares: of the experts, by file; the first file is the head, whose share may be 0. id: the same
+    in all files of a pack, and in no other pack. others: paths of the files beside the head.
+    """
+
+    shares: tuple[int, ...] = (1,)
+    id: str = ""
+    others: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
 class PackedLayer:
-    """The experts of one layer. The first range begins at `offset`; one follows every `stride`."""
+    """The experts of one layer. Each has a range of `stride` bytes."""
 
     layer: int
-    offset: int
     stride: int
     tensors: tuple[PackedTensor, ...]
+    ranges: tuple[tuple[int, int], ...]
+    """[expert]: the file, and the offset in it. In a file, one range follows the other."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +92,21 @@ class PackPlan:
 
     layout: Layout
     n_expert: int
-    header: bytes
-    """The beginning of the file, up to the checksums."""
+    headers: tuple[bytes, ...]
+    """[file]: its beginning, up to the checksums or the ranges."""
     layers: tuple[PackedLayer, ...]
-    n_bytes: int
-    """Size of the whole file."""
+    sizes: tuple[int, ...]
+    """[file]: its size in bytes."""
+    stripes: Stripes = field(default_factory=Stripes)
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of all files."""
+        return sum(self.sizes)
+
+    def paths(self, head: Path) -> list[Path]:
+        """Return the paths of the files."""
+        return [head, *self.stripes.others]
 
 
 @dataclass(frozen=True)
@@ -85,15 +114,27 @@ class Pack:
     """A complete pack that belongs to a model and to this processor."""
 
     path: Path
+    """Of the head."""
     plan: PackPlan
-    identity: FileIdentity
-    """Identity of the file when its header was checked."""
+    identities: tuple[FileIdentity, ...]
+    """[file]: its identity when its header was checked."""
+
+    @property
+    def files(self) -> list[tuple[Path, FileIdentity]]:
+        """The files and their identities, in order."""
+        return list(zip(self.plan.paths(self.path), self.identities, strict=True))
+
+    @property
+    def sources(self) -> dict[Path, int]:
+        """The files that have experts, and their shares."""
+        shares = zip(self.plan.paths(self.path), self.plan.stripes.shares, strict=True)
+        return {path: share for path, share in shares if share}
 
     def sums(self) -> list[list[int]]:
         """Read the checksums by layer and expert; 0 where nothing was written. Raises OSError."""
         n_layer, n_expert = len(self.plan.layers), self.plan.n_expert
         with self.path.open("rb") as handle:
-            handle.seek(len(self.plan.header))
+            handle.seek(len(self.plan.headers[0]))
             data = handle.read(4 * n_layer * n_expert)
         if len(data) < 4 * n_layer * n_expert:
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.path))
@@ -130,8 +171,8 @@ def find(file: ModelFile) -> tuple[Pack | None, str]:
 def read(path: Path, file: ModelFile) -> Pack:
     """Read and check the header of a pack. Raises PackError when it does not fit, and OSError."""
     with path.open("rb") as handle:
-        found = _json_object(handle.read(_header_bytes(handle.read(_PREFIX.size))))
-        identity = FileIdentity.of(handle.fileno())
+        found = _description(handle)
+        identities = [FileIdentity.of(handle.fileno())]
 
     def refuse(why: Text) -> PackError:
         again = text("pack.write_again", reason=why)
@@ -141,23 +182,60 @@ def read(path: Path, file: ModelFile) -> Pack:
         raise refuse(text("pack.no_pack"))
     if found.get("version") != _VERSION:
         raise refuse(text("pack.other_version"))
+    if (stripes := _stripes(found)) is None:
+        raise refuse(text("pack.no_pack"))
     try:
-        plan = plan_of(file, found["layout"])
+        plan = plan_of(file, found["layout"], stripes)
     except PackError:
         raise refuse(text("pack.needless")) from None
-    wanted = _json_object(plan.header[_PREFIX.size :].rstrip(b"\0"))
+    wanted = _json_object(plan.headers[0][_PREFIX.size :].rstrip(b"\0"))
     assert wanted is not None
     if found.get("model") != wanted["model"] or found.get("sample") != wanted["sample"]:
         raise refuse(text("file.other_model"))
     if found.get("processor") != wanted["processor"]:
         raise refuse(text("pack.other_processor"))
-    if found != wanted or identity.size_bytes != plan.n_bytes:
+    if found != wanted or identities[0].size_bytes != plan.sizes[0]:
         raise refuse(text("pack.no_pack"))
-    return Pack(path, plan, identity)
+    for number, other in enumerate(stripes.others, start=1):
+        if not other.is_file():
+            missing = text("pack.file_missing", file=str(other))
+            raise PackError(text("pack.not_used", file=path.name, reason=missing))
+        with other.open("rb") as handle:
+            header = handle.read(len(plan.headers[number]))
+            identities.append(FileIdentity.of(handle.fileno()))
+        if (header, identities[-1].size_bytes) != (plan.headers[number], plan.sizes[number]):
+            raise refuse(text("pack.file_of_other", file=str(other)))
+    return Pack(path, plan, tuple(identities))
 
 
-def plan_of(file: ModelFile, layout: Layout) -> PackPlan:
+def stripes_in(head: Path) -> Stripes:
+    """Return the files that a head names, which may be incomplete. Return one file if unreadable.
+
+    Only files that is_stripe() confirms are the pack's.
+    """
+    try:
+        with head.open("rb") as handle:
+            return _stripes(_description(handle) or {}) or Stripes()
+    except OSError:
+        return Stripes()
+
+
+def is_stripe(stripes: Stripes, number: int) -> bool:
+    """Return whether the file of this number (from 1) exists and says that it is this pack's."""
+    path = stripes.others[number - 1]
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as handle:
+            found = _description(handle)
+    except OSError:
+        return False
+    return found is not None and found.get("stripe") == _stripe(stripes, number)
+
+
+def plan_of(file: ModelFile, layout: Layout, stripes: Stripes | None = None) -> PackPlan:
     """Return the contents of a model's pack. Raises PackError where it can have none."""
+    stripes = stripes or Stripes()
     if not file.is_moe:
         raise PackError(text("pack.no_experts"))
     repacks = _repacks if layout == "repacked" else lambda _tensor: False
@@ -170,11 +248,10 @@ def plan_of(file: ModelFile, layout: Layout) -> PackPlan:
         for t in sorted(tensors, key=_needed_when):
             packed.append(PackedTensor(t, place, repacks(t)))
             place += _to_block(t.matrix_bytes)
-        draft.append(PackedLayer(number, 0, place, tuple(packed)))
+        draft.append(PackedLayer(number, place, tuple(packed), ()))
+    origin = {"version": _VERSION, "model": file.fingerprint, "sample": sample(file)}
     description = {
-        "version": _VERSION,
-        "model": file.fingerprint,
-        "sample": sample(file),
+        **origin,
         "layout": layout,
         "processor": _fingerprint(kinds),
         "layers": [
@@ -182,15 +259,64 @@ def plan_of(file: ModelFile, layout: Layout) -> PackPlan:
             for layer in draft
         ],
     }
+    if stripes.others:
+        others = [str(path) for path in stripes.others]
+        description["stripes"] = {"id": stripes.id, "shares": [*stripes.shares], "others": others}
+    headers = [_header(description)]
+    for number in range(1, len(stripes.shares)):
+        headers.append(_header({**origin, "stripe": _stripe(stripes, number)}))
+    ends = [len(header) for header in headers]  # of each file, so far
+    ends[0] += _to_block(4 * len(draft) * file.n_expert)
+    order = _order(stripes.shares)
+    layers = []
+    for row, layer in enumerate(draft):
+        ranges = []
+        for expert in range(file.n_expert):
+            number = order[(row + expert) % len(order)]
+            ranges.append((number, ends[number]))
+            ends[number] += layer.stride
+        layers.append(replace(layer, ranges=tuple(ranges)))
+    return PackPlan(layout, file.n_expert, tuple(headers), tuple(layers), tuple(ends), stripes)
+
+
+def _order(shares: Sequence[int]) -> list[int]:
+    """Return the files of consecutive experts, until it repeats, spread evenly."""
+    credit, order = [0] * len(shares), []
+    for _ in range(sum(shares)):
+        credit = [have + share for have, share in zip(credit, shares, strict=True)]
+        order.append(credit.index(max(credit)))
+        credit[order[-1]] -= sum(shares)
+    return order
+
+
+def _header(description: dict[str, Any]) -> bytes:
     body = json.dumps(description, separators=(",", ":")).encode()
     header = _PREFIX.pack(_MAGIC, _VERSION, len(body)) + body
-    header += bytes(_to_block(len(header)) - len(header))
-    offset = len(header) + _to_block(4 * len(draft) * file.n_expert)
-    layers = []
-    for layer in draft:
-        layers.append(PackedLayer(layer.layer, offset, layer.stride, layer.tensors))
-        offset += layer.stride * file.n_expert
-    return PackPlan(layout, file.n_expert, header, tuple(layers), offset)
+    return header + bytes(_to_block(len(header)) - len(header))
+
+
+def _stripe(stripes: Stripes, number: int) -> dict[str, Any]:
+    """Return what the file of this number says of itself."""
+    return {"id": stripes.id, "file": number, "of": len(stripes.shares)}
+
+
+def _stripes(description: dict[str, Any]) -> Stripes | None:
+    """Return the files that a head describes, or None if the description is not valid."""
+    found = description.get("stripes")
+    if found is None:
+        return Stripes()
+    try:
+        shares, others = tuple(found["shares"]), tuple(Path(path) for path in found["others"])
+        is_valid = (
+            isinstance(found["id"], str)
+            and 1 <= len(others) == len(shares) - 1 < _N_FILE_MAX
+            and all(type(share) is int and share >= 0 for share in shares)
+            and 1 <= sum(shares) <= _SHARES_MAX
+            and all(path.is_absolute() and "\0" not in str(path) for path in others)
+        )
+    except (TypeError, KeyError, ValueError):
+        return None
+    return Stripes(shares, found["id"], others) if is_valid else None
 
 
 def _to_block(n_bytes: int) -> int:
@@ -242,6 +368,11 @@ def sample(file: ModelFile) -> str:
                 handle.seek(offset)
                 whole.update(handle.read(_SAMPLE_BYTES))
     return whole.hexdigest()
+
+
+def _description(handle: BinaryIO) -> dict[str, Any] | None:
+    """Read the header of a pack's file. Return None where it has none."""
+    return _json_object(handle.read(_header_bytes(handle.read(_PREFIX.size))))
 
 
 def _header_bytes(prefix: bytes) -> int:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
+import math
 import os
+import secrets
 import shutil
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +21,25 @@ from backend.gguf.identity import FileChangedError, FileIdentity
 from backend.gguf.model_file import ModelFile, ModelFileError
 from backend.gguf.scales import bad_value, not_finite
 from backend.gguf.tables import TENSOR_TYPES
+from backend.machines.drive import LEAST_FILE_BYTES, joint_speed
+from backend.machines.measure import own_file
 from backend.packs.file import (
     BLOCK_BYTES,
     LAYOUTS,
+    SUFFIX,
     Layout,
     Pack,
     PackedLayer,
     PackError,
     PackPlan,
+    Stripes,
     beside,
     find,
     in_data_folder,
+    is_stripe,
     plan_of,
     read,
+    stripes_in,
 )
 from backend.text import text
 
@@ -40,6 +49,7 @@ __all__ = [
     "Layout",
     "Pack",
     "PackError",
+    "Stripes",
     "beside",
     "best_layout",
     "check",
@@ -50,6 +60,7 @@ __all__ = [
     "plan_of",
     "read",
     "space_needed",
+    "stripes_in",
     "write",
 ]
 
@@ -57,6 +68,9 @@ Progress = Callable[[int, int], bool]
 """Called with the bytes done and the bytes in all. Returns False to stop."""
 
 _PART = ".part"
+_READ_S = 0.15
+_SHARES = 8
+"""Experts of a folder, on average, before the distribution over the folders repeats."""
 
 
 class Stopped(PackError):
@@ -79,13 +93,20 @@ def place_for(file: ModelFile) -> Path:
 
 
 def write(
-    file: ModelFile, layout: Layout, path: Path | None = None, progress: Progress | None = None
+    file: ModelFile,
+    layout: Layout,
+    path: Path | None = None,
+    progress: Progress | None = None,
+    folders: Sequence[Path] = (),
 ) -> Pack:
-    """Write the pack of a model completely or not at all. Replaces a file of that name.
+    """Write the pack of a model completely or not at all. Replaces a pack of that name.
 
-    Continues an interrupted pack, as far as its checksums are right. Raises PackError. Nothing is
-    left on the disk if the disk was full, the model has values that are not finite, or the model
-    was changed during the writing.
+    folders: distribute the experts over files in these folders, by the measured speeds of their
+    drives. `path` is then the head; it has experts itself if its folder is one of them.
+
+    Continues an interrupted pack in the same folders, as far as its checksums are right. Raises
+    PackError. Nothing is left on the disk if the disk was full, the model has values that are not
+    finite, or the model was changed during the writing.
     """
     from backend.llama.api import log  # heavy: llama_cpp; keeps ggml's lines off standard error
 
@@ -94,31 +115,104 @@ def write(
     plan = plan_of(file, layout)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        folders = _checked(folders)
         if path.is_file():
             with contextlib.suppress(PackError):
-                if (pack := read(path, file)).plan.layout == layout:
+                pack = read(path, file)
+                if pack.plan.layout == layout and (not folders or _lies_in(pack.sources, folders)):
                     return pack
+        if folders:
+            plan = plan_of(file, layout, _stripes_for(path, folders, plan))
         _require_space(path, plan)
-        identity = _write_whole(file, plan, path, progress)
+        identities = _write_whole(file, plan, path, progress)
     except OSError as error:
         reason = error.strerror or str(error)
         raise PackError(text("file.not_written", file=path.name, reason=reason)) from None
     except (ModelFileError, FileChangedError) as error:
         raise PackError(str(error)) from None
-    return Pack(path, plan, identity)
+    return Pack(path, plan, identities)
+
+
+def _checked(folders: Sequence[Path]) -> list[Path]:
+    """Return the absolute paths of these folders. Raises PackError."""
+    found = [Path(os.path.abspath(folder)) for folder in folders]
+    for folder in found:
+        if not folder.is_dir():
+            raise PackError(text("pack.no_folder", folder=str(folder)))
+    for one, other in itertools.combinations(found, 2):
+        if one.samefile(other):
+            raise PackError(text("pack.folder_twice", folder=str(one)))
+    return found
+
+
+def _lies_in(sources: Iterable[Path], folders: Sequence[Path]) -> bool:
+    """Return whether files that have experts lie in exactly these folders."""
+    return {path.parent.resolve() for path in sources} == {folder.resolve() for folder in folders}
+
+
+def _stripes_for(path: Path, folders: Sequence[Path], plan: PackPlan) -> Stripes:
+    """Return the files of a pack in these folders: those of an interrupted one, or new ones.
+
+    plan: of the pack in one file. Raises PackError and OSError.
+    """
+    begun = stripes_in(_part_of(path))
+    paths = zip([path, *begun.others], begun.shares, strict=True)
+    if _lies_in((each for each, share in paths if share), folders) and all(
+        is_stripe(begun, number) for number in range(1, len(begun.shares))
+    ):
+        return begun
+    home = path.parent.resolve()
+    others = [folder for folder in folders if folder.resolve() != home]
+    measured = [path.parent, *others] if len(others) < len(folders) else others
+    shares = _shares(measured) if plan.n_bytes >= LEAST_FILE_BYTES else [1] * len(measured)
+    name, own = secrets.token_hex(16), len(measured) - len(others)
+    return Stripes(
+        tuple(shares) if own else (0, *shares),
+        name,
+        tuple(
+            folder / f"{path.stem}.{name[:8]}.{number}{SUFFIX}"
+            for number, folder in enumerate(others, start=1)
+        ),
+    )
+
+
+def _shares(folders: Sequence[Path]) -> list[int]:
+    """Return small numbers in proportion to the speeds of the drives of these folders.
+
+    Raises PackError where a drive is so slow that the pack would be slower with it, and OSError.
+    """
+    if len(folders) == 1:
+        return [1]
+    speeds = []
+    for folder in folders:
+        with own_file(folder) as own:
+            rounds = [_native.measure_reads(str(own), 1 << 20, 4, _READ_S) for _ in range(2)]
+        speeds.append(max(found.bytes_per_s for found in rounds))
+    shares = [round(_SHARES * len(speeds) * speed / sum(speeds)) for speed in speeds]
+    if 0 in shares or joint_speed(speeds, shares) < max(speeds):
+        slowest = speeds.index(min(speeds))
+        raise PackError(
+            text(
+                "pack.slow_folder",
+                folder=str(folders[slowest]),
+                speed=round(speeds[slowest]),
+                others=round(max(speeds)),
+            )
+        )
+    return [share // math.gcd(*shares) for share in shares]
 
 
 def check(pack: Pack, progress: Progress | None = None) -> None:
     """Read a whole pack and compare its checksums. Raises PackError at the first that differs."""
     plan = pack.plan
-    try:
-        with pack.path.open("rb", buffering=0) as handle:
-            sums = _read_sums(handle.fileno(), plan)
+    with contextlib.ExitStack() as stack:
+        try:
+            handles = [_opened(stack, path, os.O_RDONLY) for path, _ in pack.files]
+            sums = _read_sums(handles[0], plan)
             done = 0
             for row, layer in enumerate(plan.layers):
-                for expert in range(plan.n_expert):
-                    offset = layer.offset + expert * layer.stride
-                    data = _read_at(handle.fileno(), layer.stride, offset)
+                for expert, (number, offset) in enumerate(layer.ranges):
+                    data = _read_at(handles[number], layer.stride, offset)
                     if len(data) != layer.stride or _sum(data) != sums[row, expert]:
                         raise PackError(
                             text(
@@ -129,30 +223,50 @@ def check(pack: Pack, progress: Progress | None = None) -> None:
                             )
                         )
                     done += layer.stride
-                    _forget(handle.fileno(), offset, layer.stride)
+                    _forget(handles[number], offset, layer.stride)
                     _report(progress, done, plan)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise PackError(text("kept.not_read", what=pack.path.name, reason=reason)) from None
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise PackError(text("kept.not_read", what=pack.path.name, reason=reason)) from None
 
 
 def delete(path: Path) -> int:
-    """Delete a pack and an interrupted one. Return the bytes that this frees."""
+    """Delete all files of a pack and of an interrupted one. Return the bytes that this frees."""
     freed = 0
-    for each in (path, _part_of(path)):
-        with contextlib.suppress(FileNotFoundError):
-            size = each.stat().st_size
-            each.unlink()
-            freed += size
+    for head in (path, _part_of(path)):
+        freed += _delete_others(stripes_in(head)) + _delete(head)
     return freed
+
+
+def _delete_others(stripes: Stripes) -> int:
+    """Delete the files beside a head that belong to it. Return the bytes that this frees."""
+    others = enumerate(stripes.others, start=1)
+    return sum(_delete(path) for number, path in others if is_stripe(stripes, number))
+
+
+def _delete(path: Path) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        size = path.stat().st_size
+        path.unlink()
+        return size
+    return 0
 
 
 def space_needed(path: Path, plan: PackPlan) -> int:
     """Return the bytes of disk that writing a pack still needs, besides an interrupted one."""
+    return sum(_needed(each, size) for each, size in _being_written(path, plan))
+
+
+def _being_written(path: Path, plan: PackPlan) -> list[tuple[Path, int]]:
+    """Return the files of a pack and their sizes. The head has another name until all is there."""
+    return list(zip(plan.paths(_part_of(path)), plan.sizes, strict=True))
+
+
+def _needed(path: Path, size: int) -> int:
     try:
-        return max(0, plan.n_bytes - _part_of(path).stat().st_blocks * 512)
+        return max(0, size - path.stat().st_blocks * 512)
     except OSError:
-        return plan.n_bytes
+        return size
 
 
 def _part_of(path: Path) -> Path:
@@ -160,59 +274,93 @@ def _part_of(path: Path) -> Path:
 
 
 def _require_space(path: Path, plan: PackPlan) -> None:
-    needed, free = space_needed(path, plan), shutil.disk_usage(path.parent).free
-    if needed > free:
-        folder = str(path.parent)
-        raise PackError(
-            text("pack.no_room", file=path.name, needed=needed, free=free, folder=folder)
-        )
+    needed: dict[int, int] = {}  # by device
+    for each, size in _being_written(path, plan):
+        folder = each.parent
+        device = folder.stat().st_dev
+        needed[device] = needed.get(device, 0) + _needed(each, size)
+        free = shutil.disk_usage(folder).free
+        if needed[device] > free:
+            raise PackError(
+                text(
+                    "pack.no_room",
+                    file=path.name,
+                    needed=needed[device],
+                    free=free,
+                    folder=str(folder),
+                )
+            )
 
 
 def _write_whole(
     file: ModelFile, plan: PackPlan, path: Path, progress: Progress | None
-) -> FileIdentity:
-    part = _part_of(path)
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-    handle = os.open(part, flags, 0o644)
-    try:
-        _lock(handle, path)
+) -> tuple[FileIdentity, ...]:
+    """Write the files of a pack. The head gets its name last; only then are the others found."""
+    paths = plan.paths(_part_of(path))
+    flags = os.O_RDWR | os.O_CREAT
+    with contextlib.ExitStack() as stack:
+        handles = [_opened(stack, paths[0], flags)]
+        _lock(handles[0], path)
+        if (begun := stripes_in(paths[0])) != plan.stripes:
+            _delete_others(begun)
         try:
-            sums = _begin(handle, plan)
-            _write_ranges(file, plan, handle, sums, progress)
+            sums = _begin(handles[0], plan, 0)
+            for number, other in enumerate(paths[1:], start=1):
+                handles.append(_opened(stack, other, flags))
+                _begin(handles[number], plan, number)
+            _write_ranges(file, plan, handles, sums, progress)
         except (ModelFileError, FileChangedError):
-            part.unlink()
+            _drop(paths)
             raise
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                part.unlink()
+                _drop(paths)
             raise
-        os.fsync(handle)
-        identity = FileIdentity.of(handle)
-    finally:
-        os.close(handle)
-    os.replace(part, path)
+        for handle in handles:
+            os.fsync(handle)
+        identities = tuple(FileIdentity.of(handle) for handle in handles)
+    replaced = stripes_in(path)
+    for other in plan.stripes.others:
+        _sync_folder(other.parent)
+    os.replace(paths[0], path)
     _sync_folder(path.parent)
-    return identity
+    if replaced != plan.stripes:
+        _delete_others(replaced)
+    return identities
 
 
-def _begin(handle: int, plan: PackPlan) -> NDArray[np.uint32]:
-    """Reserve space for a pack, or continue an interrupted one. Return its checksums."""
-    same_size = os.fstat(handle).st_size == plan.n_bytes
-    if same_size and _read_at(handle, len(plan.header), 0) == plan.header:
-        return _read_sums(handle, plan)
-    os.ftruncate(handle, 0)
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(handle, 0, plan.n_bytes)  # fails now if the disk is too full
-    else:
-        os.ftruncate(handle, plan.n_bytes)
-    _write_at(handle, plan.header, 0)
-    return np.zeros((len(plan.layers), plan.n_expert), np.uint32)
+def _opened(stack: contextlib.ExitStack, path: Path, flags: int) -> int:
+    handle = os.open(path, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0), 0o644)
+    stack.callback(os.close, handle)
+    return handle
+
+
+def _drop(paths: Sequence[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+def _begin(handle: int, plan: PackPlan, number: int) -> NDArray[np.uint32]:
+    """Reserve space for a file of a pack, or continue an interrupted one.
+
+    Return the checksums; they are the head's.
+    """
+    header, size = plan.headers[number], plan.sizes[number]
+    if os.fstat(handle).st_size != size or _read_at(handle, len(header), 0) != header:
+        os.ftruncate(handle, 0)
+        _write_at(handle, header, 0)
+        os.fsync(handle)  # a head must name the other files before they exist
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(handle, 0, size)  # fails now if the disk is too full
+        else:
+            os.ftruncate(handle, size)
+    return _read_sums(handle, plan)
 
 
 def _write_ranges(
     file: ModelFile,
     plan: PackPlan,
-    handle: int,
+    handles: Sequence[int],
     sums: NDArray[np.uint32],
     progress: Progress | None,
 ) -> None:
@@ -220,8 +368,8 @@ def _write_ranges(
     with file.open() as held:
         parts = held.descriptors
         for row, layer in enumerate(plan.layers):
-            for expert in range(plan.n_expert):
-                offset = layer.offset + expert * layer.stride
+            for expert, (number, offset) in enumerate(layer.ranges):
+                handle = handles[number]
                 if not _is_there(handle, offset, layer.stride, int(sums[row, expert])):
                     data = _range_of(file, layer, expert, parts)
                     _write_at(handle, data, offset)
@@ -230,9 +378,11 @@ def _write_ranges(
                 _report(progress, done, plan)
             held.require_unchanged()
             # Write checksums only after their ranges have reached the disk.
-            os.fsync(handle)
-            _write_at(handle, sums.astype("<u4").tobytes(), len(plan.header))
-            _forget(handle, layer.offset, layer.stride * plan.n_expert)
+            for handle in handles:
+                os.fsync(handle)
+            _write_at(handles[0], sums.astype("<u4").tobytes(), len(plan.headers[0]))
+            for number, offset in layer.ranges:
+                _forget(handles[number], offset, layer.stride)
             for t in layer.tensors:
                 _forget(parts[t.tensor.part], t.tensor.offset, t.tensor.n_bytes)
 
@@ -265,7 +415,7 @@ def _range_of(file: ModelFile, layer: PackedLayer, expert: int, parts: list[int]
 def _read_sums(handle: int, plan: PackPlan) -> NDArray[np.uint32]:
     """Return the checksums by layer and expert; 0 where nothing was written yet."""
     shape = len(plan.layers), plan.n_expert
-    data = _read_at(handle, 4 * shape[0] * shape[1], len(plan.header))
+    data = _read_at(handle, 4 * shape[0] * shape[1], len(plan.headers[0]))
     return np.frombuffer(data, "<u4").astype(np.uint32).reshape(shape)
 
 

@@ -297,9 +297,9 @@ class EngineConfig(_Checked):
         "choice",
         choices=("off", "auto"),
         option="--drafts",
-        help="guess the next tokens where the text repeats itself, and check them in one pass "
-        "while that is faster (auto); a pass of several tokens rounds differently from llama.cpp's "
-        "passes of one",
+        help="guess the next tokens where the text repeats itself or with the model's own layer "
+        "for them, and check them in one pass while that is faster (auto); a pass of several "
+        "tokens rounds differently from llama.cpp's passes of one",
         title=QT_TRANSLATE_NOOP("settings", "Drafts"),
         words=(
             QT_TRANSLATE_NOOP("settings", "off"),
@@ -307,8 +307,8 @@ class EngineConfig(_Checked):
         ),
         tooltip=QT_TRANSLATE_NOOP(
             "settings",
-            "Where the text repeats itself, the next words are guessed and checked together. "
-            "An edit or a quotation is then written faster.",
+            "Where the text repeats itself or the model has a layer for it, the next words are "
+            "guessed and checked together. An edit or a quotation is then written faster.",
         ),
         rebuilds="context",
     )

@@ -307,6 +307,26 @@ ENGLISH: Mapping[str, str] = {
         "messages",
         "{file} has another vocabulary than the model, so it cannot guess its next words.",
     ),
+    "draft.no_states": QT_TRANSLATE_NOOP("messages", "llama.cpp does not tell its hidden states"),
+    "draft.layer_not_used": QT_TRANSLATE_NOOP(
+        "messages",
+        "The layer of {file} that predicts further words guesses nothing: {reason}.",
+    ),
+    "draft.incomplete_layer": QT_TRANSLATE_NOOP(
+        "messages",
+        "{file} lacks parts of its layer that predicts further words, so only repetitions are "
+        "guessed.",
+    ),
+    "draft.layer_on_device": QT_TRANSLATE_NOOP(
+        "messages",
+        "The model's layer that predicts further words runs on the processor only, so only "
+        "repetitions are guessed.",
+    ),
+    "draft.layer_too_large": QT_TRANSLATE_NOOP(
+        "messages",
+        "Memory for the model's layer that predicts further words lacks {missing:size}, so only "
+        "repetitions are guessed.",
+    ),
     "vision.left_out": QT_TRANSLATE_NOOP(
         "messages", "The chat template of {model} leaves images out, so it cannot be sent any."
     ),
@@ -753,6 +773,14 @@ ENGLISH: Mapping[str, str] = {
         "{file} is damaged: expert {expert} of layer {layer} is not what was written. "
         "Delete it or write it again.",
     ),
+    "pack.file_missing": QT_TRANSLATE_NOOP(
+        "messages",
+        "its file {file} is missing; connect that drive, or let outrider pack write it again",
+    ),
+    "pack.file_of_other": QT_TRANSLATE_NOOP(
+        "messages", "its file {file} is of another pack, or damaged"
+    ),
+    "pack.folder_twice": QT_TRANSLATE_NOOP("messages", "The folder {folder} is named twice."),
     "pack.fast_already": QT_TRANSLATE_NOOP(
         "messages", "This processor computes this model's experts fastest as they are."
     ),
@@ -762,6 +790,7 @@ ENGLISH: Mapping[str, str] = {
         "messages", "this processor computes this model's experts fastest as they are"
     ),
     "pack.no_experts": QT_TRANSLATE_NOOP("messages", "This model has no experts to pack."),
+    "pack.no_folder": QT_TRANSLATE_NOOP("messages", "There is no folder {folder}."),
     "pack.no_pack": QT_TRANSLATE_NOOP("messages", "it is no pack, or a damaged one"),
     "pack.no_room": QT_TRANSLATE_NOOP(
         "messages", "{file} needs {needed:size}, and only {free:size} are free in {folder}."
@@ -774,6 +803,11 @@ ENGLISH: Mapping[str, str] = {
         "messages", "it was made for another processor or llama.cpp"
     ),
     "pack.other_version": QT_TRANSLATE_NOOP("messages", "another version of Outrider made it"),
+    "pack.slow_folder": QT_TRANSLATE_NOOP(
+        "messages",
+        "The drive of {folder} is too slow to help: {speed:size} per second, and another one "
+        "reads {others:size}.",
+    ),
     "pack.stopped": QT_TRANSLATE_NOOP(
         "messages", "Packing was stopped; it continues there when it is asked for again."
     ),

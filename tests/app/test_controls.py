@@ -398,6 +398,19 @@ def test_a_small_model_that_guesses_is_chosen_from_the_drive(
     assert field.count() == 3
 
 
+def test_the_strip_says_that_the_model_guesses_with_a_layer_of_its_own(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(predicts=True))
+    strip = window.controls.strip
+    window.top_bar.controls.click()
+    assert "guesses" not in strip.sentence
+    pick(window, "drafts", "auto")
+    wait_idle(qtbot, window)
+    assert strip.in_force("drafts") == "in force: automatic"
+    assert "Drafts: a layer of the model itself guesses the next tokens" in strip.sentence
+
+
 def test_another_machine_of_the_settings_file_is_asked_about(
     qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
 ) -> None:

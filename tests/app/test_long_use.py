@@ -169,9 +169,12 @@ def test_a_theme_keeps_the_conversation_and_what_is_written_in_it(
     window.preferences.set_theme(theme.Choice.DARK)
     window.ask("A question")
     window.wait_state(State.IDLE)
+    transcript = window.chat.transcript
+    qtbot.waitUntil(lambda: transcript.is_whole, timeout=WAIT_MS)
     before = window.answer_texts()
     window.preferences.set_theme(theme.Choice.LIGHT)
-    qtbot.waitUntil(lambda: window.answer_texts() == before, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: transcript.is_whole, timeout=WAIT_MS)
+    assert window.answer_texts() == before
     (bubble,) = window.chat.findChildren(UserBubble)
     bubble.begin_edit()
     window.preferences.set_theme(theme.Choice.DARK)

@@ -15,7 +15,7 @@ from app.chat.answer import AnswerView
 from app.chat.branch_switch import BranchSwitch
 from app.chat.question import UserBubble
 from app.chat.text_block import TextBlock
-from app.state.conversation import Ending
+from app.state.conversation import Conversation, Ending, Message
 from app.state.engine_state import State
 from app.window.main_window import MainWindow
 
@@ -146,6 +146,84 @@ def test_a_question_after_a_refused_one_stands_at_the_end(qtbot: Any, chat: Main
 
 
 # The focus
+
+
+@pytest.fixture
+def long_chat(qtbot: Any, chat: MainWindow) -> MainWindow:
+    """A chat whose answers fill many screens, and wrap otherwise in a narrow window."""
+    words = "a steadfast tin soldier stood on one leg before the paper castle "
+    messages = [
+        Message("assistant", "\n\n".join(words * (1 + (k + j) % 5) for j in range(6)))
+        if k % 2
+        else Message("user", f"Question {k}")
+        for k in range(60)
+    ]
+    chat.chat.transcript.show_conversation(Conversation(messages))
+    chat.chat.show_messages(True)
+    chat.resize(1440, 900)
+    wait_laid_out(qtbot, chat)
+    return chat
+
+
+def wait_laid_out(qtbot: Any, window: MainWindow) -> None:
+    """Wait until all messages are shown, and their heights stay."""
+    transcript, seen = window.chat.transcript, [0]
+
+    def stays() -> bool:
+        seen.append(transcript.verticalScrollBar().maximum())
+        return transcript.is_whole and len(seen) > 20 and len(set(seen[-20:])) == 1
+
+    qtbot.waitUntil(stays, timeout=WAIT_MS)
+
+
+def heights(window: MainWindow) -> list[float]:
+    return [block.height() for block in window.chat.transcript.text_blocks()]
+
+
+def test_what_is_out_of_sight_wraps_later_and_as_if_it_were_seen(
+    qtbot: Any, long_chat: MainWindow
+) -> None:
+    wide = heights(long_chat)
+    long_chat.resize(820, 900)
+    _, first, *_, last = long_chat.chat.transcript.text_blocks()
+    assert last.visibleRegion().isEmpty() is False
+    assert last.document().textWidth() == last.viewport().width()
+    assert first.document().textWidth() != first.viewport().width()
+    wait_laid_out(qtbot, long_chat)
+    for block in long_chat.chat.transcript.text_blocks():
+        assert block.document().textWidth() == block.viewport().width()
+        assert block.height() >= block.document().size().height()
+    assert sum(heights(long_chat)) != sum(wide)
+    bar = long_chat.chat.transcript.verticalScrollBar()
+    assert bar.value() == bar.maximum()
+    long_chat.resize(1440, 900)
+    wait_laid_out(qtbot, long_chat)
+    assert heights(long_chat) == wide
+
+
+def test_another_width_leaves_what_is_read_at_the_top(qtbot: Any, long_chat: MainWindow) -> None:
+    transcript = long_chat.chat.transcript
+    bar = transcript.verticalScrollBar()
+    bar.setValue(bar.maximum() // 2)
+
+    def at_top() -> tuple[int, float]:
+        """Return the number of the block at the top, and how much of it is above the view."""
+        for number, block in enumerate(transcript.text_blocks()):
+            y = block.mapTo(transcript.viewport(), QPoint(0, 0)).y()
+            if y + block.height() > 0:
+                return number, max(-y / block.height(), 0)
+        raise AssertionError("nothing is shown")
+
+    before = at_top()
+    for width in (820, 1100, 1440):
+        long_chat.resize(width, 900)
+        wait_laid_out(qtbot, long_chat)
+        assert at_top() == (before[0], pytest.approx(before[1], abs=0.02))
+    bar.setValue(bar.value() + 300)
+    before = at_top()
+    long_chat.resize(820, 900)
+    wait_laid_out(qtbot, long_chat)
+    assert at_top() == (before[0], pytest.approx(before[1], abs=0.02))
 
 
 def by_mouse(qtbot: Any) -> Act:

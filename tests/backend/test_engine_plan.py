@@ -24,7 +24,7 @@ from backend.memory.engine_plan import (
     plan_engine,
 )
 from backend.memory.placement import Placement
-from backend.memory.plan import plan
+from backend.memory.plan import plan, prediction_bytes
 from backend.packs.file import Pack, PackPlan
 from backend.protocol.errors import EngineError
 from backend.protocol.settings import EngineConfig
@@ -33,7 +33,7 @@ MIB = 1 << 20
 GIB = 1 << 30
 HEADROOM = 256 * MIB
 REFUSED = "The experts of this architecture cannot be cached."
-PACK = Pack(Path("m.pack"), PackPlan("file", 16, b"", (), 0), FileIdentity(0, 0, 0, 0))
+PACK = Pack(Path("m.pack"), PackPlan("file", 16, (b"",), (), (0,)), (FileIdentity(0, 0, 0, 0),))
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelFile]:
         "moe": read_model(make_tiny("qwen3moe", "F16", folder / "moe.gguf", n_ff_exp=2048)),
         "long": read_model(make_tiny("qwen3moe", "Q8_0", folder / "long.gguf", n_ctx=1 << 15)),
         "dense": read_model(make_tiny("dense", "Q8_0", folder / "dense.gguf")),
+        "predicting": read_model(make_tiny("glm4moe", "F16", folder / "mtp.gguf", n_nextn=1)),
     }
 
 
@@ -312,6 +313,28 @@ def test_what_a_plan_takes_is_what_it_gives_back(files: dict[str, ModelFile]) ->
     held = [held_bytes(file, first, n_slot) for n_slot in (7, 8)]
     assert held[1] - held[0] == slot_bytes and held[0] < free_bytes - HEADROOM
     assert loaded(file, first, free_bytes).step_from(first) is Step.NOTHING
+
+
+def test_a_layer_that_guesses_tokens_takes_its_memory(files: dict[str, ModelFile]) -> None:
+    """Only for drafts, where it fits, beside no device, and where no other model guesses."""
+    file, asked = files["predicting"], config(drafts="auto", cache_rate=0.5)
+    n_bytes = prediction_bytes(file, 512, 512, "f16")
+    assert n_bytes > file.nextn_bytes > 0
+    least = plan(file, file.n_expert_used, 512, 0).total_bytes + n_bytes
+    made = plan_engine(file, asked, MachineState(64 * GIB))
+    plain = plan_engine(file, replace(asked, drafts="off"), MachineState(64 * GIB))
+    assert made.predicts and not made.draft_remark and not plain.predicts
+    assert held_bytes(file, made, 7) == held_bytes(file, plain, 7) + n_bytes
+    assert made.step_from(plain) is plain.step_from(made) is Step.RELOAD
+    assert plan_engine(file, asked, MachineState(least)).predicts
+    for settings, machine, why in (
+        ({}, MachineState(least - 1), "predicts further words lacks"),
+        ({}, MachineState(64 * GIB, devices=(device(GIB),)), "runs on the processor only"),
+        ({"draft_model": "small.gguf"}, MachineState(64 * GIB), ""),
+    ):
+        made = plan_engine(file, replace(asked, **settings), machine)  # type: ignore[arg-type]
+        assert not made.predicts and why in made.draft_remark
+        assert bool(made.draft_remark) == bool(why)
 
 
 def test_a_dense_part_that_does_not_fit_is_mapped(files: dict[str, ModelFile]) -> None:

@@ -8,8 +8,9 @@ text is sampled at temperature 1 from all tokens. A row is the median over the r
 second of decoding without and with drafts, the median of the rounds' ratios, the right ones of the
 guessed tokens, and the answers whose tokens are those without drafts.
 
-With --draft-model, that model guesses, too. Models with random weights cannot guess each other, so
---accept 0.8 replaces its guesses: each is right with this chance. What it computes stays the same.
+With --draft-model, that model guesses, too; without, the model's own layer for multi-token
+prediction, if it has one. Random weights cannot guess, so --accept 0.8 replaces these guesses: each
+is right with this chance. What is computed for them stays the same.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from backend.engine.draft_model import DraftModel
+from backend.engine.draft_model import Drafter
 from backend.engine.engine import Engine
 from backend.protocol.settings import EngineConfig, Sampling
 
@@ -31,24 +32,23 @@ SENTENCE = "The cat saw the dog by the tree, and the dog saw the bird on the wal
 
 
 class Forced:
-    """Computes what a draft model computes, and guesses right with a given chance.
+    """Computes what a drafter computes, and guesses right with a given chance.
 
     right: the tokens of the text that is to come.
     """
 
-    def __init__(self, model: DraftModel, accept: float) -> None:
+    def __init__(self, drafter: Drafter, accept: float) -> None:
         self.right: list[int] = []
-        self._model, self._accept, self._chance = model, accept, random.Random(1)
+        self._drafter, self._accept, self._chance = drafter, accept, random.Random(1)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._drafter, name)
 
     def guess(self, tokens: Sequence[int], n_most: int, _least: float, *rest: Any) -> list[int]:
-        """Return as many guesses as the model makes, at most n_most."""
-        n = len(self._model.guess(tokens, n_most, 0.0, *rest))
+        """Return as many guesses as the drafter makes, at most n_most."""
+        n = len(self._drafter.guess(tokens, n_most, 0.0, *rest))
         following = self.right[len(tokens) : len(tokens) + n]
         return [t if self._chance.random() < self._accept else t + 1 for t in following]
-
-    def close(self) -> None:
-        """Free the model."""
-        self._model.close()
 
 
 def main() -> int:

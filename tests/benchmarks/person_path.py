@@ -169,7 +169,10 @@ def get_model(person: Person, hub: FakeHub) -> None:
         person.press("Get a larger model\u2026")
     person.wait(get.table.isVisible)
     if get.measure.isVisible():
-        person.press("Measure this computer")
+        try:
+            person.press("Measure this computer")
+        except AssertionError:  # it was measured by itself while the keys were under way
+            assert window.library.library.is_measuring or not get.measure.isVisible()
         person.wait(lambda: not get.measure.isVisible())
     assert not hub.requests, "the network was asked before the user asked"
     assert get.sentence.startswith("Suggested for this computer.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from factory import make_tiny, tiny_vocabulary
@@ -15,20 +16,28 @@ def byte_token(byte: int) -> int:
     return tiny_vocabulary().tokens.index(byte_symbols()[byte])
 
 
-def make_reciter(path: Path, text: str, *, ends: bool = True, arch: str = "qwen3moe") -> Path:
+_ADDING = ("attn_output.weight", "ffn_down_exps.weight", "ffn_down.weight", "ffn_down_shexp.weight")
+
+
+def make_reciter(
+    path: Path, text: str, *, ends: bool = True, arch: str = "qwen3moe", **sizes: Any
+) -> Path:
     """Write a model that continues a prompt that ends in a line break with `text`, byte by byte.
 
     All bytes of the text must differ. Attention and experts add nothing to a token's
     embedding, and the output matrix holds for each byte the embedding of the one before. With
-    `ends` the end-of-answer token follows, otherwise the line break and the text again.
+    `ends` the end-of-answer token follows, otherwise the line break and the text again. sizes: of
+    the factory's Geometry; a layer for multi-token prediction knows what follows, too.
     """
     data = text.encode()
     assert len(set(data) | {ord("\n")}) == len(data) + 1
-    make_tiny(arch, "F16", path)
+    make_tiny(arch, "F16", path, **sizes)
     tensors = {t.name: t.data for t in GGUFReader(path, "r+").tensors}
     for name, values in tensors.items():
-        if name.endswith(("attn_output.weight", "ffn_down_exps.weight")):
+        if name.endswith(_ADDING):
             values[:] = 0
+        if name.endswith("nextn.eh_proj.weight"):  # the token alone, and not the state before it
+            values[:] = np.eye(*values.shape)
     embedding, output = tensors["token_embd.weight"], tensors["output.weight"]
     chain = [byte_token(b) for b in b"\n" + data]
     output[:] = 0
@@ -41,8 +50,8 @@ def make_reciter(path: Path, text: str, *, ends: bool = True, arch: str = "qwen3
     return path
 
 
-def with_template(path: Path, out: Path, template: str | None) -> Path:
-    """Write a copy of a model with another chat template, or with none."""
+def with_template(path: Path, out: Path, template: str | None, without: str = "") -> Path:
+    """Write a copy of a model with another chat template, or with none, and without a tensor."""
     reader = GGUFReader(path)
     writer = GGUFWriter(out, reader.fields["general.architecture"].contents())
     for key, value in reader.fields.items():
@@ -55,6 +64,8 @@ def with_template(path: Path, out: Path, template: str | None) -> Path:
     if template is not None:
         writer.add_chat_template(template)
     for tensor in reader.tensors:
+        if tensor.name == without:
+            continue
         writer.add_tensor(tensor.name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

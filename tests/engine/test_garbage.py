@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -174,6 +175,32 @@ def test_each_part_and_the_pack_are_looked_at(model: Path, open_engine: OpenEngi
             say(engine)
 
 
+def test_a_striped_pack_is_looked_at(model: Path, tmp_path: Path, open_engine: OpenEngine) -> None:
+    """A file that is damaged or changed ends the answer. Without it, the model's own is read."""
+    (tmp_path / "b").mkdir()
+    written = pack.write(read_model(model), "file", folders=[tmp_path, tmp_path / "b"])
+    (other, _) = written.files[1]
+    engine = open_engine(model, cache_rate=0.25)
+    assert engine.cache.pack == str(written.path) and say(engine) == 4
+    before = list(engine.passes.tokens)
+    write_into(other)
+    with pytest.raises(EngineError, match=re.escape(other.name) + " " + CHANGED):
+        say(engine)
+    engine.close()
+    for layer in written.plan.layers:
+        for number, offset in layer.ranges:
+            if number == 1:
+                flip(other, offset + 5)
+    engine = open_engine(model, cache_rate=0.25)
+    with pytest.raises(EngineError, match=r"m\.pack is damaged: expert \d of layer \d .* again\."):
+        say(engine)
+    engine.close()
+    other.unlink()
+    engine = open_engine(model, cache_rate=0.25)
+    assert engine.cache.pack == "" and f"its file {other} is missing" in engine.cache.remark
+    assert say(engine) == 4 and engine.passes.tokens == before
+
+
 @pytest.mark.parametrize("load", [load_plain, load_native, lambda f: CachedModel(f, n_thread=1)])
 def test_a_file_that_changes_between_check_and_loading(
     load: Callable[[ModelFile], object], model: Path
@@ -240,7 +267,7 @@ def test_a_damaged_pack_ends_the_answer_that_reads_it(
     engine.close()
     layer = packed.plan.layers[1]
     for expert in range(packed.plan.n_expert):
-        flip(packed.path, layer.offset + expert * layer.stride + layer.tensors[1].place + 5)
+        flip(packed.path, layer.ranges[expert][1] + layer.tensors[1].place + 5)
     engine = open_engine(model, method=method, cache_rate=0.25)
     with pytest.raises(EngineError, match=r"m\.pack is damaged: expert \d of layer 1 .* again\."):
         say(engine)

@@ -24,6 +24,8 @@ class Architecture:
     """general.architecture, if it differs from the name in the table."""
     can_fuse: bool = False
     """Whether llama.cpp accepts ffn_gate_up_exps for ffn_gate_exps and ffn_up_exps."""
+    can_predict: bool = False
+    """Whether a layer for multi-token prediction may follow."""
 
 
 def _dense(m: Layout) -> None:
@@ -107,7 +109,7 @@ def _deepseek2(m: Layout) -> None:
         expert_group_used_count=2,
     )
     m.ends()
-    for i in range(g.n_layer):
+    for i in range(g.n_layer + g.n_nextn):
         b = f"blk.{i}"
         m.norm(f"{b}.attn_norm", g.n_embd)
         m.add(f"{b}.attn_q_a.weight", g.n_embd, n_lora)
@@ -124,6 +126,7 @@ def _deepseek2(m: Layout) -> None:
         else:
             m.experts(i, selection_bias=True)
             m.feed_forward(i, 2 * g.n_ff_exp, "_shexp")
+        m.nextn(i)
 
 
 def _gpt_oss(m: Layout) -> None:
@@ -169,7 +172,7 @@ def _glm4moe(m: Layout) -> None:
         rope__dimension_count=g.head_dim // 2,
     )
     m.ends()
-    for i in range(g.n_layer):
+    for i in range(g.n_layer + g.n_nextn):
         m.attention(i, qkv_bias=True, qk_norm="head")
         m.norm(f"blk.{i}.post_attention_norm", g.n_embd)
         if i == 0:
@@ -177,6 +180,7 @@ def _glm4moe(m: Layout) -> None:
         else:
             m.experts(i, selection_bias=True)
             m.feed_forward(i, g.n_ff_exp, "_shexp")
+        m.nextn(i)
 
 
 def _llama4(m: Layout) -> None:
@@ -241,11 +245,16 @@ REQUIRED: dict[str, Architecture] = {
     ),
     "olmoe": Architecture(_olmoe, {"n_expert": 16, "n_expert_used": 4, "n_head_kv": 4}),
     "deepseek2": Architecture(
-        _deepseek2, {"n_layer": 3, "n_expert": 16, "n_expert_used": 4}, can_fuse=True
+        _deepseek2,
+        {"n_layer": 3, "n_expert": 16, "n_expert_used": 4},
+        can_fuse=True,
+        can_predict=True,
     ),
     "gpt-oss": Architecture(_gpt_oss, {"n_expert": 12, "n_expert_used": 4}),
     "granitemoe": Architecture(_granitemoe, {"n_expert": 10, "n_expert_used": 3}),
-    "glm4moe": Architecture(_glm4moe, {"n_layer": 3, "n_expert": 14, "n_expert_used": 3}),
+    "glm4moe": Architecture(
+        _glm4moe, {"n_layer": 3, "n_expert": 14, "n_expert_used": 3}, can_predict=True
+    ),
     "llama4": Architecture(_llama4, {"n_layer": 4, "n_expert": 8, "n_expert_used": 1}),
     "gemma4": Architecture(
         _gemma4, {"n_expert": 8, "n_expert_used": 2, "fused": True}, can_fuse=True

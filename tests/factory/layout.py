@@ -14,6 +14,8 @@ class Geometry:
     """Sizes of a model; lengths are in values, not bytes."""
 
     n_layer: int = 2
+    n_nextn: int = 0
+    """Layers for multi-token prediction behind them, if the architecture can have some."""
     n_embd: int = 64
     n_head: int = 4
     n_head_kv: int = 2
@@ -77,7 +79,7 @@ class Layout:
         self.key(
             context_length=g.n_ctx,
             embedding_length=g.n_embd,
-            block_count=g.n_layer,
+            block_count=g.n_layer + g.n_nextn,
             feed_forward_length=g.n_ff,
             vocab_size=g.n_vocab,
             attention__head_count=g.n_head,
@@ -91,6 +93,8 @@ class Layout:
             self.key(attention__layer_norm_epsilon=1e-5)
         else:
             self.key(attention__layer_norm_rms_epsilon=1e-5)
+        if g.n_nextn:
+            self.key(nextn_predict_layers=g.n_nextn)
         if moe:
             self.key(expert_count=g.n_expert, expert_used_count=g.n_expert_used)
 
@@ -131,6 +135,15 @@ class Layout:
         if qk_norm:
             self.norm(f"{b}.attn_q_norm", g.head_dim if qk_norm == "head" else n_q)
             self.norm(f"{b}.attn_k_norm", g.head_dim if qk_norm == "head" else n_kv)
+
+    def nextn(self, layer: int) -> None:
+        """Add what joins the last hidden state and a token, if the layer predicts further ones."""
+        if layer >= self.g.n_layer:
+            b = f"blk.{layer}.nextn"
+            self.add(f"{b}.eh_proj.weight", 2 * self.g.n_embd, self.g.n_embd)
+            self.norm(f"{b}.enorm", self.g.n_embd)
+            self.norm(f"{b}.hnorm", self.g.n_embd)
+            self.norm(f"{b}.shared_head_norm", self.g.n_embd)
 
     def feed_forward(self, layer: int, n_ff: int | None = None, suffix: str = "") -> None:
         """Add a dense gate, up and down. The suffix "_shexp" makes them a shared expert."""

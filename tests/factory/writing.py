@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from gguf import GGMLQuantizationType as GgmlType
 from gguf import GGUFReader, GGUFValueType, GGUFWriter
-from gguf.quants import quantize
+from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 
 from .architectures import REQUIRED
@@ -64,6 +64,8 @@ def make_large(
     quant: str = "Q4_0",
     embedding_shared: float = 0.5,
     is_repeated: bool = False,
+    arch: str = "qwen3moe",
+    n_nextn: int = 0,
 ) -> Path:
     """Write a model with the layers of Qwen3-30B-A3B: 128 experts of 768, 8 used, 2048 wide.
 
@@ -78,10 +80,13 @@ def make_large(
 
     is_repeated: all layers have the bytes of the first one's experts, in their own places of the
     file. Writing is then as fast as the drive, and takes 350 MB.
+
+    arch: another architecture with layers of these sizes. n_nextn: of Geometry.
     """
     vocabulary = tiny_vocabulary()
     sizes = Geometry(
         n_layer=n_layer,
+        n_nextn=n_nextn,
         n_embd=2048,
         n_head=32,
         n_head_kv=4,
@@ -95,9 +100,27 @@ def make_large(
         embedding_std=3.0,
         embedding_shared=embedding_shared,
     )
-    layout = Layout("qwen3moe", sizes)
-    _TABLE["qwen3moe"].build(layout)
+    layout = Layout(arch, sizes)
+    _TABLE[arch].build(layout)
     _write(path, layout, vocabulary, GgmlType[quant], GgmlType.Q8_0, seed, is_repeated)
+    return path
+
+
+def chain(path: Path, seed: int = 0) -> Path:
+    """Let a model continue each ordinary token with one other, in a cycle through all of them.
+
+    The output matrix gets for each token the embedding of the one before it. Experts are chosen as
+    before, and the text repeats nothing for as long as the vocabulary is. Rounding does not change
+    it, so that answers of different passes can be compared. Return the path.
+    """
+    tensors = {t.name: t for t in GGUFReader(path, "r+").tensors}
+    embedding, output = tensors["token_embd.weight"], tensors["output.weight"]
+    rows = dequantize(embedding.data, embedding.tensor_type)
+    order = np.random.default_rng(seed).permutation(tiny_vocabulary().bos_id)
+    chained = np.zeros_like(rows)
+    chained[np.roll(order, -1)] = rows[order] / rows.std() / math.sqrt(rows.shape[1])
+    output.data[:] = quantize(chained, output.tensor_type)
+    output.data.flush()
     return path
 
 
@@ -149,6 +172,8 @@ def _tiny_layout(arch: str, quant: str, n_vocab: int, overrides: dict[str, Value
         raise ValueError(f"a geometry has no {', '.join(sorted(unknown))}")
     if sizes.get("fused") and not entry.can_fuse:
         raise ValueError(f"llama.cpp does not load fused gate_up tensors for {arch}")
+    if sizes.get("n_nextn") and not entry.can_predict:
+        raise ValueError(f"the factory has no layer for multi-token prediction of {arch}")
     geometry = Geometry(n_vocab=n_vocab, **sizes)  # type: ignore[arg-type]
     layout = Layout(entry.gguf_name or arch, geometry)
     entry.build(layout)

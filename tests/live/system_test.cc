@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -16,6 +17,7 @@
 #include "live/io/mapped_file.h"
 #include "live/io/read_ring.h"
 #include "live/io/reserve.h"
+#include "live/io/transfer.h"
 
 using namespace outrider;
 
@@ -154,6 +156,35 @@ void opens_a_library() {
     require(fs::exists(folder_of_ggml()), "the folder of ggml");
 }
 
+// One copy at a time is in flight on each drive: that of the first drive ends only after those of the second.
+void a_drive_waits_for_no_other() {
+    std::promise<void> second_done;
+    auto is_second_done = second_done.get_future();
+    std::vector<Expert> order;
+    CopyWork work;
+    work.n_drive = 2;
+    work.drive = [](const Copy & c) { return size_t(c.expert % 2); };
+    work.copy = [&](std::span<const Copy> copies) {
+        if (copies.front().expert == 0) {
+            is_second_done.wait();
+        } else if (copies.front().expert == 3) {
+            second_done.set_value();
+        }
+    };
+    TransferPool pool(1, std::move(work));
+    for (Expert expert = 0; expert < 4; expert++) {
+        pool.submit({Ticket(expert), 0, expert, Part::top, whole_expert, 0, Urgency::high});
+    }
+    pool.submit({4, 0, 4, Part::top, whole_expert, 0, Urgency::low});
+    require(pool.cancel(4) && !pool.cancel(4), "a queued copy is cancelled once");
+    while (pool.n_open() > 0) {
+        if (const auto arrival = pool.wait_arrival(std::chrono::milliseconds(10))) {
+            order.push_back(Expert(arrival->ticket));
+        }
+    }
+    require(order == std::vector<Expert>{1, 3, 0, 2}, "the second drive's copies end first");
+}
+
 const std::map<std::string, std::function<void()>> tests{
     {"reads_any_range", reads_any_range},
     {"reads_into_pieces", reads_into_pieces},
@@ -161,6 +192,7 @@ const std::map<std::string, std::function<void()>> tests{
     {"maps_a_file", maps_a_file},
     {"reserves_memory", reserves_memory},
     {"opens_a_library", opens_a_library},
+    {"a_drive_waits_for_no_other", a_drive_waits_for_no_other},
 };
 
 }  // namespace

@@ -147,6 +147,47 @@ def test_the_kernels_queue_reads_where_it_can(from_pack: bool, tmp_path: Path) -
     assert by_ring == [True, False, True, False] * 2 or not any(by_ring)
 
 
+@pytest.mark.parametrize("n_folder", [2, 3])
+def test_a_striped_pack_gives_the_answer_of_the_model(
+    n_folder: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file is on its own drive, or all are on one; with the kernel's queue, or threads."""
+    file = read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf", **IN_BLOCKS))
+    folders = [tmp_path / str(i) for i in range(n_folder)]
+    for folder in folders:
+        folder.mkdir()
+    found = pack.write(file, "file", folders=folders)
+    stock = stock_logits(file, PROMPTS, 1)
+    for drives in (lambda paths: list(range(len(paths))), lambda paths: [0] * len(paths)):
+        monkeypatch.setattr(loading, "_drives", drives)
+        cached = Cached(file, 1, pack=found)
+        for options in ({}, {"ring": False}, {"joined_bytes": 8 << 20}, {"n_transfer_thread": 0}):
+            outcomes = cached.compare(0.5, "promoe-chunks", stock, **options)
+            assert [o.n_different for o in outcomes] == [0, 0]
+        assert cached.counts()[2] > 0
+        cached.close()
+
+
+def test_a_striped_repacked_pack(tmp_path: Path) -> None:
+    sizes = {"n_embd": 256, "n_ff_exp": 256, "n_layer": 2}
+    file = read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf", **sizes))
+    (tmp_path / "b").mkdir()
+    try:
+        found = pack.write(file, "repacked", folders=[tmp_path, tmp_path / "b"])
+    except pack.PackError as error:
+        pytest.skip(str(error))
+    cached = Cached(file, 1, pack=found)
+    stock = repacked_logits(file)
+    assert [o.n_different for o in cached.compare(0.25, "lru", stock, repack=True)] == [0, 0]
+    shares = {layer: 0.5 for layer in range(2)}
+    logits = []
+    for experts in (all_resident(cached.shape, shares), cut(cached.shape, shares, 4, 4, 4)):
+        cached.setup(experts, repack=True)
+        logits.append(cached.logits(33))
+    assert n_different(*logits) == 0
+    cached.close()
+
+
 @pytest.mark.parametrize("sizes", [{}, IN_BLOCKS], ids=["threads", "queue"])
 def test_a_pack_that_vanishes_or_shrinks_ends_with_a_sentence(
     sizes: dict[str, int], tmp_path: Path
@@ -157,7 +198,7 @@ def test_a_pack_that_vanishes_or_shrinks_ends_with_a_sentence(
     cached = Cached(file, 1, pack=found)
     kept = shutil.copy(found.path, tmp_path / "kept")
     with found.path.open("r+b") as handle:
-        handle.truncate(found.plan.layers[0].offset + 100)
+        handle.truncate(found.plan.layers[0].ranges[0][1] + 100)
     with pytest.raises(AssertionError, match=r"m\.pack could not be read: Input/output error"):
         cached.compare(0.25, "lru", stock)
     found.path.write_bytes(kept.read_bytes())

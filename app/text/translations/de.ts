@@ -491,6 +491,10 @@
 <translation>Entwürfe: Ein kleines Modell rät die nächsten Token; sie werden zusammen berechnet, solange das schneller ist. Die Antwort ist bis auf Rundung die von llama.cpp.</translation>
 </message>
 <message>
+<source>Drafts: a layer of the model itself guesses the next tokens, which are computed together while that is faster. The answer is llama.cpp&apos;s but for rounding.</source>
+<translation>Entwürfe: Eine Schicht des Modells selbst rät die nächsten Token; sie werden zusammen berechnet, solange das schneller ist. Die Antwort ist bis auf Rundung die von llama.cpp.</translation>
+</message>
+<message>
 <source>Drafts: where the text repeats itself, several tokens are computed together while that is faster. The answer is llama.cpp&apos;s but for rounding.</source>
 <translation>Entwürfe: Wo sich der Text wiederholt, werden mehrere Token zusammen berechnet, solange das schneller ist. Die Antwort ist bis auf Rundungen die von llama.cpp.</translation>
 </message>
@@ -4634,6 +4638,26 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{file} hat ein anderes Vokabular als das Modell und kann deshalb dessen nächste Wörter nicht raten.</translation>
 </message>
 <message>
+<source>llama.cpp does not tell its hidden states</source>
+<translation>llama.cpp gibt seine inneren Zustände nicht heraus</translation>
+</message>
+<message>
+<source>The layer of {file} that predicts further words guesses nothing: {reason}.</source>
+<translation>Die Schicht von {file}, die weitere Wörter vorhersagt, rät nichts: {reason}.</translation>
+</message>
+<message>
+<source>{file} lacks parts of its layer that predicts further words, so only repetitions are guessed.</source>
+<translation>In {file} fehlen Teile der Schicht, die weitere Wörter vorhersagt, deshalb werden nur Wiederholungen geraten.</translation>
+</message>
+<message>
+<source>The model&apos;s layer that predicts further words runs on the processor only, so only repetitions are guessed.</source>
+<translation>Die Schicht des Modells, die weitere Wörter vorhersagt, läuft nur auf dem Prozessor, deshalb werden nur Wiederholungen geraten.</translation>
+</message>
+<message>
+<source>Memory for the model&apos;s layer that predicts further words lacks {missing:size}, so only repetitions are guessed.</source>
+<translation>Für die Schicht des Modells, die weitere Wörter vorhersagt, fehlen {missing:size} Speicher, deshalb werden nur Wiederholungen geraten.</translation>
+</message>
+<message>
 <source>it is no {kind} file, but says that it is {found}</source>
 <translation>sie ist keine Datei der Art {kind}, sondern nennt sich {found}</translation>
 </message>
@@ -4682,6 +4706,18 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{file} ist beschädigt: Experte {expert} der Schicht {layer} ist nicht der geschriebene. Löschen oder schreiben Sie sie neu.</translation>
 </message>
 <message>
+<source>its file {file} is missing; connect that drive, or let outrider pack write it again</source>
+<translation>ihre Datei {file} fehlt; schließen Sie dieses Laufwerk an, oder outrider pack schreibt sie neu</translation>
+</message>
+<message>
+<source>its file {file} is of another pack, or damaged</source>
+<translation>ihre Datei {file} gehört zu einem anderen Pack oder ist beschädigt</translation>
+</message>
+<message>
+<source>The folder {folder} is named twice.</source>
+<translation>Der Ordner {folder} ist zweimal genannt.</translation>
+</message>
+<message>
 <source>This processor computes this model&apos;s experts fastest as they are.</source>
 <translation>Dieser Prozessor berechnet die Experten dieses Modells so am schnellsten, wie sie sind.</translation>
 </message>
@@ -4700,6 +4736,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>This model has no experts to pack.</source>
 <translation>Dieses Modell hat keine Experten zum Packen.</translation>
+</message>
+<message>
+<source>There is no folder {folder}.</source>
+<translation>Es gibt keinen Ordner {folder}.</translation>
 </message>
 <message>
 <source>it is no pack, or a damaged one</source>
@@ -4724,6 +4764,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>another version of Outrider made it</source>
 <translation>eine andere Version von Outrider hat sie geschrieben</translation>
+</message>
+<message>
+<source>The drive of {folder} is too slow to help: {speed:size} per second, and another one reads {others:size}.</source>
+<translation>Das Laufwerk von {folder} ist zu langsam, um zu nützen: {speed:size} in der Sekunde, und ein anderes liest {others:size}.</translation>
 </message>
 <message>
 <source>Packing was stopped; it continues there when it is asked for again.</source>
@@ -5635,10 +5679,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Entwürfe</translation>
 </message>
 <message>
-<source>Where the text repeats itself, the next words are guessed and checked together. An edit or a quotation is then written faster.</source>
-<translation>Wo sich der Text wiederholt, werden die nächsten Wörter geraten und zusammen geprüft. Eine Bearbeitung oder ein Zitat wird dann schneller geschrieben.</translation>
-</message>
-<message>
 <source>Threads</source>
 <translation>Threads</translation>
 </message>
@@ -5653,6 +5693,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>off</source>
 <translation>aus</translation>
+</message>
+<message>
+<source>Where the text repeats itself or the model has a layer for it, the next words are guessed and checked together. An edit or a quotation is then written faster.</source>
+<translation>Wo sich der Text wiederholt oder das Modell eine Schicht dafür hat, werden die nächsten Wörter geraten und zusammen geprüft. Eine Bearbeitung oder ein Zitat wird dann schneller geschrieben.</translation>
 </message>
 <message>
 <source>What the model has read of a chat stays on the drive, so that the chat goes on at once when you open it again. Never more than a tenth of the free space. A deleted chat leaves nothing.</source>

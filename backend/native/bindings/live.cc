@@ -125,13 +125,22 @@ void bind_live(nb::module_ & m) {
         .def(
             "__init__",
             [](TensorPlace * self, size_t part, uint64_t offset, uint64_t stride, bool repacked, uint64_t in_range,
-               std::shared_ptr<PackSums> sums) {
-                new (self) TensorPlace{part, offset, stride, repacked, in_range, std::move(sums)};
+               std::shared_ptr<PackSums> sums, const std::vector<std::pair<size_t, uint64_t>> & stripes) {
+                new (self) TensorPlace{part, offset, stride, repacked, in_range, std::move(sums), {}};
+                if (!stripes.empty()) {
+                    std::vector<MatrixPlace> places;
+                    for (const auto & [of, at] : stripes) {
+                        places.push_back({of, at});
+                    }
+                    self->stripes = std::make_shared<const std::vector<MatrixPlace>>(std::move(places));
+                }
             },
-            "part"_a, "offset"_a, "stride"_a = 0, "repacked"_a = false, "in_range"_a = 0, "sums"_a.none() = nb::none());
+            "part"_a, "offset"_a, "stride"_a = 0, "repacked"_a = false, "in_range"_a = 0, "sums"_a.none() = nb::none(),
+            "stripes"_a = std::vector<std::pair<size_t, uint64_t>>{});
     nb::class_<ExpertFiles>(m, "ExpertFiles")
-        .def(nb::init<const std::vector<std::string> &, ExpertFiles::Places, ExpertFiles::Places>(), "paths"_a,
-             "places"_a, "packed"_a = ExpertFiles::Places{})
+        .def(
+            nb::init<const std::vector<std::string> &, ExpertFiles::Places, ExpertFiles::Places, std::vector<size_t>>(),
+            "paths"_a, "places"_a, "packed"_a = ExpertFiles::Places{}, "drives"_a = std::vector<size_t>{})
         .def_prop_ro("handles", &ExpertFiles::handles)
         .def("drop_cached", &ExpertFiles::drop_cached);
 

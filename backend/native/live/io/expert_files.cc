@@ -1,9 +1,12 @@
 #include "live/io/expert_files.h"
 
+#include <algorithm>
+
 namespace outrider {
 
-ExpertFiles::ExpertFiles(const std::vector<std::string> & paths, Places places, Places packed)
-    : places_(std::move(places)), packed_(std::move(packed)) {
+ExpertFiles::ExpertFiles(const std::vector<std::string> & paths, Places places, Places packed,
+                         std::vector<size_t> drives)
+    : places_(std::move(places)), packed_(std::move(packed)), drives_(std::move(drives)) {
     for (const auto & path : paths) {
         files_.push_back(std::make_unique<DirectFile>(path));
     }
@@ -20,6 +23,18 @@ std::vector<intptr_t> ExpertFiles::handles() const {
         handles.push_back(file->handle());
     }
     return handles;
+}
+
+size_t ExpertFiles::n_drive() const {
+    return drives_.empty() ? 1 : *std::max_element(drives_.begin(), drives_.end()) + 1;
+}
+
+bool ExpertFiles::direct(const TensorPlace & place) const {
+    if (!place.stripes) {
+        return files_[place.part]->direct();
+    }
+    return std::all_of(place.stripes->begin(), place.stripes->end(),
+                       [this](const MatrixPlace & m) { return files_[m.part]->direct(); });
 }
 
 void ExpertFiles::drop_cached() const {

@@ -12,9 +12,10 @@ TransferPool::TransferPool(int n_running, CopyWork work, std::unique_ptr<ReadRin
     : work_(std::move(work)),
       max_running_(size_t(n_running)),
       max_low_(size_t(std::ceil(double(max_running_) * work_.low_share))),
-      ring_(std::move(ring)) {
+      ring_(std::move(ring)),
+      queues_(work_.n_drive) {
     try {
-        for (int i = 0; i < (ring_ ? 1 : n_running); i++) {
+        for (size_t i = 0; i < (ring_ ? 1 : max_running_ * work_.n_drive); i++) {
             threads_.emplace_back([this] { ring_ ? run_ring() : run(); });
         }
     } catch (...) {
@@ -29,8 +30,7 @@ void TransferPool::stop() {
     {
         const Lock lock(mutex_);
         stopping_ = true;
-        high_.clear();
-        low_.clear();
+        forget_queued();
         if (ring_ && !threads_.empty()) {
             ring_->wake();
         }
@@ -45,11 +45,12 @@ void TransferPool::stop() {
 void TransferPool::submit(const Copy & copy) {
     {
         const Lock lock(mutex_);
-        (copy.urgency == Urgency::high ? high_ : low_).push_back(copy);
+        Queue & queue = queues_[work_.drive(copy)];
+        (copy.urgency == Urgency::high ? queue.high : queue.low).push_back(copy);
         if (ring_) {
             begin_reads();
         } else if (threads_.empty()) {
-            perform(take());
+            perform(take(queue));
         }
     }
     work_there_.notify_one();
@@ -57,14 +58,29 @@ void TransferPool::submit(const Copy & copy) {
 
 bool TransferPool::cancel(Ticket ticket) {
     const Lock lock(mutex_);
-    for (auto * queue : {&low_, &high_}) {
-        const auto it = std::find_if(queue->begin(), queue->end(), [&](const Copy & c) { return c.ticket == ticket; });
-        if (it != queue->end()) {
-            queue->erase(it);
-            return true;
+    for (Queue & queue : queues_) {
+        for (auto * copies : {&queue.low, &queue.high}) {
+            if (std::erase_if(*copies, [&](const Copy & c) { return c.ticket == ticket; }) > 0) {
+                return true;
+            }
         }
     }
     return false;
+}
+
+size_t TransferPool::n_queued() const {
+    size_t n = 0;
+    for (const Queue & queue : queues_) {
+        n += queue.high.size() + queue.low.size();
+    }
+    return n;
+}
+
+void TransferPool::forget_queued() {
+    for (Queue & queue : queues_) {
+        queue.high.clear();
+        queue.low.clear();
+    }
 }
 
 std::optional<Arrival> TransferPool::try_arrival() {
@@ -74,7 +90,7 @@ std::optional<Arrival> TransferPool::try_arrival() {
 
 std::optional<Arrival> TransferPool::wait_arrival(std::chrono::milliseconds timeout) {
     Lock lock(mutex_);
-    assert(!arrivals_.empty() || !high_.empty() || !low_.empty() || n_copying_ > 0);
+    assert(!arrivals_.empty() || n_queued() > 0 || n_copying_ > 0);
     arrived_.wait_for(lock.native(), timeout, [this]() REQUIRES(mutex_) { return !arrivals_.empty(); });
     return pop();
 }
@@ -90,7 +106,7 @@ std::optional<Arrival> TransferPool::pop() {
 
 size_t TransferPool::n_open() const {
     const Lock lock(mutex_);
-    return high_.size() + low_.size() + n_copying_ + arrivals_.size();
+    return n_queued() + n_copying_ + arrivals_.size();
 }
 
 uint64_t TransferPool::busy_us() const {
@@ -100,27 +116,33 @@ uint64_t TransferPool::busy_us() const {
 
 void TransferPool::drain() {
     Lock lock(mutex_);
-    high_.clear();
-    low_.clear();
+    forget_queued();
     arrived_.wait(lock.native(), [this]() REQUIRES(mutex_) { return n_batch_ == 0; });
     arrivals_.clear();
 }
 
-bool TransferPool::may_begin() const {
-    return high_.empty() ? !low_.empty() && n_batch_ < max_low_ : n_batch_ < max_running_;
+bool TransferPool::may_begin(const Queue & queue) const {
+    return queue.high.empty() ? !queue.low.empty() && queue.n_batch < max_low_ : queue.n_batch < max_running_;
+}
+
+// Return a queue that may begin a copy, or null.
+TransferPool::Queue * TransferPool::ready() {
+    const auto it = std::find_if(queues_.begin(), queues_.end(), [this](const Queue & q) { return may_begin(q); });
+    return it == queues_.end() ? nullptr : &*it;
 }
 
 // Begin the most urgent copy, with the queued copies that are read together with it. REQUIRES: something is queued.
-TransferPool::Batch TransferPool::take() {
-    auto & queue = high_.empty() ? low_ : high_;
-    Batch batch{queue.front()};
-    queue.pop_front();
+TransferPool::Batch TransferPool::take(Queue & queue) {
+    auto & copies = queue.high.empty() ? queue.low : queue.high;
+    Batch batch{copies.front()};
+    copies.pop_front();
     uint64_t bytes = work_.bytes(batch.back());
-    while (!queue.empty() && bytes < work_.max_joined_bytes && work_.joins(batch.back(), queue.front())) {
-        bytes += work_.bytes(queue.front());
-        batch.push_back(queue.front());
-        queue.pop_front();
+    while (!copies.empty() && bytes < work_.max_joined_bytes && work_.joins(batch.back(), copies.front())) {
+        bytes += work_.bytes(copies.front());
+        batch.push_back(copies.front());
+        copies.pop_front();
     }
+    queue.n_batch++;
     n_copying_ += batch.size();
     if (n_batch_++ == 0) {
         busy_since_us_ = now_us();
@@ -185,6 +207,7 @@ void TransferPool::end(const Batch & batch, std::vector<Arrival> arrivals) {
         work_.deliver(batch, std::move(arrivals));
         arrivals.clear();
     }
+    queues_[work_.drive(batch.front())].n_batch--;
     n_copying_ -= batch.size();
     if (--n_batch_ == 0) {
         busy_us_ += now_us() - busy_since_us_;
@@ -198,18 +221,19 @@ void TransferPool::end(const Batch & batch, std::vector<Arrival> arrivals) {
 void TransferPool::run() {
     Lock lock(mutex_);
     while (true) {
-        work_there_.wait(lock.native(), [this]() REQUIRES(mutex_) { return stopping_ || may_begin(); });
+        Queue * queue = nullptr;
+        work_there_.wait(lock.native(), [&]() REQUIRES(mutex_) { return stopping_ || (queue = ready()); });
         if (stopping_) {
             return;
         }
-        perform(take());
+        perform(take(*queue));
     }
 }
 
 // Give the ring as much as may be in flight.
 void TransferPool::begin_reads() {
-    while (may_begin()) {
-        Batch batch = take();
+    while (Queue * queue = ready()) {
+        Batch batch = take(*queue);
         reads_.clear();
         work_.reads(batch, reads_);
         const uint64_t id = ++last_id_;

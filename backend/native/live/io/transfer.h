@@ -34,6 +34,9 @@ struct CopyWork {
     std::function<uint64_t(const Copy &)> bytes = [](const Copy &) { return uint64_t(0); };
     uint64_t max_joined_bytes = 0;
     double low_share = 0.5;  // largest share of the places that copies of low urgency take
+    // Return the drive that a copy reads, below n_drive. Each drive has its own queue.
+    std::function<size_t(const Copy &)> drive = [](const Copy &) { return size_t(0); };
+    size_t n_drive = 1;
     // Append the reads that make these copies: for a ring.
     std::function<void(std::span<const Copy>, std::vector<ReadRing::Read> &)> reads{};
     // Checks copies that a ring has read; throws std::exception if one is wrong. `copy` checks its own.
@@ -44,10 +47,10 @@ struct CopyWork {
 
 class TransferPool {
   public:
-    // At most `n_running` batches (copies that are read together) are in flight: each in a thread of the pool, or in
-    // the `ring` if there is one. `work.copy` repeats a batch that the ring read in part. With `n_running` 0 a copy
-    // runs in submit(). Copies of low urgency take at most `work.low_share` of the places, so that urgent ones find
-    // some free.
+    // At most `n_running` batches (copies that are read together) of each drive are in flight: each in a thread of the
+    // pool, or in the `ring` if there is one. `work.copy` repeats a batch that the ring read in part. With `n_running`
+    // 0 a copy runs in submit(). Copies of low urgency take at most `work.low_share` of the places, so that urgent ones
+    // find some free.
     TransferPool(int n_running, CopyWork work, std::unique_ptr<ReadRing> ring = nullptr);
     // Wait for the copies in flight; drop the others.
     ~TransferPool();
@@ -69,12 +72,19 @@ class TransferPool {
 
   private:
     using Batch = std::vector<Copy>;
+    struct Queue {  // of a drive
+        std::deque<Copy> high, low;  // queued, by urgency
+        size_t n_batch = 0;  // in flight
+    };
 
     void run();
     void run_ring();
     void stop();
-    bool may_begin() const REQUIRES(mutex_);
-    Batch take() REQUIRES(mutex_);
+    bool may_begin(const Queue & queue) const;
+    Queue * ready() REQUIRES(mutex_);
+    size_t n_queued() const REQUIRES(mutex_);
+    void forget_queued() REQUIRES(mutex_);
+    Batch take(Queue & queue) REQUIRES(mutex_);
     void begin_reads() REQUIRES(mutex_);
     std::optional<Arrival> pop() REQUIRES(mutex_);
     void perform(const Batch & batch) REQUIRES(mutex_);
@@ -84,15 +94,15 @@ class TransferPool {
 
     const CopyWork work_;
     const size_t max_running_;
-    const size_t max_low_;  // batches in flight at which low urgency waits
+    const size_t max_low_;  // batches of a drive in flight at which low urgency waits
     const std::unique_ptr<ReadRing> ring_;
     mutable Mutex mutex_;
     std::condition_variable work_there_;
     std::condition_variable arrived_;
-    std::deque<Copy> high_ GUARDED_BY(mutex_), low_ GUARDED_BY(mutex_);  // queued, by urgency
+    std::vector<Queue> queues_ GUARDED_BY(mutex_);  // [drive]
     std::deque<Arrival> arrivals_ GUARDED_BY(mutex_);
     size_t n_copying_ GUARDED_BY(mutex_) = 0;  // copies in flight
-    size_t n_batch_ GUARDED_BY(mutex_) = 0;  // batches in flight
+    size_t n_batch_ GUARDED_BY(mutex_) = 0;  // batches in flight, of all drives
     uint64_t last_id_ GUARDED_BY(mutex_) = 0;
     std::unordered_map<uint64_t, Batch> in_ring_ GUARDED_BY(mutex_);
     std::vector<ReadRing::Read> reads_ GUARDED_BY(mutex_);

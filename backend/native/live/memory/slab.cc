@@ -161,21 +161,20 @@ Slab::Home Slab::home_of(const ExpertTensor & t, const LayerLayout & layer, cons
     home.repacked = repack_ && home.on_host && n_together > 0 && n_top % n_together == 0 &&
                     t.tensor->ne[1] % n_together == 0 &&
                     can_repack(t.tensor->type, home.slots->ne[0], home.slots->ne[1]);
-    const TensorPlace & place = t.packed && t.packed->repacked == home.repacked ? *t.packed : t.place;
-    home.file = files_.files()[place.part].get();
-    home.offset = place.offset;
-    home.stride = place.stride > 0 ? place.stride : t.expert_bytes;
-    home.repacked_in_file = place.repacked;
+    home.files = &files_;
+    home.place = t.packed && t.packed->repacked == home.repacked ? *t.packed : t.place;
+    home.place.stride = home.place.stride > 0 ? home.place.stride : t.expert_bytes;
+    if (layer.is_cut()) {
+        home.place.sums = nullptr;
+    }
     home.matrix_bytes = t.expert_bytes;
-    home.sums = layer.is_cut() ? nullptr : place.sums.get();
-    home.in_range = place.in_range;
     home.chunk = t.chunk;
     home.n_chunk = int32_t(shape.chunk_bytes[t.layer].size());
     home.row_bytes = t.tensor->nb[1];
     home.n_piece = 1;
     home.piece_bytes = t.expert_bytes;
     if (layer.is_cut() && t.is_down) {
-        const int64_t n_row = home.repacked_in_file ? n_together : 1;  // in each range
+        const int64_t n_row = home.place.repacked ? n_together : 1;  // in each range
         home.skip_bytes = ggml_row_size(t.tensor->type, first) * uint64_t(n_row);
         home.piece_bytes = ggml_row_size(t.tensor->type, width) * uint64_t(n_row);
         home.row_bytes *= uint64_t(n_row);
@@ -203,7 +202,7 @@ void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot) {
         if (h->n_piece == 1) {
             place = any_range ? place : h->first() % block;
             any_range = true;
-            steady = steady && h->stride % block == 0;
+            steady = steady && h->place.stride % block == 0;
             room = std::max(room, whole_blocks(h->first() % block + h->bytes()));
         }
     }
@@ -282,10 +281,11 @@ class Slab::Ranges {
   public:
     void add(const Home & home, Expert expert, Slot slot) {
         const uint64_t begin = home.begin(expert);
-        const bool continues = home.file == file_ && begin >= end_ && begin - end_ <= room_;
+        const DirectFile * file = &home.file(expert);
+        const bool continues = file == file_ && begin >= end_ && begin - end_ <= room_;
         if (!continues) {
             read();
-            file_ = home.file;
+            file_ = file;
             begin_ = begin;
         } else if (!pieces_.empty()) {
             pieces_.back().size += begin - end_;  // the padding goes into the slot's padding
@@ -336,8 +336,9 @@ void Slab::check(std::span<const Copy> copies) const {
 }
 
 void Slab::compare(const Home & home, Expert expert, const uint8_t * bytes) {
-    if (home.sums && !home.sums->is_right(expert)) {
-        home.sums->add(expert, home.chunk, home.n_chunk, home.in_range, {bytes, size_t(home.bytes())});
+    PackSums * sums = home.place.sums.get();
+    if (sums && !sums->is_right(expert)) {
+        sums->add(expert, home.chunk, home.n_chunk, home.place.in_range, {bytes, size_t(home.bytes())});
     }
 }
 
@@ -363,7 +364,7 @@ bool Slab::joins(const Copy & first, const Copy & second) const {
     for_chunks(first, [&](const Home & home) { last = &home; });
     const Home * next = nullptr;
     for_chunks(second, [&](const Home & home) { next = next ? next : &home; });
-    if (last->file != next->file || !goes_straight(*last) || !goes_straight(*next)) {
+    if (&last->file(first.expert) != &next->file(second.expert) || !goes_straight(*last) || !goes_straight(*next)) {
         return false;
     }
     const uint64_t end = last->end(first.expert);
@@ -386,8 +387,9 @@ bool Slab::in_blocks() const {
 // Bytes read before and after a matrix, up to the ends of its blocks, go into the slot's padding.
 bool Slab::is_in_blocks(const Home & home) const {
     const uint64_t place = home.first() % block;
-    return goes_straight(home) && home.file->direct() && home.stride % block == 0 && home.slots->nb[2] % block == 0 &&
-           home.slots->nb[2] >= place + home.bytes() && reinterpret_cast<uintptr_t>(home.slots->data) % block == place;
+    return goes_straight(home) && files_.direct(home.place) && home.place.stride % block == 0 &&
+           home.slots->nb[2] % block == 0 && home.slots->nb[2] >= place + home.bytes() &&
+           reinterpret_cast<uintptr_t>(home.slots->data) % block == place;
 }
 
 void Slab::reads(std::span<const Copy> copies, std::vector<ReadRing::Read> & reads) const {
@@ -395,8 +397,8 @@ void Slab::reads(std::span<const Copy> copies, std::vector<ReadRing::Read> & rea
         for_chunks(copy, [&](const Home & home) {
             const uint64_t place = home.first() % block;
             const auto size = uint32_t(whole_blocks(place + home.bytes()));
-            reads.push_back(
-                {home.file->handle(), home.begin(copy.expert) - place, home.in_slot(copy.slot) - place, size});
+            reads.push_back({home.file(copy.expert).handle(), home.begin(copy.expert) - place,
+                             home.in_slot(copy.slot) - place, size});
         });
     }
 }
@@ -414,13 +416,19 @@ std::vector<std::span<uint8_t>> Slab::memory() const {
 }
 
 bool Slab::goes_straight(const Home & home) const {
-    return home.on_host && home.n_piece == 1 && home.repacked == home.repacked_in_file;
+    return home.on_host && home.n_piece == 1 && home.repacked == home.place.repacked;
 }
 
 uint64_t Slab::bytes_of(const Copy & copy) const {
     uint64_t sum = 0;
     for_chunks(copy, [&](const Home & home) { sum += home.bytes(); });
     return sum;
+}
+
+size_t Slab::drive_of(const Copy & copy) const {
+    const Homes & homes = homes_[copy.layer][size_t(copy.part)];
+    const Home & home = homes[copy.chunk == whole_expert ? 0 : copy.chunk];
+    return files_.drive(home.place.at(copy.expert).part);
 }
 
 // Copy the part's pieces of a whole matrix to `to`, without gaps. `to` may be `matrix`: no piece moves forward.
@@ -459,8 +467,8 @@ const uint8_t * Slab::as_in_slot(const Home & home, Expert expert, uint8_t * to)
     const uint64_t offset = in_pieces ? matrix : matrix + home.skip_bytes;
     const size_t size = in_pieces ? home.matrix_bytes : home.piece_bytes;
     uint8_t * bytes = scratch_for(offset, size);
-    home.file->read(offset, size, bytes);
-    const bool converts = home.repacked != home.repacked_in_file;
+    home.file(expert).read(offset, size, bytes);
+    const bool converts = home.repacked != home.place.repacked;
     if (in_pieces) {
         gather(home, bytes, converts ? bytes : to);
     }

@@ -89,6 +89,9 @@ class Slab {
     std::vector<std::span<uint8_t>> memory() const;
     // Return the bytes of the copy. The read may be longer.
     uint64_t bytes_of(const Copy & copy) const;
+    // Return the drive that the copy reads, below n_drive().
+    size_t drive_of(const Copy & copy) const;
+    size_t n_drive() const { return files_.n_drive(); }
 
     uint64_t bytes() const { return bytes_; }
     // Return whether all memory is of the type that was asked for. A driver that has no pinned memory left gives
@@ -99,27 +102,24 @@ class Slab {
     // One matrix of a part of a layer's experts: its place in the file, and its slots. For each expert it has n_piece
     // ranges of piece_bytes in the file: the first at skip_bytes, one every row_bytes.
     struct Home {
-        const DirectFile * file;
-        uint64_t offset;  // in the file, of the first expert
-        uint64_t stride;  // in the file, from one expert to the next
+        const ExpertFiles * files;
+        TensorPlace place;  // with a stride; its checksums are of whole experts
         uint64_t matrix_bytes;  // of a whole expert
         ggml_backend_buffer_type_t memory;  // of its slots
         bool on_host;  // the memory is the host's
         bool repacked;  // in its slots
-        bool repacked_in_file;
         uint64_t skip_bytes;
         uint64_t piece_bytes;
         uint64_t row_bytes;
         int64_t n_piece;
         ggml_tensor * slots;
-        PackSums * sums;  // of whole experts in a pack, or null
-        uint64_t in_range;  // place in an expert's range in the pack
         Chunk chunk;
         int32_t n_chunk;  // of the layer
 
         uint64_t bytes() const { return piece_bytes * uint64_t(n_piece); }
-        uint64_t first() const { return offset + skip_bytes; }
-        uint64_t begin(Expert expert) const { return first() + uint64_t(expert) * stride; }
+        uint64_t first() const { return place.offset + skip_bytes; }
+        uint64_t begin(Expert expert) const { return place.at(expert).offset + skip_bytes; }
+        const DirectFile & file(Expert expert) const { return *files->files()[place.at(expert).part]; }
         uint64_t end(Expert expert) const { return begin(expert) + bytes(); }
         uint8_t * in_slot(Slot slot) const { return static_cast<uint8_t *>(slots->data) + size_t(slot) * slots->nb[2]; }
         uint64_t room() const { return slots->nb[2] - bytes(); }  // after it in its slot

@@ -6,7 +6,7 @@
 namespace outrider {
 namespace {
 
-constexpr unsigned n_ring_entry = 256;  // reads of single matrices
+constexpr unsigned n_ring_entry = 256;  // reads of single matrices, for each drive
 // Bytes of a prompt's experts that are sent together: 0.2 ms over PCIe 4.0 x16. The last copy may exceed it.
 constexpr uint64_t max_sent_bytes = 4 << 20;
 
@@ -36,11 +36,13 @@ std::unique_ptr<Transfers> make_pool(Cache & cache, const Shape & shape) {
         LinkLimit::wait_until(end_us);
     };
     read.max_joined_bytes = options.joined_bytes;
+    read.drive = [target](const Copy & c) { return target(c).drive_of(c); };
+    read.n_drive = slab->n_drive();
     read.reads = [slab](std::span<const Copy> copies, auto & reads) { slab->reads(copies, reads); };
     read.check = [slab](std::span<const Copy> copies) { slab->check(copies); };
     std::unique_ptr<ReadRing> ring;
     if (options.ring && options.n_transfer_thread > 0 && options.link_bytes_per_s <= 0 && slab->in_blocks()) {
-        ring = ReadRing::open(n_ring_entry);
+        ring = ReadRing::open(n_ring_entry * unsigned(slab->n_drive()));
     }
     if (ring) {
         ring->keep(slab->memory());

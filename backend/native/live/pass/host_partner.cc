@@ -39,7 +39,8 @@ std::unique_ptr<HostPartner> HostPartner::make(const MoeGraph & graph, const Exp
         if (hybrid == Hybrid::off || ggml_backend_buft_is_host(ggml_backend_dev_buffer_type(work->device()))) {
             continue;
         }
-        HostSpeeds speeds{.possible = true, .n_copy = std::max(cache.options.n_transfer_thread, 1)};
+        const int32_t n_copy = std::max(cache.options.n_transfer_thread, 1) * int32_t(files.n_drive());
+        HostSpeeds speeds{.possible = true, .n_copy = n_copy};
         for (Layer l = 0; l < graph.shape.n_layer; l++) {
             if (graph.devices[size_t(l)] != work->device() || cache.layout.layers[size_t(l)].is_cut()) {
                 continue;

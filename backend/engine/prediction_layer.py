@@ -1,0 +1,163 @@
+"""Guesses the next tokens of an answer with the model's own layer for multi-token prediction.
+
+Such a layer (MTP, NextN) computes from a token and the hidden state of the token before it what
+follows that token (DeepSeek-V3, arXiv 2412.19437, section 2.2). Further tokens are guessed with the
+layer's own states. The layer attends to the tokens that it has computed: it reads the text behind
+the model, as llama.cpp's common_speculative_impl_draft_mtp does (common/speculative.cpp). Where a
+state is not known, as behind an image or a text that was restored from the drive, it begins in the
+middle of the text; guesses are then less often right, and no answer is another one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.engine.draft_model import N_USUAL, Drafter
+from backend.engine.kept_states import n_equal
+from backend.llama.api import Context, Model
+from backend.memory.plan import N_PREDICTION
+
+
+class PredictionLayer(Drafter):
+    """The layer of a model that was loaded with it. Use from one thread.
+
+    Raises LlamaError where llama.cpp has no such context.
+    """
+
+    def __init__(self, model: Model, n_thread: int) -> None:
+        super().__init__(model, model.n_vocab)
+        self._n_thread = n_thread
+        self._known: list[int] = []  # what the target has computed
+        self._end = 0  # the layer has computed the tokens before this position, if not all
+        # States of the target, from that of the token before _end on.
+        self._states: NDArray[np.float32] = np.zeros((1, 0), np.float32)
+        self._n_state = 0
+        self._n_last = 0  # tokens of the layer's last pass over the text
+
+    def attach(self, target: Context, kv_type: str) -> None:
+        """Guess for another context of the model, which is empty. Raises LlamaError."""
+        self.close()
+        target.keep_states()
+        self._context = Context(
+            self._model,
+            n_context=target.n_context,
+            n_ubatch=min(N_PREDICTION, target.n_ubatch),
+            n_thread=self._n_thread,
+            n_output=1,
+            kv_type=kv_type,
+            predicts=True,
+        )
+        self._states = np.empty((target.n_ubatch + 1, target.n_state), np.float32)
+        self._begin_at([])
+
+    def begin(self, tokens: Sequence[int]) -> None:
+        """Forget what is not in the target's context any more."""
+        n = n_equal(self._known, tokens)
+        if n < len(tokens):  # restored from the drive, or computed by others
+            self._begin_at(tokens)
+        elif n < self._end:
+            self._cut(n)
+        else:
+            self._keep(n)
+
+    def observe(self, before: Sequence[int], tokens: Sequence[int], target: Context) -> None:
+        """Keep the states of the target's last pass, and read those that there is no room for."""
+        position, n = len(before), len(tokens)
+        if position > len(self._known):
+            self._begin_at(before)
+        elif position < self._end - 1:
+            self._cut(position)
+        else:
+            self._keep(position)
+        if self._n_state + n > len(self._states):
+            self._read(self._known, with_logits=False)
+        self._states[self._n_state : self._n_state + n] = target.states(n)
+        self._n_state += n
+        self._known += tokens
+
+    def guess(
+        self,
+        tokens: Sequence[int],
+        n_most: int,
+        least_chance: float,
+        n_context: int,
+        is_stopped: Callable[[], bool],
+    ) -> list[int]:
+        """Return as Drafter.guess(); nothing where the target has not computed the text."""
+        context, n = self._context, len(tokens)
+        known, computed = self._known[self._end : n - 1], tokens[self._end : n - 1]
+        is_behind = len(self._known) < n - 1 or self._end >= n
+        if context is None or is_behind or known != computed or is_stopped():
+            return []
+        self._keep(n - 1)
+        n_new, began_s = n - self._end, time.perf_counter()
+        if not self._read(tokens, with_logits=True):
+            return []
+        self.read_s = time.perf_counter() - began_s if n_new > N_USUAL else 0.0
+        state = context.states(self._n_last)[-1:].copy()
+        position = n
+
+        def compute(token: int) -> bool:
+            nonlocal state, position
+            if context.predict([token], state, position, with_logits=True) != 0:
+                return False
+            state, position = context.states(1).copy(), position + 1
+            return True
+
+        found = self._follow(context, n_most, least_chance, is_stopped, compute)
+        if not context.forget_from(n):
+            self._begin_at(tokens[: n - 1])
+        return found
+
+    def _read(self, tokens: Sequence[int], *, with_logits: bool) -> bool:
+        """Compute what is new of a text, all but its end. Return False if that fails.
+
+        with_logits: keep the logits of the last token.
+        """
+        context = self._context
+        assert context is not None
+        while self._end < len(tokens):
+            piece = tokens[self._end : self._end + context.n_ubatch]
+            n = len(piece)
+            is_last = with_logits and self._end + n == len(tokens)
+            states = self._states[:n]
+            if context.predict(piece, states, self._end, with_logits=is_last) != 0:
+                self._begin_at(tokens[: len(self._known)])
+                return False
+            self._end += n
+            self._n_last = n
+            self._n_state -= n
+            self._states[: self._n_state] = self._states[n : n + self._n_state]
+        return True
+
+    def _begin_at(self, tokens: Sequence[int]) -> None:
+        """Begin behind these tokens of the target, whose states are not known."""
+        if self._context is not None:
+            self._context.clear()
+        self._known = list(tokens)
+        self._end = len(tokens)
+        self._forget_states()
+
+    def _cut(self, n: int) -> None:
+        """Forget what the layer has computed from position n on."""
+        assert self._context is not None
+        if not self._context.forget_from(n):
+            self._begin_at(self._known[:n])
+            return
+        del self._known[n:]
+        self._end = n
+        self._forget_states()
+
+    def _keep(self, n: int) -> None:
+        """Forget what the target has computed from position n on, and the layer has not."""
+        del self._known[n:]
+        self._n_state = min(self._n_state, n - self._end + 1)
+
+    def _forget_states(self) -> None:
+        """Take zeros for the state before _end, as llama.cpp does before a text."""
+        self._states[0] = 0
+        self._n_state = 1

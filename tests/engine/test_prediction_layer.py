@@ -1,0 +1,285 @@
+"""Drafts by a model's layer for multi-token prediction: its guesses, and what they never change."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from factory import make_tiny, spoil
+from numpy.typing import NDArray
+from reciter import make_reciter, with_template
+
+from backend.engine.drafts import Width
+from backend.engine.engine import Engine
+from backend.engine.loading import load_plain
+from backend.engine.prediction_layer import PredictionLayer
+from backend.gguf.model_file import read_model
+from backend.llama.api import Context
+from backend.protocol.errors import EngineError
+from backend.protocol.group import Request
+from backend.protocol.settings import DRAFTED_MAX, Sampling
+
+OpenEngine = Callable[..., Engine]
+GREEDY = Sampling(temperature=0)
+TEXT = "".join(chr(i) for i in range(ord("!"), ord("!") + 80))
+PROMPT = "it was one of the words that they had not said "
+
+
+class Eager(Width):
+    """Asks for as much as it can, also from a layer that is unsure."""
+
+    def choose(self, n_equal: int) -> int:
+        return self.n_most
+
+    def cost(self, n_equal: int, n: int) -> float:
+        return 0.0
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Random models, and one whose layer knows the text that the model recites."""
+    folder = tmp_path_factory.mktemp("models")
+    sizes = {"arch": "glm4moe", "n_nextn": 1}
+    return {
+        "glm4moe": make_tiny("glm4moe", "Q8_0", folder / "glm4moe.gguf", n_nextn=1),
+        "deepseek2": make_tiny("deepseek2", "F16", folder / "deepseek2.gguf", n_nextn=1),
+        "reciter": make_reciter(folder / "reciter.gguf", TEXT, **sizes),  # type: ignore[arg-type]
+    }
+
+
+def drafting(open_engine: OpenEngine, path: Path, **settings: Any) -> Engine:
+    chosen = {"cache_rate": 0.5, "drafts": "auto", "device": "cpu", **settings}
+    engine = open_engine(path, **chosen)
+    engine.passes.width = Eager(DRAFTED_MAX)
+    return engine
+
+
+def answer(engine: Engine, prompt: str, n: int) -> list[int]:
+    """Return the tokens of a greedy answer. A piece may follow them, with the rest of the text."""
+    return [piece.token_id for piece in engine.generate_text(prompt, GREEDY, n)][:n]
+
+
+def require_best(engine: Engine, prompt: str, tokens: list[int]) -> None:
+    """Require that each token is the best one without drafts, up to rounding."""
+    asked = Sampling(temperature=0, n_probs=2)
+    plain = engine.generate_text(prompt, asked, len(tokens))
+    for piece, token in zip(plain, tokens, strict=False):
+        if piece.token_id != token:  # only where two tokens are as good
+            best, second = piece.chances[1:3]
+            assert second.token_id == token and best.logprob - second.logprob < 0.05
+            break
+
+
+def test_the_layer_guesses_where_nothing_repeats(
+    open_engine: OpenEngine, models: dict[str, Path]
+) -> None:
+    engine, plain = (
+        drafting(open_engine, models["reciter"], drafts=drafts) for drafts in ("auto", "off")
+    )
+    assert (engine.cache.drafts, plain.cache.drafts) == ("mtp", "off")
+    assert not engine.cache.remark
+    for prompt in ("\n", "the\n", "\n"):  # others go on where the context has something else
+        tokens = answer(engine, prompt, 60)
+        assert tokens == answer(plain, prompt, 60)
+        statistics = engine.statistics()
+        assert statistics.n_accepted == statistics.n_drafted > 45
+        assert engine.passes.tokens == plain.passes.tokens
+    assert engine.passes.meter.n_pass < 12
+
+
+@pytest.mark.parametrize("rate", [0.5, 1.0])
+@pytest.mark.parametrize("arch", ["glm4moe", "deepseek2"])
+def test_wrong_guesses_change_nothing(
+    arch: str, rate: float, open_engine: OpenEngine, models: dict[str, Path]
+) -> None:
+    engine = drafting(open_engine, models[arch], cache_rate=rate)
+    plain = drafting(open_engine, models[arch], cache_rate=rate, drafts="off")
+    assert engine.loaded.plan.is_plain == (rate == 1.0) and engine.cache.drafts == "mtp"
+    for prompt in (PROMPT, PROMPT * 2 + "and", PROMPT[:9]):
+        tokens = answer(engine, prompt, 24)
+        statistics = engine.statistics()
+        assert statistics.n_drafted > statistics.n_accepted
+        require_best(plain, prompt, tokens)
+
+
+def reference(path: Path, texts: list[list[int]], n: int) -> list[list[NDArray[np.float32]]]:
+    """Return for texts the logits of n guessed tokens, by the steps of llama.cpp's rule.
+
+    The layer reads all tokens but the last, each with the state before it. It guesses with the last
+    token and the last state, and then with its own tokens and states.
+    """
+    model = load_plain(read_model(path), predicts=True)
+    sizes = {"n_context": 256, "n_ubatch": 256, "n_thread": 1}
+    target, layer = Context(model, **sizes), Context(model, **sizes, predicts=True)
+    target.keep_states()
+    found = []
+    for tokens in texts:
+        target.clear()
+        layer.clear()
+        assert target.decode(tokens[:-1], 0) == 0
+        states = target.states(len(tokens) - 1).copy()
+        before = np.vstack([np.zeros_like(states[:1]), states[:-1]])
+        assert layer.predict(tokens[:-1], before, 0, with_logits=False) == 0
+        token, state, rows = tokens[-1], states[-1:], []
+        for position in range(len(tokens) - 1, len(tokens) - 1 + n):
+            assert layer.predict([token], state, position, with_logits=True) == 0
+            rows.append(layer.logits(1)[0])
+            token, state = int(rows[-1].argmax()), layer.states(1).copy()
+        found.append(rows)
+    for context in (layer, target):
+        context.close()
+    model.close()
+    return found
+
+
+@pytest.mark.parametrize("arch", ["glm4moe", "deepseek2"])
+def test_the_guesses_are_those_of_llama_cpp(
+    arch: str, open_engine: OpenEngine, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over prompts of several passes and rejected guesses."""
+    asked: list[tuple[list[int], list[int]]] = []
+    guess = PredictionLayer.guess
+
+    def watched(layer: PredictionLayer, tokens: list[int], *rest: Any) -> list[int]:
+        asked.append((list(tokens), guess(layer, tokens, *rest)))
+        return asked[-1][1]
+
+    monkeypatch.setattr(PredictionLayer, "guess", watched)
+    engine = drafting(open_engine, models[arch], n_ubatch=12)
+    answer(engine, PROMPT, 12)
+    engine.forget()
+    answer(engine, PROMPT * 2, 6)
+    texts, guesses = [text for text, _ in asked], [found for _, found in asked]
+    assert len(texts) > 8 and max(map(len, guesses)) == DRAFTED_MAX
+    n_alike = 0
+    for rows, found in zip(reference(models[arch], texts, DRAFTED_MAX), guesses, strict=True):
+        for logits, token in zip(rows, found, strict=False):
+            if logits.argmax() != token:  # only where two tokens are as good
+                assert logits.max() - logits[token] < 0.05
+                break
+            n_alike += 1
+    assert n_alike > 3 * len(texts)
+
+
+# Texts whose states it does not know.
+
+
+def test_the_layer_begins_in_the_middle_of_a_restored_text(
+    open_engine: OpenEngine, models: dict[str, Path], tmp_path: Path
+) -> None:
+    """What comes from the drive has no states. The layer guesses behind it."""
+    prompt, found = PROMPT * 8 + "\n", []
+    for engine in [drafting(open_engine, models["reciter"]) for _ in range(2)]:
+        engine.keep_in(tmp_path)
+        engine.owner = "chat"
+        found.append(answer(engine, prompt, 40))
+        assert engine.statistics().n_accepted > 25
+        while engine.keep():
+            pass
+    assert engine.statistics().n_reused > 60 and found[0] == found[1]
+
+
+def test_other_texts_come_between(open_engine: OpenEngine, models: dict[str, Path]) -> None:
+    """Abandoned answers, forgotten contexts and groups leave nothing that a guess would read."""
+    engine = drafting(open_engine, models["glm4moe"], n_sequence=2)
+    plain = drafting(open_engine, models["glm4moe"], drafts="off")
+    expected = answer(plain, PROMPT, 10)
+    for _ in range(2):
+        assert answer(engine, PROMPT, 10) == expected and engine.statistics().n_drafted > 0
+        list(islice(engine.generate_text(PROMPT, GREEDY, 40), 3))
+        assert answer(engine, PROMPT, 10) == expected
+        engine.forget()
+        assert answer(engine, "the " + PROMPT, 4)
+        requests = [Request(text, GREEDY, 6, prompt=text) for text in (PROMPT, "of")]
+        assert len(list(engine.generate_group(requests))) == 2
+
+
+def test_a_stop_ends_a_guess(
+    open_engine: OpenEngine, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = drafting(open_engine, models["reciter"])
+    predict, n_predicted = Context.predict, 0
+
+    def stopping(*args: Any, **options: Any) -> int:
+        nonlocal n_predicted
+        n_predicted += 1
+        if n_predicted == 3:
+            engine.stop()
+        return predict(*args, **options)
+
+    monkeypatch.setattr(Context, "predict", stopping)
+    assert 0 < len(answer(engine, "\n", 60)) < 60
+    assert n_predicted == 3 and engine.finish_reason == "cancelled"
+    assert len(answer(engine, "\n", 60)) == 60
+
+
+# Files.
+
+
+def test_a_file_without_all_parts_of_the_layer(
+    open_engine: OpenEngine, models: dict[str, Path], tmp_path: Path
+) -> None:
+    """Without the first part llama.cpp takes the file; without another one it never does."""
+    cut = [
+        with_template(
+            models["glm4moe"], tmp_path / f"{part}.gguf", None, f"blk.3.nextn.{part}.weight"
+        )
+        for part in ("eh_proj", "hnorm")
+    ]
+    engine = drafting(open_engine, cut[0])
+    assert engine.cache.drafts == "auto" and answer(engine, PROMPT, 8)
+    assert engine.cache.remark.startswith("eh_proj.gguf lacks parts of its layer that predicts")
+    for drafts in ("auto", "off"):
+        with pytest.raises(EngineError, match=r"^llama.cpp could not load hnorm.gguf: .*\.$"):
+            drafting(open_engine, cut[1], drafts=drafts)
+
+
+def test_a_damaged_layer_is_left_out(
+    open_engine: OpenEngine, models: dict[str, Path], tmp_path: Path
+) -> None:
+    """A file with damage in this layer computes what another one computes."""
+    path = tmp_path / "damaged.gguf"
+    shutil.copy(models["glm4moe"], path)
+    spoil(path, "blk.3.nextn.eh_proj.weight")
+    engine, whole = drafting(open_engine, path), drafting(open_engine, models["glm4moe"])
+    assert (engine.cache.drafts, whole.cache.drafts) == ("auto", "mtp")
+    assert engine.cache.remark.startswith("The layer of damaged.gguf that predicts further words")
+    assert engine.cache.remark.count("\n") == 0 and engine.cache.remark.endswith(".")
+    assert answer(engine, PROMPT, 8) == answer(whole, PROMPT, 8)
+
+
+def test_the_layer_comes_and_goes(
+    open_engine: OpenEngine, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights are loaded for drafts only, and its contexts are freed."""
+    contexts = []
+
+    class Watched(Context):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            contexts.append(self)
+
+    monkeypatch.setattr("backend.engine.prediction_layer.Context", Watched)
+    engine = drafting(open_engine, models["reciter"], drafts="off")
+    for changed, drafts, n_open in (
+        ({"drafts": "auto"}, "mtp", 1),
+        ({"context_length": 256}, "mtp", 1),
+        ({"cache_rate": 0.6}, "mtp", 1),
+        ({"draft_model": str(models["reciter"])}, "model", 0),
+        ({"draft_model": "", "drafts": "off"}, "off", 0),
+        ({"drafts": "auto"}, "mtp", 1),
+    ):
+        engine.change(replace(engine.loaded.config, **changed))  # type: ignore[arg-type]
+        engine.passes.width = Eager(DRAFTED_MAX)
+        assert engine.cache.drafts == drafts
+        assert sum(context.is_open for context in contexts) == n_open
+        answer(engine, "\n", 30)
+        assert (engine.statistics().n_accepted > 15) == (drafts != "off")
+    engine.close()
+    assert not any(context.is_open for context in contexts)
