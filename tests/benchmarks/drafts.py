@@ -10,7 +10,8 @@ guessed tokens, and the answers whose tokens are those without drafts.
 
 With --draft-model, that model guesses, too; without, the model's own layer for multi-token
 prediction, if it has one. Random weights cannot guess, so --accept 0.8 replaces these guesses: each
-is right with this chance. What is computed for them stays the same.
+is right with this chance. What is computed for them stays the same. A chained model (--chain of the
+factory) writes a "greedy" text that repeats nothing and does not depend on rounding.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ def main() -> int:
                 engine.forget()
                 if text == "repeating":
                     prompt, sampling = SENTENCE * (4 + i), Sampling(temperature=0)
+                elif text == "greedy":
+                    prompt, sampling = f"One day {i}", Sampling(temperature=0)
                 else:
                     prompt = f"Story {i}. One day"
                     sampling = Sampling(temperature=1, top_k=0, top_p=1, min_p=0, seed=100 + i)
