@@ -485,7 +485,12 @@ def _layer_offload(path: Path, option: str, rate: float) -> dict[str, Any]:
     placement = Placement(tuple(d.pointer for d in resolve(option)), 999)
     model = load_native(file, placement, n_cpu_moe=file.n_layer - n_there)
     context = Context(
-        model, n_context=2048, n_ubatch=N_PROMPT, n_thread=physical_cores(), n_output=1
+        model,
+        n_context=2048,
+        n_ubatch=N_PROMPT,
+        n_thread=physical_cores(),
+        n_output=1,
+        offloads=True,
     )
     found = _timed(context, None, N_PROMPT)
     context.close()

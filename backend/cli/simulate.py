@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,13 @@ from backend.machines.measure import measure
 from backend.methods.catalogue import METHODS, Method
 from backend.simulation.model import learned, router_biases, routers, with_model
 from backend.simulation.results import Phase, Result, curves
-from backend.simulation.run import Setting, eviction_method, eviction_names, with_references
+from backend.simulation.run import (
+    Setting,
+    eviction_method,
+    eviction_names,
+    stock_results,
+    with_references,
+)
 from backend.simulation.run import run as simulate
 from backend.traces.trace import Trace, read_trace
 
@@ -112,6 +118,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="US",
         help="cost of a device's stop for a router's choice, in microseconds (default: no stops)",
     )
+    add(
+        "--n-cpu-moe",
+        action="store_true",
+        help="also show stock llama.cpp with whole layers' experts on the device",
+    )
     add("--seed", type=whole_number(0, 1 << 31), default=0, metavar="N", help="of random choices")
     add("--no-references", action="store_true", help="show only the methods asked for")
     add("--layers", action="store_true", help="also show every layer")
@@ -143,7 +154,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.json:
         print(printable(_heading(setting)))
         print(_COLUMNS)
-    for result in simulate(setting, methods, args.rates):
+    for result in _results(args, setting, methods):
         results.append(result)
         if not args.json:
             print(_row(result), flush=True)
@@ -156,6 +167,17 @@ def run(args: argparse.Namespace) -> int:
     if args.plot is not None:
         _plot(args.plot, results)
     return 0 if any(not result.reason for result in results) else 1
+
+
+def _results(
+    args: argparse.Namespace, setting: Setting, methods: Sequence[Method]
+) -> Iterator[Result]:
+    if args.n_cpu_moe:
+        try:
+            yield from stock_results(setting, args.rates)
+        except ValueError as error:
+            raise UserError(str(error), status=2) from None
+    yield from simulate(setting, methods, args.rates)
 
 
 def _trace(args: argparse.Namespace) -> Trace:

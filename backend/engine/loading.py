@@ -80,7 +80,7 @@ def load_native(file: ModelFile, placement: Placement = ON_CPU, *, n_cpu_moe: in
     """Load everything into memory, without repacked experts, cache or callback.
 
     A device's experts are loaded into its memory, except for those of the first n_cpu_moe layers,
-    as with llama.cpp's --n-cpu-moe.
+    as with llama.cpp's --n-cpu-moe: they are in the device's pinned memory.
     """
     on_cpu = range(max(len(placement.cpu_layers(file.n_layer)), n_cpu_moe))
     layers = _layers(on_cpu)
@@ -90,9 +90,12 @@ def load_native(file: ModelFile, placement: Placement = ON_CPU, *, n_cpu_moe: in
         params.check_tensors = True
         if not on_cpu:
             return []
-        buffers = _native.ExpertBuffers(unread=False)
         every = len(on_cpu) == file.n_layer
-        return [buffers, _place_experts(params, buffers, _EVERY_LAYER if every else layers)]
+        chosen = _EVERY_LAYER if every else layers
+        if n_cpu_moe:
+            return [_place_experts(params, _cpu_memory(), chosen)]
+        buffers = _native.ExpertBuffers(unread=False)
+        return [buffers, _place_experts(params, buffers.type, chosen)]
 
     return _load(file, settle, placement)
 
@@ -185,7 +188,7 @@ class CachedModel:
                 params.load_mode = llama_cpp.LLAMA_LOAD_MODE_MMAP
             params.load_mtp = predicts
             cached = _layers(range(file.n_layer)) if predicts else _EVERY_LAYER
-            return [buffers, files, _place_experts(params, buffers, cached)]
+            return [buffers, files, _place_experts(params, buffers.type, cached)]
 
         share = file.dense_bytes / (file.dense_bytes + file.expert_bytes_total)
         self.model = _load(file, settle, placement, progress, share, pack.files if pack else ())
@@ -475,13 +478,20 @@ class _BufferOverride(ctypes.Structure):
     _fields_ = [("pattern", ctypes.c_char_p), ("buft", ctypes.c_void_p)]
 
 
-def _place_experts(params: Any, buffers: Any, layers: bytes = _EVERY_LAYER) -> object:
-    """Have llama.cpp put routed experts into `buffers`. The result must outlive the loading.
+def _cpu_memory() -> int:
+    """Return the address of the CPU's ggml_backend_buffer_type."""
+    get = ctypes.CDLL(llama_cpp.llama_cpp._lib._name).ggml_backend_cpu_buffer_type
+    get.argtypes, get.restype = [], ctypes.c_void_p
+    return int(get())
+
+
+def _place_experts(params: Any, buffer_type: int, layers: bytes = _EVERY_LAYER) -> object:
+    """Have llama.cpp put routed experts into such buffers. The result must outlive the loading.
 
     layers: a regular expression for the numbers of their layers.
     """
     overrides = (_BufferOverride * 2)(
-        _BufferOverride(_EXPERT_PATTERN % layers, buffers.type), _BufferOverride(None, None)
+        _BufferOverride(_EXPERT_PATTERN % layers, buffer_type), _BufferOverride(None, None)
     )
     _set_overrides(params, overrides)
     return overrides

@@ -285,8 +285,10 @@ class Context:
     maximum of tokens of a pass with logits; 0: all. kv_type: type of the attention cache, the name
     of a ggml type. stop_flag: a backend._native.StopFlag; when set, it ends decode() with status 2.
     streams: every sequence has cells of its own, which none shares (kv_unified false): a pass then
-    has equally many tokens of each of its sequences, which follow each other. predicts: it computes
-    the layer for multi-token prediction only, from tokens and the states before them.
+    has equally many tokens of each of its sequences, which follow each other. offloads: a device
+    computes a prompt's layers whose weights are in RAM, as by default in llama.cpp (op_offload).
+    predicts: it computes the layer for multi-token prediction only, from tokens and the states
+    before them.
     """
 
     def __init__(
@@ -303,6 +305,7 @@ class Context:
         kv_type: str = "f16",
         n_sequence: int = 1,
         streams: bool = False,
+        offloads: bool = False,
         predicts: bool = False,
     ) -> None:
         self._model = model
@@ -327,7 +330,7 @@ class Context:
         if predicts:
             params.ctx_type = llama_cpp.LLAMA_CONTEXT_TYPE_MTP
         params.no_perf = True
-        params.op_offload = False  # the CPU's layers have their slots in RAM
+        params.op_offload = offloads  # slots of the CPU's layers must stay in RAM
         if callback is not None:
             params.cb_eval = llama_cpp.ggml_backend_sched_eval_callback(callback)
             params.cb_eval_user_data = ctypes.c_void_p(user_data)

@@ -25,7 +25,7 @@ MAX_UBATCH = 4096
 N_PREDICTION = 512
 """Tokens that a layer for multi-token prediction reads in one pass, at most."""
 
-_WAVE_PAIRS = 1024  # maximum of pairs in a wave (WaveRunner::max_pair)
+_WAVE_PAIRS = 8192  # maximum of pairs in a wave on a device (max_device_pair of live/compute)
 _KV_BLOCK = 32  # values in a block of q8_0 and q4_0
 CELL_STEP = 256  # llama.cpp rounds a context up to a multiple of this
 PROCESS_BYTES = 64 << 20
@@ -266,7 +266,7 @@ def wave_bytes(model: ModelFile, n_ubatch: int) -> int:
     """Return the bytes that a device needs to compute waves, beside llama.cpp's own buffers.
 
     They hold, for batches of n_ubatch tokens: the kept inputs and slot numbers of the batch; for
-    each (token, expert) pair of the largest wave its input, its hidden rows and five numbers (the
+    each (token, expert) pair of the largest wave its input, its hidden rows and four numbers (the
     output overwrites the input); and the graph of a single token's wave, without overlap.
     """
     n_embd = _number(model, "embedding_length")
@@ -276,7 +276,7 @@ def wave_bytes(model: ModelFile, n_ubatch: int) -> int:
     hidden = 2 * n_ff if n_ff <= n_embd else 3 * n_ff
     per_token = 4 * (n_embd + n_used)
     single = 4 * n_used * (2 * n_embd + 3 * n_ff)
-    return n_ubatch * per_token + n_pair * (4 * (n_embd + hidden) + 24) + single
+    return n_ubatch * per_token + n_pair * (4 * (n_embd + hidden) + 16) + single
 
 
 def compute_bytes(model: ModelFile, context_length: int, n_ubatch: int = N_UBATCH) -> int:

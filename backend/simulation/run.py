@@ -31,6 +31,7 @@ from backend.methods.moepic import INTERVAL_TOKENS
 from backend.methods.part import part
 from backend.methods.slots import slots_of
 from backend.methods.tuner import Tuner
+from backend.simulation import offload
 from backend.simulation.results import Counts, Phase, Result, summed
 from backend.traces.trace import DECODE, Trace
 
@@ -116,9 +117,7 @@ def run(setting: Setting, methods: Sequence[Method], rates: Sequence[float]) -> 
     a reason.
     """
     future = setting.trace.future()
-    machine = setting.machine or machine_for(
-        setting.trace, setting.hardware, setting.drive, setting.stop_us
-    )
+    machine = _machine(setting)
     for method in methods:
         for rate in rates:
             try:
@@ -147,6 +146,27 @@ def machine_for(
         bits_per_weight=_about(trace, "bits_per_weight", BITS_PER_WEIGHT) or BITS_PER_WEIGHT,
         drive=drive,
         stop_us=stop_us,
+    )
+
+
+def stock_results(setting: Setting, rates: Sequence[float]) -> Iterator[Result]:
+    """Yield stock llama.cpp's results with whole layers' experts on the device (--n-cpu-moe).
+
+    Raises ValueError, a sentence, without hardware.
+    """
+    if setting.hardware is None and setting.machine is None:
+        raise ValueError("--n-cpu-moe needs a machine whose copies take time.")
+    trace = setting.trace
+    sizes = [sum(chunks) for chunks in trace.chunk_bytes]
+    bits = _about(trace, "bits_per_weight", BITS_PER_WEIGHT) or BITS_PER_WEIGHT
+    machine = offload.with_host(_machine(setting), sum(sizes) / len(sizes), bits)
+    for rate in rates:
+        yield offload.n_cpu_moe(trace, machine, rate)
+
+
+def _machine(setting: Setting) -> _native.Machine:
+    return setting.machine or machine_for(
+        setting.trace, setting.hardware, setting.drive, setting.stop_us
     )
 
 

@@ -440,19 +440,19 @@ def test_a_context_that_nobody_chose_is_shortened_where_layers_find_no_room(
 
 def test_pieces_of_a_prompt_are_as_long_as_pays(tmp_path: Path) -> None:
     """Longer pieces copy less, but they and the stage take memory from the slots."""
-    sizes = {"n_embd": 256, "n_ff_exp": 128, "n_layer": 4, "n_expert": 64}
+    sizes = {"n_embd": 256, "n_ff_exp": 128, "n_layer": 4, "n_expert": 256}
     model = read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf", **sizes))
 
     def measure(_place: Placement, _context: int, n_ubatch: int, _patched: bool) -> dict[str, int]:
         return {"": 500 * n_ubatch}
 
     device = a_device(256 * MIB)
-    plans = [plan_devices(model, [device], wish(model, rate, 8192), measure) for rate in (0.1, 0.9)]
+    plans = [plan_devices(model, [device], wish(model, r, 8192), measure) for r in (0.05, 0.9)]
     assert [made.n_ubatch for made in plans] == [512, 1024]
-    assert [made.n_stage for made in plans] == [0, 2 * (64 - 57)]
+    assert [made.n_stage for made in plans] == [0, 2 * (256 - 230)]
     share = plans[1].devices[0]
-    assert share.stage_bytes == 14 * share.slot_bytes // (57 * 4)
-    assert "once for every 1024 tokens, through 756 KiB beside the slots" in plans[1].sentences[-1]
+    assert share.stage_bytes == 52 * share.slot_bytes // (230 * 4)
+    assert "once for every 1024 tokens, through 2.7 MiB beside the slots" in plans[1].sentences[-1]
 
 
 @needs_rpc

@@ -24,6 +24,7 @@ from backend.memory.placement import STAGE_LEAST, STAGE_SHARE
 from backend.methods.catalogue import METHODS
 from backend.methods.compose import composition, layout, with_accuracy
 from backend.methods.slots import slots_of
+from backend.simulation import offload
 from backend.simulation.run import machine_for
 from backend.traces.csv_reader import read_csv
 from backend.traces.trace import DECODE, PREFILL, Trace
@@ -36,10 +37,6 @@ MACHINES = ("rtx4090-pcie4x16", "rtx3060")
 N_PROMPT = 512
 N_DECODE = 48
 BITS = 4.5
-HOST_GB_PER_S = 50.0
-"""At which a desktop's processor reads weights that it computes with: two channels of DDR5."""
-HOST_TFLOP_PER_S = 1.0
-"""What it computes of a prompt with them."""
 HAND_OVER_US = 40.0
 """To fetch a layer's rows from the card and to bring what the processor made of them."""
 ACCURACY = 0.847
@@ -191,12 +188,7 @@ def simulate(
 
 def with_host(machine: Any, model: Geometry) -> Any:
     """Return the machine with a host that computes experts in RAM beside the device."""
-    figures = {n: getattr(machine, n) for n in dir(machine) if not n.startswith("_")}
-    weights = 3 * model.n_embd * model.n_ff
-    figures["host_us"] = HAND_OVER_US
-    figures["host_expert_us"] = 3 * model.matrix_bytes / (HOST_GB_PER_S * 1e3)
-    figures["host_expert_token_us"] = 2 * weights / (HOST_TFLOP_PER_S * 1e6)
-    return _native.Machine(**figures)
+    return offload.with_host(machine, 3 * model.matrix_bytes, model.bits, HAND_OVER_US)
 
 
 def resident(traces: Sequence[Trace], hardware: Hardware) -> Speed:
@@ -216,32 +208,12 @@ def resident(traces: Sequence[Trace], hardware: Hardware) -> Speed:
 def layer_offload(
     model: Geometry, traces: Sequence[Trace], hardware: Hardware, rate: float
 ) -> Speed:
-    """Return the speeds with the experts of whole layers on the device, the others in RAM.
-
-    For a prompt, the processor computes the experts in RAM, or each layer is copied to the device,
-    whichever is faster. Stock llama.cpp copies from 32 tokens on (op_offload).
-    """
-    machine = machine_for(traces[0], hardware)
-    n_device = int(rate * model.n_layer)
-    n_host = model.n_layer - n_device
-    expert_bytes = 3 * model.matrix_bytes
-    experts_us = machine.wave_us + machine.expert_us * model.n_used
-    host_us = expert_bytes * model.n_used / (HOST_GB_PER_S * 1e3)
-    dense_us = model.n_layer * machine.dense_us + machine.pass_us
-    decode_us = dense_us + n_device * experts_us + n_host * host_us
-
-    n_rows = N_PROMPT * model.n_used
-    wave_us = machine.wave_us + model.n_expert * machine.expert_us
-    wave_us += (n_rows - model.n_expert) * machine.expert_token_us
-    all_bytes = model.n_expert * expert_bytes
-    weights = 3 * model.n_embd * model.n_ff
-    computed_us = max(
-        all_bytes / (HOST_GB_PER_S * 1e3), 2 * weights * n_rows / (HOST_TFLOP_PER_S * 1e6)
-    )
-    copied_us = all_bytes / machine.link_bytes_per_us + wave_us
-    dense_us += model.n_layer * machine.dense_token_us * (N_PROMPT - 1)
-    prefill_us = dense_us + n_device * wave_us + n_host * min(computed_us, copied_us)
-    return Speed(1e6 / decode_us, 1e6 * N_PROMPT / prefill_us)
+    """Return the speeds with the experts of whole layers on the device, the others in RAM."""
+    machine = machine_for(traces[-1], hardware)
+    machine = offload.with_host(machine, 3 * model.matrix_bytes, model.bits)
+    found = offload.n_cpu_moe(traces[-1], machine, rate)
+    assert found.decode is not None and found.prefill is not None
+    return Speed(found.decode.tokens_per_s or 0.0, found.prefill.tokens_per_s or 0.0)
 
 
 Table = dict[str, list[Speed]]

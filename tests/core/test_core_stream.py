@@ -172,6 +172,33 @@ def test_few_needed_experts_are_no_reason_to_order_ahead() -> None:
     assert len(response.high) == 3 and response.low == []
 
 
+def test_a_layer_that_needed_few_is_not_ordered_ahead_again() -> None:
+    """llama.cpp computes a prompt's last layer for its last token only."""
+    driver = staged(2, 12)
+    for layer in range(3):
+        driver.make_resident(layer, 0, 1)
+    for _ in range(2):
+        driver.begin(Phase.prefill)
+        for layer in range(2):
+            finish(driver, driver.routed(layer, *WARM))
+            driver.settle()
+        before = {expert for layer, expert in in_stage(driver) if layer == 2}
+        finish(driver, driver.routed(2, 0, 1))
+        driver.settle()
+    assert before == set()
+
+
+def test_an_expert_passes_through_the_stage_in_one_copy() -> None:
+    """With its matrices one by one, a prompt would have three times as many copies and events."""
+    layout = Layout.per_layer([4] * 3).staged(Shape(8, 2, [CHUNK_BYTES] * 3), 8)
+    driver = Driver(4, n_layer=3, chunks=True, n_stream=8, layout=layout)
+    for layer in range(3):
+        driver.make_resident(layer, 0, 1, 2, 3)
+    driver.begin(Phase.prefill)
+    assert driver.routed(0, *WARM).high == [(expert, -1) for expert in (4, 5, 6, 7)]
+    assert {c.part for c in driver.flying.values()} == {Part.staged}
+
+
 def test_a_staged_layer_is_computed_in_a_few_waves() -> None:
     driver = staged(4, 8)
     for layer in range(3):

@@ -103,7 +103,7 @@ struct ggml_backend_device {
     void * buffer_from_host_ptr;
     bool (*supports_op)(ggml_backend_dev_t, const tensor_t *);
     bool (*supports_buft)(ggml_backend_dev_t, ggml_backend_buffer_type_t);
-    void * offload_op;
+    bool (*offload_op)(ggml_backend_dev_t, const tensor_t *);
     ggml_backend_event_t (*event_new)(ggml_backend_dev_t);
     void (*event_free)(ggml_backend_dev_t, ggml_backend_event_t);
     void (*event_synchronize)(ggml_backend_dev_t, ggml_backend_event_t);
@@ -127,6 +127,7 @@ enum {
     max_buffer = 4096,
     max_captured = 64,
     max_few_token = 8,
+    min_offloaded_token = 32,
     alignment_bytes = 128,
     row_columns = 512,
     n_kept = 16,
@@ -136,7 +137,7 @@ enum {
 
 struct counts {
     atomic_long n_backend, n_async, n_shared, n_pinned_bytes, n_few, n_many, n_cut, n_sync, n_upload, n_view;
-    atomic_long n_fused, n_captured, n_replayed;
+    atomic_long n_fused, n_captured, n_replayed, n_async_bytes, n_alone;
 };
 static struct counts counts;
 
@@ -471,15 +472,33 @@ static int64_t n_used_row(const struct launch * l) {
     return is_wave ? last->src[0]->ne[1] : INT64_MAX;
 }
 
+static int32_t id_of(const tensor_t * ids, int64_t choice, int64_t token) {
+    return *(const int32_t *) ((const char *) ids->data + token * (int64_t) ids->nb[1] + choice * (int64_t) ids->nb[0]);
+}
+
+/* Sorting many tokens by expert, ggml-cuda counts each expert of a token once. REQUIRES: locked. */
+static void check_distinct(const tensor_t * node) {
+    const tensor_t * ids = node->src[2];
+    for (int64_t t = 0; t < ids->ne[1] && ids->ne[1] > max_few_token; t++) {
+        for (int64_t k = 1; k < ids->ne[0]; k++) {
+            for (int64_t j = 0; j < k; j++) {
+                if (id_of(ids, j, t) == id_of(ids, k, t)) {
+                    fail("%s uses an expert twice for one token", node->name);
+                }
+            }
+        }
+    }
+}
+
 /* Note the experts that a mat-mul reads: its ids are known now. */
 static void note_experts(struct record * r, const tensor_t * node, int64_t n_row) {
     const tensor_t *experts = node->src[0], *ids = node->src[2];
     pthread_mutex_lock(&lock);
     const int first = r->n_range;
+    check_distinct(node);
     for (int64_t t = 0; t < ids->ne[1]; t++) {
         for (int64_t k = 0; k < ids->ne[0] && n_row-- > 0; k++) {
-            const int32_t id = *(const int32_t *) ((const char *) ids->data + t * (int64_t) ids->nb[1] +
-                                                   k * (int64_t) ids->nb[0]);
+            const int32_t id = id_of(ids, k, t);
             if (id < 0 || id >= experts->ne[2]) {
                 fail("%s reads expert %d of %d", node->name, (int) id, (int) experts->ne[2]);
                 continue;
@@ -636,6 +655,7 @@ static void backend_free(ggml_backend_t backend) {
 
 static void set_async(ggml_backend_t backend, tensor_t * tensor, const void * from, size_t offset, size_t size) {
     counts.n_async++;
+    counts.n_async_bytes += (long) size;
     struct task t = {.kind = copy_in, .to = (char *) tensor->data + offset, .size = size};
     snprintf(t.name, sizeof t.name, "%s", tensor->name);
     t.kept = malloc(size);
@@ -697,6 +717,7 @@ static void count_kernels(const struct ggml_cgraph * graph) {
         const tensor_t * node = graph->nodes[i];
         if (node->op == GGML_OP_MUL_MAT_ID) {
             (node->src[2]->ne[1] <= max_few_token ? &counts.n_few : &counts.n_many)[0]++;
+            counts.n_alone += node->src[2]->ne[1] > max_few_token && node->src[2]->ne[0] == 1;
             has_kernels |= node->src[2]->ne[1] > max_few_token;
         }
     }
@@ -1053,6 +1074,12 @@ static bool supports_buft(ggml_backend_dev_t device, ggml_backend_buffer_type_t 
     return buft == &memory;
 }
 
+/* As ggml-cuda's: of a prompt it also computes what has its weights in the host's memory. */
+static bool offload_op(ggml_backend_dev_t device, const tensor_t * op) {
+    (void) device;
+    return (op->op == GGML_OP_MUL_MAT_ID ? op->ne[2] : op->ne[1]) >= min_offloaded_token;
+}
+
 static struct ggml_backend_device device;
 
 static const char * reg_name(ggml_backend_reg_t reg) {
@@ -1087,7 +1114,7 @@ static struct ggml_backend_buffer_type pinned = {
 };
 static struct ggml_backend_device device = {
     device_name,        device_name,          device_memory, device_type, device_props,  init_backend,
-    device_memory_type, pinned_memory_type,   NULL,          supports_op, supports_buft, NULL,
+    device_memory_type, pinned_memory_type,   NULL,          supports_op, supports_buft, offload_op,
     event_new,          event_free,           event_synchronize,          &reg,          NULL,
 };
 
@@ -1118,12 +1145,14 @@ int64_t ggml_time_us(void) {
 /* So far: backends made, asynchronous copies, uses of a backend that another thread had not waited for,
    bytes of memory that were pinned, mat-muls of experts for up to eight tokens and for more, graphs that end
    at a router's choice, within what a graphics card computes in one kernel; waits for a backend, blocking
-   uploads, and graphs; groups of nodes that a card computes in one kernel, graphs captured and replayed. */
+   uploads, and graphs; groups of nodes that a card computes in one kernel, graphs captured and replayed; bytes of
+   the asynchronous copies; mat-muls of experts for many tokens with one choice each, whose rows ggml-cuda sorts one
+   after the other. */
 void fake_counts(long * into) {
     const atomic_long * all[] = {
         &counts.n_backend, &counts.n_async, &counts.n_shared, &counts.n_pinned_bytes, &counts.n_few,
         &counts.n_many,    &counts.n_cut,   &counts.n_sync,   &counts.n_upload,       &counts.n_view,
-        &counts.n_fused,   &counts.n_captured, &counts.n_replayed,
+        &counts.n_fused,   &counts.n_captured, &counts.n_replayed, &counts.n_async_bytes, &counts.n_alone,
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         into[i] = *all[i];

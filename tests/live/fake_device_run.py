@@ -13,6 +13,7 @@ import json
 import sys
 import zlib
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 from equality import Runner, random_tokens
@@ -33,13 +34,16 @@ NO_LIMIT = 1 << 40
 COUNTS = (
     *("n_backend", "n_async", "n_shared", "pinned_bytes", "n_few", "n_many", "n_cut"),
     *("n_sync", "n_upload", "n_view", "n_fused", "n_captured", "n_replayed"),
+    *("n_async_bytes", "n_alone"),
 )
 N_PROMPT, N_TOKEN = 33, 60
 N_REFUSED = 50
 
 
 def counts(library: Any) -> dict[str, int]:
-    """Return the counts of requests to the device so far; see fake_counts()."""
+    """Return the counts of requests to the device so far; see fake_counts(). None: of no device."""
+    if library is None:
+        return {}
     into = (ctypes.c_long * len(COUNTS))()
     library.fake_counts(into)
     return dict(zip(COUNTS, into, strict=True))
@@ -129,6 +133,75 @@ def budget(
     return found
 
 
+def prompt_cost(library: Any, context: Context, n_token: int, patch: Any = None) -> dict[str, Any]:
+    """Compute a prompt of random tokens. Return its time, its logits, and what it asked for."""
+    context.forget_from(0)
+    tokens = random_tokens(n_token)
+    before, waves, missed, began_s = counts(library), n_graph(patch), absent(patch), monotonic()
+    for at in range(0, n_token, context.n_ubatch):
+        step = tokens[at : at + context.n_ubatch]
+        if patch:
+            patch.begin_pass(_native.Phase.prefill, step)
+        assert context.decode(step, at) == 0
+        assert not patch or patch.end_pass(), patch.error
+    logits = context.logits(1)[-1].tolist()
+    ms = 1e3 * (monotonic() - began_s)
+    while patch and patch.stock([]):  # the copies in flight belong to this prompt
+        sleep(0.001)
+    asked = {"n_graph": n_graph(patch) - waves, "misses": absent(patch) - missed}
+    return since(library, before) | asked | {"ms": ms, "logits": logits}
+
+
+def prompts(
+    library: Any,
+    file: ModelFile,
+    at: Placement,
+    method: str,
+    lengths: list[int],
+    n_stage: int,
+    *,
+    n_ubatch: int = 512,
+    n_round: int = 2,
+    n_thread: int = 1,
+) -> list[list[dict[str, Any]]]:
+    """Compare prompts with half of the experts on the device: stock llama.cpp's, then ours.
+
+    Stock keeps whole layers there (--n-cpu-moe), we keep slots and a stage of the same memory, and
+    all experts in RAM. Each length is computed n_round times in turn, first to warm up. Return
+    what the last round of each length asked for, and the shortest time of the others.
+    """
+    size: Any = {"n_context": 2 * max(lengths), "n_ubatch": n_ubatch, "n_thread": n_thread}
+    model = load_native(file, at, n_cpu_moe=file.n_layer // 2)
+    stock = Context(model, **size, n_output=1, offloads=True)
+    cached = CachedModel(file, n_thread=n_thread, placement=at)
+    patch, shape = cached.patch, cached.patch.shape
+    hook = {"callback": patch.callback, "user_data": patch.user_data}
+    context = Context(cached.model, **size, **hook, n_output=1)
+    cached.computes_in(context)
+    n_slot = (shape.n_layer // 2 * shape.n_expert - n_stage) // shape.n_layer
+    patch.configure(
+        _native.Layout.per_layer([n_slot] * shape.n_layer).staged(shape, n_stage),
+        composition(METHODS[method], shape, on_device=True),
+        _native.PatchOptions(
+            max_token=n_ubatch, n_thread=n_thread, host_bytes=file.expert_bytes_total
+        ),
+    )
+    found: list[list[dict[str, Any]]] = [[], []]
+    for n_token in lengths:
+        rounds = [
+            (prompt_cost(library, stock, n_token), prompt_cost(library, context, n_token, patch))
+            for _ in range(n_round)
+        ]
+        for side, costs in zip(found, zip(*rounds, strict=True), strict=True):
+            side.append(costs[-1] | {"ms": min(cost["ms"] for cost in costs[1:])})
+    cached.computes_in(None)
+    context.close()
+    cached.close()
+    stock.close()
+    model.close()
+    return found
+
+
 def refused(library: Any, file: ModelFile, at: Placement, method: str) -> dict[str, Any]:
     """Let the first, second, … allocation of device memory fail until nothing fails any more.
 
@@ -207,6 +280,8 @@ def main() -> None:
     parser.add_argument("method")
     parser.add_argument("--compare", type=int, nargs="+", metavar="HOST_BYTES")
     parser.add_argument("--budget", type=int, nargs="+", metavar="N_SLOT")
+    parser.add_argument("--prompts", type=int, nargs="+", metavar="N_TOKEN")
+    parser.add_argument("--n-stage", type=int, default=0)
     parser.add_argument("--refuse", action="store_true")
     parser.add_argument("--engine", action="store_true")
     parser.add_argument("--rates", type=float, nargs="+", default=[0.25])
@@ -233,6 +308,9 @@ def main() -> None:
         found = loaded(file)
     elif options.refuse:
         found = refused(library, file, at, options.method)
+    elif options.prompts:
+        lengths, n_stage = options.prompts, options.n_stage
+        found = prompts(library, file, at, options.method, lengths, n_stage)
     elif options.budget:
         found = budget(library, file, at, options.method, options.budget)
     else:

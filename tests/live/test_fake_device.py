@@ -142,6 +142,27 @@ def test_a_token_costs_two_waits_and_one_upload_a_layer(
     assert [all_there[-1][name] for name in names] == [fixed[name] for name in names]
 
 
+def test_a_prompt_asks_for_little(library: Path, tmp_path: Path) -> None:
+    """As many waits as it has waves and copies of whole experts, and each expert once.
+
+    Stock llama.cpp has as much of the model on the device and copies the rest (op_offload).
+    """
+    n_layer, n_expert, n_stage = 8, 32, 40
+    path = make_tiny(
+        "qwen3moe", "F16", tmp_path / "m.gguf", n_layer=n_layer, n_expert=n_expert, n_expert_used=4
+    )
+    stock, ours = run(library, path, "--prompts", 28, 512, "--n-stage", n_stage)
+    n_missing = n_layer * n_expert - (n_layer // 2 * n_expert - n_stage)
+    for theirs, found in zip(stock, ours, strict=True):
+        assert found["logits"] == theirs["logits"]
+        assert found["n_async"] <= 3 * n_missing, "no expert is copied twice"
+        assert 0 < found["n_graph"] <= 4 * n_layer, "two waves, with own slots and with the stage's"
+        assert found["n_upload"] <= theirs["n_upload"] + found["n_graph"] + n_layer
+        assert found["n_sync"] < found["n_async"]
+    assert [cost["n_async"] for cost in stock] == [0, 3 * n_layer // 2]  # from 32 tokens on
+    assert 2 * ours[1]["n_alone"] < ours[1]["n_many"], "one expert may have most rows of a wave"
+
+
 def test_the_store_stays_where_its_size_stays(library: Path, tiny: Path) -> None:
     """Pinning memory again takes seconds."""
     all_bytes = read_model(tiny).expert_bytes_total

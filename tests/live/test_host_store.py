@@ -162,7 +162,8 @@ def test_the_more_the_store_holds_the_less_is_read(model: OnDevice) -> None:
         moved = model.bytes()
         assert moved["file"] + moved["found"] >= moved["slots"]
         read.append(moved["file"])
-    assert read == sorted(read, reverse=True) and read[-1] < read[2] < read[0]
+    # Who leaves depends on the time of arrivals here, so one expert in RAM may change nothing.
+    assert read[1] < 1.02 * read[0] and read[3] < read[2] < min(read[:2])
 
 
 @needs_rpc

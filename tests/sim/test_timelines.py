@@ -49,6 +49,16 @@ def test_a_device_stops_and_then_computes_all_at_once() -> None:
     assert s.stall_us.tolist() == [20]
 
 
+def test_each_graph_of_a_wave_costs_a_stop() -> None:
+    shape = Shape(4, 2, [[100]])
+    future = future_of([[[[0, 1]]], [[[0, 2], [0, 2]]]])
+    machine = {"link_bytes_per_us": 10, "dense_us": 5, "expert_us": 3, "stop_us": 7}
+    s = simulate(core_of(shape, [3]), future, **machine)
+    # The second pass stops until 12. Expert 0 is computed until 22, when expert 2 arrives.
+    assert s.pass_us.tolist() == [38, 32]
+    assert s.pass_stall_us.tolist() == [20, 0]
+
+
 def test_a_layer_that_keeps_all_experts_needs_no_stop() -> None:
     shape = Shape(2, 1, [[100]])
     future = future_of([[[[0]]]] * 4)

@@ -95,6 +95,7 @@ class Simulator {
     void run_layer(size_t index, Layer layer, const Future::Pass & pass);
     bool gathers(Layer layer, int32_t n_token) const;
     void see_gate(size_t index, Layer layer, int32_t n_token);
+    int n_graph(std::span<const Compute> wave) const;
     void run_waves(Layer layer);
     void finish_layer();
     void compute_wave(std::span<const Compute> wave);
@@ -296,6 +297,13 @@ void Simulator::see_gate(size_t index, Layer layer, int32_t n_token) {
     }
 }
 
+// Return how many graphs compute a wave: one for the experts of each kind of slot (PassDriver::compute_ready()).
+int Simulator::n_graph(std::span<const Compute> wave) const {
+    return int(std::count_if(places.begin(), places.end(), [&](Part part) {
+        return std::any_of(wave.begin(), wave.end(), [&](const Compute & c) { return c.part == part; });
+    }));
+}
+
 // Computes the ready experts, then the others as they arrive.
 void Simulator::run_waves(Layer layer) {
     while (true) {
@@ -314,6 +322,9 @@ void Simulator::run_waves(Layer layer) {
         }
         wave_.swap(ready_);
         ready_.clear();
+        if (machine_.stop_us > 0) {
+            compute(machine_.stop_us * n_graph(wave_));
+        }
         compute_wave(wave_);
         for (const Compute & c : wave_) {
             core_.handle(Computed{c.layer, c.expert, c.part}, commands_);

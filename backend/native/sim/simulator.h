@@ -27,7 +27,8 @@ struct Machine {
     double host_expert_us = 0;     // as expert_us, on the host; 0: the host computes none
     double host_expert_token_us = 0;
     // A device that stops in each layer for the router's choice, unless the layer needs no stop. It then waits until
-    // all experts of a decoded token are there and computes them at once. 0: it does neither.
+    // all experts of a decoded token are there and computes them at once. Each graph of a wave costs a stop, too: an
+    // upload, a launch and a wait. 0: it does none of this.
     double stop_us = 0;
     double pass_us = 0;  // a pass without its layers: embedding, output
 

@@ -60,6 +60,9 @@ void OrderedScheduler::push_precise(Layer layer, std::span<const Demand> demands
         count(need);
     }
     ahead_.gate(layer);
+    if (many) {
+        stage_.note_choice();
+    }
     sharing_.share();
     stage_.sweep();
     needs_.set_streams(may_stream() && (needs_.n_staged() > 0 || needs_.exceeds_slots()));

@@ -27,7 +27,7 @@ struct OrderedOptions {
     int32_t n_stream = 0;
     // About this many waves compute a layer that uses the stage. With fewer, computing waits longer for the first
     // one; more of them cost more launches.
-    int32_t n_wave = 8;
+    int32_t n_wave = 2;
     bool fill = false;  // where a layer has a slot for every expert, fetch the experts that nobody asked for too
     // The device computes a decoded token's experts together, once all are there: an expert's turn comes when those
     // before it can be computed, not when they are.
@@ -48,9 +48,11 @@ class OrderedPart {
     bool is_buffer(Pool pool) const { return residency_.layout().pools[size_t(pool)].buffer; }
     bool is_cut(Layer layer) const { return residency_.layout().layers[size_t(layer)].is_cut(); }
     int32_t n_layer() const { return int32_t(residency_.layout().layers.size()); }
-    // Order the chunks that the slot lacks and that are not in flight.
+    // Order the chunks that the slot lacks and that are not in flight. What passes through the stage is copied whole:
+    // nothing more urgent comes, and few large copies keep the link busy.
     void order(Place place, Slot slot, Urgency urgency, Commands & out) {
-        desk_.order(residency_.pool(place), slot, urgency, options_.chunks, out);
+        const bool by_chunk = options_.chunks && place.part != Part::staged;
+        desk_.order(residency_.pool(place), slot, urgency, by_chunk, out);
     }
     // Order the rest of a part whose other copies were cancelled.
     void complete(Place place, Slot slot, Commands & out) {

@@ -30,9 +30,13 @@ Slot Stage::acquire() {
     return victim;
 }
 
+void Stage::note_choice() {
+    needed_few_.resize(size_t(n_layer()), false);
+    needed_few_[size_t(needs_.layer())] = !needs_most();
+}
+
 void Stage::order_ahead(Commands & out) {
-    const bool needs_most = 4 * needs_.size() >= 3 * size_t(residency_.n_expert());
-    if (!needs_most || needs_.any_without_slot()) {
+    if (!needs_most() || needs_.any_without_slot()) {
         return;
     }
     if (next_ <= needs_.layer()) {
@@ -66,7 +70,7 @@ void Stage::begin_layer(Layer layer) {
 bool Stage::order_layer(Commands & out) {
     const Place staged{next_, Part::staged};
     const Place own{next_, Part::top};
-    if (residency_.pool(staged) == none) {
+    if (residency_.pool(staged) == none || needed_few_[size_t(next_)]) {
         return true;
     }
     for (Expert & e = next_expert_; e < residency_.n_expert(); e++) {

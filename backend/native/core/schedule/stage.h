@@ -1,7 +1,8 @@
 // The stage of a prompt (LayerLayout::stage): a layer that needs more experts than it has slots passes those that it
 // does not keep through the stage. As soon as all its needs are ordered, the experts of the next layers are ordered
 // too, before their routers have chosen: nearly all of them will be needed. So copies go on while a layer computes
-// and while its attention does.
+// and while its attention does. A layer that needed few in the pass before is left out: llama.cpp computes the last
+// layer for the last token only.
 #pragma once
 
 #include "core/schedule/victims.h"
@@ -14,6 +15,8 @@ class Stage : OrderedPart {
 
     // Forget which layer is next.
     void restart() { next_ = none; }
+    // The layer in progress has chosen: remember whether it needs most of its experts. REQUIRES: a pass of many tokens.
+    void note_choice();
     // Of the layer in progress, or `none`.
     Pool pool() const { return residency_.pool({needs_.layer(), Part::staged}); }
     // Release what was staged in vain, for the layer in progress or one before it.
@@ -32,11 +35,13 @@ class Stage : OrderedPart {
   private:
     void begin_layer(Layer layer);
     bool order_layer(Commands & out);
+    bool needs_most() const { return 4 * needs_.size() >= 3 * size_t(residency_.n_expert()); }
 
     Victims & victims_;
-    Layer next_ = none;             // whose experts are ordered next
-    Expert next_expert_ = 0;        // from this one on
-    std::vector<uint8_t> stays_;    // [expert], of that layer: it is worth a slot of the layer's own
+    Layer next_ = none;  // whose experts are ordered next
+    Expert next_expert_ = 0;  // from this one on
+    std::vector<uint8_t> stays_;  // [expert], of that layer: it is worth a slot of the layer's own
+    std::vector<uint8_t> needed_few_;  // [layer]: in the last pass of many tokens
 };
 
 }  // namespace outrider

@@ -1,6 +1,7 @@
 #include "live/compute/wave.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cstring>
 #include <map>
@@ -17,6 +18,12 @@ constexpr size_t max_tensor = 128;
 // Devices use other kernels for mat-muls of more tokens than this.
 constexpr int64_t max_few_token = 8;
 
+constexpr int64_t index_alignment = 64;  // numbers
+
+// Pairs of the largest wave. On a device each wave costs a launch and a wait.
+constexpr size_t max_host_pair = 1024;
+constexpr size_t max_device_pair = 8192;
+
 constexpr char failed[] = "The device failed while computing a layer's experts";
 
 // Return a leaf with the memory of `t`. A wave's graph must not refer to llama.cpp's nodes.
@@ -27,19 +34,45 @@ ggml_tensor * leaf_like(ggml_context * ctx, const ggml_tensor * t, int64_t ne0, 
     return leaf;
 }
 
-// Pad to `n_row` rows. Padding uses a free slot if there is one, so that no used expert gets more rows.
+// Pad to `n_row` rows. Padding uses a free slot if there is one, so that no used expert gets more rows. Otherwise it
+// uses another slot than the row before it, which may be of the same token.
 void pad(std::vector<Pair> & pairs, size_t n_row, int32_t n_slot) {
     if (pairs.size() == n_row) {
         return;
     }
     Pair padding = pairs.back();
-    for (Slot slot = 0; slot < n_slot; slot++) {
-        if (std::none_of(pairs.begin(), pairs.end(), [&](const Pair & p) { return p.slot == slot; })) {
-            padding.slot = slot;
-            break;
+    std::vector<bool> is_used(size_t(n_slot), false);
+    for (const Pair & p : pairs) {
+        is_used[size_t(p.slot)] = true;
+    }
+    const auto free = std::find(is_used.begin(), is_used.end(), false);
+    padding.slot = free != is_used.end() ? Slot(free - is_used.begin()) : (padding.slot + 1) % n_slot;
+    pairs.resize(n_row, padding);
+}
+
+// Put pairs of different experts beside each other, two to a token: the first half of them, which are sorted by
+// expert, beside the second half.
+void pair_up(std::vector<Pair> & pairs) {
+    const std::vector<Pair> sorted = pairs;
+    const size_t n_token = (sorted.size() + 1) / 2;
+    for (size_t i = 0; i < sorted.size(); i++) {
+        pairs[i] = sorted[i / 2 + (i % 2) * n_token];
+    }
+}
+
+// The row of the segment's last node that a pair gives.
+int32_t row_of(const Pair & pair, const Segment & segment) {
+    return int32_t(pair.token * segment.ids->ne[0] + pair.choice);
+}
+
+bool can_pair_up(std::span<const Pair> pairs) {
+    const size_t n_token = (pairs.size() + 1) / 2;
+    for (size_t i = n_token; i < pairs.size(); i++) {
+        if (pairs[i].slot == pairs[i - n_token].slot) {
+            return false;
         }
     }
-    pairs.resize(n_row, padding);
+    return true;
 }
 
 }  // namespace
@@ -48,7 +81,8 @@ WaveRunner::WaveRunner(ggml_backend_dev_t device, int n_thread, size_t max_row, 
                        ConstantOf constant_of)
     : backend_(ggml_backend_dev_init(device, nullptr)),
       is_host_(ggml_backend_buft_is_host(ggml_backend_dev_buffer_type(device))),
-      n_reserved_(std::min(max_row, max_pair)),
+      max_pair_(is_host_ ? max_host_pair : max_device_pair),
+      n_reserved_(std::min(max_row, max_pair_)),
       is_reserved_(max_row == 0),
       slots_of_(std::move(slots_of)),
       constant_of_(std::move(constant_of)),
@@ -103,8 +137,8 @@ void WaveRunner::run(const Segment & segment, std::span<const Pair> pairs, Part 
         run_token(segment, pairs, part, how, {});
         return;
     }
-    for (size_t i = 0; i < pairs.size(); i += max_pair) {
-        run_some(segment, pairs.subspan(i, std::min(max_pair, pairs.size() - i)), part, how, {});
+    for (size_t i = 0; i < pairs.size(); i += max_pair_) {
+        run_some(segment, pairs.subspan(i, std::min(max_pair_, pairs.size() - i)), part, how, {});
     }
 }
 
@@ -114,46 +148,53 @@ void WaveRunner::compute_rows(const Segment & segment, std::span<const Pair> pai
         run_token(segment, pairs, Part::top, Rows::left, rows);
         return;
     }
-    for (size_t i = 0; i < pairs.size(); i += max_pair) {
-        const size_t n = std::min(max_pair, pairs.size() - i);
+    for (size_t i = 0; i < pairs.size(); i += max_pair_) {
+        const size_t n = std::min(max_pair_, pairs.size() - i);
         run_some(segment, pairs.subspan(i, n), Part::top, Rows::left, rows.subspan(i * width, n * width));
     }
 }
 
 void WaveRunner::write_rows(const Segment & segment, std::span<const Pair> pairs, std::span<const float> rows) {
     const size_t width = size_t(segment.nodes.back()->ne[0]);
-    for (size_t i = 0; i < pairs.size(); i += max_pair) {
-        const auto some = pairs.subspan(i, std::min(max_pair, pairs.size() - i));
+    for (size_t i = 0; i < pairs.size(); i += max_pair_) {
+        const auto some = pairs.subspan(i, std::min(max_pair_, pairs.size() - i));
         ggml_context * ctx = ggml_init({meta_.size(), meta_.data(), true});
         const std::unique_ptr<ggml_context, void (*)(ggml_context *)> owner(ctx, ggml_free);
         ggml_tensor * made = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, int64_t(width), int64_t(some.size()));
         Wave wave;
         wave.graph = ggml_new_graph_custom(ctx, max_tensor, false);
-        wave.indices.out_rows = ggml_new_tensor_1d(ctx, GGML_TYPE_I64, int64_t(some.size()));
+        ggml_tensor * places = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, int64_t(some.size()));
         ggml_set_input(made);
-        ggml_set_input(wave.indices.out_rows);
+        ggml_set_input(places);
         wave.out = result_leaf(ctx, segment);
-        wave.written = ggml_set_rows(ctx, wave.out, made, wave.indices.out_rows);
+        wave.written = ggml_set_rows(ctx, wave.out, made, places);
         ggml_build_forward_expand(wave.graph, wave.written);
         if (!ggml_gallocr_alloc_graph(allocator_.get(), wave.graph)) {
             throw std::runtime_error(no_memory);
         }
         ggml_backend_tensor_set(made, rows.data() + i * width, 0, some.size() * width * sizeof(float));
-        set_indices(wave, some, segment.ids->ne[0]);
+        i32_.resize(some.size());
+        std::transform(some.begin(), some.end(), i32_.begin(), [&](const Pair & p) { return row_of(p, segment); });
+        ggml_backend_tensor_set(places, i32_.data(), 0, i32_.size() * sizeof(int32_t));
         compute(wave);
     }
 }
 
 // A device's kernels round differently, and ggml chooses among them by the number of tokens of a mat-mul. So a wave of
-// a pass of few tokens has as many tokens as the pass, and a wave of many tokens has many. The CPU's kernels round
-// alike for any number of tokens. With repacked weights they do not for any number of rows of an expert: no padding
-// there.
-WaveRunner::Form WaveRunner::form_of(int64_t n_pair, int64_t n_token) const {
+// a pass of few tokens has as many tokens as the pass, and a wave of many tokens has many. ggml-cuda sorts the rows of
+// many tokens by expert: one row after the other if a token has one choice, 32 rows at a time if it has two. The
+// experts of a token must differ there. The CPU's kernels round alike for any number of tokens. With repacked weights
+// they do not for any number of rows of an expert: no padding there.
+WaveRunner::Form WaveRunner::form_of(std::span<const Pair> pairs, int64_t n_token) const {
+    const auto n_pair = int64_t(pairs.size());
     if (is_host_) {
         return {1, n_pair};
     }
     if (n_token <= max_few_token) {
         return {(n_pair + n_token - 1) / n_token, n_token};
+    }
+    if (n_pair > 2 * max_few_token && can_pair_up(pairs)) {
+        return {2, (n_pair + 1) / 2, true};
     }
     return {1, std::max(n_pair, max_few_token + 1)};
 }
@@ -212,20 +253,21 @@ ggml_tensor * WaveRunner::clone_chain(ggml_context * ctx, const Segment & segmen
 }
 
 // Build a graph that computes n_pair rows and writes them. Padding comes last and is not written.
-WaveRunner::Wave WaveRunner::build(ggml_context * ctx, const Segment & segment, int64_t n_pair, Part part, Rows how) {
-    const auto new_index = [&](ggml_type type, int64_t ne0, int64_t ne1) {
-        ggml_tensor * t = ggml_new_tensor_2d(ctx, type, ne0, ne1);
-        ggml_set_input(t);
-        return t;
-    };
-    const Form form = form_of(n_pair, segment.ids->ne[1]);
+WaveRunner::Wave WaveRunner::build(ggml_context * ctx, const Segment & segment, Form form, int64_t n_pair, Part part,
+                                   Rows how) {
     const int64_t n_row = form.n_row();
+    // Some devices want aligned offsets.
+    ggml_tensor * all = ggml_new_tensor_2d(ctx, GGML_TYPE_I32, GGML_PAD(n_row, index_alignment), n_index);
+    ggml_set_input(all);
+    const auto index = [&](int64_t i, int64_t ne0, int64_t ne1) {
+        return ggml_view_2d(ctx, all, ne0, ne1, size_t(ne0) * sizeof(int32_t), size_t(i) * all->nb[1]);
+    };
     Wave wave;
     wave.graph = ggml_new_graph_custom(ctx, max_tensor, false);
     wave.n_slot = int32_t(slots_of_(segment.nodes.front()->src[0], part)->ne[2]);
-    wave.indices = {new_index(GGML_TYPE_I32, form.n_choice, form.n_token),
-                    new_index(GGML_TYPE_I32, form.n_choice, form.n_token), new_index(GGML_TYPE_I32, n_row, 1),
-                    new_index(GGML_TYPE_I32, n_row, 1), new_index(GGML_TYPE_I64, n_pair, 1)};
+    wave.form = form;
+    wave.indices = {all, index(0, form.n_choice, form.n_token), index(1, form.n_choice, form.n_token),
+                    index(2, n_row, 1), index(3, n_row, 1)};
     ggml_tensor * computed = clone_chain(ctx, segment, wave.indices, part);
     if (how == Rows::left) {
         wave.written = computed;
@@ -241,7 +283,7 @@ WaveRunner::Wave WaveRunner::build(ggml_context * ctx, const Segment & segment, 
         if (how == Rows::added) {
             flat = ggml_add(ctx, ggml_get_rows(ctx, wave.out, rows), flat);
         }
-        wave.written = ggml_set_rows(ctx, wave.out, flat, wave.indices.out_rows);
+        wave.written = ggml_set_rows(ctx, wave.out, flat, rows);
     }
     ggml_build_forward_expand(wave.graph, wave.written);
     return wave;
@@ -253,28 +295,23 @@ ggml_tensor * WaveRunner::result_leaf(ggml_context * ctx, const Segment & segmen
     return leaf_like(ctx, result, result->ne[0], segment.ids->ne[0] * segment.ids->ne[1]);
 }
 
-void WaveRunner::set_indices(const Wave & wave, std::span<const Pair> pairs, int64_t n_choice) {
+void WaveRunner::set_indices(const Wave & wave, const Segment & segment, std::span<const Pair> pairs) {
     rows_.assign(pairs.begin(), pairs.end());
-    if (wave.indices.slots) {
-        pad(rows_, size_t(ggml_nelements(wave.indices.slots)), wave.n_slot);
+    if (wave.form.pairs_up) {
+        pair_up(rows_);
     }
-    i32_.resize(rows_.size());
-    const auto set_i32 = [&](ggml_tensor * t, auto && value) {
-        if (t && t->buffer) {  // an unused index has no memory
-            std::transform(rows_.begin(), rows_.end(), i32_.begin(), value);
-            ggml_backend_tensor_set(t, i32_.data(), 0, i32_.size() * sizeof(int32_t));
+    const auto n_row = size_t(wave.form.n_row());
+    pad(rows_, n_row, wave.n_slot);
+    const auto stride = size_t(wave.indices.all->ne[0]);
+    i32_.assign(size_t(n_index) * stride, 0);
+    for (size_t i = 0; i < n_row; i++) {
+        const Pair & p = rows_[i];
+        const std::array<int32_t, n_index> values{p.slot, p.expert, p.token, row_of(p, segment)};
+        for (size_t k = 0; k < values.size(); k++) {
+            i32_[k * stride + i] = values[k];
         }
-    };
-    set_i32(wave.indices.slots, [](const Pair & p) { return p.slot; });
-    set_i32(wave.indices.experts, [](const Pair & p) { return p.expert; });
-    set_i32(wave.indices.tokens, [](const Pair & p) { return p.token; });
-    set_i32(wave.indices.rows, [&](const Pair & p) { return int32_t(p.token * n_choice + p.choice); });
-    i64_.resize(pairs.size());
-    std::transform(pairs.begin(), pairs.end(), i64_.begin(),
-                   [&](const Pair & p) { return int64_t(p.token) * n_choice + p.choice; });
-    if (wave.out) {
-        ggml_backend_tensor_set(wave.indices.out_rows, i64_.data(), 0, i64_.size() * sizeof(int64_t));
     }
+    ggml_backend_tensor_set(wave.indices.all, i32_.data(), 0, i32_.size() * sizeof(int32_t));
 }
 
 void WaveRunner::read_rows(const Wave & wave, std::span<float> rows) {
@@ -297,7 +334,12 @@ void WaveRunner::compute(const Wave & wave) {
 void WaveRunner::reserve(const Segment & segment, Part part, Rows how) {
     const ggml_context_ptr context(ggml_init({meta_.size(), meta_.data(), true}));
     ggml_context * ctx = context.get();
-    if (!ggml_gallocr_reserve(allocator_.get(), build(ctx, segment, int64_t(n_reserved_), part, how).graph)) {
+    std::vector<Pair> pairs(n_reserved_);
+    for (size_t i = 0; i < pairs.size(); i++) {
+        pairs[i].slot = int32_t(i);
+    }
+    const Form form = form_of(pairs, segment.ids->ne[1]);
+    if (!ggml_gallocr_reserve(allocator_.get(), build(ctx, segment, form, int64_t(n_reserved_), part, how).graph)) {
         allocator_.reset(ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend_.get())));
     }
     is_reserved_ = true;
@@ -310,11 +352,12 @@ void WaveRunner::run_some(const Segment & segment, std::span<const Pair> pairs, 
     }
     const ggml_context_ptr context(ggml_init({meta_.size(), meta_.data(), true}));
     ggml_context * ctx = context.get();
-    const Wave wave = build(ctx, segment, int64_t(pairs.size()), part, how);
+    const Form form = form_of(pairs, segment.ids->ne[1]);
+    const Wave wave = build(ctx, segment, form, int64_t(pairs.size()), part, how);
     if (!ggml_gallocr_alloc_graph(allocator_.get(), wave.graph)) {
         throw std::runtime_error(no_memory);
     }
-    set_indices(wave, pairs, segment.ids->ne[0]);
+    set_indices(wave, segment, pairs);
     compute(wave);
     read_rows(wave, rows);
 }
@@ -356,12 +399,12 @@ void WaveRunner::run_token(const Segment & segment, std::span<const Pair> pairs,
     note_sources(segment);
     KeptWave & kept = kept_waves_[{segment.nodes.front()->src[0], pairs.size(), part, how}];
     if (kept.made_of != made_of_) {
-        make_kept(kept, segment, pairs.size(), part, how);
+        make_kept(kept, segment, pairs, part, how);
     }
     if (kept.wave.out) {
         kept.wave.out->data = kept.wave.written->data = segment.nodes.back()->data;
     }
-    set_indices(kept.wave, pairs, segment.ids->ne[0]);
+    set_indices(kept.wave, segment, pairs);
     compute(kept.wave);
     read_rows(kept.wave, rows);
 }
@@ -392,12 +435,13 @@ void WaveRunner::note_sources(const Segment & segment) {
     }
 }
 
-void WaveRunner::make_kept(KeptWave & kept, const Segment & segment, size_t n_pair, Part part, Rows how) {
+void WaveRunner::make_kept(KeptWave & kept, const Segment & segment, std::span<const Pair> pairs, Part part, Rows how) {
     kept.made_of.clear();
     kept.meta.resize(meta_.size());
     kept.context.reset(ggml_init({kept.meta.size(), kept.meta.data(), true}));
-    kept.wave = build(kept.context.get(), segment, int64_t(n_pair), part, how);
-    place(kept, n_pair, size_t(segment.ids->ne[0]));
+    const Form form = form_of(pairs, segment.ids->ne[1]);
+    kept.wave = build(kept.context.get(), segment, form, int64_t(pairs.size()), part, how);
+    place(kept, pairs.size(), size_t(segment.ids->ne[0]));
     kept.made_of = made_of_;
 }
 

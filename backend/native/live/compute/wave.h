@@ -49,7 +49,7 @@ class WaveRunner {
     // nodes were kept; the slots are ready.
     void run(const Segment & segment, std::span<const Pair> pairs, Part part, bool add);
     // Compute whole experts, and put the rows into `rows`, in the order of the pairs, each as wide as the segment's
-    // last node. Otherwise as run().
+    // last node. Otherwise as run(). REQUIRES: the device is the host.
     void compute_rows(const Segment & segment, std::span<const Pair> pairs, std::span<float> rows);
     // Write rows that were computed elsewhere into the segment's last node.
     void write_rows(const Segment & segment, std::span<const Pair> pairs, std::span<const float> rows);
@@ -61,26 +61,27 @@ class WaveRunner {
     uint64_t graph_us() const { return graph_us_; }
 
   private:
-    static constexpr size_t max_pair = 1024;  // in one graph: bounds the memory of a wave
-
     // The shape of a wave's mat-muls. Rows beyond the pairs are padding; their results are dropped.
     struct Form {
         int64_t n_choice;
         int64_t n_token;
+        bool pairs_up = false;  // the rows are in the order of pair_up()
         int64_t n_row() const { return n_choice * n_token; }
     };
-    // The inputs of a wave's graph.
+    // The inputs of a wave's graph: views of one tensor, which is uploaded at once.
     struct Indices {
+        ggml_tensor * all;  // [n_row, padded; n_index]
         ggml_tensor * slots;  // [n_choice, n_token]
         ggml_tensor * experts;  // [n_choice, n_token]
         ggml_tensor * tokens;  // [n_row]
         ggml_tensor * rows;  // [n_row]: index of (token, choice)
-        ggml_tensor * out_rows;  // [n_pair]: the same, for set_rows
     };
+    static constexpr int64_t n_index = 4;
     // Put a wave's rows into the segment's last node, add them to it, or leave them in the wave.
     enum class Rows : uint8_t { put, added, left };
     struct Wave {
         ggml_cgraph * graph = nullptr;
+        Form form{};
         Indices indices{};
         int32_t n_slot = 0;
         ggml_tensor * out = nullptr;  // the segment's last node; null if the rows are left
@@ -96,22 +97,23 @@ class WaveRunner {
     // The first expert tensor identifies the layer.
     using WaveKey = std::tuple<const ggml_tensor *, size_t, Part, Rows>;
 
-    Form form_of(int64_t n_pair, int64_t n_token) const;
+    Form form_of(std::span<const Pair> pairs, int64_t n_token) const;
     void reserve(const Segment & segment, Part part, Rows how);
     void run_some(const Segment & segment, std::span<const Pair> pairs, Part part, Rows how, std::span<float> rows);
     void run_token(const Segment & segment, std::span<const Pair> pairs, Part part, Rows how, std::span<float> rows);
-    void make_kept(KeptWave & kept, const Segment & segment, size_t n_pair, Part part, Rows how);
+    void make_kept(KeptWave & kept, const Segment & segment, std::span<const Pair> pairs, Part part, Rows how);
     void place(KeptWave & kept, size_t n_pair, size_t n_choice);
     void note_sources(const Segment & segment);
-    Wave build(ggml_context * ctx, const Segment & segment, int64_t n_pair, Part part, Rows how);
+    Wave build(ggml_context * ctx, const Segment & segment, Form form, int64_t n_pair, Part part, Rows how);
     ggml_tensor * result_leaf(ggml_context * ctx, const Segment & segment) const;
     ggml_tensor * clone_chain(ggml_context * ctx, const Segment & segment, const Indices & indices, Part part);
-    void set_indices(const Wave & wave, std::span<const Pair> pairs, int64_t n_choice);
+    void set_indices(const Wave & wave, const Segment & segment, std::span<const Pair> pairs);
     void compute(const Wave & wave);
     static void read_rows(const Wave & wave, std::span<float> rows);
 
     ggml_backend_ptr backend_;  // first: it must be freed after its buffers
     bool is_host_;  // computes in host memory, with the CPU's kernels
+    size_t max_pair_;  // in one graph: bounds the memory of a wave
     ggml_gallocr_ptr allocator_;
     size_t n_reserved_;  // pairs of the largest wave
     bool is_reserved_;
@@ -123,7 +125,6 @@ class WaveRunner {
     std::vector<uint8_t> made_of_;
     std::vector<Pair> rows_;  // of a wave, padding included
     std::vector<int32_t> i32_;
-    std::vector<int64_t> i64_;
     uint64_t n_graph_ = 0;
     uint64_t graph_us_ = 0;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 
 #include "live/ggml/clock.h"
 
@@ -10,7 +11,7 @@ namespace outrider {
 TransferPool::TransferPool(int n_running, CopyWork work, std::unique_ptr<ReadRing> ring)
     : work_(std::move(work)),
       max_running_(size_t(n_running)),
-      max_low_((max_running_ + 1) / 2),
+      max_low_(size_t(std::ceil(double(max_running_) * work_.low_share))),
       ring_(std::move(ring)),
       queues_(work_.n_drive) {
     try {

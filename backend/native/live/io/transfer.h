@@ -33,6 +33,7 @@ struct CopyWork {
     std::function<bool(const Copy &, const Copy &)> joins = [](const Copy &, const Copy &) { return false; };
     std::function<uint64_t(const Copy &)> bytes = [](const Copy &) { return uint64_t(0); };
     uint64_t max_joined_bytes = 0;
+    double low_share = 0.5;  // largest share of the places that copies of low urgency take
     // Return the drive that a copy reads, below n_drive. Each drive has its own queue.
     std::function<size_t(const Copy &)> drive = [](const Copy &) { return size_t(0); };
     size_t n_drive = 1;
@@ -48,8 +49,8 @@ class TransferPool {
   public:
     // At most `n_running` batches (copies that are read together) of each drive are in flight: each in a thread of the
     // pool, or in the `ring` if there is one. `work.copy` repeats a batch that the ring read in part. With `n_running`
-    // 0 a copy runs in submit(). Copies of low urgency take at most half of the places, so that urgent ones find some
-    // free.
+    // 0 a copy runs in submit(). Copies of low urgency take at most `work.low_share` of the places, so that urgent ones
+    // find some free.
     TransferPool(int n_running, CopyWork work, std::unique_ptr<ReadRing> ring = nullptr);
     // Wait for the copies in flight; drop the others.
     ~TransferPool();

@@ -439,22 +439,24 @@ void Slab::gather(const Home & home, const uint8_t * matrix, uint8_t * to) {
     }
 }
 
-void Slab::send(const Copy & copy, const HostStore & from) const {
+void Slab::send(std::span<const Copy> copies, const HostStore & from) const {
     std::vector<CopyStream::Piece> pieces;
     std::vector<std::vector<uint8_t>> gathered;
-    const Homes & homes = homes_[copy.layer][size_t(copy.part)];
-    for_chunks(copy, [&](const Home & home) {
-        const uint8_t * bytes = from.matrix(copy.layer, Chunk(&home - homes.data()), copy.from_slot);
-        if (home.n_piece > 1) {
-            auto & columns = gathered.emplace_back(home.bytes());
-            gather(home, bytes, columns.data());
-            bytes = columns.data();
-        } else {
-            bytes += home.skip_bytes;
-        }
-        pieces.push_back({home.slots, size_t(copy.slot) * home.slots->nb[2], bytes, home.bytes()});
-    });
-    from.stream_to(copy.layer).send(pieces);
+    for (const Copy & copy : copies) {
+        const Homes & homes = homes_[copy.layer][size_t(copy.part)];
+        for_chunks(copy, [&](const Home & home) {
+            const uint8_t * bytes = from.matrix(copy.layer, Chunk(&home - homes.data()), copy.from_slot);
+            if (home.n_piece > 1) {
+                auto & columns = gathered.emplace_back(home.bytes());
+                gather(home, bytes, columns.data());
+                bytes = columns.data();
+            } else {
+                bytes += home.skip_bytes;
+            }
+            pieces.push_back({home.slots, size_t(copy.slot) * home.slots->nb[2], bytes, home.bytes()});
+        });
+    }
+    from.stream_to(copies.front().layer).send(pieces);
 }
 
 // Read a matrix of an expert. Return its bytes as its slot has them: at `to`, or in the thread's scratch memory.

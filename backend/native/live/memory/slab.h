@@ -72,8 +72,8 @@ class Slab {
     // Copy from the file into slots; adjacent bytes are read at once. Any thread, while nothing else uses the slots.
     // Throws std::runtime_error.
     void fill(std::span<const Copy> copies) const;
-    // The same from the host store, which must have the bytes.
-    void send(const Copy & copy, const HostStore & from) const;
+    // The same from the host store, which must have the bytes. REQUIRES: all of one layer.
+    void send(std::span<const Copy> copies, const HostStore & from) const;
     // Compare bytes that fill() did not read with the pack's checksums. Throws std::runtime_error.
     void check(std::span<const Copy> copies) const;
     // Return whether a slot's bytes differ from the file's. REQUIRES: the copy has ended. Throws std::runtime_error if

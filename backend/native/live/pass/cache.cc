@@ -7,6 +7,8 @@ namespace outrider {
 namespace {
 
 constexpr unsigned n_ring_entry = 256;  // reads of single matrices, for each drive
+// Bytes of a prompt's experts that are sent together: 0.2 ms over PCIe 4.0 x16. The last copy may exceed it.
+constexpr uint64_t max_sent_bytes = 4 << 20;
 
 // Make the copies from the file, with the system's queue or with threads, and from the host store to devices.
 std::unique_ptr<Transfers> make_pool(Cache & cache, const Shape & shape) {
@@ -51,13 +53,23 @@ std::unique_ptr<Transfers> make_pool(Cache & cache, const Shape & shape) {
             to_devices.n_chunk.push_back(int32_t(chunks.size()));
         }
         to_devices.n_slot = cache.n_host_slot;
+        to_devices.send.bytes = [slab](const Copy & c) { return slab->bytes_of(c); };
         to_devices.send.copy = [slab, store, link = &cache.link_limit](std::span<const Copy> copies) {
+            uint64_t n_byte = 0;
             for (const Copy & c : copies) {
-                const double end_us = link->reserve(slab->bytes_of(c));
-                slab->send(c, *store);
-                LinkLimit::wait_until(end_us);
+                n_byte += slab->bytes_of(c);
             }
+            const double end_us = link->reserve(n_byte);
+            slab->send(copies, *store);
+            LinkLimit::wait_until(end_us);
         };
+        // A prompt's experts are sent together, so that the link never waits for a thread. The other copies are sent
+        // one by one, because a needed expert waits for those that have begun.
+        to_devices.send.joins = [](const Copy & a, const Copy & b) {
+            return a.layer == b.layer && a.part == Part::staged && b.part == Part::staged;
+        };
+        to_devices.send.max_joined_bytes = max_sent_bytes;
+        to_devices.send.low_share = 1;
         to_devices.n_sending = 0;
         for (const auto & stream : store->streams()) {
             to_devices.n_sending += stream->n_sender();
