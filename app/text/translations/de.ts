@@ -2206,6 +2206,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Der Prompt wird gelesen: {done} von {total}</translation>
 </message>
 <message>
+<source>This answer is longer than the context of {tokens}, and the model may never come to an end. It can go on without the middle of this chat.</source>
+<translation>Diese Antwort ist länger als der Kontext von {tokens}, und das Modell kommt vielleicht nie zu einem Ende. Sie kann ohne die Mitte dieses Chats weitergehen.</translation>
+</message>
+<message>
 <source>The context of {tokens} is full. The answer can go on without the middle of this chat: its beginning and its end are kept.</source>
 <translation>Der Kontext von {tokens} ist voll. Die Antwort kann ohne die Mitte dieses Chats weitergehen: Anfang und Ende bleiben.</translation>
 </message>
