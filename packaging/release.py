@@ -35,8 +35,8 @@ BUNDLE = DIST / "outrider"
 LLAMA = "llama-cpp-python"
 
 MODULAR_ARGS = (
-    # Backends are modules beside ggml; the engine loads those that this machine can use. CMake makes
-    # a path absolute unless it has a type.
+    # Backends are modules beside ggml; the engine loads those that this machine can use. CMake
+    # makes a path absolute unless it has a type.
     "-DGGML_BACKEND_DL=on -DCMAKE_INSTALL_BINDIR:STRING=llama_cpp/lib -DGGML_NATIVE=off "
     "-DGGML_CPU_ALL_VARIANTS=on -DGGML_RPC=on -DGGML_VULKAN=on"
 )
