@@ -284,12 +284,25 @@ def bundle(build: Build) -> None:
         "--distpath", str(DIST), "--workpath", str(WORK / "pyinstaller"),
         str(HERE / "outrider.spec"),
     )  # fmt: skip
+    _shorten_records(BUNDLE / "_internal")
     if sys.platform == "linux":
         _strip(BUNDLE / "_internal")
         command = BUNDLE / "outrider"
         _copy(LINUX / "outrider", command)
         command.chmod(0o755)
     build.run(str(python), str(HERE / "notices.py"), str(BUNDLE / "_internal"))
+
+
+def _shorten_records(folder: Path) -> None:
+    """Have each package list only its files that are here.
+
+    Others, such as its commands, name the folder where it was installed.
+    """
+    for record in folder.glob("*.dist-info/RECORD"):
+        record.with_name("direct_url.json").unlink(missing_ok=True)
+        lines = record.read_text("utf-8").splitlines(keepends=True)
+        here = [line for line in lines if (folder / line.split(",")[0]).is_file()]
+        record.write_text("".join(x for x in here if not x.startswith("..")), "utf-8")
 
 
 def _strip(folder: Path) -> None:
