@@ -35,8 +35,9 @@ BUNDLE = DIST / "outrider"
 LLAMA = "llama-cpp-python"
 
 MODULAR_ARGS = (
-    # Backends are modules beside ggml; the engine loads those that this machine can use.
-    "-DGGML_BACKEND_DL=on -DGGML_BACKEND_DIR=llama_cpp/lib -DGGML_NATIVE=off "
+    # Backends are modules beside ggml; the engine loads those that this machine can use. CMake
+    # makes a path absolute unless it has a type.
+    "-DGGML_BACKEND_DL=on -DCMAKE_INSTALL_BINDIR:STRING=llama_cpp/lib -DGGML_NATIVE=off "
     "-DGGML_CPU_ALL_VARIANTS=on -DGGML_RPC=on -DGGML_VULKAN=on"
 )
 if sys.platform == "darwin":  # all Macs of a kind have the same processor features, and Metal
@@ -56,6 +57,12 @@ EDITS = (
         "    foreach(build ${builds})\n"
         "        llama_cpp_python_install_target(${build})\n"
         "    endforeach()\n",
+    ),
+    # The Vulkan module would name the folder of the loader that it was linked with.
+    (
+        "CMakeLists.txt",
+        "set(CMAKE_INSTALL_RPATH_USE_LINK_PATH TRUE)",
+        "set(CMAKE_INSTALL_RPATH_USE_LINK_PATH FALSE)",
     ),
     # GCC 12.2 drops what is stored in `tc` (GCC's PR target/114098): the first use of AMX then ends
     # the process.
@@ -277,12 +284,25 @@ def bundle(build: Build) -> None:
         "--distpath", str(DIST), "--workpath", str(WORK / "pyinstaller"),
         str(HERE / "outrider.spec"),
     )  # fmt: skip
+    _shorten_records(BUNDLE / "_internal")
     if sys.platform == "linux":
         _strip(BUNDLE / "_internal")
         command = BUNDLE / "outrider"
         _copy(LINUX / "outrider", command)
         command.chmod(0o755)
     build.run(str(python), str(HERE / "notices.py"), str(BUNDLE / "_internal"))
+
+
+def _shorten_records(folder: Path) -> None:
+    """Have each package list only its files that are here.
+
+    Others, such as its commands, name the folder where it was installed.
+    """
+    for record in folder.glob("*.dist-info/RECORD"):
+        record.with_name("direct_url.json").unlink(missing_ok=True)
+        lines = record.read_text("utf-8").splitlines(keepends=True)
+        here = [line for line in lines if (folder / line.split(",")[0]).is_file()]
+        record.write_text("".join(x for x in here if not x.startswith("..")), "utf-8")
 
 
 def _strip(folder: Path) -> None:

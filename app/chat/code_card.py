@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLay
 
 from app.chat.markdown import highlight
 from app.chat.text_block import TextBlock
-from app.widgets import theme
+from app.widgets import slices, theme
 
 PART_LINES = 50  # long code is split into parts; only the last is coloured again
 PART_CHARS = 6000
@@ -24,7 +24,7 @@ class CodeCard(QFrame):
         super().__init__(parent)
         self.setObjectName("codeCard")
         self._language = language
-        self._text = ""
+        self._text = self._wanted = ""  # what is shown, and what will be
         self._parts: list[tuple[TextBlock, int]] = []  # each with its start in the text
         label = QLabel(language or "text")
         label.setProperty("role", "small")
@@ -50,29 +50,35 @@ class CodeCard(QFrame):
         self._later.timeout.connect(self._colour_all)
 
     def show_text(self, text: str) -> None:
-        """Show the code so far; do not lay out earlier code again."""
-        text = text.rstrip("\n")
-        if not text.startswith(self._text):
+        """Show the code so far, long code in slices; do not lay out earlier code again."""
+        self._wanted = text.rstrip("\n")
+        if not self._wanted.startswith(self._text):
             self._clear()
         if not self._parts:
             self._new_part(0)
-        while len(self._text) < len(text):
-            body, begin = self._parts[-1]
-            part = text[begin : begin + PART_CHARS]
-            lines = part.split("\n", PART_LINES)
-            end = begin + len("\n".join(lines[:PART_LINES]))
-            addition = text[len(self._text) : end]
-            if len(self._text) == begin:
-                body.show_plain(addition)
-            else:
-                body.append_plain(addition)
-            self._text = text[:end]
-            if end < len(text):  # the next line break separates two parts
+        self._grow()
+
+    def _grow(self) -> None:
+        text = self._wanted
+        with slices.a_slice() as is_over:
+            while len(self._text) < len(text):
+                body, begin = self._parts[-1]
+                part = text[begin : begin + PART_CHARS]
+                lines = part.split("\n", PART_LINES)
+                end = begin + len("\n".join(lines[:PART_LINES]))
+                addition = text[len(self._text) : end]
+                if len(self._text) == begin:
+                    body.show_plain(addition)
+                else:
+                    body.append_plain(addition)
+                self._text = text[:end]
                 self._colour(body, begin)
-                step = 1 if text[end] == "\n" else 0
-                self._text = text[: end + step]
-                self._new_part(end + step)
-        self._colour(*self._parts[-1])
+                if end < len(text):  # the next line break separates two parts
+                    self._text = text[: end + (text[end] == "\n")]
+                    self._new_part(len(self._text))
+                    if is_over():
+                        slices.later(self, self._grow)
+                        break
 
     def colour_parts(self) -> Iterator[None]:
         """Colour everything again, a part at each step."""
@@ -122,7 +128,7 @@ class CodeCard(QFrame):
         self._text = ""
 
     def _copy(self) -> None:
-        QGuiApplication.clipboard().setText(self._text)
+        QGuiApplication.clipboard().setText(self._wanted)
 
 
 def _span(start: int, length: int, kind: str) -> QTextLayout.FormatRange:

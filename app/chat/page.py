@@ -86,7 +86,7 @@ class ChatPage(QObject):
         view.loading.cancel.connect(engine.cancel_loading)
         view.welcome.suggested.connect(self.send)
         self._trim_timer = QTimer(self, singleShot=True, interval=TRIM_MS)
-        self._trim_timer.timeout.connect(trim_heap)
+        self._trim_timer.timeout.connect(self._trim)
         self._kept_draft = ""
         self._draft_of = 0  # the chat whose draft is in the composer
         self._draft_files: dict[int, list[DraftFile]] = {}
@@ -308,6 +308,10 @@ class ChatPage(QObject):
         self.view.transcript.show_conversation(conversation)
         self.view.show_messages(bool(conversation.messages))
         self.show_composer()
+
+    def _trim(self) -> None:
+        self._chats.store.free_memory()
+        trim_heap()
 
     def _message_added(self, index: int) -> None:
         self.view.transcript.add(self._session.conversation.messages[index])

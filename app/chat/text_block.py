@@ -60,11 +60,8 @@ class TextBlock(QTextBrowser):
         self.setOpenLinks(False)
         self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
         self.setAcceptDrops(False)
-        self.document().setDocumentMargin(0)
-        self.document().setIndentWidth(24)
         self.viewport().setAutoFillBackground(False)
-        self.document().documentLayout().documentSizeChanged.connect(self._fit)
-        self.document().contentsChanged.connect(self._forget_width)
+        self._show(self._new_document())
         self.anchorClicked.connect(_open_link)
         # The text of a link may name another place than its target.
         self.highlighted.connect(lambda url: self.setToolTip(bytes(url.toEncoded()).decode()))
@@ -72,14 +69,17 @@ class TextBlock(QTextBrowser):
 
     def show_markdown(self, text: str) -> None:
         """Show Markdown. Single line breaks stay line breaks."""
-        document = self.document()
+        document = self._new_document()
         document.setMarkdown(keep_breaks(replace_math(text)), _FEATURES)
-        self._format()
+        self._format(document)
+        self._show(document)
 
     def show_plain(self, text: str) -> None:
         """Show plain text."""
-        self.setPlainText(text)
-        self._format(gap=0)
+        document = self._new_document()
+        document.setPlainText(text)
+        self._format(document, gap=0)
+        self._show(document)
 
     def append_plain(self, text: str) -> None:
         """Append plain text without a new layout of the present text."""
@@ -144,9 +144,28 @@ class TextBlock(QTextBrowser):
         if height != self.height():
             self.setFixedHeight(height)
 
-    def _format(self, gap: int = PARAGRAPH_GAP) -> None:
+    def _new_document(self) -> QTextDocument:
+        """Return an empty document. What is built in it is laid out once, when it is shown."""
+        document = QTextDocument(self)
+        document.setUndoRedoEnabled(False)
+        document.setDocumentMargin(0)
+        document.setIndentWidth(24)
+        document.setDefaultFont(self.document().defaultFont())
+        return document
+
+    def _show(self, document: QTextDocument) -> None:
+        before = self.document()
+        is_ours = before.parent() is self
+        self.setDocument(document)
+        if is_ours:  # Qt deletes its own
+            before.deleteLater()
+        document.documentLayout().documentSizeChanged.connect(self._fit)
+        document.contentsChanged.connect(self._forget_width)
+        self._forget_width()
+        self._fit(document.size())
+
+    def _format(self, document: QTextDocument, gap: int = PARAGRAPH_GAP) -> None:
         """Set line height, paragraph gaps, the background of inline code, and table borders."""
-        document = self.document()
         # As in the style sheet, which may not be applied yet.
         line_height = round((theme.pixels() + (not self._is_code)) * LINE_HEIGHT)
         cursor = QTextCursor(document)

@@ -122,7 +122,9 @@ class Transcript(ScrollColumn):
     @property
     def is_whole(self) -> bool:
         """Return whether all messages are shown, to their ends."""
-        return not self._earlier and slices.is_done()
+        # Qt shows a view some time after it was put into the layout.
+        is_shown = not any(v.isHidden() for v in self._views if not isinstance(v, _Result))
+        return is_shown and not self._earlier and slices.is_done()
 
     def show_conversation(self, conversation: Conversation) -> None:
         """Show another conversation."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtWidgets import QFileDialog
 
 from app.controls.pack_offer import PackDesk
 from app.controls.rate_control import RateState
@@ -61,7 +63,8 @@ class Controls(QObject):
         packs.changed.connect(self._show_offer)
         packs.notice.connect(session.notice)
         session.link.done.connect(lambda _, statistics: packs.answered(statistics))
-        self.strip.pack.clicked.connect(packs.write)
+        self.strip.pack.clicked.connect(lambda: packs.write())
+        self.strip.stripe.clicked.connect(self.browse_drive)
         self.strip.unpack.clicked.connect(packs.give_up)
         self.refresh()
 
@@ -110,6 +113,12 @@ class Controls(QObject):
         if name := files.browse_model(self.strip.window(), title):
             self._session.choose(replace(self._session.asked, draft_model=name))
 
+    def browse_drive(self) -> None:
+        """Let the user choose a folder on a second drive, for a part of the pack."""
+        title = self.tr("Choose a folder on a second drive")
+        if name := QFileDialog.getExistingDirectory(self.strip.window(), title):
+            self.packs.write(Path(name))
+
     def trust(self, device: str) -> None:
         """The user knows what it means: use these devices, now and later without asking."""
         trusted = self._settings.trusted_devices
@@ -143,7 +152,10 @@ class Controls(QObject):
 
     def _show_offer(self) -> None:
         packs = self.packs
-        self.strip.show_offer(packs.words, packs.can_write, packs.is_writing)
+        self.strip.show_offer(
+            packs.words, can_write=packs.can_write, can_stripe=packs.can_stripe,
+            is_writing=packs.is_writing,
+        )  # fmt: skip
 
     def choose_automatic(self, automatic: bool) -> None:
         """Leave the engine's settings to the memory, or take them into one's own hands.

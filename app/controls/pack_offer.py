@@ -78,8 +78,13 @@ class PackDesk(QObject):
 
     @property
     def can_write(self) -> bool:
-        """Whether there is an offer that can be taken."""
-        return bool(self.words) and not self._is_writing and bool(self._offer and self._offer.fits)
+        """Whether there is an offer that can be taken, with one drive."""
+        return self.can_stripe and bool(self._offer and self._offer.fits)
+
+    @property
+    def can_stripe(self) -> bool:
+        """Whether there is an offer that can be taken, with a second drive if not with one."""
+        return bool(self.words) and not self._is_writing
 
     def answered(self, statistics: Statistics) -> None:
         """Forecast the gain from an answer; the first one of a large model asks for the offer."""
@@ -95,13 +100,20 @@ class PackDesk(QObject):
             self._path = session.path
             self._start(pack_command(session.path, "--offer"))
 
-    def write(self) -> None:
-        """Write the pack that is offered."""
-        if self.can_write and self._path is not None:
-            self.stop()  # the process that made the offer may not have ended yet
-            self._is_writing, self._share = True, 0.0
-            self._start(pack_command(self._path))
-            self.changed.emit()
+    def write(self, second: Path | None = None) -> None:
+        """Write the pack that is offered, a part of it into a folder of a `second` drive."""
+        if self._path is None or self._offer is None or not self.can_stripe:
+            return
+        first = Path(self._offer.path).parent
+        if second is not None and second.stat().st_dev == first.stat().st_dev:
+            words = self.tr("{folder} is on the drive where the pack would lie anyway.")
+            self.notice.emit(Notice(words.format(folder=second)))
+            return
+        to = ["--to", str(first), "--to", str(second)] if second is not None else []
+        self.stop()  # the process that made the offer may not have ended yet
+        self._is_writing, self._share = True, 0.0
+        self._start(pack_command(self._path, *to))
+        self.changed.emit()
 
     def give_up(self) -> None:
         """Stop writing, as the user wants it, and say what is left of it."""

@@ -127,14 +127,18 @@ class ControlsStrip(QFrame):
         self._offer.setProperty("role", "small")
         self.pack = QPushButton(self.tr("Pack the experts"))
         self.pack.setAccessibleName(self.tr("Pack the experts into a second file"))
+        self.stripe = QPushButton(self.tr("On two drives\u2026"))
+        self.stripe.setAccessibleName(self.tr("Pack the experts onto two drives"))
+        self.stripe.setToolTip(self.tr("Both drives are read at once."))
         self.unpack = QPushButton(self.tr("Stop packing"))
         self.unpack.setAccessibleName(self.tr("Stop packing the experts"))
         offer = QHBoxLayout()
         offer.addWidget(self._offer, 1)
         offer.addWidget(self.pack)
+        offer.addWidget(self.stripe)
         offer.addWidget(self.unpack)
         inner.addLayout(offer)
-        self.show_offer("", False, False)
+        self.show_offer("", can_write=False, can_stripe=False, is_writing=False)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(24, 12, 14, 12)
         layout.addLayout(inner, 1)
@@ -186,11 +190,14 @@ class ControlsStrip(QFrame):
         """What is said about a pack."""
         return self._offer.text()
 
-    def show_offer(self, words: str, can_write: bool, is_writing: bool) -> None:
+    def show_offer(
+        self, words: str, *, can_write: bool, can_stripe: bool, is_writing: bool
+    ) -> None:
         """Say what a pack would bring, or how far one is written."""
         self._offer.setText(words)
         self._offer.setVisible(bool(words))
         self.pack.setVisible(can_write)
+        self.stripe.setVisible(can_stripe)
         self.unpack.setVisible(is_writing)
 
     def _describe_method(self, row: int) -> None:

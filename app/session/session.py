@@ -331,8 +331,8 @@ class Session(QObject):
         self.conversation_replaced.emit()
         self.can_send_changed.emit()
         last = conversation.last
-        if last is not None and last.ending is Ending.CONTEXT and not conversation.slides:
-            self._offer_to_slide()
+        if last is not None and last.ending is Ending.CONTEXT and not self._is_queued(conversation):
+            self._offer_to_slide(last)
 
     # Asking
 
@@ -619,24 +619,38 @@ class Session(QObject):
         self.engine.settle()
 
     def _context_is_full(self, conversation: Conversation, answer: Message) -> None:
-        """Continue as the user chose before, or let the user choose."""
+        """Continue as the user chose before, or let the user choose.
+
+        The user chooses again when the answer alone is longer than the context: a model that does
+        not come to an end would otherwise write for ever.
+        """
         if self._is_queued(conversation) or self.engine.model_waits:
             return
-        if conversation.slides:
+        if conversation.slides and not self._outgrew_context(answer):
             if answer.statistics is None or answer.statistics.n_token > 0:
                 self._waiting_turns.append(_Turn(conversation, goes_on=True))
             return
         answer.note = text("chats.context_full")
         self.report_change(conversation, answer)
         if conversation is self.conversation:
-            self._offer_to_slide()
+            self._offer_to_slide(answer)
 
-    def _offer_to_slide(self) -> None:
-        full = self.tr(
-            "The context of {tokens} is full. The answer can go on without the middle of this "
-            "chat: its beginning and its end are kept."
-        ).format(tokens=units.count(self.engine.n_context, "token"))
-        self._offer_room(full)
+    def _outgrew_context(self, answer: Message) -> bool:
+        n_token = answer.statistics.n_token if answer.statistics is not None else 0
+        return answer.n_token_before + n_token >= self.engine.n_context > 0
+
+    def _offer_to_slide(self, answer: Message) -> None:
+        if self._outgrew_context(answer):
+            full = self.tr(
+                "This answer is longer than the context of {tokens}, and the model may never come "
+                "to an end. It can go on without the middle of this chat."
+            )
+        else:
+            full = self.tr(
+                "The context of {tokens} is full. The answer can go on without the middle of this "
+                "chat: its beginning and its end are kept."
+            )
+        self._offer_room(full.format(tokens=units.count(self.engine.n_context, "token")))
 
     def _offer_room(self, sentence: str) -> None:
         """Offer a longer context, where the model knows one, or to leave out the middle."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,11 @@ class ChatStore:
         self.connection.close()
         if self._lock is not None:
             self._lock.close()
+
+    def free_memory(self) -> None:
+        """Give back the memory that keeps pages of the file; they are read again when wanted."""
+        with contextlib.suppress(sqlite3.Error):
+            self.connection.execute("PRAGMA shrink_memory")
 
     # Lists
 
@@ -374,7 +379,7 @@ class ChatStore:
             message.ending, message.note = Ending.CUT_OFF, text("chats.cut_off")
             self.save(message)
 
-    @contextmanager
+    @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
         """Turn the database's exceptions into StoreError."""
         try:
@@ -384,7 +389,7 @@ class ChatStore:
                 error, text("chats.not_read", reason=schema.reason(error))
             ) from error
 
-    @contextmanager
+    @contextlib.contextmanager
     def writing(self, durable: bool = True) -> Iterator[sqlite3.Connection]:
         """Run a change as one transaction. `durable`: it survives a loss of power."""
         connection = self.connection

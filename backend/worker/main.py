@@ -39,6 +39,7 @@ from backend.protocol.messages import (
 )
 from backend.protocol.settings import EngineConfig
 from backend.protocol.statistics import Statistics
+from backend.system.memory import trim_heap
 from backend.system.paths import states_folder
 from backend.system.pipes import die_with_parent, private_pipes
 from backend.text import text
@@ -96,6 +97,7 @@ class Worker:
         self._path: Path | None = None  # of the engine's model
         self._own: tuple[Path, EngineConfig] | None = None  # what the client has loaded
         self._used_s = time.monotonic()
+        self._is_trimmed = True  # the heap, since the last job
         self._keeps = False  # something of the conversation may not be on the drive
         self._advisor: Advisor | None = None
         self._traces: AnswerTraces | None = None
@@ -136,7 +138,7 @@ class Worker:
                 self._learning.set_busy(True)
                 job(self._engine)  # an answer for the local server
                 self._learning.set_busy(not self._line.is_empty)
-            self._used_s = time.monotonic()
+            self._used_s, self._is_trimmed = time.monotonic(), False
             if self._jobs.empty() and self._engine is not None:
                 self._idle(self._engine)
                 self._keeps = True
@@ -156,6 +158,9 @@ class Worker:
                 return self._jobs.get(timeout=KEEP_S if self._keeps else wait_s)
             except queue.Empty:
                 idle_s = time.monotonic() - self._used_s
+                if not self._is_trimmed:  # of what loads and answers have used
+                    self._is_trimmed = True
+                    trim_heap()
                 if self._engine is None:
                     continue
                 if self._keeps:

@@ -347,6 +347,38 @@ def test_packing_can_be_stopped_and_what_was_written_be_deleted(
     qtbot.waitUntil(gone.exists, timeout=WAIT_MS)
 
 
+def test_a_pack_can_be_written_onto_two_drives(
+    qtbot: Any, open_window: Opener, model: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is offered where one drive has no room for it, too."""
+    other = Path("/dev/shm")
+    if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("needs a second file system")
+    monkeypatch.setattr("app.controls.pack_offer.is_large", lambda _: True)
+    offer = {**OFFER, "path": str(tmp_path / "m.pack"), "free_bytes": 1, "fits": False}
+    asked: list[tuple[str, ...]] = []
+
+    def command(_: Path, *options: str) -> list[str]:
+        asked.append(options)
+        return script(offer if options == ("--offer",) else {"done_bytes": 1, "total_bytes": 4})
+
+    monkeypatch.setattr("app.controls.pack_offer.pack_command", command)
+    window = open_window(model())
+    window.top_bar.controls.click()
+    strip = window.controls.strip
+    window.session.send("Hello")
+    qtbot.waitUntil(strip.stripe.isVisible, timeout=WAIT_MS)
+    assert not strip.pack.isVisible()
+    wait_idle(qtbot, window)
+    for folder in (tmp_path, other):
+        monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_, f=folder: str(f))
+        strip.stripe.click()
+        if folder is tmp_path:
+            assert "is on the drive where the pack" in window.chat.banner.sentence
+    assert asked == [("--offer",), ("--to", str(tmp_path), "--to", str(other))]
+    assert "being packed" in strip.offer and not strip.stripe.isVisible()
+
+
 def test_another_machine_is_used_once_it_is_trusted(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:

@@ -1,5 +1,6 @@
 """The chats on disk: stored, searched, branched, deleted, exported; and faulty disks."""
 
+import ctypes
 import errno
 import json
 import os
@@ -299,6 +300,40 @@ def test_where_nothing_can_be_written_the_chats_are_in_memory(tmp_path: Path) ->
     assert store.trouble.startswith("The chats cannot be kept: ") and store.trouble.endswith(".")
     chat_id, _ = begin(store)
     assert texts(store, chat_id) == ["Why?", "Because."]
+    store.close()
+
+
+class _Heap(ctypes.Structure):
+    """mallinfo2 of glibc."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks",
+            "fordblks", "keepcost",
+        )
+    ]  # fmt: skip
+
+
+def test_the_pages_of_the_file_are_given_back(path: Path) -> None:
+    """A window that was open for long kept 16 MB of the chats, also where none was shown."""
+    try:
+        info = ctypes.CDLL(None).mallinfo2
+    except (AttributeError, TypeError):
+        pytest.skip("needs glibc 2.33")
+    info.restype = _Heap
+    store = ChatStore.open(path)
+    chat = store.new_chat("Long", Preset())
+    parent = 0
+    for number in range(40):
+        message = Message("user", f"{number} " * 30_000)
+        store.add(chat, parent, message)
+        parent = message.id
+    store.load(chat)
+    before = info().uordblks
+    store.free_memory()
+    assert before - info().uordblks > 1 << 20
+    assert len(store.load(chat).messages) == 40
     store.close()
 
 

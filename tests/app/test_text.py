@@ -13,7 +13,7 @@ from app.chat.markdown.blocks import PROSE_LINES, BlockSplitter
 from app.chat.markdown.latex import readable, replace_math
 from app.chat.text_block import TextBlock
 from app.state.context_fit import counts, fit
-from app.widgets import theme
+from app.widgets import slices, theme
 from backend.text import text
 
 
@@ -86,6 +86,25 @@ def test_code_has_colours_and_long_code_is_whole(qtbot: Any, qapp: QApplication)
     assert {theme.DARK.code_keyword, theme.DARK.code_comment} <= kinds
     card.findChildren(QPushButton)[0].click()
     assert QApplication.clipboard().text() == text
+
+
+def test_long_code_comes_in_slices_and_is_copied_whole(
+    qtbot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    card = CodeCard("")
+    qtbot.addWidget(card)
+    text = "\n".join(f"line {number}" for number in range(4 * PART_LINES))
+
+    def shown() -> str:
+        return "\n".join(body.toPlainText() for body in card.findChildren(TextBlock))
+
+    card.show_text(text)
+    assert len(shown()) < len(text) / 2
+    card.findChildren(QPushButton)[0].click()
+    assert QApplication.clipboard().text() == text
+    qtbot.waitUntil(slices.is_done)
+    assert shown() == text
 
 
 def test_an_unknown_language_is_plain(qtbot: Any) -> None:

@@ -211,6 +211,27 @@ def test_a_full_context_is_said(qtbot: Any, open_window: Opener, model: Model) -
     assert limit.startswith(shown)
 
 
+def test_an_answer_without_end_asks_again_before_it_goes_on(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    """A model that never ends its answer wrote for ever in a chat whose middle is left out."""
+    window = open_window(model(reason_at_end="context", text="word " * 4080, token_s=0.0))
+    window.ask()
+    window.wait_state(State.IDLE)
+    window.press("Leave out the middle")
+    window.wait_notice("This answer is longer than the context of 4,096\u00a0tokens")
+    assert window.state is State.IDLE and not window.session.busy_chats
+    assert len(window.answer.content.split()) >= 4080 + 16
+    before = window.answer.content
+    window.press("New chat")
+    window.open_chat(window.chats.rows()[0].id)
+    assert "longer than the context" in window.notice
+    window.press("Leave out the middle")
+    window.wait_state(State.IDLE)
+    assert window.answer.content.startswith(before) and len(window.answer.content) > len(before)
+    assert "longer than the context" in window.notice
+
+
 def test_a_full_context_offers_a_longer_one(qtbot: Any, open_window: Opener, model: Model) -> None:
     path = model(reason_at_end="context", trained_length=6000, text="word " * 6)
     window = open_window(path)

@@ -246,7 +246,8 @@ class User:
         while not is_so():
             if time.monotonic() > ends_s:
                 state, notice = self.window.engine.state, self.window.notice
-                raise SystemExit(f"{self.frames.what}: the window stays {state}, {notice!r}")
+                model = self.window.engine.path
+                raise SystemExit(f"{self.frames.what}: {model} stays {state}, {notice!r}")
             self.pause(5)
 
     def wait_idle(self) -> None:

@@ -201,7 +201,7 @@ def run(request: pytest.FixtureRequest, device: Server, tmp_path: Path) -> Itera
 
 @pytest.mark.parametrize("run", ["auto", "cpu-only"], indirect=True)
 def test_what_was_done_can_be_told_again(run: Run) -> None:
-    """Measured speeds are also events."""
+    """Measured speeds are also events. With "auto" they decide how much the processor computes."""
     assert run.go(1, n_token=32) and run.go(20)
     log, patch = run.patch.take_events(), run.patch
     core = _native.Core(patch.shape, patch.layout, run.composition(), n_embd=patch.n_embd)
@@ -211,8 +211,9 @@ def test_what_was_done_can_be_told_again(run: Run) -> None:
     assert told == [
         (c.misses, c.on_host, c.host_rows) for c in map(core.counts, range(patch.shape.n_layer))
     ]
-    assert all(on_host > 0 for _, on_host, _ in told)
-    assert any(rows > on_host for _, on_host, rows in told), "of the prompt"
+    if run.hybrid == "cpu-only":
+        assert all(on_host > 0 for _, on_host, _ in told)
+        assert any(rows > on_host for _, on_host, rows in told), "of the prompt"
 
 
 @pytest.mark.parametrize("run", ["auto"], indirect=True)

@@ -431,6 +431,10 @@
 <source>Do not use it</source>
 <translation>Nicht verwenden</translation>
 </message>
+<message>
+<source>Choose a folder on a second drive</source>
+<translation>Einen Ordner auf einem zweiten Laufwerk wählen</translation>
+</message>
 </context>
 <context>
 <name>ControlsStrip</name>
@@ -461,6 +465,18 @@
 <message>
 <source>Pack the experts into a second file</source>
 <translation>Die Experten in eine zweite Datei packen</translation>
+</message>
+<message>
+<source>On two drives…</source>
+<translation>Auf zwei Laufwerke …</translation>
+</message>
+<message>
+<source>Pack the experts onto two drives</source>
+<translation>Die Experten auf zwei Laufwerke packen</translation>
+</message>
+<message>
+<source>Both drives are read at once.</source>
+<translation>Beide Laufwerke werden gleichzeitig gelesen.</translation>
 </message>
 <message>
 <source>Stop packing</source>
@@ -1404,6 +1420,10 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>Die Experten in eine zweite Datei von {size} zu packen würde Antworten nach den Messungen hier etwa {gain}-mal so schnell machen.</translation>
 </message>
 <message>
+<source>{folder} is on the drive where the pack would lie anyway.</source>
+<translation>{folder} ist auf dem Laufwerk, auf dem das Paket ohnehin läge.</translation>
+</message>
+<message>
 <source>Packing was stopped. What was written is used when it is wanted again.</source>
 <translation>Das Packen wurde angehalten. Was geschrieben wurde, wird genutzt, wenn es wieder gewünscht ist.</translation>
 </message>
@@ -2204,6 +2224,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Reading the prompt: {done} of {total}</source>
 <translation>Der Prompt wird gelesen: {done} von {total}</translation>
+</message>
+<message>
+<source>This answer is longer than the context of {tokens}, and the model may never come to an end. It can go on without the middle of this chat.</source>
+<translation>Diese Antwort ist länger als der Kontext von {tokens}, und das Modell kommt vielleicht nie zu einem Ende. Sie kann ohne die Mitte dieses Chats weitergehen.</translation>
 </message>
 <message>
 <source>The context of {tokens} is full. The answer can go on without the middle of this chat: its beginning and its end are kept.</source>
