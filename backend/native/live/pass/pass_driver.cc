@@ -78,6 +78,7 @@ void PassDriver::begin_pass(Phase phase, const std::vector<int32_t> & tokens, co
         abort_pass(e.what());
     }
     choose_callback(tokens.size());
+    n_plan_in_vain_ = tokens.size() == 1 ? n_plan_in_vain_ : 0;  // a prompt has another graph anyway
     ahead_state_ = !is_unasked_ && may_run_ahead(phase, tokens.size()) ? Ahead::undecided : Ahead::off;
 }
 
