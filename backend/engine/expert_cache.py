@@ -16,6 +16,7 @@ from backend.llama.api import Context, ProgressCallback
 from backend.memory.engine_plan import EnginePlan
 from backend.methods.catalogue import Method
 from backend.methods.compose import (
+    RUN_AHEAD_MODES,
     composition,
     layout,
     predictor_of,
@@ -230,6 +231,7 @@ class ExpertCache:
             link_bytes_per_s=self._experiment.link_bytes_per_s,
             repack=self._cached is not None and self._cached.repacked,
             host_bytes=plan.host.bytes,
+            run_ahead=RUN_AHEAD_MODES[plan.config.run_ahead],
         )
         parts = composition(
             self._method,

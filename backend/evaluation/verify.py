@@ -31,6 +31,7 @@ from backend.memory.placement import ON_CPU, Placement
 from backend.methods.catalogue import METHODS
 from backend.methods.compose import (
     NOTHING_LEARNED,
+    RUN_AHEAD_MODES,
     Learned,
     composition,
     layout,
@@ -137,6 +138,7 @@ def compare(
     pack: Pack | None = None,
     placement: Placement = ON_CPU,
     hybrid: str = "off",
+    run_ahead: str = "off",
     n_stage: int = 0,
     host_bytes: int = 0,
 ) -> Iterator[Comparison]:
@@ -151,7 +153,8 @@ def compare(
     learned: the weights that backend.weights.lookup.load found, as the engine uses them.
     in_layout: the layout of the experts, here and in stock. pack: read the experts from this pack,
     in any layout. placement: with a device, stock llama.cpp computes on it too, with all experts
-    there. hybrid: how experts that the device lacks are computed (HYBRID). n_stage: slots of the
+    there. hybrid: how experts that the device lacks are computed (HYBRID). run_ahead: whether a
+    device runs ahead of the routers' choices (RUN_AHEAD). n_stage: slots of the
     staging buffer for prompts. host_bytes: bytes of experts that RAM keeps for the device.
 
     Raises LlamaError if the model cannot be loaded or computed, NotCacheable if it cannot be run
@@ -202,6 +205,7 @@ def compare(
                     max_token=_N_UBATCH,
                     repack=in_layout == "repacked",
                     host_bytes=host_bytes,
+                    run_ahead=RUN_AHEAD_MODES[run_ahead],
                 )
                 has_routers = cached.patch.n_embd > 0
                 parts = composition(
@@ -215,9 +219,7 @@ def compare(
                 cached.patch.configure(slots, parts, options)
                 cached.patch.request_began()
                 passes = batches[n_sequence]
-                logits = _logits(
-                    file, cached.model, passes, n_sequence, n_thread, cached.patch, streams
-                )
+                logits = _logits(file, cached.model, passes, n_sequence, n_thread, cached, streams)
                 counts = cached.patch.counts()
                 different = reference.view(np.uint32) != logits.view(np.uint32)
                 rows = np.flatnonzero(different.any(axis=1))
@@ -325,13 +327,14 @@ def _logits(
     passes: list[_Pass],
     n_sequence: int,
     n_thread: int,
-    patch: _native.Patch | None,
+    cached: CachedModel | None,
     streams: bool = False,
 ) -> NDArray[np.float32]:
     """Compute the passes. Return all logits that they ask for, [n, n_vocab].
 
     Raises LlamaError, also if a logit is not finite or the model's files were changed.
     """
+    patch = cached.patch if cached else None
     context = Context(
         model,
         n_context=(sum(len(each.rows) for each in passes) + 8) * (n_sequence if streams else 1),
@@ -344,6 +347,8 @@ def _logits(
     )
     found = []
     try:
+        if cached is not None:
+            cached.computes_in(context)
         for each in passes:
             if patch is not None:
                 phase = _native.Phase.decode if each.is_token else _native.Phase.prefill
@@ -360,6 +365,8 @@ def _logits(
     except FileChangedError as error:
         raise LlamaError(str(error)) from None
     finally:
+        if cached is not None:
+            cached.computes_in(None)
         context.close()
     return np.concatenate(found)
 

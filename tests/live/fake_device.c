@@ -137,7 +137,7 @@ enum {
 
 struct counts {
     atomic_long n_backend, n_async, n_shared, n_pinned_bytes, n_few, n_many, n_cut, n_sync, n_upload, n_view;
-    atomic_long n_fused, n_captured, n_replayed, n_async_bytes, n_alone;
+    atomic_long n_fused, n_captured, n_replayed, n_async_bytes, n_alone, n_drained;
 };
 static struct counts counts;
 
@@ -322,6 +322,7 @@ struct stream {
     pthread_t thread;
     struct task tasks[max_task];
     long n_asked, n_done;
+    long n_waited, last_graph; /* tasks that the host waited for; the last one that computes something */
     struct clock clock;
     bool over;
     bool is_used; /* by this thread, which has not waited yet */
@@ -602,6 +603,12 @@ static struct record * begin_task(struct stream * s) {
     return new_record(s->number, s->clock.of[s->number], &s->clock);
 }
 
+/* The host waits for the tasks up to this number. REQUIRES: locked. */
+static void count_wait(struct stream * s, long number) {
+    counts.n_drained += s->n_waited < s->last_graph && s->last_graph <= number;
+    s->n_waited = s->n_waited > number ? s->n_waited : number;
+}
+
 static void push(struct stream * s, struct task task) {
     s->tasks[s->n_asked++ % max_task] = task;
     pthread_cond_broadcast(&changed);
@@ -609,6 +616,7 @@ static void push(struct stream * s, struct task task) {
 
 static void finish(struct stream * s) {
     pthread_mutex_lock(&lock);
+    count_wait(s, s->n_asked);
     while (s->n_done != s->n_asked) {
         pthread_cond_wait(&changed, &lock);
     }
@@ -754,6 +762,7 @@ static enum ggml_status compute(ggml_backend_t backend, struct ggml_cgraph * gra
     }
     compare(r, 0);
     push(s, (struct task){.kind = compute_graph, .launch = l, .record = r});
+    s->last_graph = r->n_range > 0 ? s->n_asked : s->last_graph;
     pthread_mutex_unlock(&lock);
     return GGML_STATUS_SUCCESS;
 }
@@ -843,6 +852,9 @@ static void event_synchronize(ggml_backend_dev_t device, ggml_backend_event_t ev
     (void) device;
     struct event * e = event->context;
     pthread_mutex_lock(&lock);
+    if (e->stream) {
+        count_wait(e->stream, e->number);
+    }
     while (e->stream && e->stream->n_done < e->number) {
         pthread_cond_wait(&changed, &lock);
     }
@@ -1147,12 +1159,13 @@ int64_t ggml_time_us(void) {
    at a router's choice, within what a graphics card computes in one kernel; waits for a backend, blocking
    uploads, and graphs; groups of nodes that a card computes in one kernel, graphs captured and replayed; bytes of
    the asynchronous copies; mat-muls of experts for many tokens with one choice each, whose rows ggml-cuda sorts one
-   after the other. */
+   after the other; waits after which a stream has nothing to compute. */
 void fake_counts(long * into) {
     const atomic_long * all[] = {
         &counts.n_backend, &counts.n_async, &counts.n_shared, &counts.n_pinned_bytes, &counts.n_few,
         &counts.n_many,    &counts.n_cut,   &counts.n_sync,   &counts.n_upload,       &counts.n_view,
         &counts.n_fused,   &counts.n_captured, &counts.n_replayed, &counts.n_async_bytes, &counts.n_alone,
+        &counts.n_drained,
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         into[i] = *all[i];

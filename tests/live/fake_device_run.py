@@ -26,7 +26,7 @@ from backend.gguf.model_file import ModelFile, read_model
 from backend.llama.api import Context
 from backend.memory.placement import Placement
 from backend.methods.catalogue import METHODS
-from backend.methods.compose import composition, layout
+from backend.methods.compose import RUN_AHEAD_MODES, composition, layout
 from backend.protocol.settings import EngineConfig
 
 RATES = (0.1, 0.5, 1.0)
@@ -34,9 +34,9 @@ NO_LIMIT = 1 << 40
 COUNTS = (
     *("n_backend", "n_async", "n_shared", "pinned_bytes", "n_few", "n_many", "n_cut"),
     *("n_sync", "n_upload", "n_view", "n_fused", "n_captured", "n_replayed"),
-    *("n_async_bytes", "n_alone"),
+    *("n_async_bytes", "n_alone", "n_drained"),
 )
-N_PROMPT, N_TOKEN = 33, 60
+N_PROMPT = 33
 N_REFUSED = 50
 
 
@@ -55,14 +55,21 @@ def since(library: Any, before: dict[str, int]) -> dict[str, Any]:
 
 
 def compared(
-    library: Any, file: ModelFile, at: Placement, method: str, host_bytes: int
+    library: Any, file: ModelFile, at: Placement, method: str, host_bytes: int, run_ahead: str
 ) -> dict[str, Any]:
     """Compare the model with stock llama.cpp. Return the requests and the results."""
     before = counts(library)
     try:
         results = list(
             compare(
-                file, RATES, [method], n_token=48, n_thread=1, placement=at, host_bytes=host_bytes
+                file,
+                RATES,
+                [method],
+                n_token=48,
+                n_thread=1,
+                placement=at,
+                host_bytes=host_bytes,
+                run_ahead=run_ahead,
             )
         )
     except RuntimeError as error:
@@ -79,22 +86,30 @@ def open_context(model: Any, patch: Any = None) -> Context:
     return Context(model, n_context=256, n_ubatch=64, n_thread=1, **hook)
 
 
-def token_costs(library: Any, context: Context, patch: Any = None) -> list[dict[str, int]]:
+def token_costs(
+    library: Any, context: Context, n_token: int, patch: Any = None
+) -> list[dict[str, int]]:
     """What each decoded token asked of the device, and its logits; also its misses and waves."""
     context.forget_from(0)
-    tokens, found = random_tokens(N_PROMPT + N_TOKEN), []
+    tokens, found = random_tokens(N_PROMPT + n_token), []
     for at, step in [
         (0, tokens[:N_PROMPT]),
         *((i, tokens[i : i + 1]) for i in range(33, len(tokens))),
     ]:
         before, missed, waves = counts(library), absent(patch), n_graph(patch)
+        n_ahead, n_redone = ahead(patch)
         if patch:
             patch.begin_pass(_native.Phase.prefill if at == 0 else _native.Phase.decode, step)
         assert context.decode(step, at) == 0
         assert not patch or patch.end_pass()
         found.append(since(library, before))
         found[-1]["logits"] = zlib.crc32(context.logits(1).tobytes())
+        found[-1]["n_drained"] = since(library, before)["n_drained"]  # with the wait for the logits
         found[-1] |= {"misses": absent(patch) - missed, "n_graph": n_graph(patch) - waves}
+        found[-1]["n_ahead"], found[-1]["n_redone"] = ahead(patch)
+        found[-1]["n_ahead"] -= n_ahead
+        found[-1]["n_redone"] -= n_redone
+    found[-1]["state"] = zlib.crc32(context.state(0, len(tokens)))
     return found[1:]
 
 
@@ -103,18 +118,30 @@ def absent(patch: Any) -> int:
     return sum(c.misses + c.late for c in patch.counts()) if patch else 0
 
 
+def ahead(patch: Any) -> tuple[int, int]:
+    """How many layers were computed before their choice was known, and how many of them again."""
+    return (patch.times().n_ahead, patch.times().n_redone) if patch else (0, 0)
+
+
 def n_graph(patch: Any) -> int:
     """How many graphs were computed in waves so far."""
     return int(patch.times().n_graph) if patch else 0
 
 
 def budget(
-    library: Any, file: ModelFile, at: Placement, method: str, n_slots: list[int]
+    library: Any,
+    file: ModelFile,
+    at: Placement,
+    method: str,
+    n_slots: list[int],
+    *,
+    n_token: int,
+    run_ahead: str,
 ) -> list[list[dict[str, int]]]:
     """token_costs() of stock llama.cpp, then with each of these numbers of slots in every layer."""
     model = load_native(file, at)
     context = open_context(model)
-    found = [token_costs(library, context)]
+    found = [token_costs(library, context, n_token)]
     context.close()
     model.close()
     cached = CachedModel(file, n_thread=1, placement=at)
@@ -124,9 +151,11 @@ def budget(
     parts = composition(METHODS[method], patch.shape, on_device=True)
     for n_slot in n_slots:
         layout = _native.Layout.per_layer([n_slot] * patch.shape.n_layer)
-        options = _native.PatchOptions(max_token=64, host_bytes=file.expert_bytes_total)
+        options = _native.PatchOptions(
+            max_token=64, host_bytes=file.expert_bytes_total, run_ahead=RUN_AHEAD_MODES[run_ahead]
+        )
         patch.configure(layout, parts, options)
-        found.append(token_costs(library, context, patch))
+        found.append(token_costs(library, context, n_token, patch))
     cached.computes_in(None)
     context.close()
     cached.close()
@@ -282,6 +311,8 @@ def main() -> None:
     parser.add_argument("--budget", type=int, nargs="+", metavar="N_SLOT")
     parser.add_argument("--prompts", type=int, nargs="+", metavar="N_TOKEN")
     parser.add_argument("--n-stage", type=int, default=0)
+    parser.add_argument("--n-token", type=int, default=60)
+    parser.add_argument("--run-ahead", default="off")
     parser.add_argument("--refuse", action="store_true")
     parser.add_argument("--engine", action="store_true")
     parser.add_argument("--rates", type=float, nargs="+", default=[0.25])
@@ -302,7 +333,10 @@ def main() -> None:
     file = read_model(options.model)
     found: Any
     if options.compare:
-        found = [compared(library, file, at, options.method, n) for n in options.compare]
+        found = [
+            compared(library, file, at, options.method, n, options.run_ahead)
+            for n in options.compare
+        ]
     elif options.engine:
         library.fake_limits(NO_LIMIT, NO_LIMIT, options.max_pinned)
         found = loaded(file)
@@ -312,7 +346,15 @@ def main() -> None:
         lengths, n_stage = options.prompts, options.n_stage
         found = prompts(library, file, at, options.method, lengths, n_stage)
     elif options.budget:
-        found = budget(library, file, at, options.method, options.budget)
+        found = budget(
+            library,
+            file,
+            at,
+            options.method,
+            options.budget,
+            n_token=options.n_token,
+            run_ahead=options.run_ahead,
+        )
     else:
         found = ran(library, file, at, options)
     if failure := library.fake_failure().decode():

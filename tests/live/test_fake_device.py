@@ -142,6 +142,54 @@ def test_a_token_costs_two_waits_and_one_upload_a_layer(
     assert [all_there[-1][name] for name in names] == [fixed[name] for name in names]
 
 
+@pytest.mark.parametrize("arch", ["gpt-oss", "gemma4", "qwen3next"])
+def test_running_ahead_changes_nothing(arch: str, library: Path, tmp_path: Path) -> None:
+    """Not the logits and not the context, although most tokens lack experts.
+
+    One piece of qwen3next updates a recurrent state and is computed once.
+    """
+    path = make_tiny(arch, "F16", tmp_path / "m.gguf", n_expert=16, n_expert_used=4)
+    options = ("--budget", 7, "--n-token", 20, "--run-ahead", "always")
+    stock, found = run(library, path, *options, method="lru")
+    n_layer = read_model(path).n_layer - (1 if arch == "qwen3next" else 0)
+    assert [token["logits"] for token in found] == [token["logits"] for token in stock]
+    assert found[-1]["state"] == stock[-1]["state"]
+    assert {token["n_ahead"] for token in found[1:]} == {n_layer}
+    assert all(token["n_graph"] == 0 for token in found)
+    n_redone = sum(token["n_redone"] for token in found)
+    assert n_redone > len(found)
+
+
+def test_a_device_that_runs_ahead_is_never_idle(library: Path, tiny: Path) -> None:
+    """Unless an expert is missing. Stops leave it idle in every layer."""
+    n_layer = read_model(tiny).n_layer
+    found = [
+        run(library, tiny, "--budget", 14, "--n-token", 20, "--run-ahead", how)[1]
+        for how in ("off", "always")
+    ]
+    stops, ahead = ([token for token in tokens[1:] if not token["misses"]] for tokens in found)
+    assert {token["n_drained"] for token in stops} == {n_layer + 1}
+    assert {token["n_drained"] for token in ahead} == {1}, "only for the logits, as stock llama.cpp"
+    fused = {token["n_fused"] for token in (*stops, *ahead)}
+    assert len(fused) == 1 and {token["n_redone"] for token in ahead} == {0}
+
+
+def test_running_ahead_ends_where_it_does_not_pay(library: Path, tiny: Path) -> None:
+    options = ("--budget", 5, 15, "--n-token", 25, "--run-ahead", "auto")
+    stock, few, most = run(library, tiny, *options, method="lru")
+    for found in (few, most):
+        assert [token["logits"] for token in found] == [token["logits"] for token in stock]
+    assert sum(token["n_ahead"] for token in few) < sum(token["n_ahead"] for token in most) / 4
+    assert few[-1]["n_ahead"] == 0
+
+
+def test_running_ahead_beside_prompts_and_layers_of_the_cpu(library: Path, tiny: Path) -> None:
+    all_bytes = read_model(tiny).expert_bytes_total
+    options = ("--n-gpu-layers", 3, "--compare", all_bytes, "--run-ahead", "always")
+    (found,) = run(library, tiny, *options, method="outrider")
+    assert found["n_different"] == [0] * RATES
+
+
 def test_a_prompt_asks_for_little(library: Path, tmp_path: Path) -> None:
     """As many waits as it has waves and copies of whole experts, and each expert once.
 

@@ -1,5 +1,6 @@
-// A backend buffer type and a buffer, from ggml's private headers: as in the pinned llama-cpp-python 0.3.36 (ggml
-// 0.25). The package checks the version at import. For a new pin, compare with ggml/src/ggml-backend-impl.h.
+// A backend buffer type, a buffer and a graph, from ggml's private headers: as in the pinned llama-cpp-python 0.3.36
+// (ggml 0.25). The package checks the version at import. For a new pin, compare with ggml/src/ggml-backend-impl.h and
+// ggml/src/ggml-impl.h.
 #pragma once
 
 #include <cstddef>
@@ -47,4 +48,24 @@ struct ggml_backend_buffer {
     void * context;
     size_t size;
     enum ggml_backend_buffer_usage usage;
+};
+
+struct ggml_hash_set {
+    size_t size;
+    uint32_t * used;
+    struct ggml_tensor ** keys;
+};
+
+struct ggml_cgraph {
+    int size;
+    int n_nodes;
+    int n_leafs;
+    struct ggml_tensor ** nodes;
+    struct ggml_tensor ** grads;
+    struct ggml_tensor ** grad_accs;
+    struct ggml_tensor ** leafs;
+    int32_t * use_counts;
+    struct ggml_hash_set visited_hash_set;
+    int order;  // an enum
+    uint64_t uid;
 };

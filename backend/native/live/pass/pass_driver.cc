@@ -15,6 +15,7 @@ constexpr std::chrono::milliseconds max_wait(50);
 }  // namespace
 
 void PassDriver::drop_cache() {
+    forget_ahead();
     partner_.reset();  // first: its thread uses the cache's pool
     cache_.reset();
 }
@@ -26,11 +27,14 @@ void PassDriver::set_cache(std::unique_ptr<Cache> cache, const ExpertFiles & fil
     wave_us_.assign(size_t(graph_.shape.n_layer), 0);
     times_ = {};
     was_asked_ = false;
+    n_plan_in_vain_ = 0;
+    ahead_rule_ = AheadRule(graph_.shape.n_layer);
     pairs_of_.assign(size_t(graph_.shape.n_expert), {});
     slot_of_.assign(size_t(graph_.shape.n_expert), none);
 }
 
 void PassDriver::set_scheduler(ggml_backend_sched_t scheduler, ggml_backend_sched_eval_callback callback, void * self) {
+    forget_ahead();
     scheduler_ = scheduler;
     callback_ = callback;
     self_ = self;
@@ -74,6 +78,8 @@ void PassDriver::begin_pass(Phase phase, const std::vector<int32_t> & tokens, co
         abort_pass(e.what());
     }
     choose_callback(tokens.size());
+    n_plan_in_vain_ = tokens.size() == 1 ? n_plan_in_vain_ : 0;  // a prompt has another graph anyway
+    ahead_state_ = !is_unasked_ && may_run_ahead(phase, tokens.size()) ? Ahead::undecided : Ahead::off;
 }
 
 bool PassDriver::stock(const std::vector<std::vector<Expert>> & experts,
@@ -90,12 +96,19 @@ bool PassDriver::stock(const std::vector<std::vector<Expert>> & experts,
 
 bool PassDriver::end_pass() {
     const Lock lock(mutex);
+    if (ahead_) {
+        ahead_->finish();
+        read_slots_.clear();
+    }
     finish_layer();
     while (is_unasked_ && n_routed_ < graph_.shape.n_layer && passes_by(n_routed_, 1)) {
     }
     was_asked_ = was_asked_ || !is_unasked_;
     is_unasked_ = false;
     const bool whole = hook_.end_pass();
+    if (whole && ahead_state_ == Ahead::learning) {
+        plan_ahead();
+    }
     if (recorder) {
         recorder->pass_ended(whole);
     }
@@ -103,6 +116,9 @@ bool PassDriver::end_pass() {
 }
 
 bool PassDriver::ask(ggml_tensor * node) {
+    if (ahead_state_ != Ahead::off && begins_ahead(node)) {
+        return true;
+    }
     reader_.note(node);
     auto seen = hook_.see(node);
     if (seen == GraphHook::Seen::disorder) {
@@ -198,6 +214,13 @@ bool PassDriver::computed(ggml_tensor * node) {
     }
     const uint64_t began_us = now_us();
     const Lock lock(mutex);
+    if (ahead_state_ == Ahead::starting) {
+        node->op = first_op_;
+        ahead_state_ = Ahead::off;
+        const bool go_on = compute_ahead();
+        times_.callback_us += now_us() - began_us;
+        return go_on;
+    }
     times_.n_stop++;
     bool go_on;
     try {
@@ -552,6 +575,12 @@ void PassDriver::obey() {
 
 void PassDriver::submit(Copy copy) {
     Transfers & pool = *cache_->pool;
+    const Pool to =
+        copy.route == Route::file_to_host ? none : cache_->layout.layers[size_t(copy.layer)].pool_of(copy.part);
+    if (std::ranges::find(read_slots_, std::pair(to, copy.slot)) != read_slots_.end()) {
+        ahead_->finish();
+        read_slots_.clear();
+    }
     if (cache_->options.n_transfer_thread > 0) {
         pool.submit(copy);
         return;

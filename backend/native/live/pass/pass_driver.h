@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/schedule/ahead_rule.h"
+#include "live/compute/ahead.h"
 #include "live/ggml/thread_safety.h"
 #include "live/graph/forced_routing.h"
 #include "live/graph/layer_check.h"
@@ -33,6 +35,8 @@ struct PatchTimes {
     uint64_t host_wait_us = 0;  // the part of wave_us in which only the host computed
     uint64_t n_stop = 0;        // stops of llama.cpp's computation for the callback
     uint64_t n_unasked = 0;     // layers that needed no stop: all their experts stay resident
+    uint64_t n_ahead = 0;       // layers whose experts a device computed before the host knew the choice
+    uint64_t n_redone = 0;      // the part of n_ahead that lacked an expert, and was computed again
 };
 
 // One thread decodes; fields without GUARDED_BY belong to it. Others may stop the pass and, with the mutex, look in.
@@ -76,6 +80,17 @@ class PassDriver {
     std::atomic<int32_t> n_behind = 0;  // finished layers of the pass
 
   private:
+    // pass_ahead.cc
+    bool may_run_ahead(Phase phase, size_t n_token) const REQUIRES(mutex);
+    bool begins_ahead(ggml_tensor * node) EXCLUDES(mutex);
+    void plan_ahead() REQUIRES(mutex);
+    void forget_ahead() REQUIRES(mutex);
+    bool compute_ahead() REQUIRES(mutex);
+    bool run_layers_ahead() REQUIRES(mutex);
+    bool compute_layer_ahead(size_t number) REQUIRES(mutex);
+    bool find_slots(Layer layer) REQUIRES(mutex);
+    bool may_skip_ahead(size_t number) const REQUIRES(mutex);
+
     bool may_pass_by(Layer layer) const REQUIRES(mutex);
     bool passes_by(Layer layer, int32_t n_token) REQUIRES(mutex);
     void choose_callback(size_t n_token) REQUIRES(mutex);
@@ -135,6 +150,20 @@ class PassDriver {
     std::vector<int32_t> slots_;               // [n_token][n_expert_used], for remap()
     std::vector<std::vector<Pair>> pairs_of_;  // [expert], for waves
     std::vector<Pair> wave_;
+    // Running ahead. `ahead_` is for the graph whose first node is `planned_` and bears `plan_number_`; null: that
+    // graph cannot be computed so.
+    enum class Ahead : uint8_t { off, undecided, learning, ordinary, planned, starting };
+    Ahead ahead_state_ = Ahead::off;
+    std::vector<ggml_tensor *> seen_;          // nodes of a token, while learning
+    const ggml_tensor * planned_ = nullptr;
+    uint64_t plan_number_ = 0;
+    int n_plan_in_vain_ = 0;                   // the next token had another graph, in a row
+    std::unique_ptr<AheadRunner> ahead_ GUARDED_BY(mutex);
+    AheadRule ahead_rule_{0};
+    ggml_op first_op_ = GGML_OP_NONE;          // of the node at which running ahead begins
+    std::vector<Slot> table_;                  // [expert] of the layer: as the device was told; none: not there
+    std::vector<int32_t> sent_table_;          // the same, with a slot that may be read for each expert
+    std::vector<std::pair<Pool, Slot>> read_slots_;  // that a piece may read in vain
     uint64_t routed_us_ = 0;                   // when the layer was routed
 };
 

@@ -87,6 +87,22 @@ void RouterReader::take_ids(const ggml_tensor * topk) {
     for (size_t i = 0; i < n_row; i++) {
         std::memcpy(reinterpret_cast<uint8_t *>(ids_.data()) + i * row, choice_.data() + i * topk->nb[1], row);
     }
+    check_ids();
+}
+
+void RouterReader::take(std::span<const int32_t> ids, std::span<const float> weights, std::span<const float> input) {
+    n_token_ = 1;
+    ids_.assign(ids.begin(), ids.end());
+    weights_.assign(weights.begin(), weights.end());
+    input_.assign(input.begin(), input.end());
+    probabilities_.clear();
+    input_of_ = none;
+    check_ids();
+    round_to_half(weights_);
+    round_to_half(input_);
+}
+
+void RouterReader::check_ids() const {
     for (Expert e : ids_) {
         if (e < 0 || e >= graph_.shape.n_expert) {
             throw std::runtime_error("The router chose an expert that does not exist");

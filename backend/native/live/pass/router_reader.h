@@ -32,6 +32,8 @@ class RouterReader {
     // std::runtime_error for an expert that does not exist.
     void read(const ggml_tensor * topk, Layer layer, DeviceWork & work, Wanted wanted, bool late,
               const ggml_tensor * final_weights);
+    // Take what a router of one token computed, as read() would: the choice, and the weights and the input or nothing.
+    void take(std::span<const int32_t> ids, std::span<const float> weights, std::span<const float> input);
 
     int32_t n_token() const { return n_token_; }
     std::span<const Expert> ids() const { return ids_; }  // [n_token][n_expert_used]
@@ -43,6 +45,7 @@ class RouterReader {
     const ggml_tensor * readable_probabilities(Layer layer) const;
     const ggml_tensor * readable_input(Layer layer) const;
     void take_ids(const ggml_tensor * topk);
+    void check_ids() const;
     void take_weights(const ggml_tensor * probabilities);
     void round_to_half(std::vector<float> & values);
 

@@ -1,0 +1,41 @@
+// Divides a token's graph just before each layer's first expert mat-mul. A device can then compute a layer's experts
+// while the host does not know yet which ones were chosen, and compute them again if one was missing.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ggml.h"
+#include "live/graph/moe_graph.h"
+
+namespace outrider {
+
+// What a piece ends with: a layer's router, just before the layer's experts.
+struct RoutedNodes {
+    Layer layer;
+    ggml_tensor * ids;  // [n_expert_used, 1], the choice
+    const ggml_tensor * weights;  // the final ones of the chosen experts; null: unknown
+    const ggml_tensor * input;  // of the router; null: it cannot be read at the end of the piece
+    std::vector<ggml_tensor *> mat_muls;  // of the layer's experts, in the next piece
+};
+
+struct Pieces {
+    std::vector<ggml_tensor *> nodes;  // of all pieces, in the graph's order
+    std::vector<size_t> ends;  // [piece]: its nodes end here; one more than layers
+    std::vector<RoutedNodes> layers;  // [piece]: piece l + 1 begins with the experts of layers[l]
+    // [piece]: computed twice, it gives the same, provided that `moved` are in memory of their own. A piece that
+    // updates a state, such as that of a recurrent layer, does not.
+    std::vector<bool> repeatable;
+    // The tensors whose memory a piece that reads them overwrites. All own their memory.
+    std::vector<ggml_tensor *> moved;
+};
+
+// Return whether a backend does nothing for the node.
+bool computes_nothing(const ggml_tensor * node);
+
+// Divide the nodes that one device computes for a token, in the order of computing. Nothing if the graph is not what
+// the probe saw, or if no two layers have experts.
+std::optional<Pieces> divide(std::span<ggml_tensor * const> nodes, const MoeGraph & graph);
+
+}  // namespace outrider
