@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
-import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from backend.protocol.settings import EngineConfig
 from backend.server.application import make_server
 from backend.server.engine_host import EngineThread
 from backend.server.guard import ADDRESS
+from backend.server.running import ServerError, listen
 from backend.server.turns import N_PARALLEL, Turns
 from backend.system.paths import embedded_model, states_folder
 
@@ -66,12 +66,10 @@ def run(args: argparse.Namespace) -> int:
     key = os.environ.get(_KEY_VARIABLE, "")
     is_new = not key
     key = key or secrets.token_urlsafe(24)
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((ADDRESS, args.port))
-    except OSError as error:
-        raise UserError(f"Port {args.port} cannot be used: {error.strerror}.") from None
+        listener = listen(args.port)
+    except ServerError as error:
+        raise UserError(str(error)) from None
     engine = _open(path, config)
     host = EngineThread(
         engine,

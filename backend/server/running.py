@@ -21,6 +21,24 @@ class ServerError(OSError):
         return str(self.args[0])
 
 
+def listen(port: int) -> socket.socket:
+    """Return a socket of this machine's own address where programs may connect from now on.
+
+    port 0: any free port. Raises ServerError.
+    """
+    # asyncio sends small pieces at once only if the protocol is named.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((ADDRESS, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        reason = error.strerror or str(error)
+        raise ServerError(text("server.no_port", port=port, reason=reason)) from None
+    return listener
+
+
 class RunningServer:
     """Serves `host` on 127.0.0.1 until stop(). Raises ServerError.
 
@@ -30,15 +48,7 @@ class RunningServer:
 
     def __init__(self, host: Host, port: int, key: str, changed: Callable[[], None]) -> None:
         self.turns = Turns(host, changed)
-        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            self._listener.bind((ADDRESS, port))
-            self._listener.listen()  # from now on, so that a program that is early waits
-        except OSError as error:
-            self._listener.close()
-            reason = error.strerror or str(error)
-            raise ServerError(text("server.no_port", port=port, reason=reason)) from None
+        self._listener = listen(port)
         self.port: int = self._listener.getsockname()[1]
         self._server = make_server(self.turns, key, self.port)
         self._thread = threading.Thread(target=self._run, name="server", daemon=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from backend.server.ask import Begin, RequestRefused, Wait
 from backend.server.engine_host import EngineThread
 from backend.server.openai_chat import read_chat
 from backend.server.openai_text import read_text
+from backend.server.running import ServerError, listen
 from backend.server.turns import MAX_WAITING_OF_ONE, Turns
 from backend.system.paths import embedded_model
 
@@ -459,3 +461,11 @@ def test_without_a_model_there_is_an_error() -> None:
 
     with pytest.raises(RequestRefused, match="No model"):
         asyncio.run(ask())
+
+
+def test_pieces_of_an_answer_are_sent_at_once() -> None:
+    """Without the protocol asyncio leaves Nagle's algorithm on, and a piece waits 40 ms."""
+    with listen(0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
+        with pytest.raises(ServerError, match="cannot be used"):
+            listen(listener.getsockname()[1])
