@@ -230,9 +230,10 @@ class Keeping:
         self._states.forget(owner)
 
     def obey_budget(self) -> None:
-        """Delete what a smaller budget has no room for."""
+        """Delete what a smaller budget has no room for. Begin to learn what is left."""
         if self.budget_bytes:
             self._states.make_room(0, self.budget_bytes, set())
+            self._states.learn(self.root())
         else:
             self._states.forget_all()
 

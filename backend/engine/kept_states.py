@@ -17,6 +17,7 @@ import struct
 import sys
 import time
 import zlib
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -64,7 +65,7 @@ class _Kept:
     """A piece in the folder. n_bytes: by file; several names may belong to one."""
 
     used_ns: int
-    paths: list[Path] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
     n_bytes: dict[int, int] = field(default_factory=dict)
 
 
@@ -85,12 +86,13 @@ def _digest(data: bytes) -> str:
 class KeptStates:
     """Reads and writes pieces. Use from one thread, except for several processes at once.
 
-    folder: has a folder for each owner. It is read for every question, because other processes
-    write to it.
+    folder: has a folder for each owner. Its list of files is read for every question, because other
+    processes write to it. A file's tokens are read once: its name stands for them.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._tokens: dict[str, array[int]] = {}  # by the names of files
         self._writer = ThreadPoolExecutor(1, "state writer")
         self._reader = ThreadPoolExecutor(1, "state reader")
         self._pending: Future[bool] | None = None
@@ -108,12 +110,14 @@ class KeptStates:
         n_piece: as in missing(). Only the last piece may have more tokens than are wanted; where
         n_piece is 0 it has not.
         """
-        known: dict[str, list[Path]] = {}
-        for path in self._paths():
-            known.setdefault(path.name[: 2 * _KEY_BYTES], []).append(path)
+        known: dict[str, dict[str, str]] = {}
+        for owner, name in self._files():
+            known.setdefault(_parent_in(name), {})[name] = owner
+        if len(self._tokens) > 2 * sum(map(len, known.values())):  # most of the files are gone
+            self._tokens = {}
         found: list[Piece] = []
         parent, begin = root, 0
-        while best := self._best(known.get(parent, []), parent, begin, tokens[begin:], n_piece):
+        while best := self._best(known.get(parent, {}), parent, begin, tokens[begin:], n_piece):
             found.append(best)
             if best.n < len(best.tokens):
                 break
@@ -121,25 +125,48 @@ class KeptStates:
         return found
 
     def _best(
-        self, paths: list[Path], parent: str, begin: int, tokens: Sequence[int], n_piece: int
+        self, owners: dict[str, str], parent: str, begin: int, tokens: Sequence[int], n_piece: int
     ) -> Piece | None:
-        """Return the child of `parent` that begins with most of these tokens."""
+        """Return the child of `parent` that begins with most of these tokens.
+
+        owners: of the children, by their names.
+        """
         best: Piece | None = None
-        likely = key_of(parent, tokens[: n_piece or len(tokens)])
-        for path in sorted(paths, key=lambda path: _key_in(path) != likely):
-            try:
-                has = _read_tokens(path, parent)[0]
-            except DamagedState as error:
-                _discard(path, error)
-                continue
-            except OSError:
-                continue
+        likely = _name(parent, key_of(parent, tokens[: n_piece or len(tokens)]))
+        for name in sorted(owners, key=lambda name: name != likely):
+            has = self._tokens_of(owners[name], name)
             n = n_equal(has, tokens)
             if n > (best.n if best else 0) and (n == len(has) or n_piece):
-                best = Piece(path, parent, begin, has, n)
+                path = self._folder / owners[name] / name
+                best = Piece(path, parent, begin, tuple(has), n)
                 if n == n_piece:
                     break
         return best
+
+    def _tokens_of(self, owner: str, name: str) -> Sequence[int]:
+        """Return the tokens of a piece; none where it cannot be read."""
+        if (known := self._tokens.get(name)) is not None:
+            return known
+        path = self._folder / owner / name
+        try:
+            tokens = _read_tokens(path, _parent_in(name))[0]
+        except DamagedState as error:
+            _discard(path, error)
+        except OSError:
+            pass
+        else:
+            return self._tokens.setdefault(name, array("i", tokens))
+        return ()
+
+    def learn(self, root: str) -> None:
+        """Begin to read, in another thread, what find() needs to know of the first pieces."""
+
+        def read() -> None:
+            for owner, name in self._files():
+                if _parent_in(name) == root:
+                    self._tokens_of(owner, name)
+
+        self._reader.submit(read)
 
     def states(self, pieces: Sequence[Piece]) -> Iterator[tuple[Piece, bytearray]]:
         """Yield pieces with their states; end before one that cannot be read.
@@ -175,14 +202,15 @@ class KeptStates:
         n_piece: tokens of a piece; 0: one piece has all tokens. A piece that is lacking is (parent,
         begin, end). The owner gets the pieces that others have. Those that exist are used now.
         """
-        known = {path.name: path for path in self._paths()}
+        known = {name: other for other, name in self._files()}
         lacking, keys, parent = [], set(), root
         n_piece = n_piece or max(len(tokens), 1)
         for begin in range(0, len(tokens), n_piece):
             end = min(begin + n_piece, len(tokens))
             key = key_of(parent, tokens[begin:end])
             path = self._folder / owner / _name(parent, key)
-            if path.name in known and _link(known[path.name], path):
+            other = known.get(path.name)
+            if other is not None and _link(self._folder / other / path.name, path):
                 _use(path, begin)
             else:
                 lacking.append((parent, begin, end))
@@ -267,10 +295,11 @@ class KeptStates:
         any states.
         """
         kept: dict[str, _Kept] = {}
-        for path in self._paths():
+        for owner, name in self._files():
+            path = f"{self._folder}/{owner}/{name}"
             with contextlib.suppress(OSError):
-                status = path.stat()
-                one = kept.setdefault(_key_in(path), _Kept(status.st_mtime_ns))
+                status = os.stat(path)
+                one = kept.setdefault(_key_in(name), _Kept(status.st_mtime_ns))
                 one.paths.append(path)
                 one.n_bytes[status.st_ino] = status.st_size
         with contextlib.suppress(OSError):
@@ -286,7 +315,7 @@ class KeptStates:
                 total -= sum(one.n_bytes.values())
                 for path in one.paths:
                     with contextlib.suppress(OSError):
-                        path.unlink()
+                        os.unlink(path)
         return total <= limit
 
     def _free_bytes(self) -> int:
@@ -303,12 +332,14 @@ class KeptStates:
         self.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _paths(self) -> Iterator[Path]:
-        """Yield the files of all owners."""
+    def _files(self) -> Iterator[tuple[str, str]]:
+        """Yield the owner and the name of every piece."""
         with contextlib.suppress(OSError):
-            for owner in self._folder.iterdir():
+            for owner in os.listdir(self._folder):
                 with contextlib.suppress(OSError):
-                    yield from owner.glob(f"*{_SUFFIX}")
+                    for name in os.listdir(f"{self._folder}/{owner}"):
+                        if name.endswith(_SUFFIX):
+                            yield owner, name
 
 
 def n_equal(a: Sequence[int], b: Sequence[int]) -> int:
@@ -321,8 +352,12 @@ def _name(parent: str, key: str) -> str:
     return f"{parent}-{key}{_SUFFIX}"
 
 
-def _key_in(path: Path) -> str:
-    return path.stem.rpartition("-")[2]
+def _parent_in(name: str) -> str:
+    return name[: 2 * _KEY_BYTES]
+
+
+def _key_in(name: str) -> str:
+    return name[2 * _KEY_BYTES + 1 : -len(_SUFFIX)]
 
 
 def _link(existing: Path, path: Path) -> bool:
@@ -399,7 +434,7 @@ def _read_tokens(path: Path, parent: str) -> tuple[tuple[int, ...], int, int]:
     header, begin, n_bytes = _read_head(path)
     try:
         tokens = tuple(header["tokens"])
-        is_named = (header["parent"], key_of(parent, tokens)) == (parent, _key_in(path))
+        is_named = (header["parent"], key_of(parent, tokens)) == (parent, _key_in(path.name))
     except (KeyError, TypeError, struct.error):
         is_named = False
     if not is_named:

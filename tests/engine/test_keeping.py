@@ -297,6 +297,29 @@ def _is_nth(path: Path, number: int) -> bool:
     return f'"tokens":[{8 * number},'.encode() in path.read_bytes()
 
 
+def test_what_a_piece_is_of_is_read_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = KeptStates(tmp_path)
+    chats = [[i] * 8 for i in range(3)]
+    for i, tokens in enumerate(chats):
+        write(writer, f"chat-{i}", tokens)
+    looking, learning = KeptStates(tmp_path), KeptStates(tmp_path)
+    assert looking.find(ROOT, [9] * 8, 8) == []  # like none of them
+    learning.learn(ROOT)
+    assert len(read(learning, chats[0])) == 1  # read behind what learn() reads
+    (path,) = (tmp_path / "chat-1").iterdir()
+    path.write_bytes(b"damaged")
+    for states in (looking, learning):
+        assert len(read(states, chats[2])) == 1
+        assert states.find(ROOT, [8] * 8, 8) == []
+        assert path.exists() and not capsys.readouterr().err
+    assert read(looking, chats[1]) == []  # the state is compared with its checksum
+    assert not path.exists() and "is read no more" in capsys.readouterr().err
+    for states in (writer, looking, learning):
+        states.close()
+
+
 def test_the_oldest_states_leave_first(tmp_path: Path) -> None:
     states = KeptStates(tmp_path)
     chats = [list(range(100 * i, 100 * i + 16)) for i in range(4)]
