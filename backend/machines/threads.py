@@ -7,6 +7,7 @@ thread therefore slows all of them.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from backend.machines import kept
 from backend.machines.drive import LEAST_FILE_BYTES, Drive
 from backend.system.memory import is_busy, physical_cores
+from backend.system.processor import OtherPrograms
 
 _FILE = "threads.json"
 _Q4_0 = 2  # ggml's number of the type
@@ -21,6 +23,9 @@ _N_COLUMN, _N_ROW = 2048, 16384  # 19 MB, larger than a processor's cache
 _PRODUCT_S = 0.05
 _ROUNDS = 3
 _WORTH = 1.03
+_OTHERS = 0.25
+"""Processors that other programs may use while threads are measured. Such a program slows two
+threads on two cores more than one, and what is measured is kept for good."""
 _THREAD_BYTES = 8 << 20
 """Bytes of a token below which a further thread costs more waiting than it saves. One thread reads
 the embedded model's 4.5 MB faster than two (docs/log/panel.md)."""
@@ -33,22 +38,27 @@ def compute_threads(path: Path, drive: Drive, *, ring: bool) -> int:
     """Return the best number of threads. Measure for a third of a second if unknown.
 
     path: a file to read during the measurement, as `drive` and `ring` say (drive.drive_of). Return
-    the number of cores if the file is small or the machine is busy.
+    the number of cores if the file is small, or if other programs compute.
     """
     n_core = physical_cores()
     if n_core == 1:
         return 1
     found = kept.read(_FILE)
-    n_thread = found.get(str(n_core))
+    key = f"{n_core} cores"
+    n_thread = found.get(key)
     if isinstance(n_thread, int) and 1 <= n_thread <= n_core:
         return n_thread
     if is_busy() or path.stat().st_size < LEAST_FILE_BYTES:
         return n_core
+    others, pids = OtherPrograms(counts_nice=True), [os.getpid()]
+    others.share(pids)
     try:
         n_thread = choose(measure(path, drive, range(n_core, max(n_core - 3, 0), -1), ring=ring))
     except RuntimeError:
         return n_core
-    kept.write(_FILE, {**found, str(n_core): n_thread})
+    if (others.share(pids) or 0.0) * (os.cpu_count() or 1) > _OTHERS:
+        return n_core
+    kept.write(_FILE, {**found, key: n_thread})
     return n_thread
 
 

@@ -9,18 +9,20 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _COUNTED = (0, 2, 5, 6, 7)
-"""Columns of /proc/stat: user, system, irq, softirq, steal. The low-priority time of `nice` gives
-way to an answer and is not counted."""
+"""Columns of /proc/stat: user, system, irq, softirq, steal. The low-priority time of `nice`, column
+1, gives way to an answer."""
 
 
 class OtherPrograms:
     """Observes the time that the processors spend on other programs.
 
-    proc: the folder of the process information, /proc; other systems than Linux ask psutil.
+    counts_nice: programs of low priority count, too. proc: the folder of the process information,
+    /proc; other systems than Linux ask psutil.
     """
 
-    def __init__(self, proc: Path = _PROC) -> None:
+    def __init__(self, *, counts_nice: bool = False, proc: Path = _PROC) -> None:
         self._proc = proc
+        self._columns = (*_COUNTED, 1) if counts_nice else _COUNTED
         self._before: tuple[float, float, frozenset[int], float] | None = None
 
     def share(self, pids: Iterable[int]) -> float | None:
@@ -52,7 +54,7 @@ class OtherPrograms:
         fields = (self._proc / "stat").read_text().split("\n", 1)[0].split()[1:]
         ticks = [int(field) for field in fields[:8]]  # guests are counted as user, too
         per_s = os.sysconf("SC_CLK_TCK")
-        return sum(ticks[i] for i in _COUNTED if i < len(ticks)) / per_s, sum(ticks) / per_s
+        return sum(ticks[i] for i in self._columns if i < len(ticks)) / per_s, sum(ticks) / per_s
 
     def _process(self, pid: int) -> float:
         """Return the seconds that a process has computed. Raises OSError if it has ended."""

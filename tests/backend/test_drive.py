@@ -8,6 +8,7 @@ import pytest
 
 from backend.machines import drive, threads
 from backend.machines.drive import Drive, choose, drive_of
+from backend.system.processor import OtherPrograms
 
 MIB = 1 << 20
 BUSY = drive.is_busy
@@ -102,6 +103,12 @@ def test_threads_are_counted_once(large: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(threads, "measure", measure)
     monkeypatch.setattr(threads, "is_busy", lambda: False)
     monkeypatch.setattr(threads, "physical_cores", lambda: 4)
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    shares = iter([None, 0.1, None, 0.01])  # 0.8 processors, then 0.08
+    monkeypatch.setattr(OtherPrograms, "share", lambda _, pids: next(shares))
+    # Others slow what is measured.
+    assert threads.compute_threads(large, Drive(), ring=True) == 4
+    asked.clear()
     assert [threads.compute_threads(large, Drive(), ring=True) for _ in range(2)] == [3, 3]
     assert asked == [[4, 3, 2]]
     monkeypatch.setattr(threads, "physical_cores", lambda: 1)

@@ -217,11 +217,14 @@ def test_the_processor_time_of_other_programs(tmp_path: Path) -> None:
         rest = " ".join(["0"] * 10 + [str(mine), "0"] + ["0"] * 20)
         (tmp_path / "7" / "stat").write_text(f"7 (a (b) c) S {rest}")
 
-    others = OtherPrograms(tmp_path)
+    others = OtherPrograms(proc=tmp_path)
+    with_nice = OtherPrograms(counts_nice=True, proc=tmp_path)
     times(user=1000, nice=0, idle=1000, mine=500)
     assert others.share([7]) is None  # there is nothing to compare with
+    assert with_nice.share([7]) is None
     times(user=1150, nice=50, idle=1100, mine=600)
     assert others.share([7]) == pytest.approx(50 / 300)
+    assert with_nice.share([7]) == pytest.approx(100 / 300)
     assert others.share([7, 8]) is None  # a process that has ended
     times(user=1200, nice=50, idle=1100, mine=700)
     assert others.share([7]) is None
