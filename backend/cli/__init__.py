@@ -164,7 +164,7 @@ def _start_child(
     Return it, what its libraries write to standard error, and the thread that reads that.
     """
     in_fd, out_fd = os.pipe()
-    env = {**os.environ, _CHILD_MARK: f"{os.getpid()} {out_fd}"}
+    env = {**children.environment(), _CHILD_MARK: f"{os.getpid()} {out_fd}"}
     fds = [out_fd]
     if crashes is not None:
         env |= crashes.environment()

@@ -108,6 +108,7 @@ class WorkerClient:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
+                env=children.environment(),
                 **options,
             )
         except OSError as error:

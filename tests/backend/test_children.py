@@ -73,3 +73,19 @@ def test_nothing_else_can_be_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyP
     done = run([str(executable), children.MARK, "http.server"], tmp_path)
     assert done.returncode != 0
     assert "no child process" in done.stderr
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a setting of glibc")
+def test_huge_pages_are_asked_for_beside_the_users_own_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours = "glibc.malloc.hugetlb=1"
+    for own, wanted in (
+        ("", ours),
+        ("glibc.malloc.check=0", f"glibc.malloc.check=0:{ours}"),
+        ("glibc.malloc.hugetlb=0", "glibc.malloc.hugetlb=0"),
+    ):
+        monkeypatch.setenv("GLIBC_TUNABLES", own)
+        environment = children.environment()
+        assert environment["GLIBC_TUNABLES"] == wanted
+        assert environment["PATH"] == os.environ["PATH"]
