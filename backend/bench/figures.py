@@ -57,6 +57,8 @@ class PhaseFigures:
     """Bytes read over the bytes of the experts that the passes needed."""
     wasted_share: float
     """Share of the bytes read that were not used."""
+    idle_share: float
+    """Share of the time without a copy in flight, although the pass needed a missing expert."""
 
 
 @dataclass(frozen=True)
@@ -235,6 +237,7 @@ def _phase(
         bytes_read=read / n_token,
         read_to_needed=read / needed if needed else 0.0,
         wasted_share=_total(costs, "bytes_wasted") / read if read else 0.0,
+        idle_share=_total(costs, "link_idle_s") / _total(costs, "wall_s"),
     )
 
 
@@ -247,4 +250,4 @@ def _needed(cost: Cost) -> int:
 
 
 def _total(costs: Iterable[Cost], name: str) -> float:
-    return float(sum(cost[name] for cost in costs))
+    return float(sum(cost.get(name, 0.0) for cost in costs))  # an older result lacks some

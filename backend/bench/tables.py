@@ -66,8 +66,9 @@ def notes(result: dict[str, Any], found: Figures) -> list[str]:
 
 def decode_rows(found: Figures, base: WayFigures | None) -> list[list[str]]:
     """Return a header, then a row of decoding and memory for each measured way."""
-    header = ["way", "decode", "cold", "of bound", "x stock", "hits", "late", "miss", "stall"]
-    table = [[*header, "read", "wasted", "memory", "of plan", "page cache", "load", "first token"]]
+    speed = ["way", "decode", "cold", "of bound", "x stock", "hits", "late", "miss", "stall"]
+    costs = ["link idle", "read", "wasted", "memory", "of plan", "page cache", "load"]
+    table = [[*speed, *costs, "first token"]]
     for row in found.rows:
         if row.error or row.decode is None:
             continue
@@ -82,6 +83,7 @@ def decode_rows(found: Figures, base: WayFigures | None) -> list[list[str]]:
                 _ratio(d, base.decode if base else None),
                 *(_percent(x / n) if n else "" for x in (d.hits, d.late, d.misses)),
                 f"{d.stall_s * 1e3:.1f} ms" if cached else "",
+                _percent(d.idle_share) if cached else "",
                 f"{d.bytes_read / 1e6:.0f} MB" if cached else "",
                 _percent(d.wasted_share) if cached else "",
                 f"{row.peak_rss_bytes / 1e9:.2f} GB",

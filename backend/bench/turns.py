@@ -155,6 +155,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env=children.environment(),
         )
 
     def _describe_exit(self) -> str:

@@ -219,7 +219,7 @@ class CachedModel:
         Tokens for which the patch changes nothing are then computed without a callback.
         """
         if self.patch is not None:
-            self.patch.use_scheduler(0 if context is None else _scheduler_of(context))
+            self.patch.use_scheduler(0 if context is None else scheduler_of(context))
 
     def close(self) -> None:
         """Give the tensors back to the model and free it."""
@@ -264,7 +264,7 @@ class CachedModel:
             context.close()
 
 
-def _scheduler_of(context: Context) -> int:
+def scheduler_of(context: Context) -> int:
     """Return the address of a context's ggml_backend_sched; 0: llama.cpp does not tell.
 
     llama.h has no function for it. On Linux and macOS the library exports the method of the class.

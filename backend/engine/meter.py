@@ -13,7 +13,7 @@ from backend.methods.cost import COUNTERS, PassCost, total
 from backend.protocol.statistics import LayerCost, Statistics, TokenCost
 from backend.system.memory import peak_rss_bytes
 
-_TIMES = ("stall_us", "wave_us", "callback_us", "link_busy_us")
+_TIMES = ("stall_us", "wave_us", "callback_us", "link_busy_us", "link_idle_us")
 _RSS_PERIOD_S = 0.2  # between two looks at the process's memory, which take 0.1 ms each
 
 
@@ -91,8 +91,9 @@ class Meter:
         stall_s, self.token_wave_s = times["stall_us"] / 1e6, times["wave_us"] / 1e6
         outside_s = max(0.0, times["callback_us"] / 1e6 - stall_s - self.token_wave_s)
         compute_s = max(0.0, decode_s - stall_s - outside_s)
+        busy_s, idle_s = times["link_busy_us"] / 1e6, times["link_idle_us"] / 1e6
         cost = PassCost(
-            1, wall_s, compute_s, stall_s, link_busy_s=times["link_busy_us"] / 1e6, **counted
+            1, wall_s, compute_s, stall_s, link_busy_s=busy_s, link_idle_s=idle_s, **counted
         )
         self.token = cost
         self.n_pass += 1

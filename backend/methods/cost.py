@@ -14,7 +14,8 @@ class PassCost:
     """The cost of one pass, or of several under one setting.
 
     n_token: decoded tokens; 0 for a partial batch of a prompt. link_busy_s: time with at least one
-    copy in flight. The counts are those of backend.protocol.statistics.Statistics.
+    copy in flight. link_idle_s: time without one, although the pass still needed an expert that was
+    missing. The counts are those of backend.protocol.statistics.Statistics.
     """
 
     n_token: int = 0
@@ -22,6 +23,7 @@ class PassCost:
     compute_s: float = 0.0
     stall_s: float = 0.0
     link_busy_s: float = 0.0
+    link_idle_s: float = 0.0
     bytes_read: int = 0
     bytes_useful: int = 0
     bytes_wasted: int = 0

@@ -95,7 +95,8 @@ def test_passes() -> None:
 
 def cost(position: int, is_decode: bool, wall_s: float, **counts: float) -> dict[str, Any]:
     zero = dict.fromkeys(("hits", "late", "misses", "bytes_read", "bytes_useful"), 0)
-    rest = {"bytes_wasted": 0, "stall_s": 0.0, "compute_s": wall_s, "link_busy_s": 0.0}
+    rest = {"bytes_wasted": 0, "stall_s": 0.0, "compute_s": wall_s}
+    rest |= {"link_busy_s": 0.0, "link_idle_s": 0.0}
     n_token = 1 if is_decode else 4
     return {
         **{"position": position, "n_token": n_token, "is_decode": is_decode, "wall_s": wall_s},
@@ -116,6 +117,7 @@ def result() -> dict[str, Any]:
     """Return a result: experts of 100 bytes, a link of 1000 bytes/s, 0.1 s to compute a token."""
     alone = {"whole_bytes_per_s": 900.0, "chunk_bytes_per_s": 1000.0, "token_s": 0.1}
     read = {"hits": 2, "misses": 2, "bytes_read": 250, "bytes_useful": 200, "bytes_wasted": 50}
+    read["link_idle_s"] = 0.035
     kept = {"hits": 4}
     prompt = cost(0, False, 1.0, misses=8, bytes_read=800, bytes_useful=800)
     turns = [
@@ -154,6 +156,7 @@ def test_the_bound_is_the_larger_of_computing_and_reading(result: dict[str, Any]
     assert (speeds.low, speeds.high) == pytest.approx((2 / 0.8, 2 / 0.6))
     assert speeds.cold == pytest.approx(2 / 2.2)
     assert row.decode.wasted_share == pytest.approx(0.2)
+    assert row.decode.idle_share == pytest.approx(0.05)  # 2 of 0.035 s in 1.4 s
     assert row.prefill[4].bound_share == pytest.approx(0.8)
     assert row.prefill[4].read_to_needed == pytest.approx(1.0)
     assert found.bandwidth_bytes_per_s is not None

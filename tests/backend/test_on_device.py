@@ -462,6 +462,7 @@ def test_a_dead_device_is_not_asked_by_models_that_are_loaded_later(tiny: Path) 
         engine = Engine.open(tiny, EngineConfig(device=running.option, n_thread=1))
         expected = answer_of(engine)
         engine.close()
+        running.kill()
     load_plain(read_model(tiny)).close()
     on_cpu = EngineConfig(device="cpu", n_thread=1)
     for config in (on_cpu, replace(on_cpu, cache_rate=1.0), replace(on_cpu, device="auto")):

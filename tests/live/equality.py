@@ -66,6 +66,8 @@ class Runner:
             callback=patch.callback if patch else None,
             user_data=patch.user_data if patch else None,
         )
+        if patch is not None:
+            patch.use_scheduler(loading.scheduler_of(self._context))
 
     def logits(self, n_prompt: int, n_decode: int = N_DECODE) -> Logits:
         """Return the logits of random tokens, (n_prompt + n_decode, n_vocab)."""
@@ -86,6 +88,8 @@ class Runner:
         return self._context.logits(len(tokens))
 
     def close(self) -> None:
+        if self._patch is not None:
+            self._patch.use_scheduler(0)
         self._context.close()
 
 

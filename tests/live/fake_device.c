@@ -16,8 +16,8 @@
 
    fake_device() registers it; fake_counts() says what was asked of it; fake_failure() gives the first thing that
    was wrong; fake_limits() sets the largest buffer, the largest tensor of experts that it takes, and how much
-   memory can be pinned; fake_refuse() lets allocations fail. With FAKE_NO_WAIT set, nobody waits for a backend, so
-   that fake_failure() must find something. Preloaded with FAKE_CLOCK set, ggml's clock is a day
+   memory can be pinned; fake_refuse() lets allocations fail. With FAKE_NO_WAIT set, nobody waits for a backend, and
+   with FAKE_NO_EVENT no stream waits for another, so that fake_failure() must find something. Preloaded with FAKE_CLOCK set, ggml's clock is a day
    ahead. With FAKE_REORDER set to "shared", a prompt's graph is reordered: a mat-mul of shared experts runs
    between those of routed experts. Set to a number, every graph gets a random legal order; with a "+" behind the
    number, another one for more than eight tokens.
@@ -63,7 +63,7 @@ struct ggml_backend {
     void (*get_tensor_async)(ggml_backend_t, const tensor_t *, void *, size_t, size_t);
     void * set_tensor_2d_async;
     void * get_tensor_2d_async;
-    void * cpy_tensor_async;
+    bool (*cpy_tensor_async)(ggml_backend_t, ggml_backend_t, const tensor_t *, tensor_t *);
     void (*synchronize)(ggml_backend_t);
     void * plans[4];
     enum ggml_status (*graph_compute)(ggml_backend_t, struct ggml_cgraph *);
@@ -137,7 +137,7 @@ enum {
 
 struct counts {
     atomic_long n_backend, n_async, n_shared, n_pinned_bytes, n_few, n_many, n_cut, n_sync, n_upload, n_view;
-    atomic_long n_fused, n_captured, n_replayed, n_async_bytes, n_alone, n_drained;
+    atomic_long n_fused, n_captured, n_replayed, n_async_bytes, n_alone, n_drained, n_wait, n_awaited;
 };
 static struct counts counts;
 
@@ -625,8 +625,14 @@ static void finish(struct stream * s) {
     pthread_mutex_unlock(&lock);
 }
 
+static pthread_t decoder; /* the thread that launched a graph last */
+
+/* Count a wait of the thread that launches graphs. */
+static void host_waits(void) { counts.n_wait += pthread_equal(decoder, pthread_self()) != 0; }
+
 static void backend_synchronize(ggml_backend_t backend) {
     counts.n_sync++;
+    host_waits();
     if (!getenv("FAKE_NO_WAIT")) {
         finish(backend->context);
     }
@@ -680,16 +686,40 @@ static void set_async(ggml_backend_t backend, tensor_t * tensor, const void * fr
     pthread_mutex_unlock(&lock);
 }
 
-static void get_async(ggml_backend_t backend, const tensor_t * tensor, void * to, size_t offset, size_t size) {
-    struct task t = {.kind = copy_out, .to = to, .from = (const char *) tensor->data + offset, .size = size};
-    memset(to, 0xff, size);
+static void copy_later(ggml_backend_t backend, struct task t, const char * from, const char * to) {
     pthread_mutex_lock(&lock);
     struct record * r = begin_task(backend->context);
-    note(r, t.from, size, false, tensor->name);
-    note(r, to, size, true, "bytes for the host");
+    note(r, t.from, t.size, false, from);
+    note(r, t.to, t.size, true, to);
     compare(r, 0);
     push(backend->context, t);
     pthread_mutex_unlock(&lock);
+}
+
+static void get_async(ggml_backend_t backend, const tensor_t * tensor, void * to, size_t offset, size_t size) {
+    struct task t = {.kind = copy_out, .to = to, .from = (const char *) tensor->data + offset, .size = size};
+    const struct stream * s = backend->context;
+    bool is_garbage = false; /* from an earlier request, which has not ended */
+    pthread_mutex_lock(&lock);
+    for (long i = s->n_done; i < s->n_asked; i++) {
+        is_garbage |= s->tasks[i % max_task].to == to;
+    }
+    pthread_mutex_unlock(&lock);
+    if (!is_garbage) {
+        memset(to, 0xff, size);
+    }
+    copy_later(backend, t, tensor->name, "bytes for the host");
+}
+
+static struct ggml_backend_buffer_type memory, pinned;
+
+static bool copy_async(ggml_backend_t backend, ggml_backend_t other, const tensor_t * from, tensor_t * to) {
+    if (backend != other || from->buffer->buft != &memory || to->buffer->buft != &memory) {
+        return false;
+    }
+    struct task t = {.kind = copy_out, .to = to->data, .from = from->data, .size = ggml_nbytes(from)};
+    copy_later(backend, t, from->name, to->name);
+    return true;
 }
 
 /* Nodes that a card computes in one kernel where they follow each other in a graph. */
@@ -734,6 +764,7 @@ static void count_kernels(const struct ggml_cgraph * graph) {
 
 static enum ggml_status compute(ggml_backend_t backend, struct ggml_cgraph * graph) {
     struct stream * s = backend->context;
+    decoder = pthread_self();
     count_kernels(graph);
     struct launch * l = replayed(s, graph->nodes[0], graph->uid, launch_of(graph));
     pthread_mutex_lock(&lock);
@@ -851,6 +882,7 @@ static void event_record(ggml_backend_t backend, ggml_backend_event_t event) {
 static void event_synchronize(ggml_backend_dev_t device, ggml_backend_event_t event) {
     (void) device;
     struct event * e = event->context;
+    host_waits();
     pthread_mutex_lock(&lock);
     if (e->stream) {
         count_wait(e->stream, e->number);
@@ -869,8 +901,10 @@ static void event_wait(ggml_backend_t backend, ggml_backend_event_t event) {
     struct stream * s = backend->context;
     pthread_mutex_lock(&lock);
     begin_task(s);
-    join(&s->clock, &((struct event *) event->context)->clock);
-    push(s, (struct task){.kind = wait_event, .event = *(struct event *) event->context});
+    counts.n_awaited += pthread_equal(decoder, pthread_self()) != 0;
+    const struct event awaited = getenv("FAKE_NO_EVENT") ? (struct event){0} : *(struct event *) event->context;
+    join(&s->clock, &awaited.clock);
+    push(s, (struct task){.kind = wait_event, .event = awaited});
     pthread_mutex_unlock(&lock);
 }
 
@@ -909,6 +943,7 @@ static ggml_backend_t init_backend(ggml_backend_dev_t device, const char * param
     backend->free = backend_free;
     backend->set_tensor_async = set_async;
     backend->get_tensor_async = get_async;
+    backend->cpy_tensor_async = copy_async;
     backend->synchronize = backend_synchronize;
     backend->graph_compute = compute;
     backend->event_record = event_record;
@@ -921,19 +956,19 @@ static ggml_backend_t init_backend(ggml_backend_dev_t device, const char * param
 
 /* ---- memory ------------------------------------------------------------------------------------ */
 
-static struct ggml_backend_buffer_type memory, pinned;
-
 static const char * memory_name(ggml_backend_buffer_type_t buft) { return buft == &pinned ? "FAKE_Host" : "FAKE0"; }
 
 static void upload(ggml_backend_buffer_t buffer, tensor_t * tensor, const void * from, size_t offset, size_t size) {
     (void) buffer;
     counts.n_upload++;
+    host_waits();
     host_uses((char *) tensor->data + offset, size, true, tensor->name);
     memcpy((char *) tensor->data + offset, from, size);
 }
 
 static void download(ggml_backend_buffer_t buffer, const tensor_t * tensor, void * to, size_t offset, size_t size) {
     (void) buffer;
+    host_waits();
     host_uses((const char *) tensor->data + offset, size, false, tensor->name);
     memcpy(to, (const char *) tensor->data + offset, size);
 }
@@ -943,6 +978,7 @@ static bool copy_within(ggml_backend_buffer_t buffer, const tensor_t * from, ten
     if (from->buffer->buft != &memory) {
         return false;
     }
+    host_waits();
     host_uses(from->data, ggml_nbytes(from), false, from->name);
     host_uses(to->data, ggml_nbytes(to), true, to->name);
     memcpy(to->data, from->data, ggml_nbytes(from));
@@ -1159,13 +1195,14 @@ int64_t ggml_time_us(void) {
    at a router's choice, within what a graphics card computes in one kernel; waits for a backend, blocking
    uploads, and graphs; groups of nodes that a card computes in one kernel, graphs captured and replayed; bytes of
    the asynchronous copies; mat-muls of experts for many tokens with one choice each, whose rows ggml-cuda sorts one
-   after the other; waits after which a stream has nothing to compute. */
+   after the other; waits after which a stream has nothing to compute; waits of the thread that launches graphs, those
+   of blocking copies among them; waits of its streams for an event. */
 void fake_counts(long * into) {
     const atomic_long * all[] = {
         &counts.n_backend, &counts.n_async, &counts.n_shared, &counts.n_pinned_bytes, &counts.n_few,
         &counts.n_many,    &counts.n_cut,   &counts.n_sync,   &counts.n_upload,       &counts.n_view,
         &counts.n_fused,   &counts.n_captured, &counts.n_replayed, &counts.n_async_bytes, &counts.n_alone,
-        &counts.n_drained,
+        &counts.n_drained, &counts.n_wait, &counts.n_awaited,
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         into[i] = *all[i];

@@ -34,7 +34,7 @@ NO_LIMIT = 1 << 40
 COUNTS = (
     *("n_backend", "n_async", "n_shared", "pinned_bytes", "n_few", "n_many", "n_cut"),
     *("n_sync", "n_upload", "n_view", "n_fused", "n_captured", "n_replayed"),
-    *("n_async_bytes", "n_alone", "n_drained"),
+    *("n_async_bytes", "n_alone", "n_drained", "n_wait", "n_awaited"),
 )
 N_PROMPT = 33
 N_REFUSED = 50
@@ -55,7 +55,7 @@ def since(library: Any, before: dict[str, int]) -> dict[str, Any]:
 
 
 def compared(
-    library: Any, file: ModelFile, at: Placement, method: str, host_bytes: int, run_ahead: str
+    library: Any, file: ModelFile, at: Placement, host_bytes: int, options: argparse.Namespace
 ) -> dict[str, Any]:
     """Compare the model with stock llama.cpp. Return the requests and the results."""
     before = counts(library)
@@ -64,12 +64,13 @@ def compared(
             compare(
                 file,
                 RATES,
-                [method],
+                [options.method],
                 n_token=48,
                 n_thread=1,
                 placement=at,
                 host_bytes=host_bytes,
-                run_ahead=run_ahead,
+                hybrid=options.hybrid,
+                run_ahead=options.run_ahead,
             )
         )
     except RuntimeError as error:
@@ -77,6 +78,7 @@ def compared(
     found = since(library, before)
     found["n_different"] = [r.n_different for r in results]
     found["misses"] = [r.misses for r in results]
+    found["on_host"] = [r.on_host for r in results]
     found["bytes_from_host"] = [r.bytes_from_host for r in results]
     return found
 
@@ -333,10 +335,7 @@ def main() -> None:
     file = read_model(options.model)
     found: Any
     if options.compare:
-        found = [
-            compared(library, file, at, options.method, n, options.run_ahead)
-            for n in options.compare
-        ]
+        found = [compared(library, file, at, n, options) for n in options.compare]
     elif options.engine:
         library.fake_limits(NO_LIMIT, NO_LIMIT, options.max_pinned)
         found = loaded(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -176,4 +177,20 @@ def test_a_slower_link_is_busy_for_what_it_brings(
     assert n_different(cached.logits(5), expected[5]) == 0
     bytes_read = sum(c.bytes_read for c in cached.patch.counts())
     assert cached.patch.times().link_busy_us >= 0.999e6 * bytes_read / bytes_per_s > 0
+
+
+def test_the_link_is_idle_while_nothing_foresees_what_is_missing(
+    cached: Cached, expected: dict[int, Logits]
+) -> None:
+    cached.setup(one_pool(cached.shape, 9), link_bytes_per_s=5e6)
+    began_s = time.perf_counter()
+    assert n_different(cached.logits(5), expected[5]) == 0
+    reactive = cached.patch.times()
+    took_us = 1e6 * (time.perf_counter() - began_s)
+    assert 0 < reactive.link_idle_us < took_us - reactive.link_busy_us
+    cached.setup(_native.Layout.per_layer([cached.shape.n_expert] * cached.shape.n_layer))
+    cached.logits(33)
+    before = cached.patch.times().link_idle_us
+    assert n_different(cached.logits(33), expected[33]) == 0
+    assert cached.patch.times().link_idle_us == before  # nothing is missing
     assert sum(cached.patch.wave_us_by_layer()) == cached.patch.times().wave_us > 0

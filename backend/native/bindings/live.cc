@@ -71,6 +71,7 @@ nb::tuple costs_of(Patch & patch) {
     values["wave_us"] = times.wave_us;
     values["callback_us"] = times.callback_us;
     values["link_busy_us"] = times.link_busy_us;
+    values["link_idle_us"] = times.link_idle_us;
     nb::list rows;
     for (size_t i = 0; i < counts.size(); ++i) {
         const LayerCounts & c = counts[i];
@@ -183,6 +184,7 @@ void bind_live(nb::module_ & m) {
         .def_ro("predict_us", &PatchTimes::predict_us)
         .def_ro("delay_us", &PatchTimes::delay_us)
         .def_ro("link_busy_us", &PatchTimes::link_busy_us)
+        .def_ro("link_idle_us", &PatchTimes::link_idle_us)
         .def_ro("host_us", &PatchTimes::host_us)
         .def_ro("host_wait_us", &PatchTimes::host_wait_us)
         .def_ro("n_stop", &PatchTimes::n_stop)

@@ -30,7 +30,7 @@ struct Machine {
     // all experts of a decoded token are there and computes them at once. Each graph of a wave costs a stop, too: an
     // upload, a launch and a wait. 0: it does none of this.
     double stop_us = 0;
-    // The device runs ahead in a decoded token (live/pass/pass_ahead.cc): it computes a layer's experts by a table of
+    // The device runs ahead in a decoded token (live/pass/pass_pieces.cc): it computes a layer's experts by a table of
     // the slots, while the host learns of their choice, which takes a stop. It computes them, and what follows until
     // the next router, again if one was not in the table. For each such layer, the lookup and the choice's way to the
     // host; 0: it does not run ahead. REQUIRES: stop_us > 0.

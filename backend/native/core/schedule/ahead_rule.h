@@ -1,4 +1,4 @@
-// Whether a device should run ahead of a layer's choice (live/pass/pass_ahead.cc). It gains a stop where all chosen
+// Whether a device should run ahead of a layer's choice (live/pass/pass_pieces.cc). It gains a stop where all chosen
 // experts are there, and computes in vain where one is missing.
 #pragma once
 

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "live/ggml/clock.h"
+#include "live/ggml/devices.h"
 #include "live/memory/slab.h"
 
 namespace outrider {
@@ -19,6 +20,9 @@ constexpr size_t max_tensor = 128;
 constexpr int64_t max_few_token = 8;
 
 constexpr int64_t index_alignment = 64;  // numbers
+
+// Rows of a layer that are written one by one. A graph writes more.
+constexpr size_t max_put_row = 64;
 
 // Pairs of the largest wave. On a device each wave costs a launch and a wait.
 constexpr size_t max_host_pair = 1024;
@@ -97,10 +101,28 @@ WaveRunner::WaveRunner(ggml_backend_dev_t device, int n_thread, size_t max_row, 
         set_n_threads(backend_.get(), n_thread);
     }
     allocator_.reset(ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend_.get())));
+    if (!is_host_) {
+        const auto n_index_row = size_t(GGML_PAD(int64_t(max_pair_) + max_few_token + 1, index_alignment));
+        staging_ = pinned_memory(device, size_t(n_index) * n_index_row * sizeof(int32_t));
+        if (!staging_) {
+            throw std::runtime_error(no_memory);
+        }
+    }
+}
+
+void WaveRunner::send(ggml_tensor * to, std::span<const int32_t> from, ggml_backend_buffer_t staging) {
+    if (!stream_) {
+        ggml_backend_tensor_set(to, from.data(), 0, from.size_bytes());
+        return;
+    }
+    void * bytes = ggml_backend_buffer_get_base(staging);
+    std::memcpy(bytes, from.data(), from.size_bytes());
+    send_async(stream_, to, bytes, 0, from.size_bytes());
 }
 
 void WaveRunner::begin() {
     kept_.clear();
+    n_staged_row_ = 0;  // the device has been waited for since the layer before
     kept_context_.reset();  // first: the next one uses the same memory
     kept_context_.reset(ggml_init({kept_meta_.size(), kept_meta_.data(), true}));
 }
@@ -126,7 +148,12 @@ void WaveRunner::keep_inputs(const Segment & segment, const ggml_tensor * node) 
             }
         }
         ggml_backend_tensor_alloc(buffer.get(), rows, ggml_backend_buffer_get_base(buffer.get()));
-        ggml_backend_tensor_copy(leaf_like(kept_context_.get(), s, rows->ne[0], rows->ne[1]), rows);
+        ggml_tensor * from = leaf_like(kept_context_.get(), s, rows->ne[0], rows->ne[1]);
+        if (stream_ && orders_copies(ggml_backend_get_device(stream_))) {
+            ggml_backend_tensor_copy_async(stream_, stream_, from, rows);
+        } else {
+            ggml_backend_tensor_copy(from, rows);
+        }
         kept_.push_back({s, rows});
     }
 }
@@ -156,6 +183,10 @@ void WaveRunner::compute_rows(const Segment & segment, std::span<const Pair> pai
 
 void WaveRunner::write_rows(const Segment & segment, std::span<const Pair> pairs, std::span<const float> rows) {
     const size_t width = size_t(segment.nodes.back()->ne[0]);
+    if (n_staged_row_ + pairs.size() <= max_put_row) {
+        put_rows(segment, pairs, rows);
+        return;
+    }
     for (size_t i = 0; i < pairs.size(); i += max_pair_) {
         const auto some = pairs.subspan(i, std::min(max_pair_, pairs.size() - i));
         ggml_context * ctx = ggml_init({meta_.size(), meta_.data(), true});
@@ -177,6 +208,33 @@ void WaveRunner::write_rows(const Segment & segment, std::span<const Pair> pairs
         std::transform(some.begin(), some.end(), i32_.begin(), [&](const Pair & p) { return row_of(p, segment); });
         ggml_backend_tensor_set(places, i32_.data(), 0, i32_.size() * sizeof(int32_t));
         compute(wave);
+    }
+}
+
+// Write each row to its place. What computes with it comes later on the stream.
+void WaveRunner::put_rows(const Segment & segment, std::span<const Pair> pairs, std::span<const float> rows) {
+    const size_t width = size_t(segment.nodes.back()->ne[0]);
+    const size_t n_byte = width * sizeof(float);
+    const ggml_context_ptr context(ggml_init({meta_.size(), meta_.data(), true}));
+    ggml_tensor * out = result_leaf(context.get(), segment);
+    if (stream_ && (!row_staging_ || ggml_backend_buffer_get_size(row_staging_.get()) < max_put_row * n_byte)) {
+        ggml_backend_synchronize(stream_);
+        row_staging_ = pinned_memory(ggml_backend_get_device(stream_), max_put_row * n_byte);
+        if (!row_staging_) {
+            throw std::runtime_error(no_memory);
+        }
+    }
+    for (size_t i = 0; i < pairs.size(); i++) {
+        const size_t offset = size_t(row_of(pairs[i], segment)) * n_byte;
+        if (!stream_) {
+            ggml_backend_tensor_set(out, &rows[i * width], offset, n_byte);
+            continue;
+        }
+        auto * staged =
+            static_cast<uint8_t *>(ggml_backend_buffer_get_base(row_staging_.get())) + n_staged_row_ * n_byte;
+        std::memcpy(staged, &rows[i * width], n_byte);
+        send_async(stream_, out, staged, offset, n_byte);
+        n_staged_row_++;
     }
 }
 
@@ -311,7 +369,7 @@ void WaveRunner::set_indices(const Wave & wave, const Segment & segment, std::sp
             i32_[k * stride + i] = values[k];
         }
     }
-    ggml_backend_tensor_set(wave.indices.all, i32_.data(), 0, i32_.size() * sizeof(int32_t));
+    send(wave.indices.all, i32_, staging_.get());
 }
 
 void WaveRunner::read_rows(const Wave & wave, std::span<float> rows) {
@@ -322,7 +380,7 @@ void WaveRunner::read_rows(const Wave & wave, std::span<float> rows) {
 
 void WaveRunner::compute(const Wave & wave) {
     const uint64_t began_us = now_us();
-    if (ggml_backend_graph_compute(backend_.get(), wave.graph) != GGML_STATUS_SUCCESS) {
+    if (ggml_backend_graph_compute(stream(), wave.graph) != GGML_STATUS_SUCCESS) {
         throw std::runtime_error(failed);
     }
     n_graph_++;

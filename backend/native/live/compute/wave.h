@@ -36,7 +36,13 @@ class WaveRunner {
     WaveRunner(const WaveRunner &) = delete;
     WaveRunner & operator=(const WaveRunner &) = delete;
 
-    ggml_backend_t backend() const { return backend_.get(); }
+    // Compute on `stream` from now on, the backend on which llama.cpp computes this device's nodes. What is sent there
+    // needs no wait. Null: on a backend of our own. REQUIRES: the device is not the host.
+    void use_stream(ggml_backend_t stream) { stream_ = stream; }
+    ggml_backend_t stream() const { return stream_ ? stream_ : backend_.get(); }
+    // Send bytes to a tensor that the next graph on stream() reads. `staging`: memory of pinned_memory() that nothing
+    // uses until the next wait for stream().
+    void send(ggml_tensor * to, std::span<const int32_t> from, ggml_backend_buffer_t staging);
 
     // Begin a layer.
     void begin();
@@ -107,6 +113,7 @@ class WaveRunner {
     Wave build(ggml_context * ctx, const Segment & segment, Form form, int64_t n_pair, Part part, Rows how);
     ggml_tensor * result_leaf(ggml_context * ctx, const Segment & segment) const;
     ggml_tensor * clone_chain(ggml_context * ctx, const Segment & segment, const Indices & indices, Part part);
+    void put_rows(const Segment & segment, std::span<const Pair> pairs, std::span<const float> rows);
     void set_indices(const Wave & wave, const Segment & segment, std::span<const Pair> pairs);
     void compute(const Wave & wave);
     static void read_rows(const Wave & wave, std::span<float> rows);
@@ -125,6 +132,10 @@ class WaveRunner {
     std::vector<uint8_t> made_of_;
     std::vector<Pair> rows_;  // of a wave, padding included
     std::vector<int32_t> i32_;
+    ggml_backend_t stream_ = nullptr;  // llama.cpp's, or null
+    ggml_backend_buffer_ptr staging_;  // of a wave's indices
+    ggml_backend_buffer_ptr row_staging_;  // of put_rows()
+    size_t n_staged_row_ = 0;  // of this layer
     uint64_t n_graph_ = 0;
     uint64_t graph_us_ = 0;
 

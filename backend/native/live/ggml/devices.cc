@@ -13,6 +13,10 @@ bool is_remote(ggml_backend_dev_t device) {
     return std::strncmp(ggml_backend_reg_name(ggml_backend_dev_backend_reg(device)), "RPC", 3) == 0;
 }
 
+bool is_vulkan(ggml_backend_dev_t device) {
+    return std::strcmp(ggml_backend_reg_name(ggml_backend_dev_backend_reg(device)), "Vulkan") == 0;
+}
+
 // Return whether two backends, for example CUDA and Vulkan, name the same card. llama.cpp compares so, too.
 bool is_same_card(ggml_backend_dev_t a, ggml_backend_dev_t b) {
     ggml_backend_dev_props props_a{}, props_b{};
@@ -61,6 +65,24 @@ size_t device_free_bytes(ggml_backend_dev_t device) {
     size_t total = 0;
     ggml_backend_dev_memory(device, &free, &total);
     return free;
+}
+
+bool has_lasting_events(ggml_backend_dev_t device) { return !is_vulkan(device); }
+
+bool orders_copies(ggml_backend_dev_t device) { return !is_vulkan(device); }
+
+void send_async(ggml_backend_t stream, ggml_tensor * to, void * from, size_t offset, size_t n_byte) {
+    ggml_backend_tensor_set_async(stream, to, from, offset, n_byte);
+    if (!orders_copies(ggml_backend_get_device(stream))) {
+        // The barrier before another copy is behind this one. Bring some bytes back to where they came from.
+        ggml_backend_tensor_get_async(stream, to, from, offset, std::min(n_byte, sizeof(int32_t)));
+    }
+}
+
+ggml_backend_buffer_ptr pinned_memory(ggml_backend_dev_t device, size_t n_byte) {
+    const auto type = ggml_backend_dev_host_buffer_type(device);
+    return ggml_backend_buffer_ptr(
+        ggml_backend_buft_alloc_buffer(type ? type : ggml_backend_cpu_buffer_type(), n_byte));
 }
 
 std::vector<DeviceInfo> add_rpc_server(const std::string & endpoint) {

@@ -133,7 +133,7 @@ bool find_layers(const MoeGraph & graph, Pieces & pieces) {
         pieces.layers.back().mat_muls.push_back(node);
     }
     pieces.ends.push_back(pieces.nodes.size());
-    return pieces.layers.size() > 1 && pieces.ends.front() > 0;
+    return !pieces.layers.empty() && pieces.ends.front() > 0;
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ struct Pieces {
 bool computes_nothing(const ggml_tensor * node);
 
 // Divide the nodes that one device computes for a token, in the order of computing. Nothing if the graph is not what
-// the probe saw, or if no two layers have experts.
+// the probe saw, or if no layer has experts.
 std::optional<Pieces> divide(std::span<ggml_tensor * const> nodes, const MoeGraph & graph);
 
 }  // namespace outrider

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "live/ggml/devices.h"
+
 namespace outrider {
 namespace {
 
@@ -17,40 +19,46 @@ constexpr int n_async_sender = 2;
 CopyStream::CopyStream(ggml_backend_dev_t device) : device_(device) {
     ggml_backend_dev_props props{};
     ggml_backend_dev_get_props(device, &props);
+    const bool has_events = props.caps.events && has_lasting_events(device);
     const Lock lock(mutex_);
     for (int i = 0; props.caps.async && i < n_async_sender; i++) {
         if (ggml_backend_ptr backend{ggml_backend_dev_init(device, nullptr)}) {
-            idle_.push_back(std::move(backend));
+            ggml_backend_event_ptr event(has_events ? ggml_backend_event_new(device) : nullptr);
+            idle_.push_back({std::move(backend), std::move(event)});
         }
     }
     n_sender_ = std::max(int(idle_.size()), 1);
 }
 
-void CopyStream::send(std::span<const Piece> pieces) {
-    ggml_backend_ptr backend = take();
-    if (!backend) {
+void CopyStream::send(std::span<const Piece> pieces, const Begun & begun) {
+    Sender sender = take();
+    if (!sender.backend) {
         for (const Piece & p : pieces) {
             send_blocking(p);
         }
         return;
     }
     for (const Piece & p : pieces) {
-        ggml_backend_tensor_set_async(backend.get(), p.to, p.from, p.offset, p.size);
+        ggml_backend_tensor_set_async(sender.backend.get(), p.to, p.from, p.offset, p.size);
     }
-    ggml_backend_synchronize(backend.get());
+    if (begun && sender.event) {
+        ggml_backend_event_record(sender.event.get(), sender.backend.get());
+        begun(sender.event.get());
+    }
+    ggml_backend_synchronize(sender.backend.get());
     const Lock lock(mutex_);
-    idle_.push_back(std::move(backend));
+    idle_.push_back(std::move(sender));
 }
 
-// Return an instance for the calling thread alone. Null if all are in use or the device has none.
-ggml_backend_ptr CopyStream::take() {
+// Return what the calling thread uses alone. Empty if all are in use or the device has none.
+CopyStream::Sender CopyStream::take() {
     const Lock lock(mutex_);
     if (idle_.empty()) {
-        return nullptr;
+        return {};
     }
-    ggml_backend_ptr backend = std::move(idle_.back());
+    Sender sender = std::move(idle_.back());
     idle_.pop_back();
-    return backend;
+    return sender;
 }
 
 void CopyStream::send_blocking(const Piece & piece) {

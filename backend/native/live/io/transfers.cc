@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "live/ggml/clock.h"
+
 namespace outrider {
 
 Transfers::Transfers(int n_running, CopyWork read, std::unique_ptr<ReadRing> ring, Store store)
@@ -15,6 +17,9 @@ Transfers::Transfers(int n_running, CopyWork read, std::unique_ptr<ReadRing> rin
     };
     if (!store.n_slot.empty()) {
         store.send.deliver = take;
+        store.send.copy = [this, copy = std::move(store.copy)](std::span<const Copy> copies) {
+            copy(copies, [&](ggml_backend_event_t event) { begun(copies, event); });
+        };
         sends_ = std::make_unique<TransferPool>(n_running > 0 ? store.n_sending : 0, std::move(store.send));
     }
     read.deliver = take;
@@ -68,6 +73,9 @@ void Transfers::deliver(std::span<const Copy> copies, std::vector<Arrival> arriv
         for (size_t i = 0; i < copies.size(); i++) {
             const Copy & copy = copies[i];
             const std::string error = arrivals[i].error;
+            if (end_way(copy.ticket)) {
+                continue;
+            }
             arrivals_.push_back(std::move(arrivals[i]));
             if (copy.route != Route::file_to_host) {
                 continue;
@@ -96,6 +104,60 @@ void Transfers::deliver(std::span<const Copy> copies, std::vector<Arrival> arriv
     for (const Copy & copy : begin) {
         sends_->submit(copy);
     }
+}
+
+// Copies are on their way, until deliver().
+void Transfers::begun(std::span<const Copy> copies, ggml_backend_event_t event) {
+    {
+        const Lock lock(mutex_);
+        for (const Copy & copy : copies) {
+            on_their_way_.push_back({copy, event});
+        }
+        woken_ = woken_ || tells_begun_;
+    }
+    arrived_.notify_all();
+}
+
+// A copy has ended. Return whether it was handed over.
+bool Transfers::end_way(Ticket ticket) {
+    const auto it = std::ranges::find_if(on_their_way_, [&](const OnItsWay & o) { return o.copy.ticket == ticket; });
+    if (it == on_their_way_.end()) {
+        return false;
+    }
+    const bool was_handed_over = it->is_handed_over;
+    on_their_way_.erase(it);
+    handed_over_us_ = was_handed_over ? now_us() : handed_over_us_;
+    return was_handed_over;
+}
+
+std::vector<Ticket> Transfers::hand_over(Layer layer, const std::function<bool(const Copy &)> & wanted,
+                                         const std::function<void(ggml_backend_event_t)> & wait) {
+    std::vector<Ticket> tickets;
+    ggml_backend_event_t last = nullptr;  // copies that were sent together have the same event
+    const Lock lock(mutex_);
+    for (OnItsWay & o : on_their_way_) {
+        if (!o.is_handed_over && o.copy.layer == layer && wanted(o.copy)) {
+            if (o.event != last) {
+                wait(o.event);
+                last = o.event;
+            }
+            o.is_handed_over = true;
+            tickets.push_back(o.copy.ticket);
+            n_open_--;
+        }
+    }
+    return tickets;
+}
+
+void Transfers::tell_begun(bool wanted) {
+    const Lock lock(mutex_);
+    tells_begun_ = wanted;
+}
+
+uint64_t Transfers::handed_over_us() const {
+    const Lock lock(mutex_);
+    const bool is_open = std::ranges::any_of(on_their_way_, [](const OnItsWay & o) { return o.is_handed_over; });
+    return is_open ? now_us() : handed_over_us_;
 }
 
 bool Transfers::cancel(Ticket ticket) {
@@ -154,6 +216,7 @@ void Transfers::drain() {
     }
     const Lock lock(mutex_);
     arrivals_.clear();
+    on_their_way_.clear();
     n_open_ = 0;
 }
 

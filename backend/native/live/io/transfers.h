@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
+#include "live/io/copy_stream.h"
 #include "live/io/transfer.h"
 
 namespace outrider {
@@ -14,7 +16,9 @@ class Transfers {
     struct Store {
         std::vector<int32_t> n_chunk;  // [layer]
         std::vector<int32_t> n_slot;   // [layer]
-        CopyWork send{};               // copies from the store
+        CopyWork send{};               // copies from the store, but for its `copy`
+        // Performs copies; see CopyStream::send(). Throws std::exception if one fails.
+        std::function<void(std::span<const Copy>, const CopyStream::Begun &)> copy{};
         int n_sending = 1;             // of them in flight
     };
 
@@ -27,6 +31,14 @@ class Transfers {
     std::optional<Arrival> try_arrival();
     // Block until an arrival, wake() or the timeout. REQUIRES: n_open() > 0.
     std::optional<Arrival> wait_arrival(std::chrono::milliseconds timeout);
+    // Give each copy into slots of `layer` that is on its way and `wanted` to `wait`, which lets a stream wait for it.
+    // Return their tickets; they count as collected.
+    std::vector<Ticket> hand_over(Layer layer, const std::function<bool(const Copy &)> & wanted,
+                                  const std::function<void(ggml_backend_event_t)> & wait) EXCLUDES(mutex_);
+    // Whether begun() ends wait_arrival().
+    void tell_begun(bool wanted) EXCLUDES(mutex_);
+    // Return when the last copy was there that hand_over() returned; now, if one is not.
+    uint64_t handed_over_us() const EXCLUDES(mutex_);
     // End wait_arrival(), or the next one if none waits now. From any thread.
     void wake();
     size_t n_open() const;
@@ -45,8 +57,10 @@ class Transfers {
     uint32_t mask_of(const Copy & copy) const;
     Content & content(Layer layer, Slot slot) REQUIRES(mutex_) { return contents_[size_t(layer)][size_t(slot)]; }
     void send_when_there(const Copy & copy) EXCLUDES(mutex_);
+    void begun(std::span<const Copy> copies, ggml_backend_event_t event) EXCLUDES(mutex_);
     void deliver(std::span<const Copy> copies, std::vector<Arrival> arrivals) EXCLUDES(mutex_);
     std::optional<Arrival> pop() REQUIRES(mutex_);
+    bool end_way(Ticket ticket) REQUIRES(mutex_);
 
     const std::vector<int32_t> n_chunk_;
     mutable Mutex mutex_;
@@ -56,7 +70,15 @@ class Transfers {
     bool woken_ GUARDED_BY(mutex_) = false;
     std::vector<std::vector<Content>> contents_ GUARDED_BY(mutex_);  // [layer][slot]
     std::vector<Copy> waiting_ GUARDED_BY(mutex_);  // for their bytes, as submitted
-    std::string read_error_ GUARDED_BY(mutex_);     // of the last failed read into the store
+    std::string read_error_ GUARDED_BY(mutex_);  // of the last failed read into the store
+    struct OnItsWay {
+        Copy copy;
+        ggml_backend_event_t event;
+        bool is_handed_over = false;
+    };
+    std::vector<OnItsWay> on_their_way_ GUARDED_BY(mutex_);
+    bool tells_begun_ GUARDED_BY(mutex_) = false;
+    uint64_t handed_over_us_ GUARDED_BY(mutex_) = 0;
     // Reads end first (the last member is destroyed first): they may submit sends.
     std::unique_ptr<TransferPool> sends_;  // null: there is no store
     std::unique_ptr<TransferPool> reads_;

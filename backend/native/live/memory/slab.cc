@@ -439,7 +439,7 @@ void Slab::gather(const Home & home, const uint8_t * matrix, uint8_t * to) {
     }
 }
 
-void Slab::send(std::span<const Copy> copies, const HostStore & from) const {
+void Slab::send(std::span<const Copy> copies, const HostStore & from, const CopyStream::Begun & begun) const {
     std::vector<CopyStream::Piece> pieces;
     std::vector<std::vector<uint8_t>> gathered;
     for (const Copy & copy : copies) {
@@ -456,7 +456,7 @@ void Slab::send(std::span<const Copy> copies, const HostStore & from) const {
             pieces.push_back({home.slots, size_t(copy.slot) * home.slots->nb[2], bytes, home.bytes()});
         });
     }
-    from.stream_to(copies.front().layer).send(pieces);
+    from.stream_to(copies.front().layer).send(pieces, begun);
 }
 
 // Read a matrix of an expert. Return its bytes as its slot has them: at `to`, or in the thread's scratch memory.

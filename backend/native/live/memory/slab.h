@@ -13,6 +13,7 @@
 
 #include "core/layout.h"
 #include "ggml-cpp.h"
+#include "live/io/copy_stream.h"
 #include "live/io/expert_files.h"
 #include "live/io/read_ring.h"
 
@@ -72,8 +73,9 @@ class Slab {
     // Copy from the file into slots; adjacent bytes are read at once. Any thread, while nothing else uses the slots.
     // Throws std::runtime_error.
     void fill(std::span<const Copy> copies) const;
-    // The same from the host store, which must have the bytes. REQUIRES: all of one layer.
-    void send(std::span<const Copy> copies, const HostStore & from) const;
+    // The same from the host store, which must have the bytes. `begun`: as CopyStream::send(). REQUIRES: all of one
+    // layer.
+    void send(std::span<const Copy> copies, const HostStore & from, const CopyStream::Begun & begun) const;
     // Compare bytes that fill() did not read with the pack's checksums. Throws std::runtime_error.
     void check(std::span<const Copy> copies) const;
     // Return whether a slot's bytes differ from the file's. REQUIRES: the copy has ended. Throws std::runtime_error if

@@ -54,19 +54,24 @@ std::unique_ptr<Transfers> make_pool(Cache & cache, const Shape & shape) {
         }
         to_devices.n_slot = cache.n_host_slot;
         to_devices.send.bytes = [slab](const Copy & c) { return slab->bytes_of(c); };
-        to_devices.send.copy = [slab, store, link = &cache.link_limit](std::span<const Copy> copies) {
+        const bool may_tell = options.link_bytes_per_s <= 0;  // a limit delays what has been sent
+        to_devices.copy = [slab, store, may_tell, link = &cache.link_limit](std::span<const Copy> copies,
+                                                                            const CopyStream::Begun & begun) {
             uint64_t n_byte = 0;
             for (const Copy & c : copies) {
                 n_byte += slab->bytes_of(c);
             }
             const double end_us = link->reserve(n_byte);
-            slab->send(copies, *store);
+            slab->send(copies, *store, may_tell ? begun : CopyStream::Begun());
             LinkLimit::wait_until(end_us);
         };
-        // A prompt's experts are sent together, so that the link never waits for a thread. The other copies are sent
-        // one by one, because a needed expert waits for those that have begun.
+        // A prompt's experts are sent together, so that the link never waits for a thread, and so are the matrices of a
+        // needed expert. The other copies are sent one by one, because a needed expert waits for those that have begun.
         to_devices.send.joins = [](const Copy & a, const Copy & b) {
-            return a.layer == b.layer && a.part == Part::staged && b.part == Part::staged;
+            const bool staged = a.part == Part::staged && b.part == Part::staged;
+            const bool needed =
+                a.urgency == Urgency::high && b.urgency == Urgency::high && a.expert == b.expert && a.part == b.part;
+            return a.layer == b.layer && (staged || needed);
         };
         to_devices.send.max_joined_bytes = max_sent_bytes;
         to_devices.send.low_share = 1;

@@ -15,7 +15,7 @@ constexpr std::chrono::milliseconds max_wait(50);
 }  // namespace
 
 void PassDriver::drop_cache() {
-    forget_ahead();
+    forget_pieces();
     partner_.reset();  // first: its thread uses the cache's pool
     cache_.reset();
 }
@@ -23,6 +23,9 @@ void PassDriver::drop_cache() {
 void PassDriver::set_cache(std::unique_ptr<Cache> cache, const ExpertFiles & files, Hybrid hybrid) {
     partner_ = HostPartner::make(graph_, files, *cache, hybrid);
     cache_ = std::move(cache);
+    for (const auto & work : cache_->works) {
+        work->use_scheduler(scheduler_);
+    }
     stall_us_.assign(size_t(graph_.shape.n_layer), 0);
     wave_us_.assign(size_t(graph_.shape.n_layer), 0);
     times_ = {};
@@ -34,10 +37,13 @@ void PassDriver::set_cache(std::unique_ptr<Cache> cache, const ExpertFiles & fil
 }
 
 void PassDriver::set_scheduler(ggml_backend_sched_t scheduler, ggml_backend_sched_eval_callback callback, void * self) {
-    forget_ahead();
+    forget_pieces();
     scheduler_ = scheduler;
     callback_ = callback;
     self_ = self;
+    for (size_t i = 0; cache_ && i < cache_->works.size(); i++) {
+        cache_->works[i]->use_scheduler(scheduler);
+    }
 }
 
 // Take llama.cpp's callback away for a token that needs no stop, and give it back before other passes. When llama.cpp
@@ -77,9 +83,12 @@ void PassDriver::begin_pass(Phase phase, const std::vector<int32_t> & tokens, co
     } catch (const std::exception & e) {
         abort_pass(e.what());
     }
+    began_us_ = now_us();
+    busy_us_ = cache_->pool->link_busy_us();
+    idle_us_ = 0;
     choose_callback(tokens.size());
     n_plan_in_vain_ = tokens.size() == 1 ? n_plan_in_vain_ : 0;  // a prompt has another graph anyway
-    ahead_state_ = !is_unasked_ && may_run_ahead(phase, tokens.size()) ? Ahead::undecided : Ahead::off;
+    division_ = !is_unasked_ && may_divide(phase, tokens.size()) ? Division::undecided : Division::off;
 }
 
 bool PassDriver::stock(const std::vector<std::vector<Expert>> & experts,
@@ -96,18 +105,23 @@ bool PassDriver::stock(const std::vector<std::vector<Expert>> & experts,
 
 bool PassDriver::end_pass() {
     const Lock lock(mutex);
-    if (ahead_) {
-        ahead_->finish();
+    if (pieces_) {
+        pieces_->finish();
         read_slots_.clear();
     }
+    note_device_wait();
     finish_layer();
     while (is_unasked_ && n_routed_ < graph_.shape.n_layer && passes_by(n_routed_, 1)) {
     }
+    times_.link_idle_us += idle_us_;
     was_asked_ = was_asked_ || !is_unasked_;
     is_unasked_ = false;
     const bool whole = hook_.end_pass();
-    if (whole && ahead_state_ == Ahead::learning) {
-        plan_ahead();
+    if (!whole && scheduler_) {
+        ggml_backend_sched_synchronize(scheduler_);  // the next pass may find other memory
+    }
+    if (whole && division_ == Division::learning) {
+        plan_pieces();
     }
     if (recorder) {
         recorder->pass_ended(whole);
@@ -116,7 +130,7 @@ bool PassDriver::end_pass() {
 }
 
 bool PassDriver::ask(ggml_tensor * node) {
-    if (ahead_state_ != Ahead::off && begins_ahead(node)) {
+    if (division_ != Division::off && begins_pieces(node)) {
         return true;
     }
     reader_.note(node);
@@ -214,10 +228,10 @@ bool PassDriver::computed(ggml_tensor * node) {
     }
     const uint64_t began_us = now_us();
     const Lock lock(mutex);
-    if (ahead_state_ == Ahead::starting) {
+    if (division_ == Division::starting) {
         node->op = first_op_;
-        ahead_state_ = Ahead::off;
-        const bool go_on = compute_ahead();
+        division_ = Division::off;
+        const bool go_on = compute_pieces();
         times_.callback_us += now_us() - began_us;
         return go_on;
     }
@@ -272,7 +286,8 @@ bool PassDriver::routed(ggml_tensor * topk, Layer layer) {
     routed_us_ = now_us();
     tell(Reached{layer});
     tell(Routed{{layer, reader_.n_token(), reader_.ids(), reader_.weights()}});
-    show_router(layer);
+    note_idle();
+    show_router(layer, ready_.size() == n_needed_);
     if (!await_experts(layer)) {
         return abort_pass("");
     }
@@ -290,6 +305,13 @@ bool PassDriver::routed(ggml_tensor * topk, Layer layer) {
     }
     sort_pairs();
     return true;
+}
+
+// Since the pass began, the link could have fetched what the layer lacks.
+void PassDriver::note_idle() {
+    if (ready_.size() < n_needed_) {
+        idle_us_ = now_us() - began_us_ - (cache_->pool->link_busy_us() - busy_us_);
+    }
 }
 
 // A decoded token on a device: wait for the missing experts if the layer has slots for all that it needs. Computing
@@ -327,16 +349,15 @@ void PassDriver::read_router(const ggml_tensor * topk, Layer layer) {
                  hook_.stops_late(), hook_.final_weights());
 }
 
-// Show the core and the recorder what they want of the layer's router.
-void PassDriver::show_router(Layer layer) {
+// Show the core and the recorder what they want of the layer's router. `delays`: the device waits for it.
+void PassDriver::show_router(Layer layer, bool delays) {
     const auto input = reader_.input();
     if (!input.empty() && cache_->core->wants_gate_input()) {
-        const bool awaits = ready_.size() < n_needed_;
         const uint64_t began_us = now_us();
         tell(GateSeen{layer, input, int32_t(input.size() / size_t(graph_.n_embd))});
         const uint64_t took_us = now_us() - began_us;
         times_.predict_us += took_us;
-        times_.delay_us += awaits ? 0 : took_us;
+        times_.delay_us += delays ? took_us : 0;
     }
     if (!recorder) {
         return;
@@ -350,15 +371,20 @@ void PassDriver::show_router(Layer layer) {
     }
 }
 
-// All experts are resident: llama.cpp's expert mat-muls read slots.
-void PassDriver::remap(DeviceWork & work) {
+// Return the slots of the layer's choice, [n_token][n_expert_used]. REQUIRES: the experts are in slots of the layer.
+std::span<const int32_t> PassDriver::slots_of_choice() {
     for (const Compute & c : ready_) {
         slot_of_[size_t(c.expert)] = c.slot;
     }
     const auto ids = reader_.ids();
     slots_.resize(ids.size());
     std::transform(ids.begin(), ids.end(), slots_.begin(), [&](Expert e) { return slot_of_[size_t(e)]; });
-    work.set_slot_ids(slots_, reader_.n_token());
+    return slots_;
+}
+
+// All experts are resident: llama.cpp's expert mat-muls read slots.
+void PassDriver::remap(DeviceWork & work) {
+    work.set_slot_ids(slots_of_choice(), reader_.n_token());
     hook_.remap(work.slot_ids());
     computing_.swap(ready_);
     ready_.clear();
@@ -578,7 +604,7 @@ void PassDriver::submit(Copy copy) {
     const Pool to =
         copy.route == Route::file_to_host ? none : cache_->layout.layers[size_t(copy.layer)].pool_of(copy.part);
     if (std::ranges::find(read_slots_, std::pair(to, copy.slot)) != read_slots_.end()) {
-        ahead_->finish();
+        pieces_->finish();
         read_slots_.clear();
     }
     if (cache_->options.n_transfer_thread > 0) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/schedule/ahead_rule.h"
-#include "live/compute/ahead.h"
+#include "live/compute/piece_runner.h"
 #include "live/ggml/thread_safety.h"
 #include "live/graph/forced_routing.h"
 #include "live/graph/layer_check.h"
@@ -31,6 +31,7 @@ struct PatchTimes {
     uint64_t predict_us = 0;    // the core saw a router's input: the prediction, and what it orders
     uint64_t delay_us = 0;      // the part of predict_us in which no copy was awaited
     uint64_t link_busy_us = 0;  // at least one copy into slots was in flight
+    uint64_t link_idle_us = 0;  // none was, although the pass still needed an expert that was missing
     uint64_t host_us = 0;       // the host computed experts beside a device
     uint64_t host_wait_us = 0;  // the part of wave_us in which only the host computed
     uint64_t n_stop = 0;        // stops of llama.cpp's computation for the callback
@@ -80,16 +81,18 @@ class PassDriver {
     std::atomic<int32_t> n_behind = 0;  // finished layers of the pass
 
   private:
-    // pass_ahead.cc
-    bool may_run_ahead(Phase phase, size_t n_token) const REQUIRES(mutex);
-    bool begins_ahead(ggml_tensor * node) EXCLUDES(mutex);
-    void plan_ahead() REQUIRES(mutex);
-    void forget_ahead() REQUIRES(mutex);
-    bool compute_ahead() REQUIRES(mutex);
-    bool run_layers_ahead() REQUIRES(mutex);
-    bool compute_layer_ahead(size_t number) REQUIRES(mutex);
+    // pass_pieces.cc
+    bool may_divide(Phase phase, size_t n_token) const REQUIRES(mutex);
+    bool begins_pieces(ggml_tensor * node) EXCLUDES(mutex);
+    void plan_pieces() REQUIRES(mutex);
+    void forget_pieces() REQUIRES(mutex);
+    bool compute_pieces() REQUIRES(mutex);
+    bool run_pieces() REQUIRES(mutex);
+    bool compute_routed(size_t number) REQUIRES(mutex);
+    bool await_on_device(Layer layer) REQUIRES(mutex);
+    void note_device_wait() REQUIRES(mutex);
     bool find_slots(Layer layer) REQUIRES(mutex);
-    bool may_skip_ahead(size_t number) const REQUIRES(mutex);
+    bool may_skip_piece(size_t number) const REQUIRES(mutex);
 
     bool may_pass_by(Layer layer) const REQUIRES(mutex);
     bool passes_by(Layer layer, int32_t n_token) REQUIRES(mutex);
@@ -97,10 +100,12 @@ class PassDriver {
     bool is_own_device(Layer layer) const;
     bool may_stop_late(Layer layer) const REQUIRES(mutex);
     bool stops_for_input(const ggml_tensor * node) REQUIRES(mutex);
+    void note_idle() REQUIRES(mutex);
     bool await_experts(Layer layer) REQUIRES(mutex);
     bool routed(ggml_tensor * topk, Layer layer) REQUIRES(mutex);
     void read_router(const ggml_tensor * topk, Layer layer) REQUIRES(mutex);
-    void show_router(Layer layer) REQUIRES(mutex);
+    void show_router(Layer layer, bool delays) REQUIRES(mutex);
+    std::span<const int32_t> slots_of_choice();
     void remap(DeviceWork & work);
     void sort_pairs();
     void keep_inputs(const ggml_tensor * node) REQUIRES(mutex);
@@ -144,27 +149,31 @@ class PassDriver {
     Commands commands_;                        // of the core, not yet obeyed
     bool gave_up_ = false;                     // the core did
     size_t n_needed_ = 0;                      // experts
+    uint64_t began_us_ = 0, busy_us_ = 0;      // the pass began; link_busy_us then
+    uint64_t idle_us_ = 0;                     // of the pass so far, as in PatchTimes
     std::vector<Compute> ready_;               // commanded, not yet computed
     std::vector<Compute> computing_;
-    std::vector<Slot> slot_of_;                // [expert], for remap()
-    std::vector<int32_t> slots_;               // [n_token][n_expert_used], for remap()
+    std::vector<Slot> slot_of_;                // [expert], for slots_of_choice()
+    std::vector<int32_t> slots_;               // of slots_of_choice()
     std::vector<std::vector<Pair>> pairs_of_;  // [expert], for waves
     std::vector<Pair> wave_;
-    // Running ahead. `ahead_` is for the graph whose first node is `planned_` and bears `plan_number_`; null: that
+    // Tokens in pieces. `pieces_` is for the graph whose first node is `planned_` and bears `plan_number_`; null: that
     // graph cannot be computed so.
-    enum class Ahead : uint8_t { off, undecided, learning, ordinary, planned, starting };
-    Ahead ahead_state_ = Ahead::off;
-    std::vector<ggml_tensor *> seen_;          // nodes of a token, while learning
+    enum class Division : uint8_t { off, undecided, learning, ordinary, planned, starting };
+    Division division_ = Division::off;
+    std::vector<ggml_tensor *> seen_;  // nodes of a token, while learning
     const ggml_tensor * planned_ = nullptr;
     uint64_t plan_number_ = 0;
-    int n_plan_in_vain_ = 0;                   // the next token had another graph, in a row
-    std::unique_ptr<AheadRunner> ahead_ GUARDED_BY(mutex);
+    int n_plan_in_vain_ = 0;  // the next token had another graph, in a row
+    std::unique_ptr<PieceRunner> pieces_ GUARDED_BY(mutex);
     AheadRule ahead_rule_{0};
-    ggml_op first_op_ = GGML_OP_NONE;          // of the node at which running ahead begins
-    std::vector<Slot> table_;                  // [expert] of the layer: as the device was told; none: not there
-    std::vector<int32_t> sent_table_;          // the same, with a slot that may be read for each expert
+    ggml_op first_op_ = GGML_OP_NONE;  // of the first node of the first piece
+    std::vector<Slot> table_;  // [expert] of the layer: as the device was told; none: not there
+    std::vector<int32_t> sent_table_;  // the same, with a slot that may be read for each expert
     std::vector<std::pair<Pool, Slot>> read_slots_;  // that a piece may read in vain
-    uint64_t routed_us_ = 0;                   // when the layer was routed
+    Layer device_waits_ = none;  // the device waits for copies of this layer
+    uint64_t device_waits_since_us_ = 0;
+    uint64_t routed_us_ = 0;  // when the layer was routed
 };
 
 }  // namespace outrider

@@ -1,9 +1,12 @@
-// Running ahead: a token's layers on a device, each begun before the host knows the choice of its experts.
+// Tokens in pieces: the patch computes a token's layers on a device itself, on the scheduler's own backend.
 //
 // The graph is divided before each layer's first expert mat-mul (graph/pieces.h). Piece i + 1 begins with the experts
-// of layer i and ends with the router of layer i + 1. When the host waits for the choice of layer i, piece i + 1 has
-// been enqueued. A table in the device's memory says there which slot has which expert. If a chosen expert was not in
-// the table, the piece is computed again when the expert has arrived.
+// of layer i and ends with the router of layer i + 1. The host waits once for each layer, for its choice. It sends the
+// slots and enqueues the next piece on the same stream.
+//
+// Running ahead: when the host waits for the choice of layer i, piece i + 1 has been enqueued. A table in the device's
+// memory says there which slot has which expert. If a chosen expert was not in the table, the piece is computed again
+// when the expert has arrived.
 //
 // INVARIANT: from the moment when a layer's table is sent until its choice is known, no command of the core is obeyed,
 // so no slot of the table changes. What the choice uses is pinned then. Until the piece is over, a copy into another
@@ -36,62 +39,62 @@ uint64_t mark_of(const ggml_tensor * node) {
 
 }  // namespace
 
-bool PassDriver::may_run_ahead(Phase phase, size_t n_token) const {
-    return cache_->options.run_ahead != RunAhead::off && scheduler_ && phase == Phase::decode && n_token == 1 &&
-           !partner_ && !recorder && !forced && !check && !window && !hook_.aborted();
+bool PassDriver::may_divide(Phase phase, size_t n_token) const {
+    return scheduler_ && phase == Phase::decode && n_token == 1 && !partner_ && !recorder && !forced && !check &&
+           !window && !hook_.aborted() && is_own_device(graph_.shape.n_layer - 1);
 }
 
-void PassDriver::forget_ahead() {
-    ahead_.reset();
+void PassDriver::forget_pieces() {
+    pieces_.reset();
     planned_ = nullptr;
     read_slots_.clear();
 }
 
-// See a node before it runs. Return whether to stop there and run ahead.
-bool PassDriver::begins_ahead(ggml_tensor * node) {
-    if (ahead_state_ == Ahead::undecided) {
+// See a node before it runs. Return whether to stop there and compute the rest in pieces.
+bool PassDriver::begins_pieces(ggml_tensor * node) {
+    if (division_ == Division::undecided) {
         const Lock lock(mutex);
         const bool known = node == planned_ && mark_of(node) == plan_number_;
         if (known) {
             n_plan_in_vain_ = 0;
         } else {
             n_plan_in_vain_ += planned_ != nullptr;
-            forget_ahead();
+            forget_pieces();
         }
         const bool learns = !known && n_plan_in_vain_ < max_plan_in_vain;
-        ahead_state_ = known && ahead_ ? Ahead::planned : learns ? Ahead::learning : Ahead::ordinary;
+        division_ = known && pieces_ ? Division::planned : learns ? Division::learning : Division::ordinary;
         seen_.clear();
     }
-    if (ahead_state_ == Ahead::learning) {
+    if (division_ == Division::learning) {
         seen_.push_back(node);
         return false;
     }
-    if (ahead_state_ != Ahead::planned) {
+    if (division_ != Division::planned) {
         return false;
     }
     const Lock lock(mutex);
-    if (node != ahead_->first()) {
+    if (node != pieces_->first()) {
         return false;
     }
     const Core & core = *cache_->core;
-    for (const RoutedNodes & layer : ahead_->layers()) {
+    for (const RoutedNodes & layer : pieces_->layers()) {
         if ((core.wants_weights() && !layer.weights) || (core.wants_gate_input() && !layer.input)) {
-            ahead_state_ = Ahead::ordinary;
+            division_ = Division::ordinary;
             return false;
         }
     }
-    ahead_state_ = Ahead::starting;
+    division_ = Division::starting;
     first_op_ = node->op;
     node->op = GGML_OP_NONE;  // it is computed with its piece
     return true;
 }
 
 // Learn from the nodes of the token that was just computed how the next one can be.
-void PassDriver::plan_ahead() {
+void PassDriver::plan_pieces() {
     if (seen_.empty()) {
         return;
     }
-    forget_ahead();
+    forget_pieces();
     planned_ = seen_.front();
     set_mark(seen_.front(), ++plan_number_);
     // A split of the scheduler ends where another backend computes. The last one is taken: its nodes are read by no
@@ -125,36 +128,36 @@ void PassDriver::plan_ahead() {
             return;
         }
     }
-    ahead_ = AheadRunner::make(std::move(*pieces), last, graph_);
+    pieces_ = PieceRunner::make(*pieces, last, graph_, cache_->options.run_ahead != RunAhead::off);
 }
 
 // Compute the token's layers. Returns false: the scheduler is to leave out its own split, which is its last one.
-bool PassDriver::compute_ahead() {
-    ahead_->begin({.weights = cache_->core->wants_weights(), .input = cache_->core->wants_gate_input()});
+bool PassDriver::compute_pieces() {
+    pieces_->begin({.weights = cache_->core->wants_weights(), .input = cache_->core->wants_gate_input()});
     try {
-        if (!run_layers_ahead()) {
-            ahead_->finish();
+        if (!run_pieces()) {
+            pieces_->finish();
             abort_pass("");
         }
     } catch (const std::exception & e) {
-        ahead_->finish();
+        pieces_->finish();
         abort_pass(e.what());
     }
-    ahead_->end();
+    pieces_->end();
     return false;
 }
 
-bool PassDriver::run_layers_ahead() {
-    ahead_->compute(0, false, !may_skip_ahead(0));
-    for (size_t i = 0; i < ahead_->layers().size(); i++) {
-        const Layer layer = ahead_->layers()[i].layer;
+bool PassDriver::run_pieces() {
+    pieces_->compute(0, false, !may_skip_piece(0));
+    for (size_t i = 0; i < pieces_->layers().size(); i++) {
+        const Layer layer = pieces_->layers()[i].layer;
         if (stopping) {
             return false;
         }
-        if (may_skip_ahead(i)) {
-            ahead_->compute(i + 1, false, !may_skip_ahead(i + 1));
+        if (may_skip_piece(i)) {
+            pieces_->compute(i + 1, false, !may_skip_piece(i + 1));
             passes_by(layer, 1);
-        } else if (!compute_layer_ahead(i)) {
+        } else if (!compute_routed(i)) {
             return false;
         }
     }
@@ -162,15 +165,16 @@ bool PassDriver::run_layers_ahead() {
 }
 
 // Return whether the layer of this number needs no slots and no choice.
-bool PassDriver::may_skip_ahead(size_t number) const {
-    return number >= ahead_->layers().size() || cache_->core->may_skip(ahead_->layers()[number].layer);
+bool PassDriver::may_skip_piece(size_t number) const {
+    return number >= pieces_->layers().size() || cache_->core->may_skip(pieces_->layers()[number].layer);
 }
 
-bool PassDriver::compute_layer_ahead(size_t number) {
-    AheadRunner & runner = *ahead_;
+// Compute the piece that begins with the experts of this layer. Return false if the pass is to stop.
+bool PassDriver::compute_routed(size_t number) {
+    PieceRunner & runner = *pieces_;
     const Layer layer = runner.layers()[number].layer;
-    const bool brings = !may_skip_ahead(number + 1);
-    const bool any = find_slots(layer);
+    const bool brings = !may_skip_piece(number + 1);
+    const bool any = runner.runs_ahead() && find_slots(layer);
     const bool ahead = any && runner.is_repeatable(number + 1) &&
                        (cache_->options.run_ahead == RunAhead::always || ahead_rule_.runs(layer));
     if (ahead) {
@@ -180,7 +184,11 @@ bool PassDriver::compute_layer_ahead(size_t number) {
     } else {
         times_.n_stop++;
     }
-    runner.wait_for(number);
+    {
+        const Unlocked unlocked(mutex);
+        runner.wait_for(number);
+    }
+    note_device_wait();
     reader_.take(runner.ids(number), runner.weights(number), runner.input(number));
     // The layer before is computed. What that allows is ordered below, when the choice is known.
     read_slots_.clear();
@@ -201,39 +209,85 @@ bool PassDriver::compute_layer_ahead(size_t number) {
     cache_->core->handle(Reached{layer}, commands_);
     cache_->core->handle(Routed{{layer, 1, reader_.ids(), reader_.weights()}}, commands_);
     const auto ids = reader_.ids();
+    bool computes = false;  // the piece, by the right slots
     if (ahead) {
         const Pool pool = cache_->layout.layers[size_t(layer)].pool_of(Part::top);
         for (const Expert e : ids) {
             read_slots_.emplace_back(pool, sent_table_[size_t(e)]);
         }
     }
-    const bool there = std::ranges::none_of(ids, [&](Expert e) { return table_[size_t(e)] == none; });
-    const bool right = ahead && there;
-    ahead_rule_.judge(layer, there);
-    obey();
-    show_router(layer);
-    collect_arrivals();
-    while (ready_.size() < n_needed_) {
-        if (stopping) {
-            return false;
-        }
-        wait();
-        collect_arrivals();
+    if (runner.runs_ahead()) {
+        const bool there = std::ranges::none_of(ids, [&](Expert e) { return table_[size_t(e)] == none; });
+        computes = ahead && there;
+        ahead_rule_.judge(layer, there);
     }
-    for (const Compute & c : ready_) {
-        if (c.part != Part::top) {
+    obey();
+    note_idle();
+    const auto compute = [&]() REQUIRES(mutex) {
+        if (std::ranges::any_of(ready_, [](const Compute & c) { return c.part != Part::top; })) {
             throw std::runtime_error("A token's experts did not come into the slots of its layer");
         }
-        sent_table_[size_t(c.expert)] = c.slot;
-    }
-    if (!right) {
-        runner.set_slots(number, sent_table_);
+        const auto slots = slots_of_choice();
+        for (size_t k = 0; k < ids.size() && runner.runs_ahead(); k++) {
+            sent_table_[size_t(ids[k])] = slots[k];
+        }
+        runner.set_slots(number, runner.runs_ahead() ? sent_table_ : slots);
         runner.compute(number + 1, true, brings);
         times_.n_redone += ahead;
+        computes = true;
+    };
+    // What the core now learns of the router takes time, and changes no slot that the layer needs.
+    if (!computes && ready_.size() == n_needed_) {
+        compute();
+    }
+    show_router(layer, false);
+    collect_arrivals();
+    if (!computes && !await_on_device(layer)) {
+        return false;
+    }
+    if (!computes) {
+        compute();
     }
     computing_.swap(ready_);
     ready_.clear();
     return true;
+}
+
+// Wait until the experts that the layer lacks are there or on their way. The device waits for the latter, so the next
+// piece can be enqueued meanwhile. Such an expert counts as there: nothing but that piece uses its slot until the piece
+// is over. Return false if the pass is to stop.
+bool PassDriver::await_on_device(Layer layer) {
+    Transfers & pool = *cache_->pool;
+    PieceRunner & runner = *pieces_;
+    const auto wanted = [&](const Copy & copy) {
+        return copy.part == Part::top && std::ranges::find(reader_.ids(), copy.expert) != reader_.ids().end();
+    };
+    pool.tell_begun(true);
+    while (ready_.size() < n_needed_ && !stopping) {
+        const auto tickets =
+            pool.hand_over(layer, wanted, [&runner](ggml_backend_event_t event) { runner.wait_for(event); });
+        for (const Ticket ticket : tickets) {
+            tell(Copied{ticket});
+            device_waits_ = layer;
+        }
+        if (tickets.empty()) {
+            wait();
+            collect_arrivals();
+        }
+    }
+    pool.tell_begun(false);
+    device_waits_since_us_ = now_us();
+    return ready_.size() >= n_needed_;
+}
+
+// The piece that the device waited with is over: it was delayed until the last copy was there.
+void PassDriver::note_device_wait() {
+    const Layer layer = std::exchange(device_waits_, none);
+    const uint64_t until_us = layer == none ? 0 : cache_->pool->handed_over_us();
+    if (until_us > device_waits_since_us_) {
+        stall_us_[size_t(layer)] += until_us - device_waits_since_us_;
+        times_.stall_us += until_us - device_waits_since_us_;
+    }
 }
 
 // Note which slot has which expert of the layer. The experts that are not there get the slot of one that is. Return

@@ -1,4 +1,4 @@
-#include "live/compute/ahead.h"
+#include "live/compute/piece_runner.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "live/ggml/devices.h"
 #include "live/ggml/ggml_abi.h"
 
 namespace outrider {
@@ -17,42 +18,65 @@ size_t aligned(size_t size, size_t alignment) { return (size + alignment - 1) / 
 
 }  // namespace
 
-std::unique_ptr<AheadRunner> AheadRunner::make(Pieces pieces, ggml_backend_t backend, const MoeGraph & graph) {
-    std::unique_ptr<AheadRunner> made(new AheadRunner(std::move(pieces), backend, graph));
-    return made->prepare() ? std::move(made) : nullptr;
+std::unique_ptr<PieceRunner> PieceRunner::make(const Pieces & pieces, ggml_backend_t backend, const MoeGraph & graph,
+                                               bool ahead) {
+    for (const bool how : {true, false}) {
+        if (ahead || !how) {
+            std::unique_ptr<PieceRunner> made(new PieceRunner(pieces, backend, graph, how));
+            if (made->prepare()) {
+                return made;
+            }
+        }
+    }
+    return nullptr;
 }
 
-AheadRunner::AheadRunner(Pieces pieces, ggml_backend_t backend, const MoeGraph & graph)
-    : pieces_(std::move(pieces)),
+PieceRunner::PieceRunner(const Pieces & pieces, ggml_backend_t backend, const MoeGraph & graph, bool ahead)
+    : pieces_(pieces),
       backend_(backend),
       device_(ggml_backend_get_device(backend)),
       n_used_(graph.shape.n_expert_used),
       n_expert_(graph.shape.n_expert),
-      n_embd_(graph.n_embd) {}
+      n_embd_(graph.n_embd),
+      runs_ahead_(ahead) {
+    if (!ahead) {
+        pieces_.moved.clear();  // no piece is computed twice
+    }
+}
 
-bool AheadRunner::prepare() {
+bool PieceRunner::prepare() {
     const auto memory = ggml_backend_dev_buffer_type(device_);
+    return (!runs_ahead_ || make_events()) && make_slots(memory) && make_places(memory) && make_staging() &&
+           make_graph();
+}
+
+bool PieceRunner::make_events() {
     for (size_t l = 0; l < pieces_.layers.size(); l++) {
         events_.emplace_back(ggml_backend_event_new(device_));
         if (!events_.back()) {
             return false;
         }
     }
-    return make_tables(memory) && make_places(memory) && make_staging() && make_graph();
+    return true;
 }
 
-bool AheadRunner::make_tables(ggml_backend_buffer_type_t memory) {
+bool PieceRunner::make_slots(ggml_backend_buffer_type_t memory) {
     const size_t n_layer = pieces_.layers.size();
     context_.reset(ggml_init({ggml_tensor_overhead() * (3 * n_layer + 3 * pieces_.moved.size()), nullptr, true}));
     for (const RoutedNodes & layer : pieces_.layers) {
-        ggml_tensor * table = ggml_new_tensor_2d(context_.get(), GGML_TYPE_I32, 1, n_expert_);
-        ggml_format_name(table, "slots of layer %d", int(layer.layer));
-        ggml_tensor * remap = ggml_get_rows(context_.get(), table, layer.ids);
+        ggml_tensor * sent = runs_ahead_ ? ggml_new_tensor_2d(context_.get(), GGML_TYPE_I32, 1, n_expert_)
+                                         : ggml_new_tensor_2d(context_.get(), GGML_TYPE_I32, n_used_, 1);
+        ggml_format_name(sent, "slots of layer %d", int(layer.layer));
+        sent_.push_back(sent);
+        if (!runs_ahead_) {
+            slots_.push_back(sent);
+            continue;
+        }
+        ggml_tensor * remap = ggml_get_rows(context_.get(), sent, layer.ids);
         remap->flags |= GGML_TENSOR_FLAG_COMPUTE;
         if (!ggml_backend_dev_supports_op(device_, remap)) {
             return false;
         }
-        tables_.push_back(table);
         remaps_.push_back(remap);
         slots_.push_back(ggml_reshape_2d(context_.get(), remap, n_used_, 1));
     }
@@ -61,7 +85,7 @@ bool AheadRunner::make_tables(ggml_backend_buffer_type_t memory) {
 }
 
 // Give the tensors that pieces overwrite memory of their own. Inputs are copied there.
-bool AheadRunner::make_places(ggml_backend_buffer_type_t memory) {
+bool PieceRunner::make_places(ggml_backend_buffer_type_t memory) {
     const size_t alignment = ggml_backend_buft_get_alignment(memory);
     std::vector<size_t> begins;
     size_t n_byte = 0;
@@ -115,8 +139,7 @@ bool AheadRunner::make_places(ggml_backend_buffer_type_t memory) {
     return true;
 }
 
-bool AheadRunner::make_staging() {
-    const auto type = ggml_backend_dev_host_buffer_type(device_);
+bool PieceRunner::make_staging() {
     const size_t sizes[] = {size_t(n_used_) * sizeof(int32_t), size_t(n_used_) * sizeof(float),
                             size_t(n_embd_) * sizeof(float), size_t(n_expert_) * sizeof(int32_t),
                             size_t(n_expert_) * sizeof(int32_t)};
@@ -124,8 +147,7 @@ bool AheadRunner::make_staging() {
     for (const size_t size : sizes) {
         n_byte += aligned(size, staging_alignment);
     }
-    pinned_.reset(
-        ggml_backend_buft_alloc_buffer(type ? type : ggml_backend_cpu_buffer_type(), n_byte * pieces_.layers.size()));
+    pinned_ = pinned_memory(device_, n_byte * pieces_.layers.size());
     if (!pinned_) {
         return false;
     }
@@ -146,18 +168,18 @@ bool AheadRunner::make_staging() {
 
 // Count how often each node is used, as llama.cpp's graph does: kernels are fused by it. What comes from outside looks
 // like a leaf meanwhile.
-bool AheadRunner::make_graph() {
+bool PieceRunner::make_graph() {
     const std::unordered_set<const ggml_tensor *> inside(pieces_.nodes.begin(), pieces_.nodes.end());
     std::vector<std::pair<ggml_tensor *, ggml_tensor>> outside;
     std::unordered_set<const ggml_tensor *> seen;
     for (const ggml_tensor * node : pieces_.nodes) {
         for (ggml_tensor * s : node->src) {
-            if (s && !inside.count(s) && seen.insert(s).second) {
-                outside.emplace_back(s, *s);
+            if (s && !inside.count(s) && seen.insert(s).second && s->op != GGML_OP_NONE) {
+                outside.emplace_back(s, *s);  // no leaf: threads that copy experts look at those
             }
         }
     }
-    const size_t size = pieces_.nodes.size() + outside.size();
+    const size_t size = pieces_.nodes.size() + seen.size();
     graph_context_.reset(ggml_init({ggml_graph_overhead_custom(size, false), nullptr, true}));
     graph_ = ggml_new_graph_custom(graph_context_.get(), size, false);
     for (auto & [tensor, as_it_was] : outside) {
@@ -174,7 +196,7 @@ bool AheadRunner::make_graph() {
            std::equal(pieces_.nodes.begin(), pieces_.nodes.end(), graph_->nodes);
 }
 
-void AheadRunner::begin(Wanted wanted) {
+void PieceRunner::begin(Wanted wanted) {
     wanted_ = wanted;
     for (const Moved & m : moved_) {
         m.tensor->buffer = places_.get();
@@ -183,7 +205,7 @@ void AheadRunner::begin(Wanted wanted) {
     began_ = true;
 }
 
-void AheadRunner::end() {
+void PieceRunner::end() {
     if (!std::exchange(began_, false)) {
         return;
     }
@@ -198,22 +220,22 @@ void AheadRunner::end() {
     }
 }
 
-void AheadRunner::set_slots(size_t layer, std::span<const int32_t> slots) {
+void PieceRunner::set_slots(size_t layer, std::span<const int32_t> slots) {
     Staging & s = staging_[layer];
-    if (s.sent && std::equal(slots.begin(), slots.end(), s.tables[s.now])) {
+    if (s.sent && std::equal(slots.begin(), slots.end(), s.slots[s.now])) {
         return;
     }
     s.now ^= 1;
     s.sent = true;
-    std::copy(slots.begin(), slots.end(), s.tables[s.now]);
-    ggml_backend_tensor_set_async(backend_, tables_[layer], s.tables[s.now], 0, slots.size_bytes());
+    std::copy(slots.begin(), slots.end(), s.slots[s.now]);
+    send_async(backend_, sent_[layer], s.slots[s.now], 0, slots.size_bytes());
 }
 
 // The graph of a piece: a view of the whole one, as ggml_graph_view() makes it, with nodes before it.
-void AheadRunner::view(size_t piece, ggml_cgraph & graph, std::vector<ggml_tensor *> & nodes, bool remapped) const {
+void PieceRunner::view(size_t piece, ggml_cgraph & graph, std::vector<ggml_tensor *> & nodes, bool remapped) const {
     if (piece == 0) {
         nodes = copies_;
-    } else if (remapped) {
+    } else if (remapped && runs_ahead_) {
         nodes.push_back(remaps_[piece - 1]);
     }
     nodes.insert(nodes.end(), pieces_.nodes.begin() + int64_t(piece == 0 ? 0 : pieces_.ends[piece - 1]),
@@ -225,7 +247,7 @@ void AheadRunner::view(size_t piece, ggml_cgraph & graph, std::vector<ggml_tenso
     graph.order = graph_->order;
 }
 
-void AheadRunner::compute(size_t piece, bool remapped, bool brings) {
+void PieceRunner::compute(size_t piece, bool remapped, bool brings) {
     if (piece > 0) {
         const RoutedNodes & layer = pieces_.layers[piece - 1];
         for (ggml_tensor * node : layer.mat_muls) {
@@ -253,22 +275,35 @@ void AheadRunner::compute(size_t piece, bool remapped, bool brings) {
     if (wanted_.input && layer.input) {
         bring(layer.input, staging_[piece].input, size_t(n_embd_));
     }
-    ggml_backend_event_record(events_[piece].get(), backend_);
+    if (runs_ahead_) {
+        ggml_backend_event_record(events_[piece].get(), backend_);
+    }
 }
 
-void AheadRunner::wait_for(size_t layer) { ggml_backend_event_synchronize(events_[layer].get()); }
+void PieceRunner::wait_for(ggml_backend_event_t event) {
+    ggml_backend_event_wait(backend_, event);
+    computing_ = true;
+}
 
-std::span<const float> AheadRunner::weights(size_t layer) const {
+void PieceRunner::wait_for(size_t layer) {
+    if (runs_ahead_) {
+        ggml_backend_event_synchronize(events_[layer].get());
+    } else {
+        finish();
+    }
+}
+
+std::span<const float> PieceRunner::weights(size_t layer) const {
     const bool there = wanted_.weights && pieces_.layers[layer].weights;
     return {staging_[layer].weights, there ? size_t(n_used_) : 0};
 }
 
-std::span<const float> AheadRunner::input(size_t layer) const {
+std::span<const float> PieceRunner::input(size_t layer) const {
     const bool there = wanted_.input && pieces_.layers[layer].input;
     return {staging_[layer].input, there ? size_t(n_embd_) : 0};
 }
 
-void AheadRunner::finish() {
+void PieceRunner::finish() {
     if (std::exchange(computing_, false)) {
         ggml_backend_synchronize(backend_);
     }

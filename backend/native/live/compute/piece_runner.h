@@ -1,5 +1,6 @@
-// Computes the pieces of a token's graph on the scheduler's backend, and brings the routers' choices to the host while
-// the device goes on. A table in the device's memory turns a layer's choice into slots there.
+// Computes the pieces of a token's graph on the scheduler's backend, and brings the routers' choices to the host. What
+// the host sends, it sends from pinned memory on the same stream, so that it waits once for each choice and for nothing
+// else. To run ahead, a table in the device's memory turns a layer's choice into slots there.
 #pragma once
 
 #include <memory>
@@ -12,13 +13,16 @@
 namespace outrider {
 
 // For one graph of llama.cpp. Belongs to the decoding thread.
-class AheadRunner {
+class PieceRunner {
   public:
-    // Returns null if the device lacks an operation, events or memory.
-    static std::unique_ptr<AheadRunner> make(Pieces pieces, ggml_backend_t backend, const MoeGraph & graph);
-    ~AheadRunner() { finish(); }
-    AheadRunner(const AheadRunner &) = delete;
-    AheadRunner & operator=(const AheadRunner &) = delete;
+    // `ahead`: to run ahead if the device has the operation and events for it. Returns null if it lacks memory.
+    static std::unique_ptr<PieceRunner> make(const Pieces & pieces, ggml_backend_t backend, const MoeGraph & graph,
+                                             bool ahead);
+    ~PieceRunner() { finish(); }
+    PieceRunner(const PieceRunner &) = delete;
+    PieceRunner & operator=(const PieceRunner &) = delete;
+
+    bool runs_ahead() const { return runs_ahead_; }
 
     const ggml_tensor * first() const { return pieces_.nodes.front(); }
     const std::vector<RoutedNodes> & layers() const { return pieces_.layers; }
@@ -33,11 +37,13 @@ class AheadRunner {
     // Begin a token. Until end(), the graph is changed.
     void begin(Wanted wanted);
     void end();
-    // For piece `layer` + 1: expert e of layers()[layer] is in slots[e].
+    // For piece `layer` + 1: choice k of layers()[layer] is in slots[k]. If this runs ahead, expert e is in slots[e].
     void set_slots(size_t layer, std::span<const int32_t> slots);
     // Begin to compute a piece after those before, and to bring what it ends with. `remapped`: by the slots of
     // set_slots(); otherwise llama.cpp's own nodes are right. With `brings`, wait_for() may be called for it.
     void compute(size_t piece, bool remapped, bool brings);
+    // Let the next piece wait for an event of the device.
+    void wait_for(ggml_backend_event_t event);
     // Wait for what `layer` brings. Later pieces go on. The spans hold until the layer is computed again.
     void wait_for(size_t layer);
     std::span<const int32_t> ids(size_t layer) const { return {staging_[layer].ids, size_t(n_used_)}; }
@@ -51,7 +57,7 @@ class AheadRunner {
         int32_t * ids;
         float * weights;
         float * input;
-        int32_t * tables[2];  // a token sets a layer's slots at most twice
+        int32_t * slots[2];  // a token sets a layer's slots at most twice
         int now = 0;  // the last one of these that was sent
         bool sent = false;
     };
@@ -62,9 +68,10 @@ class AheadRunner {
         void * place;
     };
 
-    AheadRunner(Pieces pieces, ggml_backend_t backend, const MoeGraph & graph);
+    PieceRunner(const Pieces & pieces, ggml_backend_t backend, const MoeGraph & graph, bool ahead);
     bool prepare();
-    bool make_tables(ggml_backend_buffer_type_t memory);
+    bool make_events();
+    bool make_slots(ggml_backend_buffer_type_t memory);
     bool make_places(ggml_backend_buffer_type_t memory);
     bool make_staging();
     bool make_graph();
@@ -78,9 +85,13 @@ class AheadRunner {
     ggml_backend_buffer_ptr memory_;  // of the context's tensors
     ggml_backend_buffer_ptr places_;  // of the moved tensors
     ggml_backend_buffer_ptr pinned_;
-    std::vector<ggml_backend_event_ptr> events_;  // [layer]
     std::vector<Staging> staging_;  // [layer]
-    std::vector<ggml_tensor *> tables_, remaps_, slots_;  // [layer]
+    std::vector<ggml_tensor *> sent_;  // [layer]: what set_slots() sends
+    std::vector<ggml_tensor *> slots_;  // [layer], [n_expert_used, 1]: what the experts' mat-muls read
+    // To run ahead; otherwise empty.
+    const bool runs_ahead_;
+    std::vector<ggml_backend_event_ptr> events_;  // [layer]
+    std::vector<ggml_tensor *> remaps_;  // [layer]
     std::vector<ggml_tensor *> copies_;  // of inputs, before the first piece
     std::vector<Moved> moved_;
     ggml_context_ptr graph_context_;
