@@ -74,7 +74,6 @@ class ExpertCache:
             pack=plan.tier.pack,
             placement=plan.placement,
             mapped=plan.mapped,
-            n_resident=plan.n_resident,
             predicts=plan.predicts,
         )
         self.patch.set_future(self._experiment.future)
@@ -82,10 +81,10 @@ class ExpertCache:
         self.build(plan)
         return self._cached.model
 
-    def computes_in(self, context: Context | None) -> None:
+    def computes_in(self, context: Context | None, kv: loading.KvPages = ()) -> None:
         """As CachedModel.computes_in()."""
         if self._cached is not None:
-            self._cached.computes_in(context)
+            self._cached.computes_in(context, kv, self.plan.window_bytes)
 
     def compute_once(self, context: Context) -> None:
         """Compute a full piece of a prompt whose tokens all choose the same few experts."""

@@ -206,8 +206,8 @@ class LoadedModel:
     def _make_context(self) -> None:
         self._close_context()
         hook = self._experts.hook
-        self.context = _new_context(self.file, self.llama, self.plan, hook, self.stop_flag)
-        self._experts.computes_in(self.context)
+        self.context, kv = _new_context(self.file, self.llama, self.plan, hook, self.stop_flag)
+        self._experts.computes_in(self.context, kv)
         self.weights.attach(self.context, self.plan)
 
     def _measure_kernels(self, progress: Progress | None) -> None:
@@ -233,9 +233,12 @@ class LoadedModel:
         return facts if self.plan.is_plain else replace(facts, **self._experts.facts())
 
 
-def _new_context(file: ModelFile, model: Any, plan: EnginePlan, hook: Any, stop_flag: Any) -> Any:
+def _new_context(
+    file: ModelFile, model: Any, plan: EnginePlan, hook: Any, stop_flag: Any
+) -> tuple[Any, loading.KvPages]:
+    """Return a context, and the tensors of its attention cache that are pages of a file."""
     if not plan.config.kv_on_drive:
-        return _context_in_memory(model, plan, hook, stop_flag)
+        return _context_in_memory(model, plan, hook, stop_flag), ()
     # No other buffer that llama.cpp clears is as large as a part of the attention cache.
     n_byte_min = kv_bytes(file, plan.n_context, plan.config.kv_type) // 8
     folder = cache_folder()
@@ -252,7 +255,7 @@ def _new_context(file: ModelFile, model: Any, plan: EnginePlan, hook: Any, stop_
     if drive.error:
         context.close()
         raise llama.LlamaError(native_sentence(drive.error))
-    return context
+    return context, drive.tensors()
 
 
 def _context_in_memory(model: Any, plan: EnginePlan, hook: Any, stop_flag: Any) -> Any:

@@ -16,7 +16,7 @@ import ctypes
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,13 @@ from backend.gguf.identity import FileChangedError, FileIdentity, OpenFiles
 from backend.gguf.model_file import ModelFile, require_distinct_tokens
 from backend.gguf.scales import bad_value
 from backend.llama.api import Context, LlamaError, Model, ProgressCallback, log
-from backend.memory.engine_plan import N_AHEAD
 from backend.memory.placement import ON_CPU, Placement
 from backend.packs.file import Pack
 from backend.system.memory import mappings
 from backend.text import text
 
+_N_AHEAD = 3
+"""Layers that a window reads ahead (Klotski, section 6.1)."""
 _USED_KEY = "expert_used_count"
 _EXPERT_PATTERN = rb"blk\.%s\.ffn_(gate|up|down|gate_up)_exps\.weight"
 _EVERY_LAYER = b"[0-9]+"
@@ -46,6 +47,9 @@ _GAVE_UP_DIRECT = "Falling back to buffered IO"
 _GET_SCHEDULER = "_ZNK13llama_context9get_schedEv"
 """llama_context::get_sched() const"""
 _BAD_VALUE = re.compile(r"tensor '(.+)' has invalid data")
+
+KvPages = Sequence[tuple[str, Any]]
+"""The name and the pages (backend._native.PageRange) of tensors of an attention cache."""
 
 
 def load_plain(
@@ -154,10 +158,9 @@ class CachedModel:
     """A model whose experts stay in its file, and the patch that feeds them to llama.cpp.
 
     repack: of the dense weights, as in load_plain. pack: read experts from this file. mapped: the
-    dense weights are pages of the file, not repacked. n_resident: as of EnginePlan. predicts: load
-    the layers for multi-token prediction, too, with their experts as dense weights. Raises
-    NotCacheable when the graph of this architecture is not understood, LlamaError when a file
-    cannot be loaded.
+    dense weights are pages of the file, not repacked. predicts: load the layers for multi-token
+    prediction, too, with their experts as dense weights. Raises NotCacheable when the graph of this
+    architecture is not understood, LlamaError when a file cannot be loaded.
     """
 
     def __init__(
@@ -170,7 +173,6 @@ class CachedModel:
         pack: Pack | None = None,
         placement: Placement = ON_CPU,
         mapped: bool = False,
-        n_resident: int | None = None,
         predicts: bool = False,
     ) -> None:
         self.pack = pack
@@ -197,11 +199,7 @@ class CachedModel:
         reason = self._probe(n_thread, on_device=placement.on_device)
         # While loading the dense weights, the system read ahead into the experts. Drop those pages.
         files.drop_cached()
-        if not reason and n_resident is not None:
-            self._window = _native.LayerWindow(
-                _mapped_layers(file, self.patch.layers), n_resident, N_AHEAD
-            )
-            self.patch.window(self._window)
+        self._mapped = _mapped_layers(file, self.patch.layers) if mapped and not reason else []
         if reason:
             self.close()
             raise NotCacheable(
@@ -213,20 +211,35 @@ class CachedModel:
         """Whether the pack has its experts in the layout that computes fastest."""
         return self.pack is not None and self.pack.plan.layout == "repacked"
 
-    def computes_in(self, context: Context | None) -> None:
+    def computes_in(self, context: Context | None, kv: KvPages = (), room_bytes: int = 0) -> None:
         """Tell the patch which context computes its passes. None: before that context is freed.
 
-        Tokens for which the patch changes nothing are then computed without a callback.
+        Tokens for which the patch changes nothing are then computed without a callback. kv: the
+        tensors of the context's attention cache that are pages of a file. room_bytes: memory for
+        these and for mapped weights, of which a window of layers is kept (Klotski, section 6.1);
+        0: the system decides.
         """
-        if self.patch is not None:
-            self.patch.use_scheduler(0 if context is None else scheduler_of(context))
+        if self.patch is None:
+            return
+        self.patch.use_scheduler(0 if context is None else scheduler_of(context))
+        self._close_window()
+        if context is not None and room_bytes > 0 and (kv or self._mapped):
+            layers = [[*found] for found in self._mapped or [[] for _ in self.patch.layers]]
+            for number, pages in _layers_of(kv):
+                if number <= self.patch.layers[-1]:
+                    layers[bisect.bisect_left(self.patch.layers, number)].append(pages)
+            self._window = _native.LayerWindow(layers, room_bytes, _N_AHEAD)
+            self.patch.window(self._window)
 
-    def close(self) -> None:
-        """Give the tensors back to the model and free it."""
+    def _close_window(self) -> None:
         if self._window is not None:
             self.patch.window(None)
             self._window.close()
             self._window = None
+
+    def close(self) -> None:
+        """Give the tensors back to the model and free it."""
+        self._close_window()
         if self.patch is not None:
             self.patch.close()
             self.patch = None
@@ -276,17 +289,25 @@ def scheduler_of(context: Context) -> int:
     return int(get(context.pointer) or 0)
 
 
-def _mapped_layers(file: ModelFile, layers: Sequence[int]) -> list[list[tuple[int, int]]]:
-    """Return (address, bytes) of the mapped dense weights up to each of these MoE layers."""
+def _layers_of(kv: KvPages) -> Iterator[tuple[int, Any]]:
+    """Yield the number of the layer and the pages of each tensor of an attention cache."""
+    for name, pages in kv:
+        if found := re.search(r"_l(\d+)$", name):  # such as cache_k_l12
+            yield int(found[1]), pages
+
+
+def _mapped_layers(file: ModelFile, layers: Sequence[int]) -> list[list[Any]]:
+    """Return the PageRanges of the mapped dense weights up to each of these MoE layers."""
     places = [mappings(path) for path in file.paths]
-    found: list[list[tuple[int, int]]] = [[] for _ in layers]
+    found: list[list[Any]] = [[] for _ in layers]
     for tensor in sorted(file.dense_tensors, key=lambda t: (t.part, t.offset)):
         if tensor.layer is None or tensor.layer > layers[-1]:
             continue
         ranges = found[bisect.bisect_left(layers, tensor.layer)]
         for begin, end, offset in places[tensor.part]:
             if offset <= tensor.offset and tensor.offset + tensor.n_bytes <= offset + end - begin:
-                ranges.append((begin + tensor.offset - offset, tensor.n_bytes))
+                address = begin + tensor.offset - offset
+                ranges.append(_native.PageRange(address, tensor.n_bytes))
     return found
 
 

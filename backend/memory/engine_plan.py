@@ -47,10 +47,6 @@ if TYPE_CHECKING:
     from backend.packs.file import Pack
 
 
-N_AHEAD = 3
-"""Layers of mapped weights that are read ahead."""
-
-
 class Step(enum.IntEnum):
     """The work that a plan needs. Each step includes the steps before it."""
 
@@ -130,9 +126,10 @@ class EnginePlan:
     """In plain mode: copy weights into the layout that computes fastest."""
     mapped: bool = False
     """In cached mode: the dense weights are pages of the file, which the system may drop."""
-    n_resident: int | None = None
-    """Mapped layers that stay; of the others, a window is kept ahead (Klotski, section 6.1). None:
-    the system decides."""
+    window_bytes: int = 0
+    """Memory for mapped weights and for an attention cache on a drive. If not all fit, leading
+    layers stay, and a window of the others is kept ahead (Klotski, section 6.1). 0: the system
+    decides."""
     headroom_bytes: int | None = None
     """RAM that the plan leaves to other programs; None: memory is not watched."""
     reason: str = ""
@@ -177,7 +174,7 @@ class EnginePlan:
 
     def _weights(self) -> object:
         """Return the values that the weights are loaded by."""
-        return self.mode, self.placement, self.mapped, self.n_resident is None, self.predicts
+        return self.mode, self.placement, self.mapped, self.predicts
 
     def _cache(self) -> object:
         """Return the values that the cache is built from."""
@@ -374,19 +371,23 @@ def _in_memory(file: ModelFile, made: EnginePlan, machine: MachineState) -> Engi
         n_ubatch=n_ubatch,
         n_slot=n_slot,
         mapped=mapped,
-        n_resident=_n_resident(file, machine.free_bytes - least_bytes) if mapped else None,
+        window_bytes=_window_bytes(
+            file, planned(n_slot), mapped=mapped, kv_on_drive=config.kv_on_drive
+        ),
         n_slot_most=n_slot if config.automatic and not config.by_hand else wanted.n_slot,
         headroom_bytes=None if is_stock else wanted.headroom_bytes,
     )
     return _with_mode(file, made, machine, why_fewer, faster)
 
 
-def _n_resident(file: ModelFile, left_bytes: int) -> int | None:
-    """Return EnginePlan.n_resident. left_bytes: beside all dense weights, so it is negative."""
-    layer_bytes = max(file.layer_dense_bytes, 1)
-    n_window = N_AHEAD + 2  # the layer that is computed, and one that is not dropped yet
-    n = file.n_layer - n_window + int(left_bytes // layer_bytes)
-    return n if n >= 0 else None
+def _window_bytes(file: ModelFile, made: MemoryPlan, *, mapped: bool, kv_on_drive: bool) -> int:
+    """Return EnginePlan.window_bytes: what `made`, which counts them, leaves and gives them."""
+    left_bytes = made.available_bytes - made.total_bytes
+    if mapped:
+        left_bytes += round(file.layer_dense_bytes * file.n_layer)
+    else:
+        left_bytes -= made.headroom_bytes
+    return max(left_bytes + (made.kv_bytes if kv_on_drive else 0), 0)
 
 
 def _with_mode(
@@ -409,7 +410,7 @@ def _with_mode(
         made,
         mode="plain",
         mapped=False,
-        n_resident=None,
+        window_bytes=0,
         n_slot=file.n_expert,
         n_slot_min=file.n_expert if refused or is_stock else made.n_slot_min,
         reason=joined(why, made.reason),

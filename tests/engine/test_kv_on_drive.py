@@ -6,13 +6,15 @@ import resource
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factory import make_tiny
 
+from backend._native import LayerWindow
 from backend.engine.engine import Engine
 from backend.gguf.model_file import read_model
-from backend.memory.plan import kv_bytes, plan
+from backend.memory.plan import headroom_bytes, kv_bytes, kv_bytes_by_layer, plan, slots
 from backend.protocol.errors import EngineError
 from backend.protocol.group import Request
 from backend.protocol.settings import Sampling
@@ -26,7 +28,7 @@ PROMPT = "the of and to in is it that for was " * 20
 
 @pytest.fixture(scope="module", params=["qwen3moe", "gpt-oss", "deepseek2"])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny(request.param, "Q8_0", tmp_path_factory.mktemp("kv") / "m.gguf")
+    return make_tiny(request.param, "Q8_0", tmp_path_factory.mktemp("kv") / "m.gguf", n_layer=8)
 
 
 @pytest.fixture
@@ -81,6 +83,31 @@ def test_a_group_has_the_same_answers(
         engine.close()
 
     assert sorted(answers(kv_on_drive=True)) == sorted(answers())
+
+
+def test_a_window_of_layers_is_kept_ahead(
+    model: Path, open_engine: OpenEngine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room for six of eight layers' cache; the answers stay the same."""
+    expected = say(open_engine(model, cache_rate=0.25, context_length=1024), PROMPT * 4)
+    windows = []
+
+    def make(*given: Any) -> Any:
+        windows.append(LayerWindow(*given))
+        return windows[-1]
+
+    monkeypatch.setattr("backend._native.LayerWindow", make)
+    file = read_model(model)
+    needed = plan(file, slots(file, 0.25), 1024, 1 << 40, kv_on_drive=True)
+    room_bytes = 6 * max(kv_bytes_by_layer(file, 1024))
+    free = needed.total_bytes - needed.kv_bytes + headroom_bytes(0) + room_bytes
+    monkeypatch.setattr("backend.engine.observer.available_bytes", lambda: free)
+    engine = open_engine(model, cache_rate=0.25, context_length=1024, kv_on_drive=True)
+    assert engine.loaded.plan.window_bytes == room_bytes
+    assert say(engine, PROMPT * 4) == expected
+    (window,) = windows
+    n_read, n_dropped = window.counts
+    assert n_read > 0 and n_dropped > 0
 
 
 def test_a_drive_without_room_is_said(model: Path, open_engine: OpenEngine, folder: Path) -> None:

@@ -207,14 +207,19 @@ void bind_live(nb::module_ & m) {
         .def("begin_pass", &ForcedRouting::begin_pass, "first_row"_a, "n_token"_a)
         .def_prop_ro("error", &ForcedRouting::error);
 
+    nb::class_<PageRange>(m, "PageRange", "Bytes of memory that are pages of a file.")
+        .def(nb::init<uintptr_t, size_t>(), "address"_a, "n"_a)
+        .def_ro("address", &PageRange::address)
+        .def_ro("n", &PageRange::n);
+
     nb::class_<KvOnDrive>(m, "KvOnDrive", "While open, attention caches that llama.cpp makes are pages of a file.")
         .def(nb::init<std::string, size_t>(), "folder"_a, "n_byte_min"_a)
         .def("close", &KvOnDrive::close)
-        .def_prop_ro("error", &KvOnDrive::error);
+        .def_prop_ro("error", &KvOnDrive::error)
+        .def("tensors", &KvOnDrive::tensors);
 
-    nb::class_<LayerWindow>(m, "LayerWindow", "Reads layers of mapped weights ahead, and drops those behind.")
-        .def(nb::init<std::vector<std::vector<LayerWindow::Range>>, int32_t, int32_t>(), "layers"_a, "n_resident"_a,
-             "n_ahead"_a)
+    nb::class_<LayerWindow>(m, "LayerWindow", "Reads layers' pages of files ahead, and drops those behind.")
+        .def(nb::init<std::vector<std::vector<PageRange>>, size_t, int32_t>(), "layers"_a, "room_bytes"_a, "n_ahead"_a)
         .def("reached", &LayerWindow::reached, "layer"_a)
         .def("close", &LayerWindow::close, nb::call_guard<nb::gil_scoped_release>())
         .def_prop_ro("counts", &LayerWindow::counts);

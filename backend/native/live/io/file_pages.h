@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+
+#include "live/io/page_advice.h"
 
 namespace outrider {
 
@@ -19,6 +22,8 @@ class FilePages {
 
     // Make all bytes zero.
     void clear();
+    // Return what of these bytes is in the file.
+    PageRange part(uintptr_t address, size_t n) const;
 
   private:
     void * address_;

@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -55,6 +56,12 @@ void FilePages::clear() {
     if (fallocate(file_, FALLOC_FL_ZERO_RANGE, 0, off_t(size_)) != 0) {
         std::memset(address_, 0, size_);
     }
+}
+
+PageRange FilePages::part(uintptr_t address, size_t n) const {
+    const auto first = reinterpret_cast<uintptr_t>(address_);
+    const uintptr_t from = std::clamp(address, first, first + size_), to = std::clamp(address + n, from, first + size_);
+    return {from, to - from, file_, int64_t(from - first)};
 }
 
 }  // namespace outrider

@@ -9,5 +9,6 @@ FilePages::FilePages(void *, size_t, const std::string &) : address_(nullptr), s
 }
 FilePages::~FilePages() = default;
 void FilePages::clear() {}
+PageRange FilePages::part(uintptr_t, size_t) const { return {}; }
 
 }  // namespace outrider

@@ -2,7 +2,8 @@
 
 namespace outrider {
 
-void read_pages(uintptr_t, size_t) {}
-void drop_pages(uintptr_t, size_t) {}
+void read_pages(const PageRange &) {}
+void drop_pages(const PageRange &) {}
+size_t written_bytes(const PageRange & range) { return range.n; }
 
 }  // namespace outrider

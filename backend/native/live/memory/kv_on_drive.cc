@@ -7,6 +7,7 @@
 #include <thread>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "live/ggml/ggml_abi.h"
 #include "live/ggml/thread_safety.h"
@@ -20,6 +21,7 @@ constexpr uintptr_t kPage = 1 << 16;  // of every system, or a multiple
 struct Kept {
     ggml_backend_buffer_i before;  // the buffer's own functions
     std::unique_ptr<FilePages> pages;
+    std::vector<std::pair<std::string, PageRange>> tensors;  // without a file
 };
 
 }  // namespace
@@ -31,6 +33,7 @@ struct KvBuffers {
     std::thread::id thread GUARDED_BY(mutex);
     ggml_backend_buffer_t (*allocate)(ggml_backend_buffer_type_t, size_t) GUARDED_BY(mutex) = nullptr;
     std::unordered_map<ggml_backend_buffer_t, Kept> kept GUARDED_BY(mutex);
+    std::vector<ggml_backend_buffer_t> placed GUARDED_BY(mutex);  // since begin()
 
     static KvBuffers & all() {
         static KvBuffers buffers;
@@ -43,6 +46,7 @@ struct KvBuffers {
             throw std::logic_error("Another attention cache is being placed on a drive.");
         }
         present = drive;
+        placed.clear();
         thread = std::this_thread::get_id();
         allocate = ggml_backend_cpu_buffer_type()->iface.alloc_buffer;
         ggml_backend_cpu_buffer_type()->iface.alloc_buffer = [](ggml_backend_buffer_type_t type, size_t size) {
@@ -63,11 +67,38 @@ struct KvBuffers {
         ggml_backend_buffer_t buffer = allocate(type, size);
         const bool is_ours = present != nullptr && thread == std::this_thread::get_id() && size >= present->n_byte_min_;
         if (buffer != nullptr && is_ours) {
-            kept[buffer] = {buffer->iface, nullptr};
+            kept[buffer] = {buffer->iface, nullptr, {}};
+            placed.push_back(buffer);
+            buffer->iface.init_tensor = [](ggml_backend_buffer_t b, ggml_tensor * t) { return all().placed_in(b, t); };
             buffer->iface.clear = [](ggml_backend_buffer_t b, uint8_t value) { all().clear(b, value); };
             buffer->iface.free_buffer = [](ggml_backend_buffer_t b) { all().free(b); };
         }
         return buffer;
+    }
+
+    ggml_status placed_in(ggml_backend_buffer_t buffer, ggml_tensor * tensor) {
+        const Lock lock(mutex);
+        Kept & one = kept.at(buffer);
+        if (tensor->view_src == nullptr) {
+            const auto address = reinterpret_cast<uintptr_t>(tensor->data);
+            one.tensors.push_back({tensor->name, {address, ggml_nbytes(tensor)}});
+        }
+        return one.before.init_tensor ? one.before.init_tensor(buffer, tensor) : GGML_STATUS_SUCCESS;
+    }
+
+    std::vector<std::pair<std::string, PageRange>> tensors() {
+        const Lock lock(mutex);
+        std::vector<std::pair<std::string, PageRange>> found;
+        for (const ggml_backend_buffer_t buffer : placed) {
+            const auto it = kept.find(buffer);
+            if (it == kept.end() || !it->second.pages) {
+                continue;
+            }
+            for (const auto & [name, range] : it->second.tensors) {
+                found.push_back({name, it->second.pages->part(range.address, range.n)});
+            }
+        }
+        return found;
     }
 
     void clear(ggml_backend_buffer_t buffer, uint8_t value) {
@@ -112,6 +143,8 @@ struct KvBuffers {
 KvOnDrive::KvOnDrive(std::string folder, size_t n_byte_min) : folder_(std::move(folder)), n_byte_min_(n_byte_min) {
     KvBuffers::all().begin(this);
 }
+
+std::vector<std::pair<std::string, PageRange>> KvOnDrive::tensors() const { return KvBuffers::all().tensors(); }
 
 void KvOnDrive::close() { KvBuffers::all().end(this); }
 

@@ -6,6 +6,10 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
+#include <vector>
+
+#include "live/io/page_advice.h"
 
 namespace outrider {
 
@@ -21,6 +25,9 @@ class KvOnDrive {
     void close();
     // A sentence, if a file could not be had. The context is then not to be used.
     const std::string & error() const { return error_; }
+    // Return the tensors of the caches that were placed so far: name, pages. The pages are valid until llama.cpp frees
+    // the cache.
+    std::vector<std::pair<std::string, PageRange>> tensors() const;
 
   private:
     friend struct KvBuffers;

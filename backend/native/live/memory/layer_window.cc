@@ -2,25 +2,24 @@
 
 #include <algorithm>
 
-#include "live/io/page_advice.h"
-
 namespace outrider {
 namespace {
 
 constexpr int kLayerBits = 16;
+constexpr int32_t kBeside = 2;  // layers beside those read ahead: one is computed, and one is not dropped yet
 
-void advise(const std::vector<LayerWindow::Range> & ranges, void (*how)(uintptr_t, size_t)) {
-    for (const auto & [address, n] : ranges) {
-        how(address, n);
+void advise(const std::vector<PageRange> & ranges, void (*how)(const PageRange &)) {
+    for (const PageRange & range : ranges) {
+        how(range);
     }
 }
 
 }  // namespace
 
-LayerWindow::LayerWindow(std::vector<std::vector<Range>> layers, int32_t n_resident, int32_t n_ahead)
+LayerWindow::LayerWindow(std::vector<std::vector<PageRange>> layers, size_t room_bytes, int32_t n_ahead)
     : layers_(std::move(layers)),
-      n_resident_(n_resident),
-      n_ahead_(n_ahead),
+      room_bytes_(room_bytes),
+      most_ahead_(n_ahead),
       here_(layers_.size(), false),
       thread_([this] { run(); }) {}
 
@@ -47,7 +46,50 @@ void LayerWindow::run() {
             return;
         }
         event = event_;
-        follow(int32_t(event & ((1 << kLayerBits) - 1)), event);
+        const auto at = int32_t(event & ((1 << kLayerBits) - 1));
+        if (at >= int32_t(layers_.size())) {
+            continue;
+        }
+        if (at <= last_) {  // a new pass: the attention cache has grown
+            divide();
+        }
+        last_ = at;
+        follow(at, event);
+    }
+}
+
+// Set how many layers stay, and how many are read ahead.
+void LayerWindow::divide() {
+    const auto n_layer = int32_t(layers_.size());
+    std::vector<size_t> bytes(layers_.size(), 0);
+    size_t all_bytes = 0;
+    for (size_t l = 0; l < layers_.size(); l++) {
+        for (const PageRange & range : layers_[l]) {
+            bytes[l] += written_bytes(range);
+        }
+        all_bytes += bytes[l];
+    }
+    n_resident_ = n_layer;
+    n_ahead_ = 0;
+    if (all_bytes <= room_bytes_) {
+        return;
+    }
+    const size_t most_bytes = *std::max_element(bytes.begin(), bytes.end());
+    size_t taken_bytes = 0;
+    for (n_ahead_ = most_ahead_; n_ahead_ > 0; n_ahead_--) {
+        taken_bytes = size_t(n_ahead_ + kBeside) * most_bytes;
+        if (taken_bytes <= room_bytes_) {
+            break;
+        }
+    }
+    if (n_ahead_ == 0) {
+        return;  // there is no room for a window
+    }
+    for (n_resident_ = 0; n_resident_ < n_layer; n_resident_++) {
+        taken_bytes += bytes[size_t(n_resident_)];
+        if (taken_bytes > room_bytes_) {
+            return;
+        }
     }
 }
 
@@ -59,7 +101,7 @@ int32_t LayerWindow::after(int32_t layer, int32_t n) const {
 
 void LayerWindow::follow(int32_t at, uint64_t event) {
     const auto n_layer = int32_t(layers_.size());
-    if (at >= n_layer || n_resident_ >= n_layer) {
+    if (n_resident_ >= n_layer) {
         return;
     }
     std::vector<bool> needed(size_t(n_layer), false);
