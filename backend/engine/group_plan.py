@@ -55,6 +55,13 @@ _STEPS_S = 0.5
 """A round measures a number of sequences for this time, within these numbers of passes."""
 _NEAR = 0.99
 """Share of the best predicted speed that ends the search for a larger group."""
+_WHOLE = "klotski-layers"
+"""The method that reads the next layer whole while one is computed, and keeps leading layers."""
+_ADAPTS = ("auto", "klotski")
+"""Methods whose group may use that one, if it was measured to be faster."""
+_N_MANY = 16
+"""Sequences from which on it is measured: fewer need too few of a layer's experts."""
+_WORTH = 1.03
 _N_STREAM = 8
 _KV_SHARE = 0.8
 """Share of the free memory that the attention caches may take."""
@@ -73,6 +80,11 @@ class Measured:
     expert_s: float
     n_expert: float
     wait_s: float = 0.0
+
+    @property
+    def layer_s(self) -> float:
+        """The seconds of the layer, as they were measured."""
+        return self.dense_s + self.expert_s + self.wait_s
 
 
 @dataclass(frozen=True)
@@ -111,7 +123,7 @@ class GroupTimes:
         """Return the seconds of a layer: computing and reading overlap as far as was measured."""
         row = self.at(n)
         reading = row.n_expert * self.read_share * self.read_s
-        return max(row.dense_s + row.expert_s + row.wait_s, reading)
+        return max(row.layer_s, reading)
 
     def speed(self, n: int) -> float:
         """Return tokens per second of all MoE layers, without the rest of a pass."""
@@ -183,11 +195,17 @@ def plan_group(engine: Engine, n_asked: int, n_cell: int, n_request: int) -> Gro
         return GroupPlan(n, _config(engine, n, n_cell), why)
     if most == 1:
         return GroupPlan(1, _config(engine, 1, n_cell), text("group.one", cells=n_cell))
-    times = group_times(engine, most)
+    method, times = engine.loaded.config.method, group_times(engine, most)
     n, n_paper, binding = choose(times, most)
-    return GroupPlan(
-        n, _config(engine, n, n_cell), _sentence(n, n_paper, binding, most), n_paper, times
-    )
+    how: Text | str = ""
+    if method in _ADAPTS and most >= _N_MANY and times.read_share > 0:
+        whole = group_times(engine, most, _WHOLE)
+        if times.rows[-1].layer_s > _WORTH * whole.rows[-1].layer_s:
+            method, times, how = _WHOLE, whole, text("group.whole")
+            n, n_paper, binding = choose(times, most)
+    config = replace(_config(engine, n, n_cell), method=method)
+    sentence = joined(_sentence(n, n_paper, binding, most), how)
+    return GroupPlan(n, config, sentence, n_paper, times)
 
 
 def streams_pay(prompts: Sequence[Sequence[int]], n_answer: int) -> bool:
@@ -246,18 +264,18 @@ def _memory_most(engine: Engine, n_cell: int) -> int:
     return max(int(_KV_SHARE * max(room_bytes, 0) / max(one_bytes, 1)), 1)
 
 
-def group_times(engine: Engine, n_most: int) -> GroupTimes:
-    """Return the times of the engine's model. Measure where they are not kept."""
+def group_times(engine: Engine, n_most: int, method: str = "") -> GroupTimes:
+    """Return the times of the engine's model, by default with its method. Measure where unknown."""
     sizes = tuple(n for n in _SIZES if n < n_most) + (min(n_most, _SIZES[-1]),)
     sizes = tuple(sorted(set(sizes)))
     cache, config = engine.cache, engine.loaded.config
-    model = engine.file.fingerprint, cache.method, f"{cache.rate:.4f}", cache.layout, cache.pack
+    model = engine.file.fingerprint, method or cache.method, f"{cache.rate:.4f}", cache.layout, cache.pack
     how = _VERSION, cache.device, cache.hybrid, engine.loaded.plan.n_thread, config.kv_type, sizes
     key = "|".join(map(str, (*model, *how)))
     known = kept.read(_FILE)
     found = _of_json(known.get(key))
     if found is None:
-        found = measure(engine, sizes)
+        found = measure(engine, sizes, method or config.method)
         kept.write(_FILE, {**known, key: asdict(found)})
     return found
 
@@ -272,8 +290,8 @@ def _of_json(data: object) -> GroupTimes | None:
         return None
 
 
-def measure(engine: Engine, sizes: Sequence[int]) -> GroupTimes:
-    """Decode with each number of sequences and return the times. Raises EngineError.
+def measure(engine: Engine, sizes: Sequence[int], method: str) -> GroupTimes:
+    """Decode with each number of sequences and return the method's times. Raises EngineError.
 
     The tokens are drawn from the vocabulary, always the same ones. The engine's settings for groups
     are lost.
@@ -281,7 +299,8 @@ def measure(engine: Engine, sizes: Sequence[int]) -> GroupTimes:
     before = engine.loaded.config
     most = max(sizes)
     n_cell = _N_PROMPT + _N_STEP_MOST + 2
-    engine.change(replace(before, n_sequence=most, context_length=most * n_cell, automatic=False))
+    wanted_config = replace(before, n_sequence=most, context_length=most * n_cell, method=method)
+    engine.change(replace(wanted_config, automatic=False))
     passes = engine.passes
     n_moe = max(engine.file.n_moe_layer, 1)
     rows, read_bytes, busy_s, wanted = [], 0, 0.0, 0

@@ -145,8 +145,8 @@ def step(engine: Engine, lengths: list[int], n_step: int, number: int) -> float:
     return (time.process_time() - began_s) / n_step
 
 
-def planned_n(args: Any, n_cell: int, n_most: int) -> int:
-    """Return the number of sequences that the planner chooses of at most n_most."""
+def planned_group(args: Any, n_cell: int, n_most: int) -> tuple[str, int]:
+    """Return the method and number of sequences that the planner chooses, of at most n_most."""
     config = EngineConfig(
         cache_rate=args.rate,
         method=args.methods.split(",")[0],
@@ -162,7 +162,7 @@ def planned_n(args: Any, n_cell: int, n_most: int) -> int:
     if plan.times is not None:
         speeds = ", ".join(f"{n}: {plan.times.speed(n):.1f}" for n in (1, 4, 16, n_most))
         print(f"Predicted token/s of the MoE layers: {speeds}")
-    return plan.n
+    return plan.config.method, plan.n
 
 
 def main() -> int:
@@ -188,11 +188,14 @@ def main() -> int:
         compare_caches(args.model, config, sizes, args)
         return 0
     n_cell = args.prompt + args.steps + 2
-    planned = planned_n(args, n_cell, max(sizes)) if args.plan else 0
-    sizes = sorted({*sizes, planned} - {0})
+    methods = args.methods.split(",")
+    if args.plan:
+        planned = planned_group(args, n_cell, max(sizes))
+        methods = [*dict.fromkeys([*methods, planned[0]])]
+        sizes = sorted({*sizes, planned[1]})
     found: dict[tuple[str, int], list[tuple[float, float, float, float]]] = {}
     for _ in range(args.rounds):
-        for method in args.methods.split(","):
+        for method in methods:
             config = EngineConfig(
                 cache_rate=args.rate,
                 method=method,
@@ -215,11 +218,11 @@ def main() -> int:
             f"{method:<16} {n:>4} {speed:>8.1f} {1e3 * pass_s:>8.1f} {1e3 * stall_s:>8.1f} "
             f"{hits:>6.2f}"
         )
-    for method in args.methods.split(",") if args.plan else []:
-        speeds = {row[1]: row[2] for row in table if row[0] == method}
-        best = max(speeds, key=lambda n: speeds[n])
+    if args.plan:
+        speeds = {(method, n): speed for method, n, speed, *_ in table}
+        best = max(speeds, key=lambda one: speeds[one])
         share = speeds[planned] / speeds[best]
-        print(f"{method}: planned {planned}, best {best}; the planned one has {share:.3f} of it")
+        print(f"planned {planned}, best {best}; the planned one has {share:.3f} of its speed")
     print(json.dumps({"model": args.model.name, "rate": args.rate, "rows": table}))
     return 0
 

@@ -347,3 +347,33 @@ def test_the_plan_gives_every_request_its_room(
     assert made.config.n_sequence == made.n and made.config.context_length == 40 * made.n
     asked_for = plan_group(engine, 3, n_cell=40, n_request=6)
     assert asked_for.n == 3 and asked_for.times is None
+
+
+@pytest.mark.parametrize(
+    ("whole_s", "n_request", "expected"), [(0.9, 16, True), (1.1, 16, False), (0.9, 8, False)]
+)
+def test_layers_are_read_whole_where_that_was_measured_to_be_faster(
+    whole_s: float,
+    n_request: int,
+    expected: bool,
+    open_engine: OpenEngine,
+    reciter: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only a group of 16 or more is measured with that method, too."""
+    asked = []
+
+    def measured(_engine: Engine, sizes: tuple[int, ...], method: str) -> GroupTimes:
+        asked.append(method)
+        layer_s = whole_s if method == "klotski-layers" else 1.0
+        rows = tuple(Measured(n, layer_s, 0.0, 4.0) for n in sizes)
+        return GroupTimes(rows, 4, 8, 2, 0.1, 0.5)
+
+    monkeypatch.setattr("backend.machines.kept.read", lambda _: {})
+    monkeypatch.setattr("backend.machines.kept.write", lambda *_: None)
+    monkeypatch.setattr("backend.engine.group_plan.measure", measured)
+    engine = open_engine(reciter, cache_rate=0.25, method="klotski")
+    made = plan_group(engine, 0, n_cell=40, n_request=n_request)
+    assert made.config.method == ("klotski-layers" if expected else "klotski")
+    assert ("is read whole" in made.sentence) == expected
+    assert asked == (["klotski", "klotski-layers"] if n_request >= 16 else ["klotski"])

@@ -3994,6 +3994,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Dieses Modell kann keine Bilder sehen.</translation>
 </message>
 <message>
+<source>The next layer is read whole while one is computed, which was measured to be faster.</source>
+<translation>Die nächste Schicht wird ganz gelesen, während eine gerechnet wird; das wurde als schneller gemessen.</translation>
+</message>
+<message>
 <source>Expert {expert} of layer {layer} in memory differed from the model&apos;s file, so earlier answers may be wrong. It is read again; if this comes back, test the machine&apos;s memory.</source>
 <translation>Experte {expert} der Schicht {layer} war im Speicher anders als in der Datei des Modells; frühere Antworten können falsch sein. Er wird neu gelesen. Kommt das wieder, prüfen Sie den Speicher des Rechners.</translation>
 </message>
