@@ -269,7 +269,13 @@ def group_times(engine: Engine, n_most: int, method: str = "") -> GroupTimes:
     sizes = tuple(n for n in _SIZES if n < n_most) + (min(n_most, _SIZES[-1]),)
     sizes = tuple(sorted(set(sizes)))
     cache, config = engine.cache, engine.loaded.config
-    model = engine.file.fingerprint, method or cache.method, f"{cache.rate:.4f}", cache.layout, cache.pack
+    model = (
+        engine.file.fingerprint,
+        method or cache.method,
+        f"{cache.rate:.4f}",
+        cache.layout,
+        cache.pack,
+    )
     how = _VERSION, cache.device, cache.hybrid, engine.loaded.plan.n_thread, config.kv_type, sizes
     key = "|".join(map(str, (*model, *how)))
     known = kept.read(_FILE)
