@@ -76,7 +76,22 @@ def test_absent_experts_are_judged_by_how_long_ago_they_were_used() -> None:
     assert c.precision(1) < 0.5
     both, _ = c.worthwhile(0, [8, 0], absent=[])
     assert both == [8], "its rank is trusted, and it need not be fetched"
+
+
+def test_absent_experts_may_be_wrong_more_often_while_the_link_has_time() -> None:
+    """One that is right a quarter of the time is fetched then, one that never is right is not."""
+    c = Confidence(1, N_EXPERT, min_precision=0.5)
+    both = [int(e < 2) for e in range(N_EXPERT)]
+    for i in range(600):
+        for _ in range(3):  # the rank stays trusted
+            c.worthwhile(0, [1], absent=[])
+            c.judge(0, both)
+        c.worthwhile(0, [0, 8], absent=[0, 8])
+        c.judge(0, both if i % 4 == 3 else [0] * N_EXPERT)
+    c.judge(0, both)
+    assert 0.23 < c.precision_of_absent(1) < 0.27
+    least = c.worthwhile(0, [0, 8], absent=[0, 8])[0]
     for _ in range(1000):
-        c.gate_passed(waited=False)
-    idle, _ = c.worthwhile(0, [8, 0], absent=[8])
-    assert idle == [8], "the link has time to spare"
+        c.gate_passed(waited=True)
+    full = c.worthwhile(0, [0, 8], absent=[0, 8])[0]
+    assert (least, full) == ([0], [])

@@ -31,7 +31,7 @@ Forecast Confidence::worthwhile(const Forecast & forecast) {
     auto & told = forecasts_[size_t(forecast.layer)];
     told.clear();
     const bool has_scores = forecast.scores.size() == forecast.experts.size();
-    const double least = absent_share * min_precision_ * std::min(1.0, full_at * congestion_);
+    const double least = absent_share * min_precision_ * std::clamp(full_at * congestion_, least_share, 1.0);
     Forecast kept{forecast.layer, {}, {}};
     for (size_t rank = 0; rank < forecast.experts.size(); rank++) {
         const Expert expert = forecast.experts[rank];

@@ -26,8 +26,8 @@ class Confidence {
         }
         return worthwhile(forecast);
     }
-    // A layer was routed. `waited`: some copies for it had not begun. While that never happens the link has time to
-    // spare, and absent experts are fetched at any precision.
+    // A layer was routed. `waited`: some copies for it had not begun. The rarer that is, the more time the link has to
+    // spare, and the more often a copy may be wrong.
     void gate_passed(bool waited) { congestion_ += age_weight * ((waited ? 1.0 : 0.0) - congestion_); }
     // The layer's needs: needed[e] is not 0.
     void judge(Layer layer, std::span<const uint8_t> needed);
@@ -42,6 +42,8 @@ class Confidence {
     static constexpr double age_weight = 1.0 / 64;
     // Absent experts may be wrong more often: one that arrives in time saves a stall.
     static constexpr double absent_share = 0.6;
+    // But a wrong copy always takes time from the processor and its memory (docs/log/bench.md).
+    static constexpr double least_share = 0.75;
     static constexpr double full_at = 4;  // times the congestion; a quarter of the gates is often
     static constexpr size_t n_age_class = 8;
 
