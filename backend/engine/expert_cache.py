@@ -14,8 +14,10 @@ from backend.engine.loading import CachedModel
 from backend.gguf.model_file import ModelFile
 from backend.llama.api import Context, ProgressCallback
 from backend.memory.engine_plan import EnginePlan
-from backend.methods.catalogue import Method
+from backend.memory.plan import N_PREDICTION
+from backend.methods.catalogue import METHODS, Method
 from backend.methods.compose import (
+    NOTHING_LEARNED,
     RUN_AHEAD_MODES,
     composition,
     layout,
@@ -32,6 +34,9 @@ from backend.protocol.errors import EngineError
 from backend.system.memory import rss_bytes
 from backend.text import Text, text
 from backend.weights.lookup import load as load_learned
+
+_LAYER_METHOD = METHODS["lru-overlapped"]
+"""How the experts of the layer for multi-token prediction are cached."""
 
 
 class ExpertCache:
@@ -56,6 +61,12 @@ class ExpertCache:
         """The backend._native.Patch, or None where llama.cpp runs unpatched."""
         cached = self._cached  # another thread may be closing it
         return cached.patch if cached is not None else None
+
+    @property
+    def layer_patch(self) -> Any:
+        """The patch of the layer for multi-token prediction, or None."""
+        cached = self._cached
+        return cached.layer_patch if cached is not None else None
 
     @property
     def hook(self) -> Any:
@@ -122,6 +133,8 @@ class ExpertCache:
         self.plan, self._method = plan, method
         patch.set_statistics(self._tuner.statistics)
         self._lay_out(layout(method, patch.shape, plan.n_slot))
+        if self.layer_patch is not None:
+            self._lay_out_layer()
         self._empty_rss_bytes = rss_bytes()
         why = text("auto.rate", rate=self.share)
         self._tuner.attach(patch, self.n_slot, why)
@@ -223,11 +236,8 @@ class ExpertCache:
         if plan.devices is not None and plan.devices.n_stage and plan.method.stages:
             made = made.staged(patch.shape, plan.devices.n_stage)
         options = _native.PatchOptions(
-            n_thread=plan.n_thread,
-            n_transfer_thread=plan.tier.drive.n_read,
-            joined_bytes=plan.tier.drive.read_bytes,
+            **self._reading(),
             max_token=plan.n_ubatch,
-            link_bytes_per_s=self._experiment.link_bytes_per_s,
             repack=self._cached is not None and self._cached.repacked,
             host_bytes=plan.host.bytes,
             run_ahead=RUN_AHEAD_MODES[plan.config.run_ahead],
@@ -240,12 +250,44 @@ class ExpertCache:
             hybrid=plan.config.hybrid,
             on_device=plan.devices is not None,
         )
-        try:
-            patch.configure(made, parts, options)
-        except _native.SlotsTooLarge as error:
-            raise EngineError(_too_large(error)) from None
-        except (RuntimeError, ValueError) as error:
-            raise EngineError(native_sentence(error)) from None
+        _configure(patch, made, parts, options)
+
+    def _lay_out_layer(self) -> None:
+        """Rebuild the slots of the layer for multi-token prediction, empty. Raises EngineError.
+
+        It has as many as any other layer. No forecast is made for it: there is no layer before it.
+        """
+        patch = self.layer_patch
+        parts = composition(
+            _LAYER_METHOD,
+            patch.shape,
+            NOTHING_LEARNED,
+            has_routers=False,
+            hybrid="off",
+            on_device=False,
+        )
+        options = _native.PatchOptions(**self._reading(), max_token=N_PREDICTION)
+        _configure(patch, layout(_LAYER_METHOD, patch.shape, self.plan.n_slot), parts, options)
+
+    def _reading(self) -> dict[str, Any]:
+        """Return how experts are read and computed, of PatchOptions."""
+        drive = self.plan.tier.drive
+        return {
+            "n_thread": self.plan.n_thread,
+            "n_transfer_thread": drive.n_read,
+            "joined_bytes": drive.read_bytes,
+            "link_bytes_per_s": self._experiment.link_bytes_per_s,
+        }
+
+
+def _configure(patch: Any, made: _native.Layout, parts: Any, options: Any) -> None:
+    """Rebuild a patch's slots, empty. Raises EngineError."""
+    try:
+        patch.configure(made, parts, options)
+    except _native.SlotsTooLarge as error:
+        raise EngineError(_too_large(error)) from None
+    except (RuntimeError, ValueError) as error:
+        raise EngineError(native_sentence(error)) from None
 
 
 def _too_large(refusal: Any) -> Text:

@@ -80,6 +80,11 @@ class LoadedModel:
         return self._experts.patch
 
     @property
+    def patches(self) -> list[Any]:
+        """The patches of the model and of its layer for multi-token prediction, if there are."""
+        return [p for p in (self._experts.patch, self._experts.layer_patch) if p is not None]
+
+    @property
     def remark(self) -> str:
         """Why predictor weights, a pack, files beside the model or pinned memory are not used."""
         experts = self._experts

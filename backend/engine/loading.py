@@ -17,16 +17,18 @@ import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import llama_cpp
+import numpy as np
 
 from backend import _native
 from backend.engine.error import native_sentence
 from backend.gguf.header import ModelFileError, read_header
 from backend.gguf.identity import FileChangedError, FileIdentity, OpenFiles
-from backend.gguf.model_file import ModelFile, require_distinct_tokens
+from backend.gguf.model_file import ModelFile, TensorInfo, require_distinct_tokens
 from backend.gguf.scales import bad_value
 from backend.llama.api import Context, LlamaError, Model, ProgressCallback, log
 from backend.memory.placement import ON_CPU, Placement
@@ -97,9 +99,9 @@ def load_native(file: ModelFile, placement: Placement = ON_CPU, *, n_cpu_moe: in
         every = len(on_cpu) == file.n_layer
         chosen = _EVERY_LAYER if every else layers
         if n_cpu_moe:
-            return [_place_experts(params, _cpu_memory(), chosen)]
+            return [_place_experts(params, [(chosen, _cpu_memory())])]
         buffers = _native.ExpertBuffers(unread=False)
-        return [buffers, _place_experts(params, buffers.type, chosen)]
+        return [buffers, _place_experts(params, [(chosen, buffers.type)])]
 
     return _load(file, settle, placement)
 
@@ -159,8 +161,9 @@ class CachedModel:
 
     repack: of the dense weights, as in load_plain. pack: read experts from this file. mapped: the
     dense weights are pages of the file, not repacked. predicts: load the layers for multi-token
-    prediction, too, with their experts as dense weights. Raises NotCacheable when the graph of this
-    architecture is not understood, LlamaError when a file cannot be loaded.
+    prediction, too. Their experts have a patch of their own, `layer_patch`, because another context
+    computes them. Raises NotCacheable when the graph of this architecture is not understood,
+    LlamaError when a file cannot be loaded.
     """
 
     def __init__(
@@ -177,25 +180,32 @@ class CachedModel:
     ) -> None:
         self.pack = pack
         self._window: Any = None
-        files = _expert_files(file, pack)
+        files = _expert_files(file, chain.from_iterable(file.expert_tensors.values()), pack)
         buffers: Any = None
+        layer_buffers: Any = None
 
         def settle(params: Any) -> list[object]:
-            nonlocal buffers
+            nonlocal buffers, layer_buffers
             buffers = _native.ExpertBuffers(unread=True)
+            layer_buffers = _native.ExpertBuffers(unread=True)
             params.use_extra_bufts = repack and not mapped
             params.check_tensors = not mapped  # the dense tensors; mapped ones with all experts
             params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
             if mapped:
                 params.load_mode = llama_cpp.LLAMA_LOAD_MODE_MMAP
             params.load_mtp = predicts
-            cached = _layers(range(file.n_layer)) if predicts else _EVERY_LAYER
-            return [buffers, files, _place_experts(params, buffers.type, cached)]
+            places = [
+                (_layers(range(file.n_layer)), buffers.type),
+                (_EVERY_LAYER, layer_buffers.type),
+            ]
+            return [buffers, layer_buffers, files, _place_experts(params, places)]
 
         share = file.dense_bytes / (file.dense_bytes + file.expert_bytes_total)
         self.model = _load(file, settle, placement, progress, share, pack.files if pack else ())
         buffers.loaded()
+        layer_buffers.loaded()
         self.patch: Any = _native.Patch(files, buffers)  # None once closed
+        self.layer_patch: Any = None
         reason = self._probe(n_thread, on_device=placement.on_device)
         # While loading the dense weights, the system read ahead into the experts. Drop those pages.
         files.drop_cached()
@@ -205,6 +215,22 @@ class CachedModel:
             raise NotCacheable(
                 text("engine.cannot_cache", architecture=file.architecture, reason=reason)
             )
+        if predicts and file.nextn_experts:
+            self._cache_layer(file, layer_buffers, n_thread)
+
+    def _cache_layer(self, file: ModelFile, buffers: Any, n_thread: int) -> None:
+        """Make the patch of a layer for multi-token prediction. Raises LlamaError."""
+        try:
+            self.layer_patch = _native.Patch(_expert_files(file, file.nextn_experts), buffers)
+            self.layer_patch.begin_probe()
+            reason = self._show(self.layer_patch, (1, 2), n_thread, is_last=True, predicts=True)
+            if reason:
+                raise LlamaError(
+                    text("engine.cannot_cache", architecture=file.architecture, reason=reason)
+                )
+        except LlamaError:
+            self.close()
+            raise
 
     @property
     def repacked(self) -> bool:
@@ -240,6 +266,9 @@ class CachedModel:
     def close(self) -> None:
         """Give the tensors back to the model and free it."""
         self._close_window()
+        if self.layer_patch is not None:
+            self.layer_patch.close()
+            self.layer_patch = None
         if self.patch is not None:
             self.patch.close()
             self.patch = None
@@ -250,12 +279,19 @@ class CachedModel:
         self.patch.begin_probe()
         if on_device:
             self.patch.find_devices()
-            self._show((1,), n_thread)
-        return self._show((1, 2), n_thread, is_last=True)
+            self._show(self.patch, (1,), n_thread)
+        return self._show(self.patch, (1, 2), n_thread, is_last=True)
 
-    def _show(self, passes: Sequence[int], n_thread: int, *, is_last: bool = False) -> str:
+    def _show(
+        self,
+        patch: Any,
+        passes: Sequence[int],
+        n_thread: int,
+        *,
+        is_last: bool = False,
+        predicts: bool = False,
+    ) -> str:
         """Run passes of these numbers of tokens in a temporary context. Return as _probe()."""
-        patch = self.patch
         context = Context(
             self.model,
             n_context=64,
@@ -263,12 +299,17 @@ class CachedModel:
             n_thread=n_thread,
             callback=patch.callback,
             user_data=patch.user_data,
+            predicts=predicts,
         )
         try:
             position = 0
             for n_token in passes:
                 patch.begin_pass(_native.Phase.prefill)
-                context.decode([0] * n_token, position, all_logits=True)
+                if predicts:
+                    states = np.zeros((n_token, context.n_state), np.float32)
+                    context.predict([0] * n_token, states, position, with_logits=True)
+                else:
+                    context.decode([0] * n_token, position, all_logits=True)
                 position += n_token
                 if not patch.end_pass():
                     return str(patch.error)
@@ -311,15 +352,11 @@ def _mapped_layers(file: ModelFile, layers: Sequence[int]) -> list[list[Any]]:
     return found
 
 
-def _expert_files(file: ModelFile, pack: Pack | None) -> Any:
+def _expert_files(file: ModelFile, tensors: Iterable[TensorInfo], pack: Pack | None = None) -> Any:
     """Return the slow tier as a backend._native.ExpertFiles. Raises LlamaError."""
     paths = [*file.paths]
     identities = [*file.identities]
-    places = {
-        t.name: _native.TensorPlace(t.part, t.offset)
-        for tensors in file.expert_tensors.values()
-        for t in tensors
-    }
+    places = {t.name: _native.TensorPlace(t.part, t.offset) for t in tensors}
     packed = {}
     try:
         if pack is not None:
@@ -506,13 +543,14 @@ def _cpu_memory() -> int:
     return int(get())
 
 
-def _place_experts(params: Any, buffer_type: int, layers: bytes = _EVERY_LAYER) -> object:
+def _place_experts(params: Any, places: Sequence[tuple[bytes, int]]) -> object:
     """Have llama.cpp put routed experts into such buffers. The result must outlive the loading.
 
-    layers: a regular expression for the numbers of their layers.
+    places: regular expressions for the numbers of layers, and types of buffers. The first counts.
     """
-    overrides = (_BufferOverride * 2)(
-        _BufferOverride(_EXPERT_PATTERN % layers, buffer_type), _BufferOverride(None, None)
+    overrides = (_BufferOverride * (len(places) + 1))(
+        *(_BufferOverride(_EXPERT_PATTERN % layers, buffer) for layers, buffer in places),
+        _BufferOverride(None, None),
     )
     _set_overrides(params, overrides)
     return overrides

@@ -84,9 +84,9 @@ class Passes:
             self._drop_all()
             raise distrust
         patch = self.loaded.patch
-        if patch is not None:
-            patch.resume()
-            patch.request_began()
+        for one in self.loaded.patches:
+            one.resume()
+            one.request_began()
         self.meter = Meter(patch)
         self.end_prefill()
 
@@ -107,7 +107,7 @@ class Passes:
         """End the request within one pass. From any thread."""
         self._stop.set()
         self.loaded.stop_flag.set()
-        if (patch := self.loaded.patch) is not None:
+        for patch in self.loaded.patches:
             patch.stop()
 
     @property

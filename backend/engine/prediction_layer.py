@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from backend import _native
 from backend.engine.draft_model import N_USUAL, Drafter
 from backend.engine.kept_states import n_equal
 from backend.llama.api import Context, Model
@@ -25,12 +27,14 @@ from backend.memory.plan import N_PREDICTION
 class PredictionLayer(Drafter):
     """The layer of a model that was loaded with it. Use from one thread.
 
-    Raises LlamaError where llama.cpp has no such context.
+    patch: caches the layer's experts (CachedModel.layer_patch), or None. Raises LlamaError where
+    llama.cpp has no such context.
     """
 
-    def __init__(self, model: Model, n_thread: int) -> None:
+    def __init__(self, model: Model, n_thread: int, patch: Any = None) -> None:
         super().__init__(model, model.n_vocab)
         self._n_thread = n_thread
+        self._patch = patch
         self._known: list[int] = []  # what the target has computed
         self._end = 0  # the layer has computed the tokens before this position, if not all
         # States of the target, from that of the token before _end on.
@@ -50,6 +54,8 @@ class PredictionLayer(Drafter):
             n_output=1,
             kv_type=kv_type,
             predicts=True,
+            callback=self._patch.callback if self._patch is not None else None,
+            user_data=self._patch.user_data if self._patch is not None else None,
         )
         self._states = np.empty((target.n_ubatch + 1, target.n_state), np.float32)
         self._begin_at([])
@@ -103,7 +109,7 @@ class PredictionLayer(Drafter):
 
         def compute(token: int) -> bool:
             nonlocal state, position
-            if context.predict([token], state, position, with_logits=True) != 0:
+            if not self._compute([token], state, position, with_logits=True):
                 return False
             state, position = context.states(1).copy(), position + 1
             return True
@@ -125,7 +131,7 @@ class PredictionLayer(Drafter):
             n = len(piece)
             is_last = with_logits and self._end + n == len(tokens)
             states = self._states[:n]
-            if context.predict(piece, states, self._end, with_logits=is_last) != 0:
+            if not self._compute(piece, states, self._end, with_logits=is_last):
                 self._begin_at(tokens[: len(self._known)])
                 return False
             self._end += n
@@ -133,6 +139,23 @@ class PredictionLayer(Drafter):
             self._n_state -= n
             self._states[: self._n_state] = self._states[n : n + self._n_state]
         return True
+
+    def _compute(
+        self,
+        tokens: Sequence[int],
+        states: NDArray[np.float32],
+        position: int,
+        *,
+        with_logits: bool,
+    ) -> bool:
+        """Compute tokens as Context.predict(). Return False if that fails or is stopped."""
+        context, patch = self._context, self._patch
+        assert context is not None
+        if patch is not None:
+            is_token = len(tokens) == 1
+            patch.begin_pass(_native.Phase.decode if is_token else _native.Phase.prefill, tokens)
+        is_computed = context.predict(tokens, states, position, with_logits=with_logits) == 0
+        return (patch is None or patch.end_pass()) and is_computed
 
     def _begin_at(self, tokens: Sequence[int]) -> None:
         """Begin behind these tokens of the target, whose states are not known."""

@@ -83,7 +83,7 @@ class Weights:
             self._leave_layer_out(error)
         else:
             if plan.predicts:
-                self.draft = PredictionLayer(self.llama, plan.n_thread)
+                self.draft = PredictionLayer(self.llama, plan.n_thread, self._experts.layer_patch)
         self._load_vision(plan)
         self._load_draft(plan)
         bos, eos = self.llama.special_text(self.llama.bos), self.llama.special_text(self.llama.eos)

@@ -151,7 +151,7 @@ class ModelFile:
     def expert_tensors(self) -> Mapping[int, tuple[TensorInfo, ...]]:
         """The stacked weights of the routed experts, by layer, in the file's order.
 
-        Excludes layers for multi-token prediction, which no cache holds.
+        Excludes layers for multi-token prediction (nextn_experts).
         """
         layers: dict[int, list[TensorInfo]] = {}
         for tensor in self.tensors:
@@ -159,6 +159,12 @@ class ModelFile:
             if found and int(found[1]) < self.n_layer:
                 layers.setdefault(int(found[1]), []).append(tensor)
         return MappingProxyType({layer: tuple(layers[layer]) for layer in sorted(layers)})
+
+    @functools.cached_property
+    def nextn_experts(self) -> tuple[TensorInfo, ...]:
+        """The stacked weights of the routed experts of layers for multi-token prediction."""
+        behind = (t for t in self.tensors if (t.layer or 0) >= self.n_layer)
+        return tuple(t for t in behind if _EXPERT_NAME.fullmatch(t.name))
 
     @property
     def is_moe(self) -> bool:

@@ -205,9 +205,9 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
     kept = before if machine.is_loaded else None
     if kept is not None and kept.settings.parts("context") != settings.parts("context"):
         kept = None
-    predicts, draft_remark = _predicting(file, settings, machine)
+    predicts, draft_remark = _predicting(file, settings, method, machine)
     if predicts:
-        taken_bytes = _prediction_bytes(file, settings)
+        taken_bytes = _prediction_bytes(file, settings, method)
         machine = replace(machine, free_bytes=machine.free_bytes - taken_bytes)
     made = EnginePlan(
         config=config,
@@ -234,7 +234,9 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
     return made
 
 
-def _predicting(file: ModelFile, settings: EngineConfig, machine: MachineState) -> tuple[bool, str]:
+def _predicting(
+    file: ModelFile, settings: EngineConfig, method: Method, machine: MachineState
+) -> tuple[bool, str]:
     """Return EnginePlan.predicts and draft_remark."""
     wants = settings.drafts != "off" and not settings.draft_model
     if not wants or not file.n_layer_nextn or file.architecture not in PREDICTING:
@@ -244,15 +246,17 @@ def _predicting(file: ModelFile, settings: EngineConfig, machine: MachineState) 
     if machine.devices:
         return False, text("draft.layer_on_device")
     least = plan(file, slots(file, 0.0), settings.context_length, 0, kv_type=settings.kv_type)
-    missing = least.total_bytes + _prediction_bytes(file, settings) - machine.free_bytes
+    missing = least.total_bytes + _prediction_bytes(file, settings, method) - machine.free_bytes
     if missing > 0:
         return False, text("draft.layer_too_large", missing=missing)
     return True, ""
 
 
-def _prediction_bytes(file: ModelFile, settings: EngineConfig) -> int:
+def _prediction_bytes(file: ModelFile, settings: EngineConfig, method: Method) -> int:
+    """Return what the layer takes with the share of its experts that the others may have."""
     n_ubatch = min(settings.n_ubatch or N_UBATCH, settings.context_length)
-    return prediction_bytes(file, settings.context_length, n_ubatch, settings.kv_type)
+    n_slot = file.n_expert if method.kind == "stock" else slots(file, settings.cache_rate)
+    return prediction_bytes(file, settings.context_length, n_ubatch, settings.kv_type, n_slot)
 
 
 def _overridden(file: ModelFile, config: EngineConfig, on_devices: int, free_bytes: int) -> str:
@@ -444,5 +448,5 @@ def held_bytes(file: ModelFile, made: EnginePlan, n_slot: int) -> int:
     kv = made.config.kv_type, made.config.kv_on_drive
     held = plan(file, n_slot, made.n_context, 0, made.n_ubatch, *kv)
     held_bytes = held.total_bytes - held.process_bytes
-    held_bytes += _prediction_bytes(file, made.settings) if made.predicts else 0
+    held_bytes += _prediction_bytes(file, made.settings, made.method) if made.predicts else 0
     return held_bytes - (file.dense_bytes if made.mapped else 0)

@@ -241,14 +241,19 @@ def kv_bytes(
     return min(sum(layers), 2 * max(layers, default=0)) if on_drive else sum(layers)
 
 
-def prediction_bytes(model: ModelFile, context_length: int, n_ubatch: int, kv_type: str) -> int:
+def prediction_bytes(
+    model: ModelFile, context_length: int, n_ubatch: int, kv_type: str, n_slot: int
+) -> int:
     """Return the bytes of RAM that guessing with a layer for multi-token prediction takes.
 
-    They hold its weights, its attention cache and compute buffer, and twice the states of a pass.
+    They hold its weights with n_slot of its experts, its attention cache and compute buffer, and
+    twice the states of a pass.
     """
     states = 2 * n_ubatch * _number(model, "embedding_length") * 4
     kv = max(kv_bytes_by_layer(model, context_length, kv_type))
-    return model.nextn_bytes + kv + compute_bytes(model, context_length, N_PREDICTION) + states
+    experts = sum(t.n_bytes for t in model.nextn_experts)
+    weights = model.nextn_bytes - experts + experts * n_slot // max(model.n_expert, 1)
+    return weights + kv + compute_bytes(model, context_length, N_PREDICTION) + states
 
 
 def kv_bytes_by_layer(model: ModelFile, context_length: int, kv_type: str = "f16") -> list[int]:

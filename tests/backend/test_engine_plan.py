@@ -318,8 +318,11 @@ def test_what_a_plan_takes_is_what_it_gives_back(files: dict[str, ModelFile]) ->
 def test_a_layer_that_guesses_tokens_takes_its_memory(files: dict[str, ModelFile]) -> None:
     """Only for drafts, where it fits, beside no device, and where no other model guesses."""
     file, asked = files["predicting"], config(drafts="auto", cache_rate=0.5)
-    n_bytes = prediction_bytes(file, 512, 512, "f16")
-    assert n_bytes > file.nextn_bytes > 0
+    n_bytes = prediction_bytes(file, 512, 512, "f16", file.n_expert // 2)
+    experts = sum(t.n_bytes for t in file.nextn_experts)
+    whole_bytes = prediction_bytes(file, 512, 512, "f16", file.n_expert)
+    assert whole_bytes - n_bytes == experts // 2 > 0
+    assert whole_bytes > file.nextn_bytes > 0
     least = plan(file, file.n_expert_used, 512, 0).total_bytes + n_bytes
     made = plan_engine(file, asked, MachineState(64 * GIB))
     plain = plan_engine(file, replace(asked, drafts="off"), MachineState(64 * GIB))

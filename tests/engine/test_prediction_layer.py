@@ -93,6 +93,26 @@ def test_the_layer_guesses_where_nothing_repeats(
     assert engine.passes.meter.n_pass < 12
 
 
+def test_its_experts_are_cached_like_others(
+    open_engine: OpenEngine, models: dict[str, Path]
+) -> None:
+    """The layer has as many slots as another; its guesses are those of a layer in memory."""
+    path = models["glm4moe"]
+    engine = drafting(open_engine, path, cache_rate=0.5)
+    in_memory = drafting(open_engine, path, cache_rate=1.0)
+    assert answer(engine, PROMPT, 24) == answer(in_memory, PROMPT, 24)
+    assert engine.statistics().n_drafted == in_memory.statistics().n_drafted > 0
+    assert in_memory.loaded.patches == []
+    _, patch = engine.loaded.patches
+    (counts,) = patch.counts()
+    assert counts.hits > 0 and counts.misses > 0
+    file = read_model(path)
+    expert_bytes = sum(t.n_bytes for t in file.nextn_experts) // file.n_expert
+    assert patch.slab_bytes == engine.cache.n_slot * expert_bytes
+    engine.stop()
+    assert list(engine.generate_text(PROMPT, GREEDY, 3))  # a stop lasts until the next request
+
+
 @pytest.mark.parametrize("rate", [0.5, 1.0])
 @pytest.mark.parametrize("arch", ["glm4moe", "deepseek2"])
 def test_wrong_guesses_change_nothing(

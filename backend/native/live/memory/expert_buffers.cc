@@ -1,6 +1,7 @@
 #include "live/memory/expert_buffers.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "live/io/reserve.h"
 
@@ -12,7 +13,9 @@ ExpertBuffers & self(ggml_backend_buffer_type_t buft) { return *static_cast<Expe
 }  // namespace
 
 ExpertBuffers::ExpertBuffers(bool unread) : unread_(unread) {
-    type_.iface.get_name = [](ggml_backend_buffer_type_t) { return "Outrider_Experts"; };
+    static std::atomic<int> n_before = 0;
+    name_ = "Outrider_Experts" + std::to_string(n_before++);  // types of one name are one type to llama.cpp
+    type_.iface.get_name = [](ggml_backend_buffer_type_t buft) { return self(buft).name_.c_str(); };
     type_.iface.alloc_buffer = [](ggml_backend_buffer_type_t buft, size_t size) -> ggml_backend_buffer_t {
         void * address = reserve_address_space(size);
         if (!address) {

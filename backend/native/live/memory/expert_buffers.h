@@ -32,6 +32,7 @@ class ExpertBuffers {
         size_t size;
     };
 
+    std::string name_;
     bool unread_;
     ggml_backend_buffer_type type_{};
     std::vector<ggml_tensor *> tensors_;
