@@ -96,6 +96,7 @@ class Width:
     _n_without: int = 0  # passes since the last one of one token
     # of a guessed token, by its number in the pass and whether a model guessed it
     _costs: dict[tuple[int, bool], float] = field(default_factory=dict)
+    _n_cost: dict[bool, int] = field(default_factory=dict)  # measured, by whether a model guessed
 
     def choose(self, n_equal: int) -> int:
         """Return how many tokens to guess.
@@ -136,7 +137,10 @@ class Width:
         cost = max((wall_s / self._single_s - 1) / n_guessed, 0.0) if self._single_s else 0.0
         before = self.cost(n_equal, n_guessed)
         place = n_guessed, n_equal == BY_MODEL
-        self._costs[place] = before + _COST_WEIGHT * (min(cost, 4 * before + 1) - before)
+        n_before = self._n_cost.get(place[1], 0)
+        weight = max(_COST_WEIGHT, 1 / (n_before + 2))  # the first estimate is as good as one more
+        self._n_cost[place[1]] = n_before + 1
+        self._costs[place] = before + weight * (min(cost, 4 * before + 1) - before)
 
     def _kind(self, n_equal: int) -> _Kind:
         if n_equal == BY_MODEL:

@@ -11,7 +11,7 @@ import pytest
 from factory import make_tiny
 from reciter import make_reciter
 
-from backend.engine.drafts import Lookup, Width
+from backend.engine.drafts import BY_MODEL, Lookup, Width
 from backend.engine.engine import Engine
 from backend.protocol.settings import DRAFTED_MAX, Sampling
 from backend.system.paths import embedded_model
@@ -352,3 +352,14 @@ def test_guessing_begins_again_where_it_pays() -> None:
     repeat(width, 200, chance=1.0, cost=0.3)
     n_token, took = repeat(width, 100, chance=1.0, cost=0.3)
     assert n_token / took > 2
+
+
+def test_the_first_passes_tell_most_of_what_a_guess_costs() -> None:
+    """Three passes with two guesses of a model, which take as long as passes without."""
+    width = Width(4)
+    for _ in range(8):
+        width.observe(0, 0, 0, 0.025)
+    assert width.choose(BY_MODEL) > 0
+    for _ in range(3):
+        width.observe(BY_MODEL, 2, 2, 0.025 * 3)
+    assert width.cost(BY_MODEL, 2) > 0.8

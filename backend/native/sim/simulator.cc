@@ -73,8 +73,8 @@ class Simulator {
           shape_(core.shape()),
           machine_(machine),
           extras_(extras),
-          n_token_of_(shape_.n_expert, 0),
-          rule_(shape_.n_layer) {
+          rule_(shape_.n_layer),
+          n_token_of_(shape_.n_expert, 0) {
         if (machine.link_bytes_per_us > 0 || (core.host() && machine.file_bytes_per_us > 0)) {
             link_.emplace(core, machine);
         }
