@@ -129,7 +129,8 @@ class LoadedModel:
         After a failure part of the plan may be in force; apply the previous plan to go back.
         Raises LlamaError and EngineError.
         """
-        step = plan.step_from(None if self.llama is None else self.plan)
+        before = None if self.llama is None else self.plan
+        step = plan.step_from(before)
         self.plan = plan
         if step is Step.RELOAD:
             self.close()
@@ -139,7 +140,9 @@ class LoadedModel:
                 return step
             self._load(progress)
         elif step >= Step.REBUILD and not plan.is_plain:
-            self._experts.build(plan)
+            if before is None or not plan.has_cache_of(before):
+                self._experts.build(plan)
+            self._experts.plan = plan
         if step >= Step.CONTEXT:
             self._make_context()
         self.cache = self._facts()

@@ -170,7 +170,11 @@ class EnginePlan:
             return Step.RELOAD
         if self.settings.parts("context") != before.settings.parts("context"):
             return Step.CONTEXT
-        return Step.REBUILD if self._cache() != before._cache() else Step.NOTHING
+        return Step.NOTHING if self.has_cache_of(before) else Step.REBUILD
+
+    def has_cache_of(self, before: EnginePlan) -> bool:
+        """Return whether the cache of `before` can stay, with the experts in it."""
+        return self._cache() == before._cache()
 
     def _weights(self) -> object:
         """Return the values that the weights are loaded by."""
