@@ -34,7 +34,7 @@ from backend.llama.sampler import Sampler
 from backend.llama.vision import Chunk, ImageChunk
 from backend.memory.placement import DevicePlan
 from backend.methods.cost import PassCost
-from backend.protocol.attachments import Picture, as_text
+from backend.protocol.attachments import Picture, as_text, images_of
 from backend.protocol.chat import AnswerText, ChatOptions, tool_name
 from backend.protocol.errors import EngineError, RequestError
 from backend.protocol.group import GroupAnswer, Request
@@ -150,6 +150,7 @@ class Engine:
         *,
         keeps: bool = False,
         attends: tuple[int, int] = (0, 0),
+        urgent: Callable[[], Request | None] = lambda: None,
     ) -> Iterator[GroupAnswer]:
         """Answer requests, up to EngineConfig.n_sequence of them at once. Yield each as it ends.
 
@@ -158,16 +159,17 @@ class Engine:
         or when none runs and none is there, or after stop(); stopped answers are yielded only to
         requests with a listener. on_pass() is called after every pass. keeps: the context keeps the
         conversations for later groups; otherwise it is empty before and after. attends: sparse
-        attention, the numbers of first and of last tokens that a token sees; (0, 0): all. Raises
-        EngineError where nothing can be computed any more, or where sparse attention is asked of a
-        model with recurrent states.
+        attention, the numbers of first and of last tokens that a token sees; (0, 0): all. urgent:
+        asked before every pass for a request that does not wait for room; None: there is none.
+        Raises EngineError where nothing can be computed any more, or where sparse attention is
+        asked of a model with recurrent states.
         """
         if attends[1] and self._context.cuts_batches:
             raise EngineError(text("group.not_sparse"))
         self._begin()
         group = Group(self.passes, self._context, requests, self._of_group, self._reader)
         group.n_sequence, group.keeps, group.attends = self.n_sequence, keeps, attends
-        group.on_pass = on_pass
+        group.on_pass, group.urgent, group.on_unfinished = on_pass, urgent, self._continue_later
         return group.answers()
 
     @property
@@ -189,14 +191,22 @@ class Engine:
             partial: PartialAnswer | None = self._raw_answer(
                 request.prompt, request.sampling, request.options
             )
-        elif _images(request.messages):
+        elif images_of(request.messages):
             raise EngineError(text("engine.no_images_in_group"))
         else:
-            partial = self._rendered_answer(request.messages, request.sampling, request.options)
+            asked = request.messages, request.sampling, request.options
+            partial = self._resumed(*asked) if request.precedes else None
+            partial = partial or self._rendered_answer(*asked)
         if partial is None:
             return None
         rendered = partial.rendered.stops if partial.rendered is not None else ()
         return Answer(self.passes, partial, self._context, (*request.options.stops, *rendered))
+
+    def _continue_later(self, partial: PartialAnswer) -> None:
+        """Note an answer that can be continued, in place of the one before."""
+        before, self._partial = self._partial, partial
+        if before is not None:
+            before.sampler.close()
 
     def _reader(self, rendered: Rendered | None) -> AnswerReader | PlainReader:
         """Return what splits the answer to a prompt; a raw one has none."""
@@ -216,7 +226,7 @@ class Engine:
 
     def count(self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS) -> int:
         """Return the tokens of the prompt that a conversation becomes. Raises EngineError."""
-        prompt, images = self.format(messages, options), _images(messages)
+        prompt, images = self.format(messages, options), images_of(messages)
         texts = prompt.split(guard.MEDIA) if images else [prompt]
         return sum(len(self.tokenize(t)) for t in texts) + sum(map(self.count_image, images))
 
@@ -363,7 +373,7 @@ class Engine:
         that cannot be decoded.
         """
         vision = self.loaded.weights.vision
-        sent = _images(messages)
+        sent = images_of(messages)
         if vision is None or not sent:
             return []
         digests = [hashlib.sha256(data.encode()).digest() for data in sent]
@@ -492,7 +502,7 @@ class Engine:
             if so_far is None:
                 partial.sampler.close()
             else:
-                self._partial = so_far
+                self._continue_later(so_far)
         if reading is not None and reading.fault is not None:
             with engine_errors():
                 raise reading.fault
@@ -682,17 +692,6 @@ class Engine:
     @property
     def _llama(self) -> Any:
         return self.loaded.llama
-
-
-def _images(messages: Sequence[Message]) -> list[str]:
-    """Return the images of a conversation, in Base64."""
-    return [
-        part["data"]
-        for message in messages
-        if not isinstance(content := message.get("content"), str | None)
-        for part in content
-        if part["type"] == "image"
-    ]
 
 
 def _needs_call(options: ChatOptions) -> bool:

@@ -16,6 +16,7 @@ from backend.engine.answer import Answer, PartialAnswer, Piece, Reading
 from backend.engine.error import engine_errors
 from backend.engine.kept_states import n_equal
 from backend.engine.passes import Passes
+from backend.engine.precedence import Precedence
 from backend.llama.api import Row
 from backend.protocol.chat import AnswerText
 from backend.protocol.errors import EngineError, UntrustedError
@@ -28,7 +29,7 @@ SHARED_TOKENS_MIN = 16
 """Shorter beginnings are computed for every prompt."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Member:
     """A request that is being answered, or waits for room.
 
@@ -70,6 +71,8 @@ class Group:
     n_sequence: requests that run at once. n_ended: answers so far. keeps: the context keeps what it
     holds, for later requests that begin in the same way. attends: the numbers of first and of last
     tokens that a token sees (sparse attention: Klotski, section 8); without last ones it sees all.
+    urgent: asked before every pass for a request that cannot wait for room. on_unfinished: receives
+    an answer that precedes and can be continued.
     """
 
     def __init__(
@@ -82,6 +85,8 @@ class Group:
     ) -> None:
         self.n_sequence = 1
         self.n_ended = 0
+        self.urgent: Callable[[], Request | None] = lambda: None
+        self.on_unfinished: Callable[[PartialAnswer], None] | None = None
         self.keeps = False
         self.attends = (0, 0)
         self.on_pass: Callable[[Group], None] | None = None
@@ -92,6 +97,8 @@ class Group:
         self._members: list[_Member] = []  # in the order in which they joined
         self._idle: dict[int, list[int]] = {}  # tokens of the sequences that nobody uses
         self._shared: list[int] = []  # the tokens of the sequence that holds a shared beginning
+        self._precedence = Precedence()
+        self._owned: _Member | None = None  # the last one with an owner
 
     @property
     def n_running(self) -> int:
@@ -112,44 +119,96 @@ class Group:
             passes.forget_all()
         began_s = last_s = time.perf_counter()
         stats = passes.meter.statistics
-        is_whole = False
+        n_cleared = passes.n_cleared
         try:
             while True:
+                n_known = self._n_known
+                yield from self._admit_urgent()
                 yield from self._admit()
+                if self._n_known != n_known:
+                    self._precedence.disturb()
                 if not self._members or passes.is_stopped:
                     break
                 with engine_errors():
-                    if not self._compute(last_s):
-                        break
+                    chosen = self._compute(last_s)
+                if chosen is None:
+                    break
                 last_s = time.perf_counter()
                 if stats.n_token == 0:
                     stats.ttft_s = last_s - began_s
-                yield from self._end_members()
+                yield from self._end_members(chosen)
                 stats.tokens_per_s = stats.n_token / (last_s - began_s)
                 if self.on_pass is not None:
                     self.on_pass(self)
-            is_whole = not passes.is_stopped
             for member in [m for m in self._members + self._waiting if m.reading is not None]:
+                self._release(member, keeps=self.keeps)
                 yield self._ended(member)  # as far as it was written
         finally:
+            is_open = passes.loaded.context is self._context
             for member in self._members + self._waiting:
+                if is_open:
+                    self._release(member, keeps=self.keeps)
                 member.close()
-            self._members.clear()
-            self._waiting.clear()
-            if self.keeps and is_whole:
-                passes.keep_sequences(self._idle)
-                if self._shared:
-                    self._context.forget_from(0, self.n_sequence)
+            if not is_open:
+                self._members, self._waiting = [], []
+            elif self.keeps and passes.n_cleared == n_cleared:
+                self._context.forget_from(0, self.n_sequence)
+                passes.keep_sequences(self._idle, self._kept_sequence())
             else:
                 passes.forget_all()
 
+    def _release(self, member: _Member, *, keeps: bool) -> None:
+        """Take a request from the group, whether it waits or not."""
+        if member in self._members:
+            self._leave(member, keeps=keeps)
+        else:
+            self._waiting.remove(member)
+
+    def _kept_sequence(self) -> int:
+        """Return the sequence whose state the drive shall keep."""
+        keeping, owned = self._passes.keeping, self._owned
+        if keeping is None or owned is None:
+            return 0
+        is_held = self._idle.get(owned.sequence) == owned.computed
+        keeping.begin(owned.request.owner if is_held else "")
+        return owned.sequence if is_held else 0
+
     # New requests.
+
+    @property
+    def _n_known(self) -> int:
+        """The requests so far."""
+        return len(self._members) + len(self._waiting) + self.n_ended
+
+    def _admit_urgent(self) -> Iterator[GroupAnswer]:
+        """Take requests that precede others, which make room. Yield as _admit()."""
+        while self._context.shares and (request := self.urgent()) is not None:
+            yield from self._open_one(request)
+            if not self._waiting or self._waiting[-1].request is not request:
+                continue
+            if not request.precedes:
+                continue
+            member = self._waiting.pop()
+            n_cell = self._n_cell(member)
+            while self._members and (
+                len(self._members) >= self.n_sequence
+                or self._n_taken + n_cell > self._context.n_context
+            ):
+                newest = self._members[-1]
+                self._leave(newest, keeps=self.keeps)
+                self._waiting.insert(0, newest)
+            if self._n_taken + n_cell > self._context.n_context:
+                self._context.forget_from(0, self.n_sequence)
+                self._shared = []
+            self._join(member, self._n_cell(member))
 
     def _admit(self) -> Iterator[GroupAnswer]:
         """Take requests for which there is room. Yield answers to those that cannot be answered.
 
         A new prompt needs nearly all experts, so several are taken at once.
         """
+        if any(m.request.precedes and m.n_done < len(m.prompt) for m in self._members):
+            return  # its prompt may begin as theirs, and is computed first
         n_free = self.n_sequence - len(self._members)
         is_closed = not self._context.shares  # a pass has no pieces of prompts beside tokens
         if self._members and (is_closed or n_free < max(self.n_sequence // 4, 1)):
@@ -173,16 +232,21 @@ class Group:
                 return
             if request is None:  # none for now
                 return
-            try:
-                answer = self._open_answer(request)
-            except UntrustedError:
-                raise
-            except EngineError as error:
-                self.n_ended += 1
-                yield GroupAnswer(request, error=str(error))
-                continue
-            if answer is None:  # stopped
+            yield from self._open_one(request)
+            if self._passes.is_stopped:
                 return
+
+    def _open_one(self, request: Request) -> Iterator[GroupAnswer]:
+        """Render and tokenise a request, which then waits, unless it was stopped."""
+        try:
+            answer = self._open_answer(request)
+        except UntrustedError:
+            raise
+        except EngineError as error:
+            self.n_ended += 1
+            yield GroupAnswer(request, error=str(error))
+            return
+        if answer is not None:
             self._waiting.append(_Member(request, answer, self._reading(request, answer.partial)))
 
     def _reading(self, request: Request, partial: PartialAnswer) -> Reading | None:
@@ -224,7 +288,14 @@ class Group:
             stats = self._passes.meter.statistics
             stats.n_prompt += len(member.prompt)
             stats.n_reused += member.n_done
-        self._members.append(member)
+        if not member.request.precedes:
+            self._members.append(member)
+            return
+        self._members.insert(0, member)  # the last ones make room
+        self._precedence.begin()
+        if self._passes.keeping is not None and member.request.owner:
+            self._owned = member
+            self._passes.keeping.begin(member.request.owner)
 
     def _drop_idle(self, n_cell: int, but: Sequence[int] = ()) -> None:
         """Forget idle sequences until there are free cells; last the one that begins like `but`."""
@@ -302,27 +373,37 @@ class Group:
 
     # Passes.
 
-    def _compute(self, last_s: float) -> bool:
-        """Compute a pass and choose the next tokens. Return False when stopped."""
+    def _compute(self, last_s: float) -> list[_Member] | None:
+        """Compute a pass. Return those whose next tokens were chosen, or None when stopped."""
         rows, owners = self._rows()
         is_token = all(member.n_done >= len(member.prompt) for member in owners)
         numbers = [member.number for member in owners]
-        if not self._passes.compute_rows(rows, numbers, last_s, is_token=is_token):
-            return False
+        adapts = is_token and len(rows) == 1 and owners[0].request.precedes
+        if not self._passes.compute_rows(rows, numbers, last_s, is_token=is_token, adapts=adapts):
+            return None
+        own = [m for m in self._members if m.request.precedes]
+        is_answered = bool(own) and all(m.n_done >= len(m.prompt) for m in own)
+        others = [m for m in owners if not m.request.precedes]
+        n_of_prompt = sum(m.n_done < len(m.prompt) for m in others)
         for member in owners:
             member.n_done += 1
         for member in self._members:
             self._drop_middle(member)
+        chosen = []
         for i, member in enumerate(owners):
             if rows[i].has_logits and member.n_done >= len(member.prompt):
                 member.next = member.answer.sample(i)
-        for member in self._members:
+                chosen.append(member)
+        for member in dict.fromkeys(owners):
             if (listener := member.request.listener) is not None and not member.answer.n_token:
                 if member.n_done >= len(member.prompt):
                     listener.began(member.answer.partial.n_prompt, member.n_reused)
                 else:
                     listener.prefilled(member.n_done, len(member.prompt))
-        return True
+        if is_answered:
+            n_own, took_s = len(owners) - len(others), time.perf_counter() - last_s
+            self._precedence.observe(n_own, len(others), n_of_prompt, took_s)
+        return chosen
 
     def _drop_middle(self, member: _Member) -> None:
         """Forget what a token of this member no longer sees. The others keep their positions."""
@@ -336,11 +417,10 @@ class Group:
         """Return the rows of the next pass and the member of each. Those with logits come last."""
         if not self._context.shares:
             return self._rows_of_streams()
-        running = [m for m in self._members if m.n_done >= len(m.prompt)]
-        fresh = [m for m in self._members if m.n_done < len(m.prompt)]
+        running, fresh, n_most = self._present()
         if fresh and self._context.cuts_batches:
             running, fresh = [], fresh[:1]
-        room = self._context.n_ubatch - len(running)
+        room = min(self._context.n_ubatch - len(running), n_most)
         rows: list[tuple[Row, _Member]] = []
         last: list[tuple[Row, _Member]] = []
         for member in fresh:
@@ -356,6 +436,26 @@ class Group:
             last.append((Row(row.token, row.position, row.sequence, has_logits=True), member))
         rows += last
         return [row for row, _ in rows], [member for _, member in rows]
+
+    def _present(self) -> tuple[list[_Member], list[_Member], int]:
+        """Return who takes part in the next pass: running answers, prompts, tokens of prompts."""
+        running = [m for m in self._members if m.n_done >= len(m.prompt)]
+        fresh = [m for m in self._members if m.n_done < len(m.prompt)]
+        n_most = self._context.n_ubatch
+        own = [m for m in self._members if m.request.precedes]
+        if not own or len(own) == len(self._members):
+            return running, fresh, n_most
+        others = [m for m in running if not m.request.precedes]
+        if own_fresh := [m for m in fresh if m.request.precedes]:
+            n_own = min(sum(len(m.prompt) - m.n_done for m in own_fresh), n_most)
+            beside = others[: self._precedence.n_beside_prompt(n_own)]
+            return [m for m in own if m not in own_fresh] + beside, own_fresh, n_most
+        fresh = fresh[:1]
+        n_piece = min([self._precedence.n_piece] + [len(m.prompt) - m.n_done for m in fresh])
+        n_other = len(others) + n_piece * len(fresh)
+        if n_other and self._precedence.allows(n_other):
+            return own + others, fresh, n_piece
+        return own, [], n_most
 
     def _rows_of_streams(self) -> tuple[list[Row], list[_Member]]:
         """Return as many rows of each of some sequences that follow each other.
@@ -379,11 +479,11 @@ class Group:
             Row(t, m.n_done, m.sequence, True) for t, m in zip(tokens, members, strict=True)
         ], members
 
-    def _end_members(self) -> Iterator[GroupAnswer]:
+    def _end_members(self, chosen: Iterable[_Member]) -> Iterator[GroupAnswer]:
         """Add the tokens that were chosen. Yield the answers that have ended."""
+        for member in chosen:
+            self._add(member)
         for member in list(self._members):
-            if member.n_done >= len(member.prompt):
-                self._add(member)
             listener = member.request.listener
             if member.answer.has_ended or (listener is not None and listener.is_gone):
                 self._leave(member, keeps=self.keeps)
@@ -456,6 +556,17 @@ class Group:
         self._context.forget_from(0, gone)
 
     def _ended(self, member: _Member) -> GroupAnswer:
+        given = self._given(member)
+        unfinished = None
+        if member.request.precedes and self.on_unfinished is not None and not given.error:
+            unfinished = member.answer.so_far(given.text)
+        if unfinished is not None and self.on_unfinished is not None:
+            self.on_unfinished(unfinished)
+        else:
+            member.close()
+        return given
+
+    def _given(self, member: _Member) -> GroupAnswer:
         answer, rendered = member.answer, member.answer.partial.rendered
         self.n_ended += 1
         rest = answer.rest()
@@ -463,13 +574,12 @@ class Group:
         if rest or raw:  # what was held back, and the token that ended the answer
             self._pass_on(member, [Piece(-1, rest, raw)])
         if member.reading is not None:
-            member.close()
+            member.reading.close()
             text, fault = member.reading.shown, member.reading.fault
             if fault is not None:
                 return GroupAnswer(member.request, error=str(fault))
         else:
             text = self._read_whole(rendered, "".join(piece.text for piece in member.pieces))
-        member.close()
         reason = answer.finish_reason
         return GroupAnswer(
             member.request,

@@ -199,7 +199,7 @@ class Keeping:
         passes, states, owner = self._passes, self._states, self._owner
         if not owner or not self.budget_bytes:
             return False
-        tokens = passes.tokens[: n_before_image(passes.tokens)]
+        tokens = passes.kept_tokens[: n_before_image(passes.kept_tokens)]
         if not states.wait() and self._lacking:  # there is no room, or the drive fails
             self._lacking.clear()
         if self._lacking is None:
@@ -210,7 +210,7 @@ class Keeping:
         if not self._lacking:
             return self._write_used()
         parent, begin, end = self._lacking.pop(0)
-        state = passes.loaded.context.state(begin, end)
+        state = passes.loaded.context.state(begin, end, passes.kept_sequence)
         if not state:
             self._lacking.clear()
             return False

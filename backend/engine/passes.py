@@ -64,6 +64,10 @@ class Passes:
         self._minded_s = 0.0
         self._n_sequence = 0  # that were given numbers
         self._sequences: dict[int, list[int]] = {}  # beside sequence 0; the last one used last
+        self.kept_sequence = 0
+        """The sequence whose state the drive keeps."""
+        self.n_cleared = 0
+        """How often all sequences were forgotten."""
         self._n_compared = 0
         self._distrust: UntrustedError | None = None  # the next request fails with it
         self._piece = (0, 0, 0)  # tokens of the prompt: before this pass, in it, in all
@@ -123,7 +127,7 @@ class Passes:
         """
         for sequence in self._sequences.keys() - {0}:
             self.loaded.context.forget_from(0, sequence)
-        self._sequences = {}
+        self._sequences, self.kept_sequence = {}, 0
         n = n_equal(self.tokens, prompt[:-1])
         if n < len(self.tokens) or n == 0:
             self.forget_from(n)
@@ -256,6 +260,7 @@ class Passes:
         """Forget all positions of all sequences."""
         self.take_sequences()
         self.loaded.context.clear()
+        self.n_cleared += 1
 
     def _drop_all(self) -> None:
         """Forget all positions, also those on the drive: they may be wrong."""
@@ -273,35 +278,49 @@ class Passes:
         held = {s: tokens if s else self.tokens for s, tokens in self._sequences.items()}
         if self.tokens:
             held.setdefault(0, self.tokens)
-        self.tokens, self.drafted, self._sequences = [], [], {}
+        self.tokens, self.drafted, self._sequences, self.kept_sequence = [], [], {}, 0
         return held
 
-    def keep_sequences(self, held: Mapping[int, list[int]]) -> None:
-        """Keep the tokens of sequences, which the context holds."""
-        self._sequences = dict(held)
+    def keep_sequences(self, held: Mapping[int, list[int]], kept: int = 0) -> None:
+        """Keep the tokens of sequences, which the context holds. kept: on the drive, too."""
+        self._sequences, self.kept_sequence = dict(held), kept
         self.tokens = held.get(0, [])
 
+    @property
+    def kept_tokens(self) -> list[int]:
+        """The tokens of the sequence whose state the drive keeps."""
+        return self._sequences.get(self.kept_sequence, []) if self.kept_sequence else self.tokens
+
     def compute_rows(
-        self, rows: Sequence[Row], numbers: Sequence[int], last_s: float, *, is_token: bool
+        self,
+        rows: Sequence[Row],
+        numbers: Sequence[int],
+        last_s: float,
+        *,
+        is_token: bool,
+        adapts: bool = False,
     ) -> bool:
         """Compute tokens of several sequences in one pass. Return False when it was stopped.
 
         rows: those with logits come last; at least one has them. numbers: of next_sequence(), for
-        each row. is_token: all rows are tokens of answers. On failure the context is empty. Raises
-        EngineError.
+        each row. is_token: all rows are tokens of answers. adapts: an adaptive method may learn
+        from the pass. On failure the context is as before, or empty. Raises EngineError.
         """
         assert rows[-1].has_logits
+        places: dict[int, int] = {}
+        for row in rows:
+            places[row.sequence] = min(row.position, places.get(row.sequence, row.position))
         decode_s = self._pass(
             lambda: self.loaded.context.decode_rows(rows),
             [row.token for row in rows],
             is_token=is_token,
             sequences=numbers,
-            is_group=True,
+            places=places,
             with_logits=[i for i, row in enumerate(rows) if row.has_logits],
         )
         if decode_s is None:
             return False
-        self._count(decode_s, time.perf_counter() - last_s, is_token=is_token, adapts=False)
+        self._count(decode_s, time.perf_counter() - last_s, is_token=is_token, adapts=adapts)
         return True
 
     def _compute_image(self, image: ImageChunk, last_s: float) -> bool:
@@ -333,14 +352,15 @@ class Passes:
         is_token: bool = False,
         sequences: Sequence[int] = (),
         with_logits: Sequence[int] = (-1,),
-        is_group: bool = False,
+        places: Mapping[int, int] | None = None,
     ) -> float | None:
         """Run llama_decode once. Return its seconds, or None when stopped. Raises EngineError.
 
         Afterwards the logits of the rows `with_logits` are finite and come from the files that were
         loaded. tokens: what predictors may know of the pass; empty for an image. sequences: the
-        number of each token's, where the pass has several tokens of answers. On failure the context
-        is as before the pass, or before the image that it belongs to; a group's is empty.
+        number of each token's, where the pass has several tokens of answers. places: of a group,
+        the first position of each sequence. On failure the context is as before the pass, or before
+        the image that it belongs to; where llama.cpp cannot go back, it is empty.
         """
         loaded, now_s = self.loaded, time.monotonic()
         # Asking a device for its free memory may send a message to another machine.
@@ -362,10 +382,9 @@ class Passes:
         self._require_same_files()
         if status != 0 or not whole:
             # The context may hold positions of the failed pass.
-            if is_group:
+            began = {0: position} if places is None else places
+            if not all([loaded.context.forget_from(n, s) for s, n in began.items()]):
                 self.forget_all()
-            elif not loaded.context.forget_from(position):
-                self.tokens.clear()
             if patch is not None and patch.error:
                 raise EngineError(native_sentence(patch.error))
             if status not in (0, 2):  # 2: aborted
@@ -374,7 +393,7 @@ class Passes:
         for row in with_logits:
             address = loaded.context.logits_address(row)
             if not _native.all_finite(address, loaded.llama.n_vocab):
-                layer = None if is_group else self._first_bad_layer(decode, tokens, position)
+                layer = None if places else self._first_bad_layer(decode, tokens, position)
                 self._drop_all()  # earlier keys and values may be bad, too
                 raise UntrustedError(not_finite_sentence(loaded.file, layer))
         return decode_s

@@ -497,16 +497,16 @@ class Context:
         n_most = min(window or _PIECE_TOKENS, _PIECE_TOKENS)
         return 1 << n_most.bit_length() - 1 if self._spare else 0
 
-    def state(self, begin: int, end: int) -> bytearray:
-        """Return the state of these positions of sequence 0; all of them where n_piece is 0.
+    def state(self, begin: int, end: int, sequence: int = 0) -> bytearray:
+        """Return the state of these positions of a sequence; all of them where n_piece is 0.
 
         Empty if llama.cpp fails.
         """
-        with self._spare_sequence(begin, end) as sequence:
-            n = llama_cpp.llama_state_seq_get_size(self._pointer, sequence)
+        with self._spare_sequence(begin, end, sequence) as source:
+            n = llama_cpp.llama_state_seq_get_size(self._pointer, source)
             state = bytearray(n)
             buffer = (ctypes.c_uint8 * n).from_buffer(state)
-            n_got = llama_cpp.llama_state_seq_get_data(self._pointer, buffer, n, sequence)
+            n_got = llama_cpp.llama_state_seq_get_data(self._pointer, buffer, n, source)
         return state if n_got == n else bytearray()
 
     def set_state(self, state: bytearray, end: int, sequence: int = 0) -> bool:
@@ -517,26 +517,28 @@ class Context:
         """
         n = len(state)
         buffer = (ctypes.c_uint8 * n).from_buffer(state)
-        with self._spare_sequence(0, 0) as spare:
-            target = spare or sequence
+        with self._spare_sequence(0, 0, sequence) as target:
             got = llama_cpp.llama_state_seq_set_data(self._pointer, buffer, n, target)
             last = int(llama_cpp.llama_memory_seq_pos_max(self._memory, target))
             is_right = got == n and last == end - 1
-            if is_right and spare:
-                llama_cpp.llama_memory_seq_cp(self._memory, spare, sequence, 0, end)
-        if not is_right and not spare:
+            if is_right and self._spare:
+                llama_cpp.llama_memory_seq_cp(self._memory, target, sequence, 0, end)
+        if not is_right and not self._spare:
             self.forget_from(0, sequence)
         return is_right
 
     @contextlib.contextmanager
-    def _spare_sequence(self, begin: int, end: int) -> Iterator[int]:
-        """Return a sequence with these positions of sequence 0 until the context ends."""
+    def _spare_sequence(self, begin: int, end: int, sequence: int) -> Iterator[int]:
+        """Return a spare sequence with these positions of another until the context ends.
+
+        Where there is no spare one, return the other.
+        """
         if not self._spare:
-            yield 0
+            yield sequence
             return
         try:
             if begin < end:
-                llama_cpp.llama_memory_seq_cp(self._memory, 0, self._spare, begin, end)
+                llama_cpp.llama_memory_seq_cp(self._memory, sequence, self._spare, begin, end)
             yield self._spare
         finally:
             llama_cpp.llama_memory_seq_rm(self._memory, self._spare, -1, -1)

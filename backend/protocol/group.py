@@ -36,6 +36,9 @@ class Request:
     """A request of a group. key: returned with its answer. prompt: a raw text, or None.
 
     max_tokens: -1 until the context is full. listener: follows the answer while it is written.
+    precedes: a person reads it as it is written. It joins at once, also in the place of another,
+    which goes on later, and the others slow it down by a fifth at most
+    (backend.engine.precedence). owner: who keeps its conversation (Engine.keep_in); "": nobody.
     """
 
     key: Any
@@ -45,6 +48,8 @@ class Request:
     prompt: str | None = None
     options: ChatOptions = ChatOptions()
     listener: Listener | None = None
+    precedes: bool = False
+    owner: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factory import make_tiny
@@ -14,6 +16,7 @@ from backend.engine.engine import Engine
 from backend.engine.group_plan import GroupTimes, Measured, choose, plan_group, streams_pay
 from backend.evaluation.verify import compare
 from backend.gguf.model_file import read_model
+from backend.methods import cells
 from backend.methods.catalogue import CACHED
 from backend.protocol.chat import ChatOptions
 from backend.protocol.errors import EngineError
@@ -253,6 +256,89 @@ def test_a_conversation_is_kept_between_groups(
     assert n_reused == len(engine.tokenize(first)) > 0
     assert found == alone
     tokens("some words", 2, keeps=True)  # shorter than what is held
+
+
+def first(key: int, prompt: str, max_tokens: int = -1, **more: Any) -> Request:
+    """A request that precedes others."""
+    return replace(asked(key, prompt, max_tokens), precedes=True, **more)
+
+
+@pytest.mark.parametrize("rate", [0.25, 1.0])
+@pytest.mark.parametrize("n_sequence", [2, 3, 5])
+def test_an_answer_that_precedes_joins_at_once(
+    rate: float, n_sequence: int, open_engine: OpenEngine, reciter: Path
+) -> None:
+    """Also where there is no room: another one then goes on later. None loses or gains a token."""
+    engine = open_engine(reciter, cache_rate=rate, n_sequence=n_sequence, context_length=512)
+    urgent = {4: first(10, "the person's own"), 20: first(11, "another one", 9)}
+    passes = 0
+    running: list[tuple[int, int]] = []
+
+    def now() -> Request | None:
+        return urgent.pop(passes, None)
+
+    def note(group: Any) -> None:
+        nonlocal passes
+        passes += 1
+        running.append((passes, group.n_running))
+
+    requests = [asked(i, "x" * (i + 1)) for i in range(3)]
+    ended = [
+        (answer.request.key, answer.text.content, passes)
+        for answer in engine.generate_group(requests, note, urgent=now)
+    ]
+    texts = {key: text for key, text, _ in ended}
+    assert texts == {0: ALPHABET, 1: ALPHABET, 2: ALPHABET, 10: ALPHABET, 11: ALPHABET[:9]}
+    assert max(n for _, n in running) <= n_sequence
+    ends = {key: n for key, _, n in ended}
+    assert ends[10] == 3 + 27 and ends[11] == 19 + 9  # a token of theirs in every pass
+
+
+@pytest.mark.parametrize("rate", [0.25, 1.0])
+@pytest.mark.parametrize("arch", ["qwen3moe", "lfm2moe"])
+def test_a_group_that_is_stopped_within_a_pass_keeps_what_it_has(
+    arch: str, rate: float, open_engine: OpenEngine, tmp_path: Path
+) -> None:
+    """A state cannot go back: there the context is empty afterwards."""
+    path = make_tiny(arch, "F16", tmp_path / "m.gguf")
+    engine = open_engine(path, cache_rate=rate, n_sequence=2, context_length=512)
+    prompts = ["a first prompt of some length\n", "and another one, which differs\n"]
+
+    def tokens(keeps: bool) -> list[tuple[list[int], int]]:
+        requests = [Request(i, GREEDY, 6, prompt=prompt) for i, prompt in enumerate(prompts)]
+        found = by_key(engine.generate_group(requests, keeps=keeps))
+        return [([p.token_id for p in found[i].pieces], found[i].n_reused) for i in range(2)]
+
+    expected = tokens(keeps=False)
+    context, passes = engine.loaded.context, 0
+    real = context.decode_rows
+
+    def stopped(rows: Any) -> int:
+        nonlocal passes
+        passes += 1
+        if passes == 4:
+            engine.stop()
+        return int(real(rows))
+
+    context.decode_rows = stopped
+    requests = [Request(i, GREEDY, 6, prompt=prompt) for i, prompt in enumerate(prompts)]
+    assert not list(engine.generate_group(requests, keeps=True))
+    del context.decode_rows
+    again = tokens(keeps=True)
+    assert [t for t, _ in again] == [t for t, _ in expected]
+    goes_back = arch == "qwen3moe"
+    n_prompt = [len(engine.tokenize(prompt, add_bos=True)) for prompt in prompts]
+    assert [n for _, n in again] == ([n - 1 for n in n_prompt] if goes_back else [0, 0])
+
+
+def test_room_for_more_answers_keeps_the_experts(open_engine: OpenEngine, tmp_path: Path) -> None:
+    engine = open_engine(make_tiny("qwen3moe", "F16", tmp_path / "m.gguf"), cache_rate=0.5)
+    list(engine.generate_text("some words of a chat", GREEDY, 8))
+    where = [cell & cells.WHERE for cell in engine.residency()]
+    assert any(where)
+    engine.make_room(3)
+    assert engine.n_sequence == 3
+    assert [cell & cells.WHERE for cell in engine.residency()] == where
 
 
 def test_a_state_cannot_forget_single_tokens(open_engine: OpenEngine, tmp_path: Path) -> None:

@@ -176,6 +176,34 @@ def test_requests_that_are_answered_jointly_are_restored(
     assert found[0][1:] == found[1][1:]
 
 
+def test_of_joint_answers_the_one_with_an_owner_is_kept(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    """Whatever its sequence is, and whoever began."""
+    engine = open_engine(tiny, n_sequence=3, context_length=2048)
+    engine.keep_in(tmp_path)
+    engine.owner = "server"
+    others = [Request(i, GREEDY, 12, prompt=f"{i} of {PROMPT}") for i in range(2)]
+    own = [Request("own", GREEDY, 4, prompt=PROMPT, precedes=True, owner="chat-1")]
+    answers = engine.generate_group(
+        others,
+        keeps=True,
+        urgent=lambda: own.pop() if own and engine.statistics().n_token else None,
+    )
+    texts = {answer.request.key: answer.text for answer in answers}
+    while engine.keep():
+        pass
+    assert [folder.name for folder in tmp_path.iterdir() if any(folder.glob("*.state"))] == [
+        "chat-1"
+    ]
+    again = open_engine(tiny, n_sequence=3, context_length=2048)
+    again.keep_in(tmp_path)
+    again.owner = "chat-1"
+    said = "".join(piece.text for piece in again.generate_text(PROMPT, GREEDY, 4))
+    stats = again.statistics()
+    assert (said, stats.n_reused) == (texts["own"].content, stats.n_prompt - 1)
+
+
 def test_without_a_budget_nothing_is_kept(
     open_engine: OpenEngine, tiny: Path, tmp_path: Path
 ) -> None:

@@ -29,8 +29,10 @@ class Twin:
         self.n_pass = self.n_stopped = 0
         forget, compute = real.forget_from, passes.compute
 
-        def forget_from(position: int) -> bool:
-            done: bool = forget(position)
+        def forget_from(position: int, sequence: int = 0) -> bool:
+            done: bool = forget(position, sequence)
+            if sequence:  # of a group, which the twin does not compute
+                return done
             # A recurrent model cannot undo a stopped pass, which the twin has not computed.
             assert self._context.forget_from(position if done else 0) or not done
             return done

@@ -1,0 +1,100 @@
+"""Decides in which passes of a person's answer others' tokens are computed, too."""
+
+from __future__ import annotations
+
+SPEED_KEPT = 0.8
+"""The least share of its speed alone that a person's answer has beside others."""
+_AIM = 0.85
+"""Others also slow down what is not measured here: with 0.8, very small models had 0.71 to 0.75."""
+_PROMPT_SHARE = 8
+"""Tokens of a person's prompt for each token of others beside it."""
+_STALL_S = 0.5
+"""The most time that a piece of another's prompt shall take from a person's answer."""
+_PIECE_MIN = 8
+_WEIGHT = 0.2
+"""Of a new measurement."""
+_N_ALONE = 4
+"""The passes alone that are measured before others may take part."""
+_N_DISTURBED = 2
+"""Passes behind others' that are slower, too: text is split and sent, experts were evicted."""
+_MEASURE_TOKENS = 32
+"""After so many tokens without one, a pass alone is measured again."""
+
+
+class Precedence:
+    """Keeps account of the time that others take from a person's answer. Times are in seconds.
+
+    Every token of the answer grants others a share of the time that it takes alone, so that the
+    answer keeps at least SPEED_KEPT of its speed. Others' tokens go beside the answer's next one
+    when what was granted covers the time that they are expected to add.
+    """
+
+    def __init__(self) -> None:
+        self.n_piece = _PIECE_MIN
+        """The tokens of another's prompt that a pass may have."""
+        self._extra_s: dict[int, float] = {}  # by the bits of the number of others' tokens
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin another answer."""
+        self._alone_s = 0.0  # a pass with one token of the answer
+        self._n_alone = self._n_since = 0  # passes that were measured; tokens since the last one
+        self._granted_s = self._wanted_s = 0.0
+        self._n_disturbed = 1  # passes to come that also take the time of something else
+
+    def disturb(self) -> None:
+        """Note that others take time before the next pass."""
+        self._n_disturbed = _N_DISTURBED
+
+    @staticmethod
+    def n_beside_prompt(n_own: int) -> int:
+        """Return how many tokens of others may go beside so many of the person's prompt.
+
+        A further token adds at most the mean time of those before: experts are shared.
+        """
+        return n_own // _PROMPT_SHARE
+
+    def allows(self, n_other: int) -> bool:
+        """Return whether the next token may have so many tokens of others beside it."""
+        self._wanted_s = self._expected_s(n_other)
+        is_known = self._n_alone >= _N_ALONE and self._n_since < _MEASURE_TOKENS
+        return is_known and self._wanted_s <= self._granted_s
+
+    def observe(self, n_own: int, n_other: int, n_of_prompt: int, took_s: float) -> None:
+        """Take what a pass took since the one before.
+
+        n_own: its tokens of the person's answer, 0 or 1. n_other: its tokens of others,
+        n_of_prompt of them of a prompt.
+        """
+        is_disturbed = self._n_disturbed > 0
+        self._n_disturbed = _N_DISTURBED if n_other else max(self._n_disturbed - 1, 0)
+        self._n_since += n_own
+        if n_other:
+            self._learn(n_other, n_of_prompt, took_s - n_own * self._alone_s)
+        elif not is_disturbed:
+            self._n_alone, self._n_since = self._n_alone + 1, 0
+            self._alone_s += (took_s - self._alone_s) * max(_WEIGHT, 1 / self._n_alone)
+            took_s = self._alone_s  # what slowed it down was no other request
+        if self._n_alone:
+            granted_s = self._granted_s + n_own * self._alone_s / _AIM - took_s
+            self._granted_s = min(granted_s, max(self._wanted_s, self._alone_s))
+
+    def _learn(self, n_other: int, n_of_prompt: int, extra_s: float) -> None:
+        size, extra_s = n_other.bit_length(), max(extra_s, 0.0)
+        before_s = self._extra_s.get(size, extra_s)
+        self._extra_s[size] = before_s + (extra_s - before_s) * _WEIGHT
+        if extra_s > _STALL_S:
+            self.n_piece = max(self.n_piece // 2, _PIECE_MIN)
+        elif n_of_prompt >= self.n_piece and extra_s < _STALL_S / 2:
+            self.n_piece *= 2
+
+    def _expected_s(self, n_other: int) -> float:
+        """Return the time that so many tokens of others add at most."""
+        size = n_other.bit_length()
+        if size in self._extra_s:
+            return self._extra_s[size]
+        expected_s = n_other * self._alone_s
+        smaller = max((known for known in self._extra_s if known < size), default=0)
+        if smaller:
+            expected_s = min(expected_s, self._extra_s[smaller] * 2 ** (size - smaller))
+        return expected_s
