@@ -281,10 +281,15 @@ class FakeEngine:
         """Leave the requests of the server to be answered one after the other."""
 
     def generate_group(
-        self, requests: Any, on_pass: Callable[[Any], None], *, keeps: bool
+        self,
+        requests: Any,
+        on_pass: Callable[[Any], None],
+        *,
+        keeps: bool,
+        urgent: Callable[[], Any],
     ) -> Iterator[GroupAnswer]:
         """Write all answers in turn, a token of each; number i says its number first."""
-        asked = list(requests)
+        asked = [*requests, *iter(urgent, None)]
         texts = [
             self.generate(r.messages, r.sampling, r.max_tokens, options=r.options) for r in asked
         ]

@@ -140,6 +140,7 @@ class EngineLink(QObject):
             sampling=sampling,
             options=options.to_json(),
             max_tokens=max_tokens,
+            aside=True,
         )
         self._advice_is_aside = True
 

@@ -36,6 +36,17 @@ class Picture:
     rgb: bytes
 
 
+def images_of(messages: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the images of a conversation, in Base64."""
+    return [
+        part["data"]
+        for message in messages
+        if not isinstance(content := message.get("content"), str | None)
+        for part in content
+        if part["type"] == "image"
+    ]
+
+
 @dataclass(frozen=True)
 class Attachment:
     """An attached file. kind: of KINDS. text: its contents. n_page: of a PDF, else 0.

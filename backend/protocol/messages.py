@@ -181,6 +181,7 @@ REQUESTS: Mapping[str, _Fields] = {
         "max_tokens": (_INT, True),
         "owner": (_OWNER, False),
         "n_answer": (_INT, False),
+        "aside": (_BOOL, False),
     },
     "format": {**_ID, "messages": (_CONVERSATION, True), "options": (_OBJECT, False)},
     "stop": _ID,

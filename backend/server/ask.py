@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from backend.protocol.attachments import images_of
 from backend.protocol.chat import ChatOptions, Delta
 from backend.protocol.settings import Sampling
 
@@ -63,12 +64,7 @@ class Ask:
     @property
     def has_images(self) -> bool:
         """Whether a message has an image."""
-        return any(
-            part["type"] == "image"
-            for message in self.messages
-            if isinstance(message["content"], list)
-            for part in message["content"]
-        )
+        return bool(images_of(self.messages))
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,9 @@ class EngineThread:
         """Queue `work(engine)`."""
         self._work.put(work)
 
+    def next_own(self, engine: Any) -> None:
+        """Return no request: all are clients'."""
+
     def load(self, name: str) -> Any:
         """Load a model, or with "" the last one. Call it in the engine's thread."""
         assert self._open_model is not None

@@ -8,6 +8,7 @@ computed jointly; a request joins while others are answered.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 import traceback
@@ -40,6 +41,8 @@ N_PARALLEL = 4
 N_LOG = 50
 """The number of requests in Turns.log."""
 RETRY_S = 5
+USED_S = 60.0
+"""So long after a request another one is expected."""
 
 _STOPPED = RequestRefused(
     "The answer was stopped on this side; ask again.", status=503, retry_s=RETRY_S
@@ -47,6 +50,26 @@ _STOPPED = RequestRefused(
 
 Work = Callable[[Any], None]
 News = Wait | Begin | Part | Finish | RequestRefused
+
+
+class Own(Protocol):
+    """A request of the engine's owner, which is answered beside those of clients."""
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for it any more."""
+
+    def requests(self) -> Sequence[Request]:
+        """Return the requests of a group that it consists of."""
+
+    def attach(self, joint: Any) -> None:
+        """Note whose stop() ends it."""
+
+    def take(self, given: GroupAnswer) -> bool:
+        """Take the answer to one of its requests. Return whether that was the last."""
+
+    def fail(self, error: Exception) -> None:
+        """Note that nothing more follows, and why."""
 
 
 class Host(Protocol):
@@ -62,7 +85,16 @@ class Host(Protocol):
 
     @property
     def n_other(self) -> int:
-        """The number of requests in the engine's queue that are not this server's."""
+        """The number of requests in the engine's queue that are not this server's.
+
+        Those that are answered beside this server's are not counted.
+        """
+
+    def next_own(self, engine: Any) -> Own | None:
+        """Return a request that waits and can be answered beside those of clients, if any.
+
+        Called in the engine's thread, between two passes.
+        """
 
     def submit(self, work: Work) -> None:
         """Queue `work(engine)` for the engine's thread. engine: None if no model is loaded."""
@@ -137,6 +169,10 @@ class Turns:
         self._present: list[_Turn] = []
         self._n_free = 0  # requests that may join the present ones
         self._is_paused = False
+        self._cramped: Any = None  # an engine that had no room for several answers
+        self._used_s = -math.inf
+        self.is_joint = False
+        """Whether requests are being answered that others may join."""
         self.n_request = 0
         """Number of requests so far."""
         self._open: set[_Turn] = set()
@@ -148,6 +184,11 @@ class Turns:
     def n_open(self) -> int:
         """Number of requests that wait or are in progress."""
         return len(self._open)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a request is open or was a short time ago."""
+        return bool(self._open) or time.monotonic() - self._used_s < USED_S
 
     @property
     def model_name(self) -> str | None:
@@ -228,6 +269,7 @@ class Turns:
                 )  # fmt: skip
                 self._line.remove(turn)
                 self._open.discard(turn)
+                self._used_s = time.monotonic()
             self._tell_positions()
             self._changed()
 
@@ -236,21 +278,46 @@ class Turns:
         with self._lock:
             turn = None if self._is_paused else self._line.next()
             self._present = [] if turn is None else [turn]
-            waits = any(isinstance(other, _Answer) for other, _ in self._line.positions())
         if turn is None:
             return
         self._tell_positions()
         if isinstance(turn, _Answer) and turn.is_joint(engine):
-            if waits:
-                _make_room(engine, self._n_parallel)
+            self._make_room(engine)
             if engine.n_sequence > 1:
-                _Joint(engine, self._next_of, self._left).run(turn)
+                self._answer_jointly(engine, turn)
                 turn = None
         fault = turn.serve(engine) if turn is not None else None
         with self._lock:
             self._present, self._n_free = [], 0
         if turn is not None:
             turn.end(fault)  # only now, so that its client's next request finds nobody before it
+
+    def answer_beside(self, engine: Any, own: Own) -> None:
+        """Answer the owner's request, and those of clients that wait or arrive meanwhile.
+
+        Call it in the engine's thread. Returns when all are answered.
+        """
+        self._answer_jointly(engine, own)
+        with self._lock:
+            self._present, self._n_free = [], 0
+
+    def _answer_jointly(self, engine: Any, first: _Answer | Own) -> None:
+        joint = _Joint(engine, self._next_of, self._left, self._host.next_own)
+        self.is_joint = True
+        try:
+            joint.run(first)
+        finally:
+            self.is_joint = False
+
+    def _make_room(self, engine: Any) -> None:
+        """Let several answers be computed at once, if the model and the memory allow it."""
+        if engine is self._cramped:
+            return
+        try:
+            engine.make_room(self._n_parallel)
+        except Exception:
+            self._cramped = engine  # they are computed one after the other
+            traceback.print_exc()
 
     def _next_of(self, engine: Any, n_free: int) -> _Answer | None:
         """Return the request that may join the present ones, of which there is room for n_free."""
@@ -278,14 +345,6 @@ class Turns:
             n_before = self._host.n_other + len(self._present) - self._n_free
             for turn, position in self._line.positions():
                 turn.tell_position(max(n_before + position, 0))
-
-
-def _make_room(engine: Any, n: int) -> None:
-    """Let n answers be computed at once, if the model and the memory allow it."""
-    try:
-        engine.make_room(n)
-    except Exception:
-        traceback.print_exc()  # they are computed one after the other
 
 
 class _Turn:
@@ -574,33 +633,61 @@ class _Joint:
         engine: Any,
         next_of: Callable[[Any, int], _Answer | None],
         left: Callable[[_Turn], None],
+        next_own: Callable[[Any], Own | None],
     ) -> None:
-        self._engine, self._next_of, self._left = engine, next_of, left
+        self._engine, self._next_of, self._left, self._next_own = engine, next_of, left, next_own
         self._turns: list[_Answer] = []
+        self._own: Own | None = None
+        self._own_requests: deque[Request] = deque()  # that have not begun
         self._n_running = 0
+        self._is_stopped = False
 
-    def run(self, first: _Answer) -> None:
+    def run(self, first: _Answer | Own) -> None:
         """Answer a request and all that join it."""
         fault: Exception = _STOPPED
+        turn = first if isinstance(first, _Answer) else None
+        if not isinstance(first, _Answer):
+            self._take_own(first)
         self._engine.owner = "server"
         try:
-            for given in self._engine.generate_group(self._requests(first), keeps=True):
+            for given in self._engine.generate_group(
+                self._requests(turn), keeps=True, urgent=self._urgent
+            ):
                 self._take(given)
         except Exception as error:
             fault = error
         for turn in list(self._turns):
             self._end(turn, fault)
+        if self._own is not None:
+            self._own.fail(fault)
 
     def stop(self) -> None:
         """Stop the engine if nobody waits for an answer any more. From any thread."""
-        if all(turn.is_cancelled for turn in list(self._turns)):
+        own = self._own
+        if (own is None or own.is_cancelled) and all(t.is_cancelled for t in list(self._turns)):
+            self._is_stopped = True
             self._engine.stop()
 
-    def _requests(self, first: _Answer) -> Iterator[Request | None]:
-        turn: _Answer | None = first
+    def _urgent(self) -> Request | None:
+        """Return the owner's next request."""
+        if self._own is None and (own := self._next_own(self._engine)) is not None:
+            self._take_own(own)
+        if not self._own_requests:
+            return None
+        self._n_running += 1
+        return self._own_requests.popleft()
+
+    def _take_own(self, own: Own) -> None:
+        self._own = own
+        self._own_requests.extend(own.requests())
+        own.attach(self)
+
+    def _requests(self, first: _Answer | None) -> Iterator[Request | None]:
+        turn = first
         while True:
-            if turn is None:
-                turn = self._next_of(self._engine, self._engine.n_sequence - self._n_running)
+            if turn is None and not self._is_stopped:
+                n_free = max(self._engine.n_sequence - self._n_running, 0)
+                turn = self._next_of(self._engine, n_free)
             if turn is None:
                 yield None
                 continue
@@ -617,9 +704,13 @@ class _Joint:
             turn = None
 
     def _take(self, given: GroupAnswer) -> None:
-        choice = given.request.key
-        turn = choice.turn
         self._n_running -= 1
+        choice = given.request.key
+        if not isinstance(choice, _Choice):
+            if self._own is not None and self._own.take(given):
+                self._own = None
+            return
+        turn = choice.turn
         if turn not in self._turns:
             return  # another choice of it has failed
         if given.error:

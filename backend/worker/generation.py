@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from backend.engine.moments import Watch
 from backend.protocol.chat import ChatOptions, Delta
 from backend.protocol.errors import EngineError, RequestError
-from backend.protocol.group import Listener, Request
+from backend.protocol.group import GroupAnswer, Listener, Request
 from backend.protocol.messages import N_ANSWER_MAX, Message
 from backend.protocol.settings import Sampling
 from backend.protocol.statistics import Statistics
@@ -119,65 +120,6 @@ class Answer:
         self._engine.owner = request.get("owner", "")
         return sampling, max_tokens, ChatOptions.from_message(request.get("options") or {})
 
-    def run_several(self) -> Message:
-        """Write the request's `n_answer` answers jointly and return the final message.
-
-        The first is sent as any answer, the others with their numbers; the end of each with its
-        number. Raises as run().
-        """
-        request, engine, outbox = self._request, self._engine, self._outbox
-        if not 2 <= request["n_answer"] <= N_ANSWER_MAX or self._is_text:
-            raise RequestError(f"n_answer must be 2 to {N_ANSWER_MAX}, of a conversation.")
-        sampling, max_tokens, options = self._asked()
-        engine.make_room(request["n_answer"])
-        if self._is_cancelled():
-            return self._done("cancelled", Statistics().to_json())
-        listeners = [_Several(self, outbox, i) for i in range(request["n_answer"])]
-        requests = [
-            Request(
-                i, sampling.of_answer(i), max_tokens, request["messages"], None, options, listener
-            )
-            for i, listener in enumerate(listeners)
-        ]
-        ends = dict.fromkeys(range(len(requests)), ("cancelled", 0))
-        self._scope.watch.clear()
-        given = engine.generate_group(requests, lambda _: self._stop_if_asked(), keeps=True)
-        outbox.begin_answer(request["id"], self._snapshot)
-        try:
-            for answer in given:
-                if answer.error:
-                    raise EngineError(answer.error)
-                i = answer.request.key
-                ends[i] = answer.finish_reason, answer.n_token
-                outbox.settle()
-                outbox.send(self._message("other_done", answer=i, **self._end(*ends[i])))
-        finally:
-            outbox.end_answer()
-            for message in self._moments():
-                outbox.send(message)
-        return self._message("done", **self._end(*ends[0]))
-
-    def _end(self, reason: str, n_token: int) -> dict[str, Any]:
-        """Return how one of several answers ended, with its share of the figures."""
-        stats = self._engine.statistics().to_json()
-        share = n_token / max(stats["n_token"], 1)
-        own = {"n_token": n_token, "tokens_per_s": stats["tokens_per_s"] * share}
-        own["n_prompt"] = stats["n_prompt"] // self._request["n_answer"]
-        return {"reason": reason, "stats": {**stats, **own}}
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether the client has stopped it."""
-        return self._is_cancelled()
-
-    def show_prefill(self, done: int, total: int) -> None:
-        """Tell how much of the prompt is computed."""
-        self._on_prefill(done, total)
-
-    def show_start(self) -> None:
-        """Tell that the prompt is computed."""
-        self._start()
-
     def _pieces(self) -> Iterator[Piece]:
         request, engine = self._request, self._engine
         sampling, max_tokens, options = self._asked()
@@ -207,15 +149,19 @@ class Answer:
 
     def _start(self) -> None:
         if not self._started:
-            stats = self._engine.statistics()
+            stats = self._stats()
             self._outbox.send(
-                self._message("started", n_prompt=stats.n_prompt, n_reused=stats.n_reused)
+                self._message("started", n_prompt=stats["n_prompt"], n_reused=stats["n_reused"])
             )
             self._started = True
 
     def _stop_if_asked(self) -> None:
         if self._is_cancelled():
             self._engine.stop()
+
+    def _stats(self) -> dict[str, Any]:
+        """Return the fields of Statistics so far."""
+        return self._engine.statistics().to_json()
 
     def _snapshot(self) -> list[Message]:
         """Return the current map and figures. Called from the outbox's thread."""
@@ -226,7 +172,7 @@ class Answer:
         if self._scope.map:
             messages.append(residency(self._request["id"], self._engine))
         if self._started:  # before that the figures belong to the previous answer
-            messages.append(self._message("stats", stats=self._engine.statistics().to_json()))
+            messages.append(self._message("stats", stats=self._stats()))
         return messages + self._moments()
 
     def _moments(self) -> list[Message]:
@@ -243,38 +189,178 @@ class Answer:
         return {"type": kind, "id": self._request["id"], **fields}
 
 
-class _Several(Listener):
-    """Passes on one of several answers."""
+class JointAnswer(Answer):
+    """Answers the request "generate" jointly: with several answers, or beside other requests.
 
-    def __init__(self, answer: Answer, outbox: Outbox, number: int) -> None:
-        self._answer, self._outbox, self._number = answer, outbox, number
+    The first answer is sent as any answer, the others with their numbers; the end of each with its
+    number. on_end: receives the final message, or why there is none. Beside others it is a
+    backend.server.turns.Own.
+    """
+
+    def __init__(self, *args: Any, on_end: Callable[[Message | Exception], None]) -> None:
+        super().__init__(*args)
+        self._n_answer: int = self._request.get("n_answer", 1)
+        self._on_end = on_end
+        self._stop: Callable[[], None] = self._engine.stop
+        self._listeners: list[_Several] = []
+        self._requests: list[Request] = []
+        self._ends: dict[int, str] = {}  # reason by answer
+        self._is_over = False
+
+    def run(self) -> Message:
+        """Answer the request and return the final message. Raises as Answer.run()."""
+        asked = iter(self.requests())
+        try:
+            self._engine.make_room(self._n_answer)
+            for given in self._engine.generate_group(
+                [], lambda _: self._stop_if_asked(), keeps=True, urgent=lambda: next(asked, None)
+            ):
+                self._take(given)
+        finally:
+            self._close()
+        return self._final()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self._is_over or self._is_cancelled()
+
+    def requests(self) -> list[Request]:
+        """Return the requests of a group. take() or fail() follows. Raises as Answer.run()."""
+        if self._listeners:
+            return self._requests
+        if not 1 <= self._n_answer <= N_ANSWER_MAX or self._is_text:
+            raise RequestError(f"n_answer must be 1 to {N_ANSWER_MAX}, of a conversation.")
+        sampling, max_tokens, options = self._asked()
+        owner, self._engine.owner = self._engine.owner, ""
+        is_read = not self._request.get("aside", False)
+        self._listeners = [_Several(self, self._outbox, i) for i in range(self._n_answer)]
+        self._requests = [
+            Request(
+                listener, sampling.of_answer(i), max_tokens, self._request["messages"], None,
+                options, listener, precedes=is_read and i == 0, owner=owner if i == 0 else "",
+            )
+            for i, listener in enumerate(self._listeners)
+        ]  # fmt: skip
+        self._scope.watch.clear()
+        self._outbox.begin_answer(self._request["id"], self._snapshot)
+        return self._requests
+
+    def attach(self, joint: Any) -> None:
+        """Note whose stop() ends it."""
+        self._stop = joint.stop
+
+    def stop(self) -> None:
+        """Stop it. From any thread."""
+        self._stop()
+
+    def take(self, given: GroupAnswer) -> bool:
+        """Take the answer to one of its requests. Return whether it needs no other."""
+        try:
+            is_last = self._take(given)
+        except EngineError as error:
+            self.fail(error)
+            return True
+        if is_last:
+            self._close()
+            self._on_end(self._final())
+        return is_last
+
+    def fail(self, error: Exception) -> None:
+        """Note that nothing more follows, and why."""
+        was_cancelled = self._is_cancelled()
+        self._is_over = True  # its other answers go
+        self._close()
+        self._on_end(self._final() if was_cancelled else error)
+
+    def _take(self, given: GroupAnswer) -> bool:
+        if given.error:
+            raise EngineError(given.error)
+        number: int = given.request.key.number
+        self._ends[number] = given.finish_reason
+        if self._n_answer > 1:
+            self._outbox.settle()
+            self._outbox.send(self._message("other_done", answer=number, **self._end(number)))
+        return len(self._ends) == self._n_answer
+
+    def _close(self) -> None:
+        self._outbox.end_answer()
+        for message in self._moments():
+            self._outbox.send(message)
+
+    def _final(self) -> Message:
+        return self._message("done", **self._end(0))
+
+    def _end(self, number: int) -> dict[str, Any]:
+        """Return how an answer ended, with its own speed and the costs of all."""
+        reason = self._ends.get(number, "cancelled")
+        return {"reason": reason, "stats": self._stats(number)}
+
+    def _stats(self, number: int = 0) -> dict[str, Any]:
+        return {**super()._stats(), **self._listeners[number].figures()}
+
+    def show_prefill(self, done: int, total: int) -> None:
+        """Tell how much of the prompt is computed."""
+        self._on_prefill(done, total)
+
+    def show_start(self) -> None:
+        """Tell that the prompt is computed."""
+        self._start()
+
+
+class _Several(Listener):
+    """Passes on one of several answers. Its times are those of perf_counter()."""
+
+    def __init__(self, answer: JointAnswer, outbox: Outbox, number: int) -> None:
+        self.number = number
+        self._answer, self._outbox = answer, outbox
+        self._n_prompt = self._n_reused = self._n_token = 0
+        self._asked_s = self._first_s = self._last_s = time.perf_counter()
 
     @property
     def is_gone(self) -> bool:
         """Whether the client has stopped them."""
-        return self._answer.is_stopped
+        return self._answer.is_cancelled
 
     def prefilled(self, done: int, total: int) -> None:
         """Tell how much of the prompt is computed."""
-        if not self._number:
+        if not self.number:
             self._answer.show_prefill(done, total)
 
     def began(self, n_prompt: int, n_reused: int) -> None:
         """Tell that the prompt is computed."""
-        self._answer.show_start()
+        self._n_prompt, self._n_reused = n_prompt, n_reused
+        self._first_s = time.perf_counter()
+        if not self.number:
+            self._answer.show_start()
+
+    def figures(self) -> dict[str, Any]:
+        """Return the fields of Statistics that this answer has of its own."""
+        took_s = self._last_s - self._first_s
+        return {
+            "n_prompt": self._n_prompt,
+            "n_reused": self._n_reused,
+            "n_token": self._n_token,
+            "ttft_s": self._first_s - self._asked_s,
+            "tokens_per_s": self._n_token / took_s if took_s > 0 else 0.0,
+        }
 
     def wrote(self, piece: Piece) -> None:
         """Pass on the raw text."""
-        is_token = bool(piece.raw)
-        if self._number:
-            self._outbox.add_other(self._number, piece.raw, Delta(), is_token=is_token)
+        # The rest of the text comes without a token, or as a piece without raw text.
+        is_token = piece.token_id >= 0 and bool(piece.raw or not piece.text)
+        token_id = piece.token_id if is_token else None
+        self._n_token += is_token
+        self._last_s = time.perf_counter()
+        if self.number:
+            self._outbox.add_other(self.number, piece.raw, Delta(), is_token=is_token)
         else:
-            self._outbox.add_text(piece.raw, piece.token_id if is_token else None)
+            self._outbox.add_text(piece.raw, token_id)
 
     def delta(self, delta: Delta) -> None:
         """Pass on what the answer gained."""
-        if self._number:
-            self._outbox.add_other(self._number, "", delta, is_token=False)
+        if self.number:
+            self._outbox.add_other(self.number, "", delta, is_token=False)
         else:
             self._outbox.add_delta(delta)
 

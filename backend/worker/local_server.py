@@ -15,12 +15,11 @@ from backend.protocol.errors import RequestError
 from backend.protocol.messages import Message
 from backend.protocol.settings import EngineConfig
 from backend.text import text
+from backend.worker.request_queue import Work
 
 if TYPE_CHECKING:
     from backend.server.running import RunningServer
-
-Work = Callable[[Any], None]
-"""A function to run in the engine's thread. Its argument is the engine, or None."""
+    from backend.server.turns import Own, Turns
 
 OpenModel = Callable[[Path, EngineConfig | None, Callable[[], bool]], Any]
 """Loads a model with a config, None for the client's, until the last argument returns False."""
@@ -31,8 +30,9 @@ class ServerDesk:
 
     submit: queues Work for the engine's thread. offer: sends a message; a newer one may replace it
     while it waits. n_other: returns the number of the client's own requests that wait or are in
-    progress. loaded: returns the path of the loaded model. open_model: called in the engine's
-    thread.
+    progress, but for an answer beside those to programs. loaded: returns the path of the loaded
+    model. open_model, next_own: called in the engine's thread; next_own as of
+    backend.server.turns.Host.
 
     Use from any thread; serve() and close() not from the engine's.
     """
@@ -44,9 +44,11 @@ class ServerDesk:
         n_other: Callable[[], int],
         loaded: Callable[[], Path | None],
         open_model: OpenModel,
+        next_own: Callable[[Any], Own | None],
     ) -> None:
         self._submit, self._offer, self._n_other = submit, offer, n_other
         self._loaded, self._open_model = loaded, open_model
+        self.next_own = next_own
         self._server: RunningServer | None = None
         self._lock = threading.Lock()  # one change at a time
         self._request: Message = {}  # the newest
@@ -121,6 +123,17 @@ class ServerDesk:
         """The number of open requests of other programs."""
         server = self._server
         return server.turns.n_open if server is not None else 0
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether requests of programs are being answered that others may join."""
+        server = self._server
+        return server is not None and server.turns.is_joint
+
+    def turns_used(self) -> Turns | None:
+        """Return the requests of programs, if there are some or were a short time ago."""
+        server = self._server
+        return server.turns if server is not None and server.turns.is_used else None
 
     def serve(self, request: Message, reply: Callable[[Message], None]) -> None:
         """Switch the server on or off as the request says, and reply with the result.

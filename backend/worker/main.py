@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from backend import LLAMA_CPP_PYTHON_VERSION, __version__
 from backend.memory import devices
+from backend.protocol.attachments import images_of
 from backend.protocol.chat import ChatOptions
 from backend.protocol.errors import RequestError
 from backend.protocol.messages import (
@@ -47,11 +48,11 @@ from backend.worker.advisor import Advisor
 from backend.worker.answer_recorder import AnswerTraces
 from backend.worker.attachments import AttachmentDesk
 from backend.worker.errors import explain
-from backend.worker.generation import Answer, WatchScope, residency
+from backend.worker.generation import Answer, JointAnswer, WatchScope, residency
 from backend.worker.learning import LearningDesk
-from backend.worker.local_server import ServerDesk, Work
+from backend.worker.local_server import ServerDesk
 from backend.worker.outbox import Outbox
-from backend.worker.request_queue import Job, RequestLine
+from backend.worker.request_queue import Job, RequestLine, Work, WorkQueue
 
 if TYPE_CHECKING:
     from backend.engine.engine import Engine
@@ -102,10 +103,11 @@ class Worker:
         self._advisor: Advisor | None = None
         self._traces: AnswerTraces | None = None
         self._scope = WatchScope()
-        self._jobs: queue.SimpleQueue[Job | Work | None] = queue.SimpleQueue()
+        self._jobs = WorkQueue()
         self._sent_cache: object = None  # the CacheFacts that the client knows
         self._lock = threading.Lock()  # guards the engine together with the watch scope
         self._line = RequestLine()
+        self._joint: JointAnswer | None = None  # the client's answer beside those to programs
         self._greeted = False
         self._finished = threading.Event()
         self._outbox = Outbox(out_fd, on_broken=lambda: leave(0))
@@ -114,9 +116,10 @@ class Worker:
         self._server = ServerDesk(
             self._jobs.put,
             self._outbox.offer,
-            lambda: len(self._line),
+            lambda: len(self._line) - (self._joint is not None),
             lambda: self._path,
             self._open_named,
+            self._next_own,
         )
 
     def run(self) -> int:
@@ -139,7 +142,7 @@ class Worker:
                 job(self._engine)  # an answer for the local server
                 self._learning.set_busy(not self._line.is_empty)
             self._used_s, self._is_trimmed = time.monotonic(), False
-            if self._jobs.empty() and self._engine is not None:
+            if self._jobs.is_empty and self._engine is not None:
                 self._idle(self._engine)
                 self._keeps = True
         self._server.close()
@@ -155,7 +158,7 @@ class Worker:
         while True:
             try:
                 wait_s = min(MIND_MEMORY_S, self._server.unload_after_s or MIND_MEMORY_S)
-                return self._jobs.get(timeout=KEEP_S if self._keeps else wait_s)
+                return self._jobs.get(KEEP_S if self._keeps else wait_s)
             except queue.Empty:
                 idle_s = time.monotonic() - self._used_s
                 if not self._is_trimmed:  # of what loads and answers have used
@@ -270,13 +273,19 @@ class Worker:
         self._line.add(job)
         if job.kind in ("load", "unload"):
             self._server.pause()
-        elif job.kind == "generate" and (n_before := self._server.n_open):
+        elif (
+            job.kind == "generate"
+            and not (self._server.is_joint and self._may_join(job))
+            and (n_before := self._server.n_open)
+        ):
             self._outbox.send({"type": "waits", "id": job.id, "n_before": n_before})
         self._jobs.put(job)
 
     def _stop(self) -> None:
         """Stop the answer in progress."""
-        if (engine := self._engine) is not None:
+        if (joint := self._joint) is not None:
+            joint.stop()
+        elif (engine := self._engine) is not None:
             engine.stop()
 
     def _shut_down(self) -> None:
@@ -291,24 +300,75 @@ class Worker:
 
     def _do(self, job: Job) -> None:
         """Serve one request. Send exactly one final message."""
+        self._begin(job)
+        try:
+            final = self._perform(job)
+        except Exception as error:
+            final = self._failure(job, error)
+        if final is not None:
+            self._end(job, final)
+
+    def _begin(self, job: Job) -> None:
         self._line.begin(job)
         self._learning.set_busy(True)
         if self._advisor is not None:
             self._advisor.cancel()
-        try:
-            final, with_map = self._perform(job), job.kind not in ("count", "unload")
-        except Exception as error:
-            final, with_map = self._failure(job, error), False
+
+    def _end(self, job: Job, final: Message) -> None:
+        """Send the final message of a request."""
         self._line.end(job)
         if job.kind in ("load", "unload"):
             self._server.resume()
-        self._learning.set_busy(not self._line.is_empty)
+        self._learning.set_busy(not self._line.is_empty or self._server.is_joint)
         if "cache" in final and self._engine is not None and self._is_own:
             self._sent_cache = self._engine.cache
         self._outbox.settle()
         self._outbox.send(final)
+        with_map = final["type"] != "error" and job.kind not in ("count", "unload")
         if with_map and self._engine is not None and self._is_own:
             self._outbox.send(residency(job.id, self._engine))
+
+    def _may_join(self, job: Job) -> bool:
+        """Whether an answer can be computed beside those to programs. From any thread."""
+        engine, message = self._engine, job.message
+        if job.kind != "generate" or engine is None or not self._is_own or "prompt" in message:
+            return False
+        return engine.n_sequence > 1 and not images_of(message["messages"])
+
+    def _next_own(self, engine: Engine) -> JointAnswer | None:
+        """Return the client's next answer, if it can be computed beside those to programs.
+
+        Short questions before it are answered.
+        """
+        if self._joint is not None:
+            return None
+
+        def fits(job: Job) -> bool:
+            is_short = job.kind == "format" or (job.kind == "count" and not job.message.get("data"))
+            return (is_short and self._is_own) or self._may_join(job)
+
+        while (job := self._jobs.take(fits)) is not None:
+            if job.kind != "generate":
+                self._do(job)
+                continue
+            self._begin(job)
+            try:
+                return self._joined(job, engine)
+            except Exception as error:
+                self._end(job, self._failure(job, error))
+        return None
+
+    def _joined(self, job: Job, engine: Engine) -> JointAnswer:
+        """Return an answer to be computed beside those to programs, which ends by itself."""
+
+        def end(final: Message | Exception) -> None:
+            self._joint = None
+            self._end(job, self._failure(job, final) if isinstance(final, Exception) else final)
+
+        answer = JointAnswer(*self._parts(job, engine), on_end=end)
+        answer.requests()  # refuses what is not valid
+        self._joint = answer
+        return answer
 
     def _idle(self, engine: Engine) -> None:
         """Run the engine's idle-time maintenance."""
@@ -317,7 +377,7 @@ class Worker:
         except Exception:
             traceback.print_exc()  # the next request reports the fault
 
-    def _perform(self, job: Job) -> Message:
+    def _perform(self, job: Job) -> Message | None:
         if job.kind == "load":
             return self._load(job)
         if job.kind == "unload":
@@ -358,14 +418,25 @@ class Worker:
         self._note_config(replace(self._own[1], cache_rate=cache_rate))
         return {"type": "cache", "id": job.id, "cache": cache.to_json()}
 
-    def _answer(self, job: Job, engine: Engine) -> Message:
+    def _parts(self, job: Job, engine: Engine) -> tuple[Any, ...]:
+        """Return the parts of an Answer."""
+
         def is_cancelled() -> bool:
             self._send_cache(engine)
             return job.cancelled
 
-        answer = Answer(job.message, engine, self._outbox, is_cancelled, self._scope)
+        return job.message, engine, self._outbox, is_cancelled, self._scope
+
+    def _answer(self, job: Job, engine: Engine) -> Message | None:
+        """Answer a request. Return its final message, or None if it has been sent."""
+        turns = self._server.turns_used()
+        if turns is not None and self._may_join(job) and engine.cache.drafts == "off":
+            turns.answer_beside(engine, self._joined(job, engine))
+            return None
         if job.message.get("n_answer", 1) != 1:
-            return answer.run_several()  # their routing is no sample of a conversation's
+            # Their routing is no sample of a conversation's.
+            return JointAnswer(*self._parts(job, engine), on_end=lambda _: None).run()
+        answer = Answer(*self._parts(job, engine))
         traces, advisor = self._traces, self._advisor
         assert traces is not None and advisor is not None
         if self._scope.all:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import queue
 import threading
+from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from backend.protocol.errors import RequestError
 from backend.protocol.messages import Message
@@ -22,8 +25,49 @@ class Job:
         self.cancelled = False
 
 
+Work = Callable[[Any], None]
+"""A function to run in the engine's thread. Its argument is the engine, or None."""
+
+
+class WorkQueue:
+    """What the engine's thread has to do, in order. put() from any thread; None ends the thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._items: deque[Job | Work | None] = deque()
+
+    def put(self, item: Job | Work | None) -> None:
+        """Add something."""
+        with self._changed:
+            self._items.append(item)
+            self._changed.notify()
+
+    def get(self, timeout_s: float) -> Job | Work | None:
+        """Remove and return the first. Raises queue.Empty if nothing comes in time."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._items, timeout_s):
+                raise queue.Empty
+            return self._items.popleft()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self._items
+
+    def take(self, fits: Callable[[Job], bool]) -> Job | None:
+        """Remove and return the first request, also from behind other work, if it fits."""
+        with self._changed:
+            first = next((item for item in self._items if not callable(item)), None)
+            if first is None or not fits(first):
+                return None
+            self._items.remove(first)
+            return first
+
+
 class RequestLine:
     """Keeps track of the open requests. Use from any thread.
+
+    More than one is in progress while short questions are answered beside an answer.
 
     The caller of add() passes the job to the engine's thread, which calls begin() and end() around
     it.
@@ -32,7 +76,7 @@ class RequestLine:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: dict[int, Job] = {}
-        self._active: Job | None = None
+        self._active: set[Job] = set()
 
     def __len__(self) -> int:
         """Return the number of open requests."""
@@ -59,12 +103,12 @@ class RequestLine:
     def begin(self, job: Job) -> None:
         """Mark the request as in progress."""
         with self._lock:
-            self._active = job
+            self._active.add(job)
 
     def end(self, job: Job) -> None:
         """Remove the finished request."""
         with self._lock:
-            self._active = None
+            self._active.discard(job)
             del self._open[job.id]
 
     def cancel(self, job_id: int, stop: Callable[[], None]) -> None:
@@ -77,7 +121,7 @@ class RequestLine:
             if job is None or job.kind not in ("load", "generate"):
                 return
             job.cancelled = True
-            if job is self._active and job.kind == "generate":
+            if job in self._active and job.kind == "generate":
                 stop()
 
     def cancel_all(self, stop: Callable[[], None]) -> None:

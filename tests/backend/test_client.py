@@ -1,6 +1,7 @@
 """The client's side of the pipe: replies, deaths and their sentences."""
 
 import base64
+import json
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from endless import make_endless
 from factory import make_tiny
@@ -320,6 +322,84 @@ def test_real_prompt_longer_than_the_context_names_both_counts(real: WorkerClien
         real.request("generate", prompt="the " * 3000, sampling=GREEDY, max_tokens=1).final()
     assert "512" in str(caught.value)
     assert len(re.findall(r"\d+", str(caught.value))) >= 2
+
+
+KEY = {"Authorization": "Bearer secret"}
+TURNS = [{"role": "user", "content": "the and of"}]
+
+
+@pytest.fixture
+def served(tiny: Path) -> Iterator[tuple[WorkerClient, httpx.Client]]:
+    """A client, and the server for other programs of its worker."""
+    with WorkerClient() as client:
+        client.request("load", path=str(tiny), **{**LOAD, "context_length": 4096}).final()
+        on = client.request("serve", on=True, port=0, key="secret").final()
+        with httpx.Client(base_url=on["address"], headers=KEY, timeout=60) as program:
+            yield client, program
+
+
+def ask_program(program: httpx.Client, n_token: int, **more: Any) -> Any:
+    body = {"messages": TURNS, "temperature": 0, "max_tokens": n_token, **more}
+    return program.stream("POST", "chat/completions", json={**body, "stream": True})
+
+
+def own(client: WorkerClient, n_token: int, **more: Any) -> Any:
+    return client.request("generate", messages=TURNS, sampling=GREEDY, max_tokens=n_token, **more)
+
+
+def test_real_answer_joins_those_to_programs(served: tuple[WorkerClient, httpx.Client]) -> None:
+    """It does not wait for them, and stopping it stops nothing else."""
+    client, program = served
+    expected = tokens(list(own(client, 12)))
+    with ask_program(program, 3000) as reply:
+        lines = reply.iter_lines()
+        while "content" not in next(lines):
+            pass
+        assert client.request("count", text="the and of").final()["n_token"] > 0
+        messages = list(own(client, 12))
+        assert messages[-1]["reason"] == "length" and tokens(messages) == expected
+        assert "waits" not in [m["type"] for m in messages]
+        stats = messages[-1]["stats"]
+        started = next(m for m in messages if m["type"] == "started")
+        assert stats["n_token"] == 12 and stats["n_prompt"] == started["n_prompt"] > 0
+        stopped = own(client, -1)
+        next(m for m in stopped if m["type"] == "text")
+        client.stop(stopped)
+        assert list(stopped)[-1]["reason"] == "cancelled"
+        assert sum("content" in next(lines) for _ in range(40)) > 0  # the program's goes on
+    assert list(own(client, 3))[-1]["reason"] == "length"
+
+
+def test_real_answers_to_programs_join_it(served: tuple[WorkerClient, httpx.Client]) -> None:
+    client, program = served
+
+    def said() -> str:
+        with ask_program(program, 4) as reply:
+            data = [json.loads(line[6:]) for line in reply.iter_lines() if line[:7] == "data: {"]
+        return "".join(d["choices"][0]["delta"].get("content") or "" for d in data)
+
+    expected = said()
+    reply = own(client, -1)
+    next(m for m in reply if m["type"] == "text")
+    assert said() == expected
+    client.stop(reply)
+    assert list(reply)[-1]["reason"] == "cancelled"  # it was still being written
+
+
+def test_real_answers_at_once_beside_a_program(
+    served: tuple[WorkerClient, httpx.Client],
+) -> None:
+    client, program = served
+    with ask_program(program, 3000) as reply:
+        lines = reply.iter_lines()
+        while "content" not in next(lines):
+            pass
+        messages = list(own(client, 5, n_answer=3))
+        ends = {m["answer"]: m["stats"]["n_token"] for m in messages if m["type"] == "other_done"}
+        assert ends == {0: 5, 1: 5, 2: 5} and messages[-1]["reason"] == "length"
+        assert sum("content" in next(lines) for _ in range(10)) > 0
+    with pytest.raises(RequestFailed, match="n_answer"):
+        own(client, 5, n_answer=1000).final()
 
 
 def test_real_conversation_reuses_its_beginning(real: WorkerClient) -> None:
