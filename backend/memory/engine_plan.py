@@ -210,10 +210,7 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
     if kept is not None and kept.settings.parts("context") != settings.parts("context"):
         kept = None
     predicts, draft_remark = _predicting(file, settings, method, machine)
-    if predicts:
-        taken_bytes = _prediction_bytes(file, settings, method)
-        machine = replace(machine, free_bytes=machine.free_bytes - taken_bytes)
-    made = EnginePlan(
+    wanted = EnginePlan(
         config=config,
         method=method,
         settings=settings,
@@ -225,17 +222,29 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
         predicts=predicts,
         draft_remark=draft_remark,
     )
-    if machine.devices:
-        made = _on_devices(file, made, machine)
-    if made.devices is None:
-        made = _in_memory(file, made, machine)
-    if not made.is_plain:
-        made = _with_slow_tier(file, made, machine)
+    made = _granted(file, wanted, machine, _asked_slots(file, settings, method))
+    if predicts and made.is_plain:  # no expert is cached, of the layer that guesses neither
+        made = _granted(file, wanted, machine, file.n_expert)
     if machine.is_loaded and before is not None and config.host_bytes == before.config.host_bytes:
         same = replace(made, host=before.host)
         if same.step_from(before) is Step.NOTHING:  # keep an existing host store
             return same
     return made
+
+
+def _granted(
+    file: ModelFile, wanted: EnginePlan, machine: MachineState, n_guess_slot: int
+) -> EnginePlan:
+    """Grant what fits. n_guess_slot: slots of the layer that guesses tokens, if there is one."""
+    if wanted.predicts:
+        taken_bytes = _prediction_bytes(file, wanted.settings, n_guess_slot)
+        machine = replace(machine, free_bytes=machine.free_bytes - taken_bytes)
+    made = wanted
+    if machine.devices:
+        made = _on_devices(file, made, machine)
+    if made.devices is None:
+        made = _in_memory(file, made, machine)
+    return made if made.is_plain else _with_slow_tier(file, made, machine)
 
 
 def _predicting(
@@ -250,16 +259,21 @@ def _predicting(
     if machine.devices:
         return False, text("draft.layer_on_device")
     least = plan(file, slots(file, 0.0), settings.context_length, 0, kv_type=settings.kv_type)
-    missing = least.total_bytes + _prediction_bytes(file, settings, method) - machine.free_bytes
+    taken_bytes = _prediction_bytes(file, settings, _asked_slots(file, settings, method))
+    missing = least.total_bytes + taken_bytes - machine.free_bytes
     if missing > 0:
         return False, text("draft.layer_too_large", missing=missing)
     return True, ""
 
 
-def _prediction_bytes(file: ModelFile, settings: EngineConfig, method: Method) -> int:
-    """Return what the layer takes with the share of its experts that the others may have."""
+def _asked_slots(file: ModelFile, settings: EngineConfig, method: Method) -> int:
+    """Return the experts of a layer in memory that the settings ask for."""
+    return file.n_expert if method.kind == "stock" else slots(file, settings.cache_rate)
+
+
+def _prediction_bytes(file: ModelFile, settings: EngineConfig, n_slot: int) -> int:
+    """Return what the layer that guesses takes with n_slot of its experts."""
     n_ubatch = min(settings.n_ubatch or N_UBATCH, settings.context_length)
-    n_slot = file.n_expert if method.kind == "stock" else slots(file, settings.cache_rate)
     return prediction_bytes(file, settings.context_length, n_ubatch, settings.kv_type, n_slot)
 
 
@@ -450,7 +464,9 @@ def held_bytes(file: ModelFile, made: EnginePlan, n_slot: int) -> int:
     if made.devices is not None:
         return 0
     kv = made.config.kv_type, made.config.kv_on_drive
+    n_slot = file.n_expert if made.is_plain else n_slot
     held = plan(file, n_slot, made.n_context, 0, made.n_ubatch, *kv)
     held_bytes = held.total_bytes - held.process_bytes
-    held_bytes += _prediction_bytes(file, made.settings, made.method) if made.predicts else 0
+    if made.predicts:
+        held_bytes += _prediction_bytes(file, made.settings, n_slot)
     return held_bytes - (file.dense_bytes if made.mapped else 0)

@@ -327,7 +327,9 @@ def test_a_layer_that_guesses_tokens_takes_its_memory(files: dict[str, ModelFile
     made = plan_engine(file, asked, MachineState(64 * GIB))
     plain = plan_engine(file, replace(asked, drafts="off"), MachineState(64 * GIB))
     assert made.predicts and not made.draft_remark and not plain.predicts
-    assert held_bytes(file, made, 7) == held_bytes(file, plain, 7) + n_bytes
+    for n_slot in (7, 9):
+        taken_bytes = prediction_bytes(file, 512, 512, "f16", n_slot)
+        assert held_bytes(file, made, n_slot) == held_bytes(file, plain, n_slot) + taken_bytes
     assert made.step_from(plain) is plain.step_from(made) is Step.RELOAD
     assert plan_engine(file, asked, MachineState(least)).predicts
     for settings, machine, why in (
