@@ -8,6 +8,7 @@ computed jointly; a request joins while others are answered.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import threading
 import time
@@ -93,7 +94,8 @@ class Host(Protocol):
     def next_own(self, engine: Any) -> Own | None:
         """Return a request that waits and can be answered beside those of clients, if any.
 
-        Called in the engine's thread, between two passes.
+        One at a time: the next one when the last has ended. Called in the engine's thread, between
+        two passes.
         """
 
     def submit(self, work: Work) -> None:
@@ -640,7 +642,9 @@ class _Joint:
         self._own: Own | None = None
         self._own_requests: deque[Request] = deque()  # that have not begun
         self._n_running = 0
-        self._is_stopped = False
+        self._lock = threading.Lock()  # guards the following two
+        self._is_stopped = False  # nobody joins any more
+        self._is_taking = False  # somebody may be joining
 
     def run(self, first: _Answer | Own) -> None:
         """Answer a request and all that join it."""
@@ -663,16 +667,31 @@ class _Joint:
 
     def stop(self) -> None:
         """Stop the engine if nobody waits for an answer any more. From any thread."""
-        own = self._own
-        if (own is None or own.is_cancelled) and all(t.is_cancelled for t in list(self._turns)):
-            self._is_stopped = True
-            self._engine.stop()
+        with self._lock:
+            waiting: list[_Answer | Own] = list(self._turns)
+            if self._own is not None:
+                waiting.append(self._own)
+            if not self._is_taking and waiting and all(one.is_cancelled for one in waiting):
+                self._is_stopped = True
+                self._engine.stop()
+
+    @contextlib.contextmanager
+    def _taking(self) -> Iterator[bool]:
+        """Let somebody join, whom stop() then sees. Return False if it is too late."""
+        with self._lock:
+            self._is_taking = not self._is_stopped
+        try:
+            yield self._is_taking
+        finally:
+            self._is_taking = False
+        self.stop()  # one that came meanwhile
 
     def _urgent(self) -> Request | None:
         """Return the owner's next request."""
-        if self._own is None and (own := self._next_own(self._engine)) is not None:
-            self._take_own(own)
-        if not self._own_requests:
+        with self._taking() as may:
+            if may and (own := self._next_own(self._engine)) is not None:
+                self._take_own(own)
+        if self._is_stopped or not self._own_requests:
             return None
         self._n_running += 1
         return self._own_requests.popleft()
@@ -685,13 +704,15 @@ class _Joint:
     def _requests(self, first: _Answer | None) -> Iterator[Request | None]:
         turn = first
         while True:
-            if turn is None and not self._is_stopped:
-                n_free = max(self._engine.n_sequence - self._n_running, 0)
-                turn = self._next_of(self._engine, n_free)
+            with self._taking() as may:
+                if turn is None and may:
+                    n_free = max(self._engine.n_sequence - self._n_running, 0)
+                    turn = self._next_of(self._engine, n_free)
+                if turn is not None:
+                    self._turns.append(turn)
             if turn is None:
                 yield None
                 continue
-            self._turns.append(turn)
             turn.attach(self)
             try:
                 if turn.is_cancelled:

@@ -340,12 +340,10 @@ class Worker:
 
         Short questions before it are answered.
         """
-        if self._joint is not None:
-            return None
 
         def fits(job: Job) -> bool:
             is_short = job.kind == "format" or (job.kind == "count" and not job.message.get("data"))
-            return (is_short and self._is_own) or self._may_join(job)
+            return (is_short and self._is_own) or (self._joint is None and self._may_join(job))
 
         while (job := self._jobs.take(fits)) is not None:
             if job.kind != "generate":

@@ -364,6 +364,7 @@ def test_real_answer_joins_those_to_programs(served: tuple[WorkerClient, httpx.C
         assert stats["n_token"] == 12 and stats["n_prompt"] == started["n_prompt"] > 0
         stopped = own(client, -1)
         next(m for m in stopped if m["type"] == "text")
+        assert client.request("count", text="the and of").final()["n_token"] > 0
         client.stop(stopped)
         assert list(stopped)[-1]["reason"] == "cancelled"
         assert sum("content" in next(lines) for _ in range(40)) > 0  # the program's goes on
