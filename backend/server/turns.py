@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import threading
 import time
 import traceback
@@ -42,8 +41,6 @@ N_PARALLEL = 4
 N_LOG = 50
 """The number of requests in Turns.log."""
 RETRY_S = 5
-USED_S = 60.0
-"""So long after a request another one is expected."""
 
 _STOPPED = RequestRefused(
     "The answer was stopped on this side; ask again.", status=503, retry_s=RETRY_S
@@ -64,7 +61,7 @@ class Own(Protocol):
         """Return the requests of a group that it consists of."""
 
     def attach(self, joint: Any) -> None:
-        """Note whose stop() ends it."""
+        """Note the _Joint that answers it: stop() ends it."""
 
     def take(self, given: GroupAnswer) -> bool:
         """Take the answer to one of its requests. Return whether that was the last."""
@@ -172,7 +169,6 @@ class Turns:
         self._n_free = 0  # requests that may join the present ones
         self._is_paused = False
         self._cramped: Any = None  # an engine that had no room for several answers
-        self._used_s = -math.inf
         self.is_joint = False
         """Whether requests are being answered that others may join."""
         self.n_request = 0
@@ -186,11 +182,6 @@ class Turns:
     def n_open(self) -> int:
         """Number of requests that wait or are in progress."""
         return len(self._open)
-
-    @property
-    def is_used(self) -> bool:
-        """Whether a request is open or was a short time ago."""
-        return bool(self._open) or time.monotonic() - self._used_s < USED_S
 
     @property
     def model_name(self) -> str | None:
@@ -271,7 +262,6 @@ class Turns:
                 )  # fmt: skip
                 self._line.remove(turn)
                 self._open.discard(turn)
-                self._used_s = time.monotonic()
             self._tell_positions()
             self._changed()
 
@@ -645,6 +635,8 @@ class _Joint:
         self._lock = threading.Lock()  # guards the following two
         self._is_stopped = False  # nobody joins any more
         self._is_taking = False  # somebody may be joining
+        self.is_shared = False
+        """Whether a client's request has taken part."""
 
     def run(self, first: _Answer | Own) -> None:
         """Answer a request and all that join it."""
@@ -710,6 +702,7 @@ class _Joint:
                     turn = self._next_of(self._engine, n_free)
                 if turn is not None:
                     self._turns.append(turn)
+                    self.is_shared = True
             if turn is None:
                 yield None
                 continue

@@ -59,13 +59,16 @@ class AnswerTraces:
             max_bytes=KEPT_BYTES,
         )
 
-    def end(self) -> None:
-        """Stop recording and pass the trace, which may be incomplete, to the listeners."""
+    def end(self, *, is_wanted: bool = True) -> None:
+        """Stop recording and pass the trace, which may be incomplete, to the listeners.
+
+        is_wanted: false if it is no sample of a conversation; nobody gets it.
+        """
         recording, self._recording = self._recording, None
         if recording is None:
             return
         recording.close()
-        if recording.n_token == 0:
+        if recording.n_token == 0 or not is_wanted:
             return
         trace = recording.trace({})
         for listener in list(self._wishes):

@@ -201,7 +201,7 @@ class JointAnswer(Answer):
         super().__init__(*args)
         self._n_answer: int = self._request.get("n_answer", 1)
         self._on_end = on_end
-        self._stop: Callable[[], None] = self._engine.stop
+        self._joint: Any = None
         self._listeners: list[_Several] = []
         self._requests: list[Request] = []
         self._ends: dict[int, str] = {}  # reason by answer
@@ -247,12 +247,18 @@ class JointAnswer(Answer):
         return self._requests
 
     def attach(self, joint: Any) -> None:
-        """Note whose stop() ends it."""
-        self._stop = joint.stop
+        """Note what answers it together with others."""
+        self._joint = joint
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether passes had tokens of others."""
+        return self._n_answer > 1 or (self._joint is not None and self._joint.is_shared)
 
     def stop(self) -> None:
         """Stop it. From any thread."""
-        self._stop()
+        if self._joint is not None:
+            self._joint.stop()
 
     def take(self, given: GroupAnswer) -> bool:
         """Take the answer to one of its requests. Return whether it needs no other."""

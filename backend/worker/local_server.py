@@ -130,10 +130,11 @@ class ServerDesk:
         server = self._server
         return server is not None and server.turns.is_joint
 
-    def turns_used(self) -> Turns | None:
-        """Return the requests of programs, if there are some or were a short time ago."""
+    @property
+    def turns(self) -> Turns | None:
+        """The requests of programs; None while the server is off."""
         server = self._server
-        return server.turns if server is not None and server.turns.is_used else None
+        return server.turns if server is not None else None
 
     def serve(self, request: Message, reply: Callable[[Message], None]) -> None:
         """Switch the server on or off as the request says, and reply with the result.

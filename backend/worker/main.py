@@ -3,7 +3,7 @@
 Run as `python -m backend.worker.main`; standard input and output are the pipe. There are three
 threads. The reader never computes and never waits, so that it sees stop, ping and the end of the
 pipe while the engine works. The engine runs in the main thread. The outbox writes. Requests wait
-for the engine in order of arrival.
+for the engine in order of arrival; an answer may be computed beside those to programs.
 
 When standard input ends, the client is gone: the reader thread then ends the process at once.
 """
@@ -356,16 +356,23 @@ class Worker:
                 self._end(job, self._failure(job, error))
         return None
 
-    def _joined(self, job: Job, engine: Engine) -> JointAnswer:
-        """Return an answer to be computed beside those to programs, which ends by itself."""
+    def _joined(self, job: Job, engine: Engine, *, is_first: bool = False) -> JointAnswer:
+        """Return an answer to be computed beside those to programs, which ends by itself.
+
+        is_first: no other request is being answered yet.
+        """
 
         def end(final: Message | Exception) -> None:
             self._joint = None
+            if is_first:
+                self._unrecord(job, is_wanted=not answer.is_shared)
             self._end(job, self._failure(job, final) if isinstance(final, Exception) else final)
 
         answer = JointAnswer(*self._parts(job, engine), on_end=end)
         answer.requests()  # refuses what is not valid
         self._joint = answer
+        if is_first:
+            self._record()
         return answer
 
     def _idle(self, engine: Engine) -> None:
@@ -427,14 +434,21 @@ class Worker:
 
     def _answer(self, job: Job, engine: Engine) -> Message | None:
         """Answer a request. Return its final message, or None if it has been sent."""
-        turns = self._server.turns_used()
+        turns = self._server.turns
         if turns is not None and self._may_join(job) and engine.cache.drafts == "off":
-            turns.answer_beside(engine, self._joined(job, engine))
+            turns.answer_beside(engine, self._joined(job, engine, is_first=True))
             return None
         if job.message.get("n_answer", 1) != 1:
-            # Their routing is no sample of a conversation's.
             return JointAnswer(*self._parts(job, engine), on_end=lambda _: None).run()
         answer = Answer(*self._parts(job, engine))
+        self._record()
+        try:
+            return answer.run()
+        finally:
+            self._unrecord(job)
+
+    def _record(self) -> None:
+        """Record the routing of an answer, for advice and for learning."""
         traces, advisor = self._traces, self._advisor
         assert traces is not None and advisor is not None
         if self._scope.all:
@@ -443,12 +457,14 @@ class Worker:
             traces.unwant(advisor.add)
             advisor.forget()
         traces.begin()
-        try:
-            return answer.run()
-        finally:
-            traces.end()
-            if self._scope.all:
-                advisor.advise(lambda advice: self._send_advice(job, advice))
+
+    def _unrecord(self, job: Job, *, is_wanted: bool = True) -> None:
+        """End recording. is_wanted: the routing is that of one conversation."""
+        traces, advisor = self._traces, self._advisor
+        assert traces is not None and advisor is not None
+        traces.end(is_wanted=is_wanted)
+        if self._scope.all:
+            advisor.advise(lambda advice: self._send_advice(job, advice))
 
     def _send_advice(self, job: Job, advice: Message) -> None:
         self._outbox.send({"type": "advice", "id": job.id, **advice})
