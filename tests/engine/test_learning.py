@@ -101,6 +101,18 @@ def test_recorded_counted_and_deleted(engine: Engine, root: Path, make_learner: 
     assert one.state().n_bytes == 0 and not Learner(lambda _: None, root).state().allowed
 
 
+def test_an_answer_beside_others_is_recorded_for_nobody(engine: Engine) -> None:
+    found: list[Any] = []
+    traces = AnswerTraces(engine)
+    traces.want(found.append)
+    traces.begin()
+    list(engine.generate_text("Some words.", Sampling(temperature=0), 6))
+    traces.end(is_wanted=False)
+    assert not found
+    answer(engine, traces)
+    assert len(found) == 1
+
+
 def test_a_drive_that_cannot_be_written_is_told(
     engine: Engine, root: Path, make_learner: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
