@@ -5,9 +5,11 @@ from __future__ import annotations
 SPEED_KEPT = 0.8
 """The least share of its speed alone that a person's answer has beside others."""
 _AIM = 0.85
-"""Others also slow down what is not measured here: with 0.8, very small models had 0.71 to 0.75."""
+"""The share that is aimed at, because not all that others take is seen here."""
 _PROMPT_SHARE = 8
 """Tokens of a person's prompt for each token of others beside it."""
+_SENDING_S = 0.001
+"""That a token of others takes later, on the same cores: its text is split, sent and read."""
 _STALL_S = 0.5
 """The most time that a piece of another's prompt shall take from a person's answer."""
 _PIECE_MIN = 8
@@ -70,6 +72,7 @@ class Precedence:
         self._n_disturbed = _N_DISTURBED if n_other else max(self._n_disturbed - 1, 0)
         self._n_since += n_own
         if n_other:
+            took_s += (n_other - n_of_prompt) * _SENDING_S
             self._learn(n_other, n_of_prompt, took_s - n_own * self._alone_s)
         elif not is_disturbed:
             self._n_alone, self._n_since = self._n_alone + 1, 0
