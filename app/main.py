@@ -64,6 +64,7 @@ def _run(model: Path | None) -> int:
     language.apply(app, settings.load(settings.default_path())[0].language)
     window = MainWindow(worker_command(), settings.default_path(), store, paths.cache_folder())
     starts.started.connect(window.come_forward)
+    window.closing.connect(starts.close)
     app.styleHints().colorSchemeChanged.connect(lambda _: window.preferences.dress())
     window.show()
     window.open_first(model)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import QByteArray, QPoint, QSize, Qt
+from PySide6.QtCore import QByteArray, QPoint, QSize, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QApplication,
@@ -56,7 +56,12 @@ class MainWindow(QMainWindow):
     command: starts the worker; settings_path: the file of settings; store: the chats, by default
     beside the settings; cache_folder: files that can be recreated, by default beside the settings.
     Raises ChatsTaken if another window has the default store open.
+
+    Signals:
+        closing: the window is closed for good; the chats are released next.
     """
+
+    closing = Signal()
 
     def __init__(
         self,
@@ -555,6 +560,7 @@ class MainWindow(QMainWindow):
             self.hide()  # the answer goes on; the tray brings the window back
             event.ignore()
             return
+        self.closing.emit()
         self.presence.leave()
         if not self.isMaximized() and not self.isFullScreen():
             self.settings.width, self.settings.height = self.width(), self.height()

@@ -47,7 +47,10 @@ class SecondStarts(QObject):
         self._server.listen(name)  # if it fails, a second start reports that no window answers
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening, also to starts whose message has not been read.
+
+        Call it before the lock on the chats is released: it removes the socket.
+        """
         self._server.close()
 
     def _on_connection(self) -> None:
@@ -57,6 +60,9 @@ class SecondStarts(QObject):
             self._read(socket)
 
     def _read(self, socket: QLocalSocket) -> None:
+        if not self._server.isListening():
+            socket.abort()  # that start tries again, and opens a window
+            return
         if not socket.canReadLine():
             if socket.bytesAvailable() > _MESSAGE_BYTES_MAX:
                 socket.abort()

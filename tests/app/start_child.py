@@ -22,7 +22,7 @@ import app.session.known_models  # noqa: E402
 import backend.protocol.client  # noqa: E402
 from app.window.main_window import MainWindow  # noqa: E402
 
-FAKE_WORKER = [sys.executable, str(Path(__file__).with_name("fake_worker.py"))]
+FAKE_WORKER = [sys.executable, str(Path(__file__).parents[1] / "fake_worker.py")]
 app.session.known_models.embedded_model = lambda: None
 backend.protocol.client.worker_command = lambda: FAKE_WORKER
 app.main.WAIT_S = float(sys.argv[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -90,8 +91,8 @@ def test_the_first_window_comes_forward_with_the_file(
     (home / "m.gguf").write_text("{}")
     assert start(home, "m.gguf").end() == (0, "", "")
     assert first.until(lambda told: told["model"])["model"] == str(home / "m.gguf")
-    (socket,) = [path for root in (home, runtime) for path in root.rglob("*") if path.is_socket()]
-    assert not socket.stat().st_mode & 0o077
+    (own,) = [path for root in (home, runtime) for path in root.rglob("*") if path.is_socket()]
+    assert not own.stat().st_mode & 0o077
     assert stat.S_IMODE((home / "outrider").stat().st_mode) == 0o700
     first.order("close")
     assert first.end()[0] == 0
@@ -135,6 +136,22 @@ def test_a_hung_window_is_said(tmp_path: Path, start: Callable[..., Start]) -> N
     assert start(tmp_path / "h", wait_s=1.0).end() == (1, "", SENTENCE + "\n")
     first.process.send_signal(signal.SIGCONT)
     first.order("close")
+    assert first.end()[0] == 0
+
+
+def test_a_closing_window_is_not_raised(tmp_path: Path, start: Callable[..., Start]) -> None:
+    first = start(tmp_path / "h")
+    first.until(lambda told: told["kept"])
+    with socket.socket(socket.AF_UNIX) as second:
+        second.settimeout(60)
+        second.connect(str(tmp_path / "h/outrider/window.socket"))
+        first.order("minimise")
+        first.until(lambda told: told["minimised"])  # and has accepted the connection
+        first.process.send_signal(signal.SIGSTOP)
+        first.order("close")
+        second.sendall(b'{"open": "", "activation": ""}\n')
+        first.process.send_signal(signal.SIGCONT)  # to find both, and close first
+        assert second.recv(1) == b""
     assert first.end()[0] == 0
 
 
