@@ -28,7 +28,8 @@ class ServerSection(Section):
                 self.tr(
                     "Programs on this machine can use the loaded model through the protocols of "
                     "OpenAI and Anthropic. Nothing outside this machine can connect, and a key is "
-                    "needed. They share its time with the chat, which keeps most of its speed."
+                    "needed. Programs share the model's time with the chat, which keeps most of "
+                    "its speed."
                 )
             )
         )

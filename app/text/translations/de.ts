@@ -2081,8 +2081,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Lokaler Server</translation>
 </message>
 <message>
-<source>Programs on this machine can use the loaded model through the protocols of OpenAI and Anthropic. Nothing outside this machine can connect, and a key is needed. They share its time with the chat, which keeps most of its speed.</source>
-<translation>Programme auf diesem Rechner können das geladene Modell über die Protokolle von OpenAI und Anthropic nutzen. Von außerhalb kommt nichts heran, und ein Schlüssel ist nötig. Sie teilen sich seine Zeit mit dem Chat, der das meiste seines Tempos behält.</translation>
+<source>Programs on this machine can use the loaded model through the protocols of OpenAI and Anthropic. Nothing outside this machine can connect, and a key is needed. Programs share the model&apos;s time with the chat, which keeps most of its speed.</source>
+<translation>Programme auf diesem Rechner können das geladene Modell über die Protokolle von OpenAI und Anthropic nutzen. Von außerhalb kommt nichts heran, und ein Schlüssel ist nötig. Programme teilen sich die Zeit des Modells mit dem Chat, der das meiste seines Tempos behält.</translation>
 </message>
 <message>
 <source>Serve the loaded model</source>
