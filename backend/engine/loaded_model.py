@@ -140,9 +140,10 @@ class LoadedModel:
                 return step
             self._load(progress)
         elif step >= Step.REBUILD and not plan.is_plain:
-            if before is None or not plan.has_cache_of(before):
+            if step is Step.CONTEXT and before is not None and plan.keeps_cache_of(before):
+                self._experts.plan = plan
+            else:
                 self._experts.build(plan)
-            self._experts.plan = plan
         if step >= Step.CONTEXT:
             self._make_context()
         self.cache = self._facts()

@@ -170,11 +170,18 @@ class EnginePlan:
             return Step.RELOAD
         if self.settings.parts("context") != before.settings.parts("context"):
             return Step.CONTEXT
-        return Step.NOTHING if self.has_cache_of(before) else Step.REBUILD
+        return Step.REBUILD if self._cache() != before._cache() else Step.NOTHING
 
-    def has_cache_of(self, before: EnginePlan) -> bool:
-        """Return whether the cache of `before` can stay, with the experts in it."""
-        return self._cache() == before._cache()
+    def keeps_cache_of(self, before: EnginePlan) -> bool:
+        """Return whether another context can use the cache of `before`, with the experts in it.
+
+        Not on devices, where the cache is made for what the context leaves.
+        """
+        return self.devices is None and self._cache_in_context() == before._cache_in_context()
+
+    def _cache_in_context(self) -> object:
+        """Return the values that the cache is built from, with those that a context decides."""
+        return self._cache(), self.n_ubatch, self.n_thread, self.tier
 
     def _weights(self) -> object:
         """Return the values that the weights are loaded by."""

@@ -341,6 +341,26 @@ def test_room_for_more_answers_keeps_the_experts(open_engine: OpenEngine, tmp_pa
     assert [cell & cells.WHERE for cell in engine.residency()] == where
 
 
+@pytest.mark.parametrize("change", [{"context_length": 1024}, {"n_thread": 2}, {"n_ubatch": 32}])
+def test_another_context_computes_what_a_new_engine_does(
+    change: dict[str, int], open_engine: OpenEngine, tmp_path: Path
+) -> None:
+    """Also prompts that are longer than a pass was before."""
+    path = make_tiny("qwen3moe", "F16", tmp_path / "m.gguf")
+    settings = {"cache_rate": 0.5, "context_length": 256, "n_thread": 1}
+    engine = open_engine(path, **settings)
+    list(engine.generate_text("some words of a chat", GREEDY, 8))
+    engine.change(engine.loaded.config.decided(**change))
+    fresh = open_engine(path, **{**settings, **change})
+    assert engine.n_context == fresh.n_context
+    prompt = "some words of a text " * (fresh.n_context // 20)
+
+    def tokens(of: Engine) -> list[int]:
+        return [piece.token_id for piece in of.generate_text(prompt, GREEDY, 8)]
+
+    assert tokens(engine) == tokens(fresh)
+
+
 def test_a_state_cannot_forget_single_tokens(open_engine: OpenEngine, tmp_path: Path) -> None:
     engine = open_engine(make_tiny("lfm2moe", "F16", tmp_path / "m.gguf"), n_sequence=2)
     with pytest.raises(EngineError, match="sparse attention"):
