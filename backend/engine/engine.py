@@ -186,7 +186,10 @@ class Engine:
             self.change(replace(self.loaded.config, n_sequence=n_sequence))
 
     def _of_group(self, request: Request) -> Answer | None:
-        """Return the answer to a request of a group, without tokens; None when stopped."""
+        """Return the answer to a request of a group; None when stopped.
+
+        It has tokens if the request continues the answer before, which only a person's does.
+        """
         if request.prompt is not None:
             partial: PartialAnswer | None = self._raw_answer(
                 request.prompt, request.sampling, request.options

@@ -8,7 +8,7 @@ the next token of every running answer, and pieces of the prompts that are new.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +99,7 @@ class Group:
         self._shared: list[int] = []  # the tokens of the sequence that holds a shared beginning
         self._precedence = Precedence()
         self._owned: _Member | None = None  # the last one with an owner
+        self._began_s = 0.0  # the first request, or the last that precedes
 
     @property
     def n_running(self) -> int:
@@ -117,8 +118,7 @@ class Group:
             self._idle = passes.take_sequences()
         else:
             passes.forget_all()
-        began_s = last_s = time.perf_counter()
-        stats = passes.meter.statistics
+        self._began_s = last_s = time.perf_counter()
         n_cleared = passes.n_cleared
         try:
             while True:
@@ -134,10 +134,11 @@ class Group:
                 if chosen is None:
                     break
                 last_s = time.perf_counter()
+                stats = passes.meter.statistics
                 if stats.n_token == 0:
-                    stats.ttft_s = last_s - began_s
+                    stats.ttft_s = last_s - self._began_s
                 yield from self._end_members(chosen)
-                stats.tokens_per_s = stats.n_token / (last_s - began_s)
+                stats.tokens_per_s = stats.n_token / (last_s - self._began_s)
                 if self.on_pass is not None:
                     self.on_pass(self)
             for member in [m for m in self._members + self._waiting if m.reading is not None]:
@@ -183,12 +184,12 @@ class Group:
     def _admit_urgent(self) -> Iterator[GroupAnswer]:
         """Take requests that precede others, which make room. Yield as _admit()."""
         while self._context.shares and (request := self.urgent()) is not None:
-            yield from self._open_one(request)
-            if not self._waiting or self._waiting[-1].request is not request:
+            member = yield from self._open_one(request)
+            if member is None:
                 continue
             if not request.precedes:
+                self._waiting.append(member)
                 continue
-            member = self._waiting.pop()
             n_cell = self._n_cell(member)
             while self._members and (
                 len(self._members) >= self.n_sequence
@@ -232,12 +233,14 @@ class Group:
                 return
             if request is None:  # none for now
                 return
-            yield from self._open_one(request)
+            member = yield from self._open_one(request)
+            if member is not None:
+                self._waiting.append(member)
             if self._passes.is_stopped:
                 return
 
-    def _open_one(self, request: Request) -> Iterator[GroupAnswer]:
-        """Render and tokenise a request, which then waits, unless it was stopped."""
+    def _open_one(self, request: Request) -> Generator[GroupAnswer, None, _Member | None]:
+        """Render and tokenise a request. Return None if it cannot be answered, or was stopped."""
         try:
             answer = self._open_answer(request)
         except UntrustedError:
@@ -245,9 +248,10 @@ class Group:
         except EngineError as error:
             self.n_ended += 1
             yield GroupAnswer(request, error=str(error))
-            return
-        if answer is not None:
-            self._waiting.append(_Member(request, answer, self._reading(request, answer.partial)))
+            return None
+        if answer is None:
+            return None
+        return _Member(request, answer, self._reading(request, answer.partial))
 
     def _reading(self, request: Request, partial: PartialAnswer) -> Reading | None:
         if request.listener is None:
@@ -276,6 +280,9 @@ class Group:
         return min(n_prompt + left, n_all)
 
     def _join(self, member: _Member, n_cell: int) -> None:
+        if member.request.precedes:  # what follows are its costs
+            self._passes.begin_costs()
+            self._began_s = time.perf_counter()
         self._drop_idle(n_cell, but=member.answer.tokens)
         member.prompt, member.n_cell = list(member.answer.tokens), n_cell
         member.number = self._passes.next_sequence()

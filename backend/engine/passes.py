@@ -87,12 +87,15 @@ class Passes:
         if distrust is not None:
             self._drop_all()
             raise distrust
-        patch = self.loaded.patch
-        for one in self.loaded.patches:
-            one.resume()
-            one.request_began()
-        self.meter = Meter(patch)
+        for patch in self.loaded.patches:
+            patch.resume()
+            patch.request_began()
+        self.begin_costs()
         self.end_prefill()
+
+    def begin_costs(self) -> None:
+        """Count the costs of another answer from now on."""
+        self.meter = Meter(self.loaded.patch)
 
     def compare_experts(self) -> None:
         """Compare a few resident experts with the file, each time others. Call between requests."""

@@ -42,11 +42,11 @@ class Precedence:
         self._alone_s = 0.0  # a pass with one token of the answer
         self._n_alone = self._n_since = 0  # passes that were measured; tokens since the last one
         self._granted_s = self._wanted_s = 0.0
-        self._n_disturbed = 1  # passes to come that also take the time of something else
+        self.disturb()
 
     def disturb(self) -> None:
-        """Note that others take time before the next pass."""
-        self._n_disturbed = _N_DISTURBED
+        """Note that something else takes time before the next pass."""
+        self._n_disturbed = _N_DISTURBED  # passes to come that are slower
 
     @staticmethod
     def n_beside_prompt(n_own: int) -> int:

@@ -294,6 +294,24 @@ def test_an_answer_that_precedes_joins_at_once(
     assert ends[10] == 3 + 27 and ends[11] == 19 + 9  # a token of theirs in every pass
 
 
+def test_an_answer_that_precedes_has_only_its_own_costs(
+    open_engine: OpenEngine, reciter: Path
+) -> None:
+    engine = open_engine(reciter, cache_rate=0.25, n_sequence=2, context_length=512)
+    own = [first(1, "the person's own", 9)]
+    counts: list[int] = []
+
+    def now() -> Request | None:
+        return own.pop() if own and counts and counts[-1] == 10 else None
+
+    def note(group: Any) -> None:
+        counts.append(group.n_token)
+
+    list(engine.generate_group([asked(0, "x")], note, urgent=now))
+    assert engine.statistics().n_prompt == len("the person's own")
+    assert counts[:11] == [*range(1, 11), 2]  # its first token, and one of the other's
+
+
 @pytest.mark.parametrize("rate", [0.25, 1.0])
 @pytest.mark.parametrize("arch", ["qwen3moe", "lfm2moe"])
 def test_a_group_that_is_stopped_within_a_pass_keeps_what_it_has(
