@@ -64,7 +64,7 @@ class Own(Protocol):
         """Note the _Joint that answers it: stop() ends it."""
 
     def take(self, given: GroupAnswer) -> bool:
-        """Take the answer to one of its requests. Return whether that was the last."""
+        """Take an answer of a group. Return whether it needs no other."""
 
     def fail(self, error: Exception) -> None:
         """Note that nothing more follows, and why."""
@@ -169,7 +169,7 @@ class Turns:
         self._n_free = 0  # requests that may join the present ones
         self._is_paused = False
         self._cramped: Any = None  # an engine that had no room for several answers
-        self.is_joint = False
+        self.may_join = False
         """Whether requests are being answered that others may join."""
         self.n_request = 0
         """Number of requests so far."""
@@ -295,11 +295,11 @@ class Turns:
 
     def _answer_jointly(self, engine: Any, first: _Answer | Own) -> None:
         joint = _Joint(engine, self._next_of, self._left, self._host.next_own)
-        self.is_joint = True
+        self.may_join = True
         try:
             joint.run(first)
         finally:
-            self.is_joint = False
+            self.may_join = False
 
     def _make_room(self, engine: Any) -> None:
         """Let several answers be computed at once, if the model and the memory allow it."""

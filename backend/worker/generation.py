@@ -262,6 +262,8 @@ class JointAnswer(Answer):
 
     def take(self, given: GroupAnswer) -> bool:
         """Take the answer to one of its requests. Return whether it needs no other."""
+        if given.request.key not in self._listeners:
+            return False  # of one before, which has failed
         try:
             is_last = self._take(given)
         except EngineError as error:

@@ -125,10 +125,10 @@ class ServerDesk:
         return server.turns.n_open if server is not None else 0
 
     @property
-    def is_joint(self) -> bool:
+    def may_join(self) -> bool:
         """Whether requests of programs are being answered that others may join."""
         server = self._server
-        return server is not None and server.turns.is_joint
+        return server is not None and server.turns.may_join
 
     @property
     def turns(self) -> Turns | None:

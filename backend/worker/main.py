@@ -275,7 +275,7 @@ class Worker:
             self._server.pause()
         elif (
             job.kind == "generate"
-            and not (self._server.is_joint and self._may_join(job))
+            and not (self._server.may_join and self._may_join(job))
             and (n_before := self._server.n_open)
         ):
             self._outbox.send({"type": "waits", "id": job.id, "n_before": n_before})
@@ -319,7 +319,7 @@ class Worker:
         self._line.end(job)
         if job.kind in ("load", "unload"):
             self._server.resume()
-        self._learning.set_busy(not self._line.is_empty or self._server.is_joint)
+        self._learning.set_busy(not self._line.is_empty or self._server.may_join)
         if "cache" in final and self._engine is not None and self._is_own:
             self._sent_cache = self._engine.cache
         self._outbox.settle()
