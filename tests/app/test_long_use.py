@@ -156,9 +156,8 @@ def test_words_are_found_after_the_chat_was_left(
     bar.search()
     assert bar.found
     window.open_chat(chats[0])
-    settled(lambda: 0)
     bar.begin()
-    assert bar.found
+    qtbot.waitUntil(lambda: bool(bar.found), timeout=WAIT_MS)  # as soon as all of it is shown
 
 
 def test_a_theme_keeps_the_conversation_and_what_is_written_in_it(
