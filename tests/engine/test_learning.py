@@ -21,7 +21,7 @@ from backend.text import text
 from backend.weights import lookup as learned
 from backend.worker.answer_recorder import AnswerTraces
 
-WAIT_S = 240  # a child of the lowest priority trains
+WAIT_S = 900  # a child of the lowest priority trains
 
 
 @pytest.fixture
