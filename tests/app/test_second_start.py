@@ -30,6 +30,7 @@ class Start:
         names = ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")
         own = dict.fromkeys(names, str(home)) | {"XDG_RUNTIME_DIR": str(runtime)}
         home.mkdir(mode=0o700, exist_ok=True)
+        self._roots = (home, runtime)
         self.process = subprocess.Popen(
             [sys.executable, str(CHILD), str(wait_s), *words], cwd=home, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -44,6 +45,11 @@ class Start:
             if true(told):
                 return told
         raise AssertionError(self.end())
+
+    def socket(self) -> Path:
+        """Return the path of the window's socket."""
+        (path,) = [p for root in self._roots for p in root.rglob("*") if p.is_socket()]
+        return path
 
     def order(self, word: str) -> None:
         assert self.process.stdin is not None
@@ -79,7 +85,7 @@ def start(runtime: Path) -> Iterator[Callable[..., Start]]:
 
 @pytest.mark.parametrize("folder", ["h", "a folder with a long name " * 5])
 def test_the_first_window_comes_forward_with_the_file(
-    tmp_path: Path, runtime: Path, start: Callable[..., Start], folder: str
+    tmp_path: Path, start: Callable[..., Start], folder: str
 ) -> None:
     home = tmp_path / folder.strip()
     first = start(home)
@@ -91,8 +97,7 @@ def test_the_first_window_comes_forward_with_the_file(
     (home / "m.gguf").write_text("{}")
     assert start(home, "m.gguf").end() == (0, "", "")
     assert first.until(lambda told: told["model"])["model"] == str(home / "m.gguf")
-    (own,) = [path for root in (home, runtime) for path in root.rglob("*") if path.is_socket()]
-    assert not own.stat().st_mode & 0o077
+    assert not first.socket().stat().st_mode & 0o077
     assert stat.S_IMODE((home / "outrider").stat().st_mode) == 0o700
     first.order("close")
     assert first.end()[0] == 0
@@ -144,7 +149,7 @@ def test_a_closing_window_is_not_raised(tmp_path: Path, start: Callable[..., Sta
     first.until(lambda told: told["kept"])
     with socket.socket(socket.AF_UNIX) as second:
         second.settimeout(60)
-        second.connect(str(tmp_path / "h/outrider/window.socket"))
+        second.connect(str(first.socket()))
         first.order("minimise")
         first.until(lambda told: told["minimised"])  # and has accepted the connection
         first.process.send_signal(signal.SIGSTOP)
