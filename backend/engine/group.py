@@ -99,7 +99,7 @@ class Group:
         self._shared: list[int] = []  # the tokens of the sequence that holds a shared beginning
         self._precedence = Precedence()
         self._owned: _Member | None = None  # the last one with an owner
-        self._began_s = 0.0  # the first request, or the last that precedes
+        self._began_s = 0.0  # when the group began, or the last request that precedes joined it
 
     @property
     def n_running(self) -> int:
@@ -280,7 +280,7 @@ class Group:
         return min(n_prompt + left, n_all)
 
     def _join(self, member: _Member, n_cell: int) -> None:
-        if member.request.precedes:  # what follows are its costs
+        if member.request.precedes and member.number < 0:  # for the first time
             self._passes.begin_costs()
             self._began_s = time.perf_counter()
         self._drop_idle(n_cell, but=member.answer.tokens)

@@ -48,7 +48,10 @@ if TYPE_CHECKING:
 
 
 class Step(enum.IntEnum):
-    """The work that a plan needs. Each step includes the steps before it."""
+    """The work that a plan needs. Each step includes the steps before it.
+
+    But another context may keep the cache: EnginePlan.keeps_cache_of().
+    """
 
     NOTHING = 0
     REBUILD = 1

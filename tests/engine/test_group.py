@@ -312,6 +312,21 @@ def test_an_answer_that_precedes_has_only_its_own_costs(
     assert counts[:11] == [*range(1, 11), 2]  # its first token, and one of the other's
 
 
+def test_an_answer_that_goes_on_later_keeps_its_costs(
+    open_engine: OpenEngine, reciter: Path
+) -> None:
+    engine = open_engine(reciter, cache_rate=0.25, n_sequence=1, context_length=512)
+    own = [first(0, "one of them", 9), first(1, "another", 4)]
+    counts: list[int] = []
+
+    def now() -> Request | None:
+        return own.pop(0) if own and len(counts) == (0 if len(own) == 2 else 5) else None
+
+    list(engine.generate_group([], lambda group: counts.append(group.n_token), urgent=now))
+    # The second takes the place of the first, whose last 4 tokens follow.
+    assert counts == [1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 6, 7, 8]
+
+
 @pytest.mark.parametrize("rate", [0.25, 1.0])
 @pytest.mark.parametrize("arch", ["qwen3moe", "lfm2moe"])
 def test_a_group_that_is_stopped_within_a_pass_keeps_what_it_has(
