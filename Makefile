@@ -5,12 +5,13 @@ STUBS := backend/_native.pyi backend/_chat.pyi
 CLANG = $(shell command -v clang++ || command -v clang++-14)
 CXX_FILES = $(sort $(shell find backend/native -name '*.cc' -o -name '*.h'))
 
-.PHONY: help run test test-gpu lint format native thread-safety translations attack asan tsan clean distclean
+.PHONY: help run fast test test-gpu lint format native thread-safety translations attack asan tsan clean distclean
 .PHONY: audit bundle deb appimage release release-check
 
 help:
 	@echo "make run        set up and open the window (or chat in the terminal)"
 	@echo "make test       set up and run all checks and tests; ARGS='-k name' for some tests"
+	@echo "make fast       in a minute: check what changed since the last commit, or since BASE=commit"
 	@echo "make test-gpu   the tests of devices on this machine's: make test-gpu DEVICE=Vulkan0"
 	@echo "make lint       check style and types"
 	@echo "make thread-safety check which mutex guards what in backend/native/live, with Clang"
@@ -37,6 +38,11 @@ test: .dev
 	$(MAKE) --no-print-directory lint || status=1; \
 	QT_QPA_PLATFORM=offscreen PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n 2 $(ARGS) || status=1; \
 	exit $$status
+
+# The minute counts a rebuild of the native part too.
+fast:
+	@began=$$(date +%s); $(MAKE) --no-print-directory .dev \
+		&& QT_QPA_PLATFORM=offscreen $(PY) tests/fast.py --base $(or $(BASE),HEAD) --began $$began
 
 # The device must be one of llama.cpp's build; docs/devices.md has a set-up without a graphics card.
 DEVICE_TESTS = live/test_device.py live/test_host_store.py live/test_hybrid.py backend/test_on_device.py
