@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 from factory import make_tiny
+from oracle import Oracle
 
 if TYPE_CHECKING:
     from backend.engine.engine import Engine
@@ -48,6 +49,12 @@ def states_folder(
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a model with random weights: three layers of 16 experts, 4 used."""
     return make_tiny("qwen3moe", "Q8_0", tmp_path_factory.mktemp("models") / "tiny.gguf")
+
+
+@pytest.fixture
+def oracle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Oracle:
+    """Have stock llama.cpp compute what the engines of this test log."""
+    return Oracle(tmp_path / "logs", monkeypatch)
 
 
 @pytest.fixture

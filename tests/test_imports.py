@@ -138,6 +138,7 @@ ONLY_FROM = {
     "llama_cpp": {
         "backend.attachments.pictures",
         "backend.engine.loading",
+        "backend.evaluation.replay",
         "backend.llama",
         "predictors",
     },

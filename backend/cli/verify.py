@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,12 +18,15 @@ from backend.cli.common import (
 from backend.engine.loading import NotCacheable
 from backend.evaluation.verify import Comparison, compare
 from backend.gguf.model_file import ModelFile, read_model
+from backend.llama.batch_log import VARIABLE
 from backend.memory.devices import DeviceError, resolve
 from backend.memory.headroom import with_taken
 from backend.memory.placement import ON_CPU, Placement, Wish, plan_devices
 from backend.methods.catalogue import CACHED, METHODS
 from backend.packs.file import find
+from backend.system import children
 from backend.system.memory import available_bytes, physical_cores
+from backend.text import from_json, to_json
 from backend.weights.lookup import load as load_learned
 
 _N_CONTEXT = 4096
@@ -40,7 +44,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "mean square error of 1e-6 and 0.1 % of perplexity."
     )
     add = parser.add_argument
-    add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
+    add(
+        "model",
+        metavar="MODEL",
+        type=Path,
+        nargs="?",
+        help="a GGUF file, or any part of a split one",
+    )
+    add(
+        "--replay",
+        metavar="LOG",
+        type=Path,
+        help="have stock llama.cpp, in another process, compute what an engine computed and wrote "
+        f"to a batch log, and compare every bit; {VARIABLE}=FOLDER in the environment has chat, "
+        "serve, batch and the window write one (it has the conversation in it)",
+    )
     add(
         "--rates",
         type=_rates,
@@ -84,6 +102,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
+    if args.replay is not None:
+        return _replay(args)
+    if args.model is None:
+        raise UserError("Name a model, or a batch log with --replay.", status=2)
     file = read_model(args.model)
     if not file.is_moe:
         raise UserError(f"{args.model.name} is a dense model: there is no expert cache to verify.")
@@ -147,6 +169,31 @@ def run(args: argparse.Namespace) -> int:
         }
         print(json.dumps({**summary, "results": plain}))
     return 0 if lossless else 1
+
+
+def _replay(args: argparse.Namespace) -> int:
+    """Have another process compute a batch log. Return the exit status: 2 if it could not."""
+    command = children.command("backend.evaluation.replay", str(args.replay))
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    try:
+        found = json.loads(done.stdout, object_hook=from_json)
+    except ValueError:
+        status = f"(status {done.returncode})"
+        raise UserError(f"The process that computes the log ended {status}.") from None
+    if args.json:
+        print(json.dumps(to_json({"log": str(args.replay), **found})))
+    else:
+        parts = [f"{found['n_pass']} passes", f"{found['n_row']} rows of logits"]
+        parts += [f"{found['n_answer']} answers with {found['n_token']} chosen tokens"]
+        if found["n_void"]:
+            parts.append(f"{found['n_void']} passes that were ended and taken back")
+        if found["n_state"]:
+            parts.append(f"{found['n_state']} states from the drive, computed again")
+        if found["n_taken"]:
+            parts.append(f"{found['n_taken']} states taken as they were, computed beside others")
+        print(f"Compared with stock llama.cpp: {', '.join(parts)}.")
+        print(found["difference"] or found["obstacle"] or "Every bit is the same.")
+    return 1 if found["difference"] else 2 if found["obstacle"] else 0
 
 
 def _host_bytes(asked_bytes: int | None, file: ModelFile) -> int:

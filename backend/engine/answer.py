@@ -264,6 +264,12 @@ class Answer:
         preserved = () if rendered is None else rendered.preserved
         self._preserved = self._llama.single_tokens(preserved)
         self._decoder, self._raw_decoder = map(_utf8_decoder, partial.undecoded)
+        self._log, self._number = context.log, 0
+        if self._log is not None:
+            is_greedy = partial.sampling.is_greedy and partial.sampler.is_free
+            self._number = self._log.begin_answer(
+                self._tokens, partial.n_prompt, is_greedy=is_greedy
+            )
 
     @property
     def tokens(self) -> list[int]:
@@ -371,10 +377,15 @@ class Answer:
     def sample(self, row: int = -1) -> int:
         """Choose the next token from the logits of a row of the last pass. Raises LlamaError."""
         self._row = row
-        return int(self.partial.sampler.sample(self._context, row))
+        token = int(self.partial.sampler.sample(self._context, row))
+        if self._log is not None:
+            self._log.write("chose", self._number, row, token)
+        return token
 
     def add(self, token: int, max_tokens: int) -> Iterator[Piece]:
         """Add a token and yield its pieces; with the last token, the rest of the text."""
+        if self._log is not None:
+            self._log.write("sent", self._number, token)
         if self._llama.ends_answer(token):
             self.finish_reason = "stop"
             yield from self.end(token)

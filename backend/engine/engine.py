@@ -644,6 +644,7 @@ class Engine:
         if self.passes.keeping is not None:
             self.passes.keeping.close()
         self.loaded.close()
+        self.loaded.end_log()
         self.passes.tokens.clear()
 
     @property

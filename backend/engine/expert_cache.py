@@ -109,6 +109,7 @@ class ExpertCache:
         try:
             patch.begin_pass(_native.Phase.prefill, [0] * n_token)
             context.decode([0] * n_token, 0)
+            context.void()
             patch.end_pass()
         finally:
             patch.force(self._experiment.forced)
@@ -170,6 +171,11 @@ class ExpertCache:
         return found
 
     @property
+    def repacked(self) -> bool:
+        """Whether the slots have the layout that computes fastest."""
+        return self._cached is not None and self._cached.repacked
+
+    @property
     def share(self) -> float:
         """The slots' share of all experts' bytes, with the same memory for all layers."""
         return share_of(self._even, self.patch.shape)
@@ -206,7 +212,7 @@ class ExpertCache:
             "cpu_bytes": plan.host.cpu_bytes,
             "ram_dense_bytes": plan.host.dense_bytes,
             "pack": str(pack.path) if pack else "",
-            "layout": "repacked" if self._cached and self._cached.repacked else "file",
+            "layout": "repacked" if self.repacked else "file",
         }
 
     @property
@@ -238,7 +244,7 @@ class ExpertCache:
         options = _native.PatchOptions(
             **self._reading(),
             max_token=plan.n_ubatch,
-            repack=self._cached is not None and self._cached.repacked,
+            repack=self.repacked,
             host_bytes=plan.host.bytes,
             run_ahead=RUN_AHEAD_MODES[plan.config.run_ahead],
         )

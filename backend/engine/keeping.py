@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from backend import LLAMA_CPP_PYTHON_VERSION
 from backend.engine.kept_states import KeptStates, root_of
+from backend.llama.past import Made, before_of, joined_steps
 from backend.methods import cells
 from backend.packs.file import sample
 
@@ -109,13 +110,22 @@ class Keeping:
         if n_known - n < _WORTH_TOKENS:
             return n
         new = [piece for piece in found if piece.begin + piece.n > n]
+        if context.log is not None:
+            for piece in found:
+                context.log.write(
+                    "kept", piece.key, piece.parent, piece.begin, piece.tokens, piece.made
+                )
+        chain = joined_steps((piece.begin, piece.made) for piece in found)
         for piece, state in self._states.states(new):
             if passes.is_stopped:
                 break
             if piece.begin < n:
                 context.forget_from(piece.begin, sequence)
                 n = piece.begin
-            if not context.set_state(state, piece.end, sequence):
+            steps = before_of(chain, piece.end)
+            if not context.set_state(
+                state, piece.end, sequence, begin=piece.begin, steps=steps, key=piece.key
+            ):
                 self._states.discard(piece)
                 break
             n = piece.end
@@ -206,7 +216,7 @@ class Keeping:
             root, n_piece = self.root(), passes.loaded.context.n_piece
             if not root:
                 return False
-            self._lacking, self._keys = states.missing(owner, root, tokens, n_piece)
+            self._lacking, self._keys = states.missing(owner, root, tokens, n_piece, self._made)
         if not self._lacking:
             return self._write_used()
         parent, begin, end = self._lacking.pop(0)
@@ -215,8 +225,13 @@ class Keeping:
             self._lacking.clear()
             return False
         room = partial(states.make_room, len(state), self.budget_bytes, self._keys)
-        states.write(owner, parent, begin, tokens[begin:end], state, room)
+        states.write(owner, parent, begin, tokens[begin:end], state, room, self._made(begin, end))
         return True
+
+    def _made(self, begin: int, end: int) -> Made:
+        """Return how the tokens of the conversation were computed."""
+        made: Made = self._passes.loaded.context.made(begin, end, self._passes.kept_sequence)
+        return made
 
     def drop(self) -> None:
         """Delete the states of the conversation in the context, which are not to be trusted."""

@@ -20,10 +20,11 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from backend.llama.past import UNKNOWN, Made, steps_of
 from backend.system.kept_file import make_folder, write_whole
 
 DISK_SHARE = 0.1
@@ -32,7 +33,7 @@ DISK_SHARE = 0.1
 _SUFFIX = ".state"
 _USED = "experts.used"
 _MAGIC = b"OUTRKEPT"
-_VERSION = 1
+_VERSION = 2
 _PREFIX = struct.Struct("<8sII")
 _CRC = struct.Struct("<I")
 _HEADER_BYTES_MAX = 16 << 20
@@ -46,18 +47,27 @@ class DamagedState(ValueError):
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a conversation. n: its tokens that the conversation has, from the first on."""
+    """A piece of a conversation. n: its tokens that the conversation has, from the first on.
+
+    made: how its tokens were computed.
+    """
 
     path: Path
     parent: str
     begin: int
     tokens: tuple[int, ...]
     n: int
+    made: Made = field(default_factory=dict)
 
     @property
     def end(self) -> int:
         """The position behind its last token."""
         return self.begin + len(self.tokens)
+
+    @property
+    def key(self) -> str:
+        """What its name ends with."""
+        return key_of(self.parent, self.tokens, self.made)
 
 
 @dataclass
@@ -71,12 +81,13 @@ class _Kept:
 
 def root_of(identity: Sequence[object]) -> str:
     """Return the parent of the first pieces of a model in a context. identity: JSON values."""
-    return _digest(json.dumps(list(identity)).encode())
+    return _digest(json.dumps([_VERSION, *identity]).encode())
 
 
-def key_of(parent: str, tokens: Sequence[int]) -> str:
-    """Return the key of a piece: it stands for all tokens up to its end."""
-    return _digest(bytes.fromhex(parent) + struct.pack(f"<{len(tokens)}i", *tokens))
+def key_of(parent: str, tokens: Sequence[int], made: Made = UNKNOWN) -> str:
+    """Return the key of a piece: it stands for all tokens up to its end, and their passes."""
+    passes = json.dumps(made, sort_keys=True).encode() if made else b""
+    return _digest(bytes.fromhex(parent) + struct.pack(f"<{len(tokens)}i", *tokens) + passes)
 
 
 def _digest(data: bytes) -> str:
@@ -118,10 +129,17 @@ class KeptStates:
         found: list[Piece] = []
         parent, begin = root, 0
         while best := self._best(known.get(parent, {}), parent, begin, tokens[begin:], n_piece):
+            try:
+                best = replace(best, made=_read_tokens(best.path, parent).made)
+            except DamagedState as error:
+                _discard(best.path, error)
+                break
+            except OSError:
+                break
             found.append(best)
             if best.n < len(best.tokens):
                 break
-            parent, begin = key_of(parent, best.tokens), best.end
+            parent, begin = best.key, best.end
         return found
 
     def _best(
@@ -132,8 +150,7 @@ class KeptStates:
         owners: of the children, by their names.
         """
         best: Piece | None = None
-        likely = _name(parent, key_of(parent, tokens[: n_piece or len(tokens)]))
-        for name in sorted(owners, key=lambda name: name != likely):
+        for name in sorted(owners):
             has = self._tokens_of(owners[name], name)
             n = n_equal(has, tokens)
             if n > (best.n if best else 0) and (n == len(has) or n_piece):
@@ -149,7 +166,7 @@ class KeptStates:
             return known
         path = self._folder / owner / name
         try:
-            tokens = _read_tokens(path, _parent_in(name))[0]
+            tokens = _read_tokens(path, _parent_in(name)).tokens
         except DamagedState as error:
             _discard(path, error)
         except OSError:
@@ -195,19 +212,25 @@ class KeptStates:
     # Writing.
 
     def missing(
-        self, owner: str, root: str, tokens: Sequence[int], n_piece: int
+        self,
+        owner: str,
+        root: str,
+        tokens: Sequence[int],
+        n_piece: int,
+        made: Callable[[int, int], Made] = lambda _begin, _end: UNKNOWN,
     ) -> tuple[list[tuple[str, int, int]], set[str]]:
         """Return the pieces that the owner of a conversation lacks, and the keys of all its pieces.
 
-        n_piece: tokens of a piece; 0: one piece has all tokens. A piece that is lacking is (parent,
-        begin, end). The owner gets the pieces that others have. Those that exist are used now.
+        n_piece: tokens of a piece; 0: one piece has all tokens. made: returns how the tokens from
+        one position to another were computed. A piece that is lacking is (parent, begin, end). The
+        owner gets the pieces that others have. Those that exist are used now.
         """
         known = {name: other for other, name in self._files()}
         lacking, keys, parent = [], set(), root
         n_piece = n_piece or max(len(tokens), 1)
         for begin in range(0, len(tokens), n_piece):
             end = min(begin + n_piece, len(tokens))
-            key = key_of(parent, tokens[begin:end])
+            key = key_of(parent, tokens[begin:end], made(begin, end))
             path = self._folder / owner / _name(parent, key)
             other = known.get(path.name)
             if other is not None and _link(self._folder / other / path.name, path):
@@ -231,13 +254,14 @@ class KeptStates:
         tokens: Sequence[int],
         state: bytearray,
         has_room: Callable[[], bool],
+        made: Made = UNKNOWN,
     ) -> None:
         """Begin to write a piece in another thread, if has_room(). REQUIRES: not is_writing.
 
         The owner's shorter versions of this piece are then deleted.
         """
-        path = self._folder / owner / _name(parent, key_of(parent, tokens))
-        arguments = path, parent, begin, tuple(tokens), state, has_room
+        path = self._folder / owner / _name(parent, key_of(parent, tokens, made))
+        arguments = path, parent, begin, tuple(tokens), state, has_room, made
         self._pending = self._writer.submit(self._write, *arguments)
 
     def _write(
@@ -248,18 +272,20 @@ class KeptStates:
         tokens: tuple[int, ...],
         state: bytearray,
         has_room: Callable[[], bool],
+        made: Made,
     ) -> bool:
         if not has_room():
             return False
+        header = {"parent": parent, "tokens": tokens, "made": made}
         try:
-            write_whole(path, _packed({"parent": parent, "tokens": tokens}, state), durable=True)
+            write_whole(path, _packed(header, state), durable=True)
             _use(path, begin)
         except OSError as error:
             print(f"The state of a chat was not kept: {error.strerror}.", file=sys.stderr)
             return False
         for other in path.parent.glob(_name(parent, "*")):
             with contextlib.suppress(OSError, DamagedState):
-                has = _read_tokens(other, parent)[0]
+                has = _read_tokens(other, parent).tokens
                 if len(has) < len(tokens) and has == tokens[: len(has)]:
                     other.unlink()
         return True
@@ -429,25 +455,36 @@ def _read_rest(path: Path, begin: int, n_bytes: int) -> bytearray:
     return state
 
 
-def _read_tokens(path: Path, parent: str) -> tuple[tuple[int, ...], int, int]:
-    """Return the tokens of a piece, and the place and bytes of its state, as _read_head() does."""
+class _Head(NamedTuple):
+    """The header of a piece, and the place and bytes of its state."""
+
+    tokens: tuple[int, ...]
+    made: Made
+    begin: int
+    n_bytes: int
+
+
+def _read_tokens(path: Path, parent: str) -> _Head:
+    """Return the header of a piece, as _read_head() does."""
     header, begin, n_bytes = _read_head(path)
     try:
-        tokens = tuple(header["tokens"])
-        is_named = (header["parent"], key_of(parent, tokens)) == (parent, _key_in(path.name))
-    except (KeyError, TypeError, struct.error):
+        tokens, made = tuple(header["tokens"]), header["made"]
+        key = key_of(parent, tokens, made)
+        steps_of(made, 0)
+        is_named = (header["parent"], key) == (parent, _key_in(path.name))
+    except (KeyError, TypeError, ValueError, struct.error):
         is_named = False
     if not is_named:
         raise DamagedState("it is not what its name says")
-    return tokens, begin, n_bytes
+    return _Head(tokens, made, begin, n_bytes)
 
 
 def _read_state(piece: Piece) -> bytearray:
     """Return the state of a piece. Raises OSError and DamagedState."""
-    tokens, begin, n_bytes = _read_tokens(piece.path, piece.parent)
-    if tokens != piece.tokens:
+    head = _read_tokens(piece.path, piece.parent)
+    if head.tokens != piece.tokens:
         raise DamagedState("it was replaced")
-    state = _read_rest(piece.path, begin, n_bytes)
+    state = _read_rest(piece.path, head.begin, head.n_bytes)
     _use(piece.path, piece.begin)
     return state
 

@@ -16,6 +16,7 @@ from backend.engine.observer import Observer
 from backend.engine.weights import Weights
 from backend.gguf.model_file import ModelFile
 from backend.llama import api as llama
+from backend.llama.batch_log import BatchLog
 from backend.memory.engine_plan import EnginePlan, Step, held_bytes
 from backend.memory.host_plan import HostPlan
 from backend.memory.plan import kv_bytes
@@ -56,6 +57,7 @@ class LoadedModel:
         self._observer = Observer(file)
         self._pressure: Pressure
         llama.log.listen(echo=bool(os.environ.get("OUTRIDER_DEBUG")))
+        self.log = None if experiment.forced else _new_log(file)
         try:
             self._observer.reserved_bytes = self.weights.find_others(config)
             self.apply(self._observer.plan(config, None, None), progress)
@@ -101,6 +103,11 @@ class LoadedModel:
         """Free the model. A second call does nothing."""
         self._close_context()
         self.weights.close()
+
+    def end_log(self) -> None:
+        """Close the batch log, if there is one."""
+        if self.log is not None:
+            self.log.close()
 
     def change(self, config: EngineConfig) -> None:
         """Apply other settings between answers. On failure, restore the old ones and raise."""
@@ -205,6 +212,8 @@ class LoadedModel:
             self._observer.refused = str(error)
             self.plan = self._observer.plan(self.plan.config, self.plan, None)
             self.weights.load(self.plan, on_progress)
+        if self.log is not None:
+            self.weights.write_to(self.log, self.plan)
 
     def _close_context(self) -> None:
         if self.context is not None:
@@ -217,6 +226,7 @@ class LoadedModel:
         hook = self._experts.hook
         self.context, kv = _new_context(self.file, self.llama, self.plan, hook, self.stop_flag)
         self._experts.computes_in(self.context, kv)
+        self.context.write_to(self.log)
         self.weights.attach(self.context, self.plan)
 
     def _measure_kernels(self, progress: Progress | None) -> None:
@@ -240,6 +250,15 @@ class LoadedModel:
         drafts = self.weights.drafts(self.plan, self.context)
         facts = _facts_without_cache(self.file, self.plan, self.remark, drafts)
         return facts if self.plan.is_plain else replace(facts, **self._experts.facts())
+
+
+def _new_log(file: ModelFile) -> BatchLog | None:
+    """Return the log that the environment asks for. Raises LlamaError where it cannot be made."""
+    try:
+        return BatchLog.of_environment(file.path.stem, llama.kernels())
+    except OSError as error:
+        reason, name = error.strerror or str(error), str(error.filename)
+        raise llama.LlamaError(text("file.not_written", file=name, reason=reason)) from None
 
 
 def _new_context(

@@ -31,6 +31,7 @@ from backend.gguf.identity import FileChangedError, FileIdentity, OpenFiles
 from backend.gguf.model_file import ModelFile, TensorInfo, require_distinct_tokens
 from backend.gguf.scales import bad_value
 from backend.llama.api import Context, LlamaError, Model, ProgressCallback, log
+from backend.llama.batch_log import settings_of
 from backend.memory.placement import ON_CPU, Placement
 from backend.packs.file import Pack
 from backend.system.memory import mappings
@@ -38,7 +39,7 @@ from backend.text import text
 
 _N_AHEAD = 3
 """Layers that a window reads ahead (Klotski, section 6.1)."""
-_USED_KEY = "expert_used_count"
+USED_KEY = "expert_used_count"
 _EXPERT_PATTERN = rb"blk\.%s\.ffn_(gate|up|down|gate_up)_exps\.weight"
 _EVERY_LAYER = b"[0-9]+"
 _LATENT = "attn_k_b.weight"
@@ -482,6 +483,7 @@ def _load_once(
         if not pointer:
             raise LlamaError(_load_error(file))
         model, pointer = Model(pointer, held, kept), None
+        model.settings = settings_of(params, llama_cpp.llama_model_default_params())
         return model
     except FileChangedError as error:
         raise LlamaError(str(error)) from None
@@ -515,14 +517,14 @@ def _model_params(file: ModelFile, placement: Placement) -> tuple[Any, list[obje
         shares = (ctypes.c_float * llama_cpp.llama_max_devices())(*placement.shares)
         params.tensor_split = ctypes.cast(shares, ctypes.POINTER(ctypes.c_float))
         kept.append(shares)
-    if file.is_moe and file.n_expert_used != file.key(_USED_KEY, file.n_expert_used):
+    if file.is_moe and file.n_expert_used != file.key(USED_KEY, file.n_expert_used):
         kept.append(_override_used(params, file))
     return params, kept
 
 
 def _override_used(params: Any, file: ModelFile) -> object:
     """Override the file's number of used experts (ModelFile.using)."""
-    name = f"{file.architecture}.{_USED_KEY}".encode()
+    name = f"{file.architecture}.{USED_KEY}".encode()
     overrides: Any = (llama_cpp.llama_model_kv_override * 2)()  # the last entry ends the list
     overrides[0].tag, overrides[0].key = llama_cpp.LLAMA_KV_OVERRIDE_TYPE_INT, name
     overrides[0].value.val_i64 = file.n_expert_used

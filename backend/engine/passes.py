@@ -338,7 +338,8 @@ class Passes:
         for begin in range(0, image.n_token, n_step):
             rows = embeddings[begin : begin + n_step], positions[:, begin : begin + n_step]
             with without_mask(context, vision.is_causal):
-                decode_s = self._pass(partial(context.decode_embeddings, *rows))
+                part = image.token, begin
+                decode_s = self._pass(partial(context.decode_embeddings, *rows, part))
             if decode_s is None:
                 return False
             now_s = time.perf_counter()
@@ -384,6 +385,7 @@ class Passes:
         whole = patch.end_pass() if patch is not None else True
         self._require_same_files()
         if status != 0 or not whole:
+            loaded.context.void()
             # The context may hold positions of the failed pass.
             began = {0: position} if places is None else places
             if not all([loaded.context.forget_from(n, s) for s, n in began.items()]):
@@ -417,6 +419,7 @@ class Passes:
         with contextlib.suppress(RuntimeError):
             patch.begin_pass(_native.Phase.prefill, tokens)
             decode()
+            self.loaded.context.void()
             patch.end_pass()
         patch.check(None)
         return check.layer

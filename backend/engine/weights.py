@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from backend.engine.expert_cache import ExpertCache
 from backend.engine.prediction_layer import PredictionLayer
 from backend.gguf.model_file import ModelFile
 from backend.llama import api as llama
+from backend.llama.batch_log import BatchLog
 from backend.llama.chat_format import ChatFormat
 from backend.llama.guard import Guard, framing_texts
 from backend.llama.vision import Vision
@@ -122,6 +124,29 @@ class Weights:
         reason = str(error).rstrip(".")
         said = text("draft.layer_not_used", file=self._file.path.name, reason=reason)
         self.remark = joined(self.remark, said)
+
+    def write_to(self, log: BatchLog, plan: EnginePlan) -> None:
+        """Write how stock llama.cpp loads the same weights, and from now on all images."""
+        file, vision = self._file, self.vision
+        placement, devices = plan.placement, plan.devices
+        is_changed = file.n_expert_used != file.key(loading.USED_KEY, file.n_expert_used)
+        log.begin_model(
+            {
+                "path": os.path.abspath(file.path),
+                "fingerprint": file.fingerprint,
+                "settings": self.llama.settings,
+                # The file's layout of experts is kept in a buffer that is not the CPU's own.
+                "experts_as_in_file": not (plan.is_plain or self._experts.repacked),
+                "n_expert_used": file.n_expert_used if is_changed else 0,
+                "devices": [share.name for share in devices.devices] if devices else [],
+                "n_cpu_layer": len(placement.cpu_layers(file.n_layer)),
+                "shares": placement.shares,
+                "mmproj": "" if vision is None else os.path.abspath(vision.path),
+                "n_thread": plan.n_thread,
+            }
+        )
+        if vision is not None:
+            vision.log = log
 
     def close(self) -> None:
         """Free all parts, after the context. A second call does nothing."""

@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,16 @@ from numpy.typing import NDArray
 
 from backend import check_llama_cpp
 from backend.gguf.identity import OpenFiles
+from backend.llama.batch_log import (
+    BatchLog,
+    Run,
+    digest,
+    digest_at,
+    packed,
+    runs,
+    settings_of,
+)
+from backend.llama.past import Made, Past, Step
 from backend.system.spinning import computing
 from backend.text import text
 
@@ -112,6 +123,11 @@ def _parts(text: str) -> Iterator[str]:
         yield text[start:]
 
 
+def kernels() -> str:
+    """Return what llama.cpp says of its kernels and of this processor."""
+    return str(llama_cpp.llama_print_system_info().decode(errors="replace"))
+
+
 class Model:
     """A loaded model. Use the functions of backend.engine.loading to make one.
 
@@ -121,6 +137,8 @@ class Model:
     def __init__(self, pointer: Any, files: OpenFiles, keep_alive: Sequence[object] = ()) -> None:
         self._pointer = pointer
         self.files = files
+        self.settings: dict[str, int | float] = {}
+        """The parameters of loading that are not llama.cpp's defaults."""
         self._keep_alive = list(keep_alive)
         self.vocab = llama_cpp.llama_model_get_vocab(pointer)
         self.n_vocab: int = llama_cpp.llama_vocab_n_tokens(self.vocab)
@@ -347,6 +365,8 @@ class Context:
         self._memory = llama_cpp.llama_get_memory(self._pointer)
         self._batch = llama_cpp.llama_batch_init(self.n_ubatch, 0, 1)
         self.pointer = self._pointer
+        self.log: BatchLog | None = None
+        self.past = Past()
         if predicts:
             self.keep_states()
 
@@ -362,6 +382,58 @@ class Context:
         """Whether close() was not called yet."""
         return self._pointer is not None
 
+    def write_to(self, log: BatchLog | None) -> None:
+        """Write what is computed from now on to a log. The context is empty."""
+        self.log = log
+        if log is not None:
+            log.write("context", self.settings)
+
+    @property
+    def settings(self) -> dict[str, int | float]:
+        """The parameters of the context that are not llama.cpp's defaults."""
+        return settings_of(self._params, llama_cpp.llama_context_default_params())
+
+    def void(self) -> None:
+        """Note that the last pass was not computed as a whole, or not as llama.cpp would."""
+        if self.log is not None:
+            self.log.write("void")
+
+    def _compute(
+        self,
+        batch: Any,
+        rows: Iterable[tuple[int, int, int]],
+        written: Callable[[], tuple[Any, ...]],
+    ) -> int:
+        """Compute a batch. Return llama_decode's status. Every pass goes through here.
+
+        rows: of Past.add(). written: returns the pass as the log has it.
+        """
+        status = int(llama_cpp.llama_decode(self._pointer, batch))
+        if status == 0:
+            self.past.add(rows)
+        if self.log is not None:
+            outputs = [i for i in range(batch.n_tokens) if batch.logits[i]] if status == 0 else []
+            n_bytes = 4 * self._model.n_vocab
+            found = [digest_at(self.logits_address(i), n_bytes) for i in outputs]
+            self.log.write(*written(), status, found)
+        return status
+
+    def _remember(self, name: str, *arguments: int) -> bool:
+        """Change what the context holds, with a function of llama_memory. Return its result.
+
+        Every change goes through here.
+        """
+        done = getattr(llama_cpp, f"llama_memory_{name}")(self._memory, *arguments)
+        if name == "seq_cp":
+            self.past.copy(arguments[0], arguments[1], arguments[3])
+        elif name == "clear":
+            self.past.clear()
+        elif done:
+            self.past.remove(*arguments)
+        if self.log is not None:
+            self.log.write(name, *arguments, done)
+        return bool(done)
+
     def decode(self, tokens: Sequence[int], position: int, *, all_logits: bool = False) -> int:
         """Compute at most n_ubatch tokens from `position` on. Return llama_decode's status.
 
@@ -376,7 +448,14 @@ class Context:
             batch.n_seq_id[i] = 1
             batch.seq_id[i][0] = 0
             batch.logits[i] = all_logits or i == len(tokens) - 1
-        return int(llama_cpp.llama_decode(self._pointer, batch))
+        places = range(position, position + len(tokens))
+        return self._compute(batch, zip(tokens, places, repeat(0), strict=False), self._written)
+
+    def _written(self) -> tuple[str, list[Run]]:
+        """Return the batch as the log has it: as llama.cpp gets it."""
+        b = self._batch
+        rows = range(b.n_tokens)
+        return "pass", runs((b.token[i], b.pos[i], b.seq_id[i][0], b.logits[i]) for i in rows)
 
     def decode_rows(self, rows: Sequence[Row]) -> int:
         """Compute at most n_ubatch tokens of any sequences. Return llama_decode's status.
@@ -392,18 +471,23 @@ class Context:
             batch.n_seq_id[i] = 1
             batch.seq_id[i][0] = row.sequence
             batch.logits[i] = row.has_logits
-        return int(llama_cpp.llama_decode(self._pointer, batch))
+        of = ((row.token, row.position, row.sequence) for row in rows)
+        return self._compute(batch, of, self._written)
 
     def decode_embeddings(
-        self, embeddings: NDArray[np.float32], positions: NDArray[np.int32]
+        self,
+        embeddings: NDArray[np.float32],
+        positions: NDArray[np.int32],
+        part: tuple[int, int] = (0, 0),
     ) -> int:
         """Compute at most n_ubatch embeddings, such as an image's, in place of tokens.
 
         embeddings: shape (n, n_embd). positions: shape (4, n); models without M-RoPE use the first
-        row. Return llama_decode's status. Keep the last one's logits.
+        row. part: the image's token, and the number of its embeddings before these. Return
+        llama_decode's status. Keep the last one's logits.
         """
         places = np.ascontiguousarray(positions, np.int32)
-        return self._decode_values(embeddings, places, with_logits=True)
+        return self._decode_values(embeddings, places, with_logits=True, part=part)
 
     def predict(
         self,
@@ -429,6 +513,7 @@ class Context:
         tokens: NDArray[np.int32] | None = None,
         *,
         with_logits: bool,
+        part: tuple[int, int] = (0, 0),
     ) -> int:
         """Compute rows of values, with their tokens if any. Return llama_decode's status."""
         computing()
@@ -444,7 +529,12 @@ class Context:
             seq_id=None,
             logits=outputs.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
         )
-        return int(llama_cpp.llama_decode(self._pointer, batch))
+        place = int(positions.flat[0])
+        return self._compute(
+            batch,
+            [(-1, place, 0)],
+            lambda: ("image", *part, len(rows), place, digest(rows), digest(positions)),
+        )
 
     @property
     def n_state(self) -> int:
@@ -459,6 +549,8 @@ class Context:
         if _keep_states is None or _states_address is None:
             raise LlamaError(text("draft.no_states"))
         _keep_states(self._pointer, True, False)
+        if self.log is not None:
+            self.log.write("keep_states")
 
     def states(self, n: int) -> NDArray[np.float32]:
         """Return a view of the hidden states of the n tokens of the last pass, (n, n_state)."""
@@ -468,24 +560,24 @@ class Context:
 
     def forget_from(self, position: int, sequence: int = 0) -> bool:
         """Remove the positions from this one on. If the model cannot, remove all, return False."""
-        if llama_cpp.llama_memory_seq_rm(self._memory, sequence, position, -1):
+        if self._remember("seq_rm", sequence, position, -1):
             return True
-        llama_cpp.llama_memory_clear(self._memory, True)
+        self._remember("clear", True)
         return False
 
     def forget(self, sequence: int, begin: int, end: int) -> None:
         """Remove positions of a sequence; those behind them stay. Raises LlamaError."""
-        if not llama_cpp.llama_memory_seq_rm(self._memory, sequence, begin, end):
+        if not self._remember("seq_rm", sequence, begin, end):
             raise LlamaError(text("group.not_sparse"))
 
     def copy_sequence(self, source: int, target: int, n: int) -> None:
         """Let a sequence begin with the first n positions of another one; of a stream with all."""
         end = n if self.shares else -1
-        llama_cpp.llama_memory_seq_cp(self._memory, source, target, 0, end)
+        self._remember("seq_cp", source, target, 0, end)
 
     def clear(self) -> None:
         """Remove all positions of all sequences."""
-        llama_cpp.llama_memory_clear(self._memory, True)
+        self._remember("clear", True)
 
     @property
     def n_piece(self) -> int:
@@ -507,13 +599,29 @@ class Context:
             state = bytearray(n)
             buffer = (ctypes.c_uint8 * n).from_buffer(state)
             n_got = llama_cpp.llama_state_seq_get_data(self._pointer, buffer, n, source)
+            if self.log is not None:
+                self.log.write("get", source, digest(state), n_got == n)
         return state if n_got == n else bytearray()
 
-    def set_state(self, state: bytearray, end: int, sequence: int = 0) -> bool:
+    def made(self, begin: int, end: int, sequence: int = 0) -> Made:
+        """Return how these positions of a sequence were computed; empty if it is not known."""
+        return self.past.made(sequence, begin, end, self.settings)
+
+    def set_state(
+        self,
+        state: bytearray,
+        end: int,
+        sequence: int = 0,
+        *,
+        begin: int = 0,
+        steps: Sequence[Step] = (),
+        key: str = "",
+    ) -> bool:
         """Append what state() returned to a sequence, which then has `end` positions.
 
-        Return False if llama.cpp refuses it; the sequence is then as before, or empty if n_piece
-        is 0.
+        begin, steps: its first position, and the passes that computed the sequence up to its end.
+        key: its name in the log. Return False if llama.cpp refuses it; the sequence is then as
+        before, or empty if n_piece is 0.
         """
         n = len(state)
         buffer = (ctypes.c_uint8 * n).from_buffer(state)
@@ -521,8 +629,12 @@ class Context:
             got = llama_cpp.llama_state_seq_set_data(self._pointer, buffer, n, target)
             last = int(llama_cpp.llama_memory_seq_pos_max(self._memory, target))
             is_right = got == n and last == end - 1
+            is_known = is_right and self.past.restore(sequence, begin, steps)
+            if self.log is not None:
+                data = "" if is_known else packed(bytes(state))
+                self.log.write("set", target, digest(state), is_right, key, end, data)
             if is_right and self._spare:
-                llama_cpp.llama_memory_seq_cp(self._memory, target, sequence, 0, end)
+                self._remember("seq_cp", target, sequence, 0, end)
         if not is_right and not self._spare:
             self.forget_from(0, sequence)
         return is_right
@@ -538,10 +650,10 @@ class Context:
             return
         try:
             if begin < end:
-                llama_cpp.llama_memory_seq_cp(self._memory, sequence, self._spare, begin, end)
+                self._remember("seq_cp", sequence, self._spare, begin, end)
             yield self._spare
         finally:
-            llama_cpp.llama_memory_seq_rm(self._memory, self._spare, -1, -1)
+            self._remember("seq_rm", self._spare, -1, -1)
 
     @property
     def cuts_batches(self) -> bool:

@@ -116,6 +116,11 @@ class Sampler:
             if self._grammar is not None:
                 self._grammar.accept(token)
 
+    @property
+    def is_free(self) -> bool:
+        """Whether no grammar constrains the answer."""
+        return self._grammar is None
+
     def close(self) -> None:
         """Free the chain."""
         if self._pointer is not None:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.llama.api import LlamaError, Model, log
+from backend.llama.batch_log import BatchLog
 from backend.llama.guard import MEDIA
 from backend.text import text
 
@@ -47,11 +48,12 @@ Chunk = list[int] | ImageChunk
 class Vision:
     """A loaded mmproj file. Use from one thread. Raises LlamaError where it does not fit the model.
 
-    path: the file.
+    path: the file. log: receives every image, or None.
     """
 
     def __init__(self, path: Path, model: Model, n_thread: int) -> None:
         self.path = path
+        self.log: BatchLog | None = None
         self._chunks: dict[bytes, list[Chunk]] = {}  # by the hash of the image
         self._listen()
         params = mtmd.mtmd_context_params_default()
@@ -111,6 +113,9 @@ class Vision:
             mtmd.mtmd_input_chunks_free(output)
             mtmd.mtmd_bitmap_free(bitmap)
         self._chunks[digest] = chunks
+        if self.log is not None:
+            named = [c if isinstance(c, list) else {"token": c.token} for c in chunks]
+            self.log.add_picture(width, height, rgb, named)
         return chunks
 
     def _chunk(self, digest: bytes, index: int, pointer: Any) -> Chunk:

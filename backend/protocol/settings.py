@@ -561,6 +561,12 @@ class Sampling(_Checked):
     )
     """None: a random seed."""
 
+    @property
+    def is_greedy(self) -> bool:
+        """Whether each token is the most probable one, without a penalty or a bias."""
+        penalties = self.frequency_penalty, self.presence_penalty, self.repeat_penalty - 1
+        return self.temperature == 0 and not (any(penalties) or self.logit_bias)
+
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:
         """Read the field `sampling` of a request. Raises RequestError."""

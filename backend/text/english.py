@@ -1256,4 +1256,78 @@ ENGLISH: Mapping[str, str] = {
     "server.port_range": QT_TRANSLATE_NOOP(
         "messages", "A port is a number from 0 to 65535, not {port}."
     ),
+    # The batch log, computed again
+    "replay.image_rows": QT_TRANSLATE_NOOP(
+        "messages",
+        "Pass {number} has other rows of an image than its next ones: {n} of it were "
+        "computed instead of {all}.",
+    ),
+    "replay.image_values": QT_TRANSLATE_NOOP(
+        "messages",
+        "Pass {number}: the rows of an image are not those that llama.cpp computes of it.",
+    ),
+    "replay.kernels": QT_TRANSLATE_NOOP(
+        "messages",
+        "The log was written on another processor, or with other kernels of llama.cpp, "
+        "whose last bits may differ.",
+    ),
+    "replay.logits": QT_TRANSLATE_NOOP(
+        "messages",
+        "Pass {number}, row {row} (sequence {sequence}, position {position}): the logits "
+        "are not those of stock llama.cpp.",
+    ),
+    "replay.memory": QT_TRANSLATE_NOOP(
+        "messages", "Behind pass {number} llama.cpp answered {name} in another way."
+    ),
+    "replay.no_context": QT_TRANSLATE_NOOP(
+        "messages", "llama.cpp could not make the log's context."
+    ),
+    "replay.no_device": QT_TRANSLATE_NOOP(
+        "messages", "A device of the log is missing here: {device}."
+    ),
+    "replay.no_model": QT_TRANSLATE_NOOP("messages", "llama.cpp could not load {file}."),
+    "replay.no_row": QT_TRANSLATE_NOOP(
+        "messages", "Answer {answer}: a token was chosen by row {row}, which has no logits."
+    ),
+    "replay.not_best": QT_TRANSLATE_NOOP(
+        "messages",
+        "Answer {answer}: token {token} was chosen, but {best} is the most probable one.",
+    ),
+    "replay.other_model": QT_TRANSLATE_NOOP(
+        "messages", "{file} is not the model of the log any more."
+    ),
+    "replay.other_text": QT_TRANSLATE_NOOP(
+        "messages",
+        "Answer {answer}, token {place}: it was chosen by row {row} of pass {number}, but "
+        "from position {position} on sequence {sequence} does not hold this answer.",
+    ),
+    "replay.picture": QT_TRANSLATE_NOOP(
+        "messages", "llama.cpp makes other parts of a prompt of an image of the log."
+    ),
+    "replay.position": QT_TRANSLATE_NOOP(
+        "messages",
+        "Pass {number}: position {position} of sequence {sequence} was computed, but the "
+        "sequence has {n} positions.",
+    ),
+    "replay.rows": QT_TRANSLATE_NOOP(
+        "messages", "Pass {number} has the logits of {n} rows instead of {all}."
+    ),
+    "replay.sent": QT_TRANSLATE_NOOP(
+        "messages", "Answer {answer}: token {token} was sent, but {chosen} was chosen."
+    ),
+    "replay.state": QT_TRANSLATE_NOOP(
+        "messages",
+        "The state of positions {begin} to {end} is not the one that stock llama.cpp "
+        "computes of these tokens.",
+    ),
+    "replay.status": QT_TRANSLATE_NOOP(
+        "messages", "Pass {number} was computed, but llama.cpp alone returns the status {status}."
+    ),
+    "replay.unknown": QT_TRANSLATE_NOOP(
+        "messages", "The log has an entry {name}, which this version does not know."
+    ),
+    "replay.version": QT_TRANSLATE_NOOP(
+        "messages",
+        "The log was written with version {version} of llama-cpp-python, and this is {found}.",
+    ),
 }

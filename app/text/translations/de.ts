@@ -5617,6 +5617,86 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <source>A port is a number from 0 to 65535, not {port}.</source>
 <translation>Ein Port ist eine Zahl von 0 bis 65535, nicht {port}.</translation>
 </message>
+<message>
+<source>Pass {number} has other rows of an image than its next ones: {n} of it were computed instead of {all}.</source>
+<translation>Durchgang {number} hat andere Zeilen eines Bildes als die nächsten: {n} davon waren berechnet statt {all}.</translation>
+</message>
+<message>
+<source>Pass {number}: the rows of an image are not those that llama.cpp computes of it.</source>
+<translation>Durchgang {number}: Die Zeilen eines Bildes sind nicht die, die llama.cpp daraus berechnet.</translation>
+</message>
+<message>
+<source>The log was written on another processor, or with other kernels of llama.cpp, whose last bits may differ.</source>
+<translation>Das Protokoll stammt von einem anderen Prozessor oder von anderen Kerneln von llama.cpp, deren letzte Bits abweichen können.</translation>
+</message>
+<message>
+<source>Pass {number}, row {row} (sequence {sequence}, position {position}): the logits are not those of stock llama.cpp.</source>
+<translation>Durchgang {number}, Zeile {row} (Sequenz {sequence}, Position {position}): Die Logits sind nicht die von llama.cpp allein.</translation>
+</message>
+<message>
+<source>Behind pass {number} llama.cpp answered {name} in another way.</source>
+<translation>Nach Durchgang {number} hat llama.cpp {name} anders beantwortet.</translation>
+</message>
+<message>
+<source>llama.cpp could not make the log's context.</source>
+<translation>llama.cpp konnte den Kontext des Protokolls nicht anlegen.</translation>
+</message>
+<message>
+<source>A device of the log is missing here: {device}.</source>
+<translation>Ein Gerät des Protokolls fehlt hier: {device}.</translation>
+</message>
+<message>
+<source>llama.cpp could not load {file}.</source>
+<translation>llama.cpp konnte {file} nicht laden.</translation>
+</message>
+<message>
+<source>Answer {answer}: a token was chosen by row {row}, which has no logits.</source>
+<translation>Antwort {answer}: Ein Token wurde nach Zeile {row} gewählt, die keine Logits hat.</translation>
+</message>
+<message>
+<source>Answer {answer}: token {token} was chosen, but {best} is the most probable one.</source>
+<translation>Antwort {answer}: Token {token} wurde gewählt, aber {best} ist das wahrscheinlichste.</translation>
+</message>
+<message>
+<source>{file} is not the model of the log any more.</source>
+<translation>{file} ist nicht mehr das Modell des Protokolls.</translation>
+</message>
+<message>
+<source>Answer {answer}, token {place}: it was chosen by row {row} of pass {number}, but from position {position} on sequence {sequence} does not hold this answer.</source>
+<translation>Antwort {answer}, Token {place}: Es wurde nach Zeile {row} von Durchgang {number} gewählt, aber ab Position {position} enthält Sequenz {sequence} nicht diese Antwort.</translation>
+</message>
+<message>
+<source>llama.cpp makes other parts of a prompt of an image of the log.</source>
+<translation>llama.cpp macht aus einem Bild des Protokolls andere Teile einer Eingabe.</translation>
+</message>
+<message>
+<source>Pass {number}: position {position} of sequence {sequence} was computed, but the sequence has {n} positions.</source>
+<translation>Durchgang {number}: Position {position} von Sequenz {sequence} wurde berechnet, aber die Sequenz hat {n} Positionen.</translation>
+</message>
+<message>
+<source>Pass {number} has the logits of {n} rows instead of {all}.</source>
+<translation>Durchgang {number} hat die Logits von {n} Zeilen statt {all}.</translation>
+</message>
+<message>
+<source>Answer {answer}: token {token} was sent, but {chosen} was chosen.</source>
+<translation>Antwort {answer}: Token {token} wurde gesendet, aber {chosen} wurde gewählt.</translation>
+</message>
+<message>
+<source>The state of positions {begin} to {end} is not the one that stock llama.cpp computes of these tokens.</source>
+<translation>Der Zustand der Positionen {begin} bis {end} ist nicht der, den llama.cpp allein aus diesen Token berechnet.</translation>
+</message>
+<message>
+<source>Pass {number} was computed, but llama.cpp alone returns the status {status}.</source>
+<translation>Durchgang {number} wurde berechnet, aber llama.cpp allein gibt den Status {status} zurück.</translation>
+</message>
+<message>
+<source>The log has an entry {name}, which this version does not know.</source>
+<translation>Das Protokoll hat einen Eintrag {name}, den diese Version nicht kennt.</translation>
+</message>
+<message>
+<source>The log was written with version {version} of llama-cpp-python, and this is {found}.</source>
+<translation>Das Protokoll wurde mit Version {version} von llama-cpp-python geschrieben; dies ist {found}.</translation>
+</message>
 </context>
 <context>
 <name>methods</name>

@@ -1,0 +1,749 @@
+"""Computes a batch log again with stock llama.cpp, in a process of its own, and compares every bit.
+
+Nothing of the engine takes part: this module loads neither the native part nor backend.llama.api.
+It asks llama.cpp for the passes and memory operations of the log, and compares the logits of every
+row. It also checks the passes against what was asked: the rows of a sequence follow each other,
+they are the prompt of an answer and the tokens that were sent, and the row that chose a token
+belongs to its answer.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backend import LLAMA_CPP_PYTHON_VERSION, check_llama_cpp
+from backend.gguf.header import ModelFileError
+from backend.gguf.model_file import read_model
+from backend.llama.batch_log import DamagedLog, digest, digest_at, read, unpacked
+from backend.llama.guard import MEDIA
+from backend.llama.past import Step, steps_of
+from backend.text import text, to_json
+
+check_llama_cpp()
+
+import llama_cpp  # noqa: E402  (after the check of the version)
+from llama_cpp import mtmd_cpp as mtmd  # noqa: E402
+
+_EXPERTS = rb"blk\.[0-9]+\.ffn_(gate|up|down|gate_up)_exps\.weight"
+_USED_KEY = "expert_used_count"
+_KEEP_STATES = (
+    "_Z26llama_set_embeddings_nextnP13llama_contextbb",
+    "?llama_set_embeddings_nextn@@YAXPEAUllama_context@@_N1@Z",
+)
+
+
+class Differs(ValueError):
+    """The log is not what stock llama.cpp computes; the text is one sentence."""
+
+
+class NotComputed(RuntimeError):
+    """The log cannot be computed here; the text is one sentence."""
+
+
+@dataclass
+class Replayed:
+    """What was compared. difference: the first difference, "" if there is none.
+
+    obstacle: why nothing is shown from some entry on, or "". n_void: passes that the engine did not
+    compute as a whole, and took back. n_state: states from the drive that were computed again.
+    n_taken: those whose past is not known, which were taken from the log.
+    """
+
+    n_pass: int = 0
+    n_row: int = 0
+    n_answer: int = 0
+    n_token: int = 0
+    n_void: int = 0
+    n_state: int = 0
+    n_taken: int = 0
+    difference: str = ""
+    obstacle: str = ""
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the whole log is what stock llama.cpp computes."""
+        return not self.difference and not self.obstacle
+
+
+@dataclass
+class _Answer:
+    """An answer so far: the tokens before its next one. chosen: not sent yet, or None."""
+
+    tokens: list[int]
+    is_greedy: bool
+    chosen: int | None = None
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of the last pass. end: the positions of its sequence up to it."""
+
+    sequence: int
+    end: int
+    has_logits: bool
+
+
+@dataclass
+class _Picture:
+    """An image of a prompt. n_done: its rows that were computed in the present place."""
+
+    chunk: Any
+    n_token: int
+    n_pos: int
+    is_causal: bool
+    n_done: int = 0
+    rows: Any = None
+
+
+@dataclass
+class _Part:
+    """A part of a conversation that was on the drive. state: as stock llama.cpp computes it."""
+
+    parent: str
+    begin: int
+    tokens: list[int]
+    made: dict[str, Any]
+    state: bytes | None = None
+
+    @property
+    def end(self) -> int:
+        """The position behind its last token."""
+        return self.begin + len(self.tokens)
+
+
+@dataclass
+class _Held:
+    """The tokens in the context by sequence and position; None was removed from the middle."""
+
+    of: dict[int, list[int | None]] = field(default_factory=dict)
+
+    def __getitem__(self, sequence: int) -> list[int | None]:
+        return self.of.setdefault(sequence, [])
+
+    def remove(self, sequence: int, begin: int, end: int) -> None:
+        """Remove positions, as llama_memory_seq_rm: negative ones stand for the first and last."""
+        for number in list(self.of) if sequence < 0 else [sequence]:
+            tokens = self[number]
+            first, last = max(begin, 0), len(tokens) if end < 0 else min(end, len(tokens))
+            tokens[first:last] = [None] * max(last - first, 0)
+            while tokens and tokens[-1] is None:
+                tokens.pop()
+
+    def copy(self, source: int, target: int, begin: int, end: int) -> None:
+        """Copy positions, as llama_memory_seq_cp."""
+        if source == target:
+            return
+        tokens, found = self[target], self[source][: None if end < 0 else end]
+        tokens += [None] * (len(found) - len(tokens))
+        for place in range(max(begin, 0), len(found)):
+            if found[place] is not None:
+                tokens[place] = found[place]
+
+
+class Replay:
+    """Computes the entries of a log. Raises Differs and NotComputed."""
+
+    def __init__(self) -> None:
+        self.found = Replayed()
+        self._silence = llama_cpp.llama_log_callback(lambda *_: None)
+        llama_cpp.llama_log_set(self._silence, ctypes.c_void_p(0))
+        mtmd.mtmd_helper_log_set(self._silence, ctypes.c_void_p(0))
+        self._kept: list[Any] = []  # what the model's parameters refer to
+        self._model: Any = None
+        self._context: Any = None
+        self._vision: Any = None
+        self._batch: Any = None
+        self._n_vocab = 0
+        self._held = _Held()
+        self._answers: dict[int, _Answer] = {}
+        self._last: list[_Row] = []  # of the last pass, if it was computed as a whole
+        self._pictures: dict[int, _Picture] = {}
+        self._parts: dict[str, _Part] = {}  # by their keys
+        self._shown: set[str] = set()  # hashes of states that were compared
+
+    def close(self) -> None:
+        """Free the model. A second call does nothing."""
+        self._close_context()
+        if self._vision:
+            for picture in self._pictures.values():
+                mtmd.mtmd_input_chunk_free(picture.chunk)
+            mtmd.mtmd_free(self._vision)
+        if self._model:
+            llama_cpp.llama_model_free(self._model)
+        self._model = self._vision = None
+        self._pictures.clear()
+        self._kept.clear()
+
+    def compute(self, entries: Iterator[list[Any]]) -> None:
+        """Compute entries and compare them with what the log says."""
+        entry = next(entries, None)
+        while entry is not None:
+            following = next(entries, None)
+            is_void = following is not None and following[0] == "void"
+            name, *values = entry
+            if name == "pass":
+                self._pass(*values, is_void=is_void)
+            elif name == "image":
+                self._image(*values, is_void=is_void)
+            elif name != "void":
+                handle = getattr(self, f"_on_{name}", None)
+                if handle is None:
+                    raise NotComputed(text("replay.unknown", name=name))
+                handle(*values)
+            entry = following
+
+    # What is loaded.
+
+    def _on_log(self, _version: int, llama: str, kernels: str) -> None:
+        if llama != LLAMA_CPP_PYTHON_VERSION:
+            raise NotComputed(text("replay.version", found=LLAMA_CPP_PYTHON_VERSION, version=llama))
+        if kernels != llama_cpp.llama_print_system_info().decode(errors="replace"):
+            raise NotComputed(text("replay.kernels"))
+
+    def _on_model(self, how: dict[str, Any]) -> None:
+        self.close()
+        try:
+            file = read_model(Path(how["path"]))
+        except ModelFileError as error:
+            raise NotComputed(str(error)) from None
+        if file.fingerprint != how["fingerprint"]:
+            raise NotComputed(text("replay.other_model", file=file.path.name))
+        params = llama_cpp.llama_model_default_params()
+        for name, value in how["settings"].items():
+            setattr(params, name, value)
+        params.progress_callback = llama_cpp.llama_progress_callback()
+        self._place(params, how)
+        if how["n_expert_used"]:
+            overrides: Any = (llama_cpp.llama_model_kv_override * 2)()
+            overrides[0].tag = llama_cpp.LLAMA_KV_OVERRIDE_TYPE_INT
+            overrides[0].key = f"{file.architecture}.{_USED_KEY}".encode()
+            overrides[0].value.val_i64 = how["n_expert_used"]
+            params.kv_overrides = overrides
+            self._kept.append(overrides)
+        self._model = llama_cpp.llama_model_load_from_file(os.fsencode(file.paths[0]), params)
+        if not self._model:
+            raise NotComputed(text("replay.no_model", file=file.path.name))
+        self._n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
+        if how["mmproj"]:
+            self._see(how["mmproj"], how["n_thread"])
+
+    def _place(self, params: Any, how: dict[str, Any]) -> None:
+        """Set the devices, and the layout of the experts."""
+        library = ctypes.CDLL(llama_cpp.llama_cpp._lib._name)
+        by_name = library.ggml_backend_dev_by_name
+        by_name.restype = ctypes.c_void_p
+        pointers = [by_name(name.encode()) for name in how["devices"]]
+        if not all(pointers):
+            raise NotComputed(text("replay.no_device", device=", ".join(how["devices"])))
+        devices = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, None)
+        params.devices = ctypes.addressof(devices)
+        self._kept.append(devices)
+        if how["shares"]:
+            shares = (ctypes.c_float * llama_cpp.llama_max_devices())(*how["shares"])
+            params.tensor_split = ctypes.cast(shares, ctypes.POINTER(ctypes.c_float))
+            self._kept.append(shares)
+        if how["experts_as_in_file"]:
+            self._keep_layout(params, library, how["n_cpu_layer"])
+
+    def _keep_layout(self, params: Any, library: Any, n_layer: int) -> None:
+        """Have the CPU compute the experts of its layers in the file's layout.
+
+        llama.cpp chooses the fastest layout for the CPU's own type of buffer. A copy of that type
+        has another address, so that llama.cpp takes the layout as it is.
+        """
+        get = library.ggml_backend_cpu_buffer_type
+        get.restype = ctypes.c_void_p
+        size = _BufferType.n_bytes
+        kind = (ctypes.c_char * size).from_buffer_copy(ctypes.string_at(get(), size))
+        layers = b"(%s)" % b"|".join(b"%d" % number for number in range(n_layer))
+        overrides = (_BufferOverride * 2)(
+            _BufferOverride(_EXPERTS.replace(b"[0-9]+", layers), ctypes.addressof(kind)),
+            _BufferOverride(None, None),
+        )
+        place = type(params).tensor_buft_overrides.offset + ctypes.addressof(params)
+        ctypes.c_void_p.from_address(place).value = ctypes.addressof(overrides)
+        self._kept += [kind, overrides]
+
+    def _see(self, path: str, n_thread: int) -> None:
+        params = mtmd.mtmd_context_params_default()
+        params.use_gpu = params.print_timings = False
+        params.n_threads = n_thread
+        self._vision = mtmd.mtmd_init_from_file(os.fsencode(path), self._model, params)
+        if not self._vision:
+            raise NotComputed(text("replay.no_model", file=Path(path).name))
+
+    def _on_context(self, settings: dict[str, Any]) -> None:
+        self._close_context()
+        self._held, self._last = _Held(), []
+        self._context = self._new_context(settings)
+        self._memory = llama_cpp.llama_get_memory(self._context)
+        self._batch = llama_cpp.llama_batch_init(llama_cpp.llama_n_batch(self._context), 0, 1)
+
+    def _new_context(self, settings: dict[str, Any]) -> Any:
+        params = llama_cpp.llama_context_default_params()
+        for name, value in settings.items():
+            setattr(params, name, value)
+        context = llama_cpp.llama_init_from_model(self._model, params)
+        if not context:
+            raise NotComputed(text("replay.no_context"))
+        return context
+
+    def _close_context(self) -> None:
+        if self._context:
+            llama_cpp.llama_batch_free(self._batch)
+            llama_cpp.llama_free(self._context)
+        self._context = self._batch = None
+
+    def _on_keep_states(self) -> None:
+        library = ctypes.CDLL(llama_cpp.llama_cpp._lib._name)
+        keep = getattr(library, _KEEP_STATES[os.name == "nt"])
+        keep.argtypes, keep.restype = [ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool], None
+        keep(self._context, True, False)
+
+    # Passes.
+
+    def _pass(
+        self, runs: list[list[Any]], status: int, hashes: list[str], *, is_void: bool
+    ) -> None:
+        batch = self._batch
+        rows: list[_Row] = []
+        self._require_no_part_of_an_image()
+        for sequence, position, tokens, has_logits in runs:
+            n_held = len(self._held[sequence])
+            if position != n_held:
+                raise Differs(
+                    text(
+                        "replay.position",
+                        number=self._number,
+                        sequence=sequence,
+                        position=position,
+                        n=n_held,
+                    )
+                )
+            for token in tokens:
+                i = len(rows)
+                batch.token[i], batch.pos[i] = token, len(self._held[sequence])
+                batch.n_seq_id[i], batch.seq_id[i][0] = 1, sequence
+                batch.logits[i] = has_logits
+                self._held[sequence].append(token)
+                rows.append(_Row(sequence, len(self._held[sequence]), bool(has_logits)))
+        batch.n_tokens = len(rows)
+        self._compute(batch, rows, status, hashes, is_void=is_void)
+
+    def _compute(
+        self, batch: Any, rows: list[_Row], status: int, hashes: list[str], *, is_void: bool
+    ) -> None:
+        """Compute a batch, whose rows are held already, and compare the logits."""
+        found = int(llama_cpp.llama_decode(self._context, batch))
+        self._last = []
+        if status != 0 and found == 0:
+            # llama.cpp has removed the rows of a pass that it did not complete.
+            for sequence in {row.sequence for row in rows}:
+                begin = min(row.end for row in rows if row.sequence == sequence) - 1
+                if llama_cpp.llama_memory_seq_rm(self._memory, sequence, begin, -1):
+                    self._held.remove(sequence, begin, -1)
+        if status != 0 or is_void:
+            self.found.n_void += 1
+            return
+        if found != 0:
+            raise Differs(text("replay.status", number=self._number, status=found))
+        numbers = [i for i, row in enumerate(rows) if row.has_logits]
+        if len(numbers) != len(hashes):
+            raise Differs(text("replay.rows", number=self._number, n=len(hashes), all=len(numbers)))
+        for i, expected in zip(numbers, hashes, strict=True):
+            if digest_at(self._logits_address(i), 4 * self._n_vocab) != expected:
+                row = rows[i]
+                raise Differs(
+                    text(
+                        "replay.logits",
+                        number=self._number,
+                        row=i,
+                        sequence=row.sequence,
+                        position=row.end - 1,
+                    )
+                )
+        self.found.n_row += len(numbers)
+        self.found.n_pass += 1
+        self._last = rows
+
+    def _logits_address(self, row: int) -> int:
+        found = llama_cpp.llama_get_logits_ith(self._context, row)
+        return ctypes.cast(found, ctypes.c_void_p).value or 0
+
+    @property
+    def _number(self) -> int:
+        """The number of the present pass, from 1."""
+        return self.found.n_pass + self.found.n_void + 1
+
+    # Memory.
+
+    def _on_seq_rm(self, sequence: int, begin: int, end: int, logged: bool) -> None:
+        done = bool(llama_cpp.llama_memory_seq_rm(self._memory, sequence, begin, end))
+        if done:
+            self._held.remove(sequence, begin, end)
+            self._leave_image()
+        if done != logged:
+            raise Differs(text("replay.memory", number=self._number, name="seq_rm"))
+
+    def _on_seq_cp(self, source: int, target: int, begin: int, end: int, _logged: None) -> None:
+        llama_cpp.llama_memory_seq_cp(self._memory, source, target, begin, end)
+        self._held.copy(source, target, begin, end)
+
+    def _on_clear(self, data: bool, _logged: None) -> None:
+        llama_cpp.llama_memory_clear(self._memory, data)
+        self._held = _Held()
+        self._leave_image()
+
+    # States.
+
+    def _on_get(self, sequence: int, expected: str, is_whole: bool) -> None:
+        state = _state(self._context, sequence)
+        if is_whole and digest(state) != expected:
+            tokens = self._held[sequence]
+            begin = next((i for i, token in enumerate(tokens) if token is not None), 0)
+            raise Differs(text("replay.state", begin=begin, end=len(tokens)))
+        self._shown.add(expected)
+
+    def _on_kept(
+        self, key: str, parent: str, begin: int, tokens: list[int], made: dict[str, Any]
+    ) -> None:
+        self._parts.setdefault(key, _Part(parent, begin, tokens, made))
+
+    def _on_set(
+        self, sequence: int, expected: str, is_right: bool, key: str, end: int, data: str
+    ) -> None:
+        if not is_right:
+            return
+        part = self._parts.get(key)
+        if data:
+            state = unpacked(data)
+            self.found.n_taken += digest(state) not in self._shown
+        else:
+            assert part is not None
+            if part.state is None:
+                self._compute_parts(part)
+            state = part.state or b""
+            # Of a sliding window, a state has what the context still held when it was written.
+            has_window = llama_cpp.llama_model_n_swa(self._model) > 0
+            if digest(state) != expected and not has_window:
+                raise Differs(text("replay.state", begin=part.begin, end=end))
+            self.found.n_state += 1
+        if not _set_state(self._context, sequence, state):
+            raise Differs(text("replay.memory", number=self._number, name="state_seq_set_data"))
+        begin, tokens = (part.begin, part.tokens) if part is not None else (0, [])
+        self._held.of[sequence] = [None] * begin + list(tokens)
+
+    def _compute_parts(self, last: _Part) -> None:
+        """Compute the states of a part and of those before it, by the passes that they name."""
+        parts = [last]
+        while parts[0].begin:
+            parts.insert(0, self._parts[parts[0].parent])
+        context: Any = None
+        spare, step, n_done = 0, Step(0), 0
+        try:
+            for i, part in enumerate(parts):
+                if context is None or part.made["context"] != parts[i - 1].made["context"]:
+                    if context is not None:
+                        _take(context, parts[:i], spare)
+                        llama_cpp.llama_free(context)
+                    context = self._new_context(part.made["context"])
+                    spare = int(llama_cpp.llama_n_seq_max(context)) - 1
+                    memory = llama_cpp.llama_get_memory(context)
+                    for before in parts[:i]:
+                        assert before.state is not None
+                        _set_state(context, spare, before.state)
+                        if spare:
+                            llama_cpp.llama_memory_seq_cp(memory, spare, 0, 0, before.end)
+                            llama_cpp.llama_memory_seq_rm(memory, spare, -1, -1)
+                for following in steps_of(part.made, part.begin):
+                    if following == step:
+                        continue
+                    step = following
+                    if step.begin < n_done:
+                        llama_cpp.llama_memory_seq_rm(memory, 0, step.begin, -1)
+                    self._compute_step(context, step)
+                    n_done = step.begin + len(step.tokens)
+            if last.end < n_done:
+                llama_cpp.llama_memory_seq_rm(memory, 0, last.end, -1)
+            _take(context, parts, spare)
+        finally:
+            if context is not None:
+                llama_cpp.llama_free(context)
+
+    def _compute_step(self, context: Any, step: Step) -> None:
+        batch = llama_cpp.llama_batch_init(len(step.tokens), 0, 1)
+        batch.n_tokens = len(step.tokens)
+        for i, token in enumerate(step.tokens):
+            batch.token[i], batch.pos[i] = token, step.begin + i
+            batch.n_seq_id[i], batch.seq_id[i][0] = 1, 0
+            batch.logits[i] = i == len(step.tokens) - 1
+        status = llama_cpp.llama_decode(context, batch)
+        llama_cpp.llama_batch_free(batch)
+        if status != 0:
+            raise Differs(text("replay.status", number=self._number, status=status))
+
+    # Answers.
+
+    def _on_answer(self, number: int, tokens: list[int], _n_prompt: int, is_greedy: bool) -> None:
+        self._answers[number] = _Answer(tokens, is_greedy)
+        self.found.n_answer += 1
+
+    def _on_chose(self, number: int, row: int, token: int) -> None:
+        answer = self._answers[number]
+        if row < 0:
+            row = max((i for i, r in enumerate(self._last) if r.has_logits), default=-1)
+        if not 0 <= row < len(self._last) or not self._last[row].has_logits:
+            raise Differs(text("replay.no_row", answer=number, row=row))
+        of = self._last[row]
+        held = self._held[of.sequence][: of.end]
+        if not _is_text(held, answer.tokens):
+            pairs = enumerate(zip(held, answer.tokens, strict=False))
+            at = next((i for i, (a, b) in pairs if a != b), min(len(held), len(answer.tokens)))
+            raise Differs(
+                text(
+                    "replay.other_text",
+                    answer=number,
+                    place=len(answer.tokens),
+                    number=self.found.n_pass + self.found.n_void,
+                    row=row,
+                    sequence=of.sequence,
+                    position=at,
+                )
+            )
+        if answer.is_greedy:
+            best = int(self._logits(row).argmax())
+            if best != token:
+                raise Differs(text("replay.not_best", answer=number, token=token, best=best))
+        answer.chosen = token
+        self.found.n_token += 1
+
+    def _logits(self, row: int) -> Any:
+        address = self._logits_address(row)
+        values: Any = (ctypes.c_float * self._n_vocab).from_address(address)
+        return np.frombuffer(values, np.float32)
+
+    def _on_sent(self, number: int, token: int) -> None:
+        answer = self._answers[number]
+        if answer.chosen != token:
+            chosen = "-" if answer.chosen is None else answer.chosen
+            raise Differs(text("replay.sent", answer=number, token=token, chosen=chosen))
+        answer.chosen = None
+        answer.tokens.append(token)
+
+    # Images.
+
+    def _on_picture(self, width: int, height: int, data: str, chunks: Sequence[Any]) -> None:
+        rgb = unpacked(data)
+        pixels = (ctypes.c_uint8 * len(rgb)).from_buffer_copy(rgb)
+        bitmap, output = mtmd.mtmd_bitmap_init(width, height, pixels), mtmd.mtmd_input_chunks_init()
+        marker = MEDIA.encode()
+        prompt = mtmd.mtmd_input_text(marker, len(marker), False, True)
+        bitmaps = (mtmd.mtmd_bitmap_p_ctypes * 1)(bitmap)
+        status = mtmd.mtmd_tokenize(self._vision, output, ctypes.byref(prompt), bitmaps, 1)
+        n = mtmd.mtmd_input_chunks_size(output) if status == 0 else -1
+        if n != len(chunks):
+            raise Differs(text("replay.picture"))
+        for i, logged in enumerate(chunks):
+            chunk = mtmd.mtmd_input_chunks_get(output, i)
+            is_image = mtmd.mtmd_input_chunk_get_tokens_image(chunk) is not None
+            if is_image != isinstance(logged, dict):
+                raise Differs(text("replay.picture"))
+            if not isinstance(logged, dict):
+                n_text = ctypes.c_size_t()
+                tokens = mtmd.mtmd_input_chunk_get_tokens_text(chunk, ctypes.byref(n_text))
+                if list(tokens[: n_text.value] if tokens else []) != logged:
+                    raise Differs(text("replay.picture"))
+                continue
+            self._pictures.setdefault(
+                logged["token"],
+                _Picture(
+                    mtmd.mtmd_input_chunk_copy(chunk),
+                    mtmd.mtmd_input_chunk_get_n_tokens(chunk),
+                    mtmd.mtmd_input_chunk_get_n_pos(chunk),
+                    not mtmd.mtmd_decode_use_non_causal(self._vision, None),
+                ),
+            )
+        mtmd.mtmd_input_chunks_free(output)
+        mtmd.mtmd_bitmap_free(bitmap)
+
+    def _image(
+        self,
+        token: int,
+        begin: int,
+        n_row: int,
+        position: int,
+        values: str,
+        places: str,
+        status: int,
+        hashes: list[str],
+        *,
+        is_void: bool,
+    ) -> None:
+        """Compute rows of an image with stock llama.cpp's own embeddings and positions."""
+        picture, held = self._pictures[token], self._held[0]
+        if begin != picture.n_done:
+            raise Differs(
+                text("replay.image_rows", number=self._number, n=begin, all=picture.n_done)
+            )
+        rows = np.ascontiguousarray(self._embeddings(picture)[begin : begin + n_row])
+        positions = self._positions(picture, len(held))[:, begin : begin + n_row]
+        positions = np.ascontiguousarray(positions)
+        if position != int(positions.flat[0]) or digest(positions) != places:
+            raise Differs(
+                text(
+                    "replay.position",
+                    number=self._number,
+                    sequence=0,
+                    position=position,
+                    n=len(held),
+                )
+            )
+        if digest(rows) != values:
+            raise Differs(text("replay.image_values", number=self._number))
+        picture.n_done += len(rows)
+        outputs = np.zeros(len(rows), np.int8)
+        outputs[-1] = 1
+        batch = llama_cpp.llama_batch(
+            n_tokens=len(rows),
+            token=None,
+            embd=rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
+            pos=positions.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)),
+            n_seq_id=None,
+            seq_id=None,
+            logits=outputs.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
+        )
+        end = len(held) + picture.n_pos
+        if picture.n_done == picture.n_token:
+            held += [token] * picture.n_pos
+            picture.n_done = 0
+        of = [_Row(0, end, has_logits=bool(flag)) for flag in outputs]
+        llama_cpp.llama_set_causal_attn(self._context, picture.is_causal)
+        self._compute(batch, of, status, hashes, is_void=is_void)
+        llama_cpp.llama_set_causal_attn(self._context, True)
+
+    def _embeddings(self, picture: _Picture) -> Any:
+        if picture.rows is None:
+            if mtmd.mtmd_encode_chunk(self._vision, picture.chunk) != 0:
+                raise NotComputed(text("replay.picture"))
+            n_embd = llama_cpp.llama_model_n_embd_inp(self._model)
+            found: Any = mtmd.mtmd_get_output_embd(self._vision)
+            flat = np.ctypeslib.as_array(found, shape=(picture.n_token * n_embd,))
+            picture.rows = flat.reshape(picture.n_token, n_embd).copy()
+        return picture.rows
+
+    def _positions(self, picture: _Picture, position: int) -> Any:
+        """Return the positions of an image's rows, shape (4, n_token)."""
+        rows = np.zeros((4, picture.n_token), np.int32)
+        if not mtmd.mtmd_decode_use_mrope(self._vision):
+            rows[0] = np.arange(position, position + picture.n_token)
+            return rows
+        tokens = mtmd.mtmd_input_chunk_get_tokens_image(picture.chunk)
+        for i in range(picture.n_token):
+            at = mtmd.mtmd_image_tokens_get_decoder_pos(tokens, position, i)
+            rows[:, i] = at.t, at.y, at.x, at.z
+        return rows
+
+    def _require_no_part_of_an_image(self) -> None:
+        for picture in self._pictures.values():
+            if picture.n_done:
+                raise Differs(
+                    text(
+                        "replay.image_rows",
+                        number=self._number,
+                        n=picture.n_token,
+                        all=picture.n_done,
+                    )
+                )
+
+    def _leave_image(self) -> None:
+        for picture in self._pictures.values():
+            picture.n_done = 0
+
+
+def _state(context: Any, sequence: int) -> bytes:
+    """Return the state of a sequence."""
+    n = llama_cpp.llama_state_seq_get_size(context, sequence)
+    buffer = (ctypes.c_uint8 * n)()
+    n_got = llama_cpp.llama_state_seq_get_data(context, buffer, n, sequence)
+    return bytes(buffer) if n_got == n else b""
+
+
+def _set_state(context: Any, sequence: int, state: bytes) -> bool:
+    """Give a sequence a state. Return False if llama.cpp refuses it."""
+    buffer = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
+    n_got = llama_cpp.llama_state_seq_set_data(context, buffer, len(state), sequence)
+    return int(n_got) == len(state)
+
+
+def _take(context: Any, parts: Sequence[_Part], spare: int) -> None:
+    """Copy the states of parts of sequence 0 out of a context.
+
+    spare: a sequence that has nothing; 0: a part is the whole sequence.
+    """
+    memory = llama_cpp.llama_get_memory(context)
+    for part in parts:
+        if spare:
+            llama_cpp.llama_memory_seq_cp(memory, 0, spare, part.begin, part.end)
+        part.state = _state(context, spare)
+        if spare:
+            llama_cpp.llama_memory_seq_rm(memory, spare, -1, -1)
+
+
+def _is_text(held: Sequence[int | None], tokens: Sequence[int]) -> bool:
+    """Return whether a sequence holds these tokens; those that were removed may be any."""
+    if len(held) != len(tokens):
+        return False
+    return held == tokens or all(a in (None, b) for a, b in zip(held, tokens, strict=True))
+
+
+class _BufferType:
+    """struct ggml_backend_buffer_type: six functions, a device and a context."""
+
+    n_bytes = 8 * ctypes.sizeof(ctypes.c_void_p)
+
+
+class _BufferOverride(ctypes.Structure):
+    """struct llama_model_tensor_buft_override."""
+
+    _fields_ = [("pattern", ctypes.c_char_p), ("buft", ctypes.c_void_p)]
+
+
+def replay(path: Path) -> Replayed:
+    """Compute a log again. Raises OSError where it cannot be read."""
+    computed = Replay()
+    try:
+        computed.compute(read(path))
+    except Differs as error:
+        computed.found.difference = str(error)
+    except (DamagedLog, NotComputed) as error:
+        computed.found.obstacle = str(error)
+    finally:
+        computed.close()
+    return computed.found
+
+
+def main() -> int:
+    """Compute the logs that the command line names. Print a line of JSON for each."""
+    all_same = True
+    for name in sys.argv[1:]:
+        try:
+            found = replay(Path(name))
+        except OSError as error:
+            reason = error.strerror or str(error)
+            found = Replayed(obstacle=text("file.not_read", file=name, reason=reason))
+        print(json.dumps(to_json(asdict(found))), flush=True)
+        all_same = all_same and found.is_same
+    return 0 if all_same else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

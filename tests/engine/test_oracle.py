@@ -1,0 +1,143 @@
+"""The oracle: stock llama.cpp computes the log of an engine, and finds what is wrong in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factory import make_tiny
+from oracle import MODULE, Oracle
+
+from backend.engine.drafts import Width
+from backend.engine.engine import Engine
+from backend.protocol.group import GroupAnswer, Request
+from backend.protocol.settings import DRAFTED_MAX, Sampling
+from backend.system import children
+
+OpenEngine = Callable[..., Engine]
+
+ROOT = Path(__file__).resolve().parents[2]
+GREEDY = Sampling(temperature=0)
+SAMPLED = Sampling(temperature=1.5, seed=7)
+PROMPT = "it was one of the words that they had not said " * 30  # some 390 tokens
+
+
+class Always(Width):
+    """Guesses as much as it can, whatever a pass costs."""
+
+    def choose(self, n_equal: int) -> int:
+        return self.n_most if n_equal else 0
+
+
+def say(engine: Engine, prompt: str, n: int = 12, sampling: Sampling = GREEDY) -> list[int]:
+    return [piece.token_id for piece in engine.generate_text(prompt, sampling, n)]
+
+
+def keep(engine: Engine, prompt: str, n: int = 8) -> list[int]:
+    """Answer a prompt and keep the conversation. Return its tokens."""
+    engine.owner = "chat-1"
+    say(engine, prompt, n)
+    while engine.keep():
+        pass
+    return list(engine.passes.tokens)
+
+
+def read(engine: Engine, tokens: list[int]) -> int:
+    """Have an engine read tokens and one more. Return how many it did not compute."""
+    engine.passes.begin()
+    n_known = engine.passes.keep_prefix([*tokens, 1])
+    assert engine.passes.prefill([*tokens, 1], None)
+    return n_known
+
+
+def asked(n: int, n_token: int = 20, **more: Any) -> list[Request]:
+    """Return requests that begin in the same way, of other lengths."""
+    return [
+        Request(i, (GREEDY, SAMPLED)[i % 2], n_token + i, prompt="of the words " * 3 + "no " * i)
+        for i in range(n)
+    ]
+
+
+@pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss", "deepseek2", "qwen3next"])
+@pytest.mark.parametrize("streams", [False, True])
+def test_groups(
+    arch: str, streams: bool, open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
+) -> None:
+    path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf")
+    engine = open_engine(path, n_sequence=4, streams=streams, context_length=2048)
+    for keeps in (False, not streams):
+        found: Iterator[GroupAnswer] = engine.generate_group(asked(7), keeps=keeps)
+        assert len(list(found)) == 7
+    list(engine.generate_group(asked(2), keeps=not streams))
+    counts = oracle.approve()
+    assert counts["n_answer"] == 16 and counts["n_token"] > 16 * 20
+    assert counts["n_pass"] < counts["n_token"] / 2
+
+
+@pytest.mark.parametrize(
+    "arch", ["qwen3moe", "deepseek2", "gpt-oss", "llama4", "gemma4", "qwen3next", "lfm2moe"]
+)
+def test_restored_states(
+    arch: str, open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
+) -> None:
+    path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf")
+    before, after = (open_engine(path, context_length=1024) for _ in range(2))
+    for engine in (before, after):
+        engine.keep_in(tmp_path / "states")
+    tokens = keep(before, PROMPT, 120)
+    assert read(after, tokens) == len(tokens)
+    for token in (5, 6, 7):
+        assert after.passes.compute([token], 0.0, is_token=True)
+    counts = oracle.approve()
+    assert counts["n_state"] > 0 and counts["n_taken"] == 0
+
+
+def test_drafts(open_engine: OpenEngine, oracle: Oracle, tiny: Path) -> None:
+    engine = open_engine(tiny, drafts="auto")
+    engine.passes.width = Always(DRAFTED_MAX)
+    n_drafted = 0
+    for sampling in (GREEDY, SAMPLED):
+        say(engine, "abcabcabc" * 4, 100, sampling)
+        n_drafted += engine.statistics().n_drafted
+    assert n_drafted > 0
+    assert oracle.approve()["n_answer"] == 2
+
+
+def test_people_can_have_a_log_computed_again(
+    open_engine: OpenEngine, oracle: Oracle, tiny: Path
+) -> None:
+    say(open_engine(tiny), "the end", 5)
+    [log] = oracle.logs
+    if os.name == "posix":
+        assert log.stat().st_mode & 0o777 == 0o600
+
+    def verified() -> tuple[int, str]:
+        command = children.command("backend.cli", "verify", "--replay", str(log))
+        done = subprocess.run(command, capture_output=True, text=True)
+        return done.returncode, done.stdout.splitlines()[-1]
+
+    assert verified() == (0, "Every bit is the same.")
+    lines = log.read_text().splitlines(keepends=True)
+    at = next(i for i, line in enumerate(lines) if '"sent"' in line)
+    log.write_text("".join([*lines[:at], '["sent",1,0]\n']))
+    chosen = json.loads(lines[at])[2]
+    assert verified() == (1, f"Answer 1: token 0 was sent, but {chosen} was chosen.")
+    log.write_text("[]\n")
+    assert verified() == (2, f"Line 1 of {log.name} is no entry.")
+
+
+def test_the_replay_has_nothing_of_the_engine() -> None:
+    """Its own llama.cpp only: neither the native part nor what calls llama.cpp for the engine."""
+    code = (
+        f"import sys, {MODULE}\n"
+        "ours = {'backend._native', 'backend.llama.api', 'backend.engine'}\n"
+        "print(sorted(ours & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
