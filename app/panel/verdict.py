@@ -16,6 +16,7 @@ from backend.text import Text
 
 WORTH_SAYING = 0.05  # smaller shares are not mentioned
 BUSY = 0.2  # share of the processor that others may use before they are named
+N_WARNING = 2  # of llama.cpp that are shown
 LONG_PROMPT = 0.4  # share of the time until the answer's end
 
 
@@ -81,7 +82,7 @@ def is_copied(cache: CacheFacts, stats: Statistics) -> bool:
 def causes(
     cache: CacheFacts | None, stats: Statistics | None, others_share: float | None
 ) -> list[str]:
-    """Return other reasons for a slow answer, each a sentence, the strongest first.
+    """Return other reasons for a slow answer, and llama.cpp's warnings, each a sentence.
 
     others_share: share of the processor that other programs use, 0 to 1; None if it is unknown.
     """
@@ -95,6 +96,8 @@ def causes(
     if cache is not None and isinstance(cache.reason, Text):
         if cache.reason.id.startswith("memory.others_need"):
             found.append(localized(cache.reason))
+    if cache is not None:
+        found += _warnings(cache.warnings.splitlines())
     if stats is not None and stats.n_token:
         n_read = max(stats.n_prompt - stats.n_reused, 0)
         if stats.ttft_s > LONG_PROMPT * (stats.ttft_s + stats.n_token / max(_speed(stats), 1e-9)):
@@ -104,6 +107,16 @@ def causes(
             found.append(
                 text.format(time=units.seconds(stats.ttft_s), tokens=units.count(n_read, "token"))
             )
+    return found
+
+
+def _warnings(lines: list[str]) -> list[str]:
+    """Return llama.cpp's first warnings, and how many more there are."""
+    words = translate("verdict", "llama.cpp warns: {text}")
+    found = [words.format(text=line) for line in lines[:N_WARNING]]
+    if n_more := len(lines) - len(found):
+        more = translate("verdict", "llama.cpp has {n} more warnings: see outrider inspect --json.")
+        found.append(more.format(n=units.number(n_more)))
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from backend.library.checksum import checksum
 from backend.memory.plan import N_UBATCH, MemoryPlan, largest_ubatch, plan, slots, why_plain
 from backend.methods.slots import rate_of, slots_of
 from backend.packs.file import Pack, find
+from backend.system import children
 from backend.system.memory import MemoryFacts, memory_facts
 
 
@@ -53,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
         report = _report(model, memory, memory_plan, context)
         report["plan"] |= {"asked_rate": asked.cache_rate, "kv_type": asked.kv_type}
         report["plan"] |= {"n_ubatch": n_ubatch, "why_ubatch": why}
+        report["warnings"] = _warnings(model)
         print(json.dumps({**report, "pack": _pack_report(pack, remark)}))
     else:
         rows = _plan_rows(memory_plan, memory, context, asked.cache_rate)
@@ -74,6 +77,17 @@ def _checksum(path: Path, as_json: bool) -> int:
         lines = [f"{part.sha256}  {part.file}" for part in found.parts]
         print(printable("\n".join([*lines, found.sentence])))
     return int(found.is_wrong)
+
+
+def _warnings(model: ModelFile) -> list[str] | None:
+    """Return what llama.cpp warns of while it loads a model; None where it cannot load it.
+
+    Runs in a child process, because llama.cpp ends its process on some malformed models.
+    """
+    command = children.command("backend.engine.dry_run", str(model.path))
+    found = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL)
+    warnings: list[str] | None = json.loads(found.stdout) if found.returncode == 0 else None
+    return warnings
 
 
 def _report(

@@ -84,8 +84,8 @@ def run(args: argparse.Namespace) -> int:
             print(f"Key: {key}", flush=True)
         if paths:
             print(f"On request: {', '.join(paths)}", flush=True)
-        if engine.cache.overridden:
-            print(engine.cache.overridden, file=sys.stderr, flush=True)
+        for said in filter(None, (engine.cache.overridden, engine.cache.reason)):
+            print(said, file=sys.stderr, flush=True)
         print("Ctrl-C ends it.", file=sys.stderr, flush=True)
         make_server(Turns(host, n_parallel=args.parallel), key, port).run(sockets=[listener])
     finally:

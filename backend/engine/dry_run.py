@@ -8,13 +8,19 @@ its log. This takes a few milliseconds plus the time to read the vocabulary.
 from __future__ import annotations
 
 import functools
+import json
 import re
+import sys
+from pathlib import Path
 
 from backend.engine.loading import load_header
-from backend.gguf.model_file import ModelFile
-from backend.llama.api import Context, Model, log
-from backend.memory.placement import Placement
+from backend.gguf.header import ModelFileError
+from backend.gguf.model_file import ModelFile, read_model
+from backend.llama.api import Context, LlamaError, Model, log
+from backend.memory.placement import ON_CPU, Placement
 
+_N_CONTEXT = 512
+"""Tokens of a context that only warnings are wanted of."""
 _BUFFER = re.compile(r"sched_reserve: +(\S+) compute buffer size = +([0-9.]+) MiB")
 
 
@@ -62,3 +68,24 @@ class DryRun:
         if self._model is not None:
             self._model.close()
             self._model = None
+
+
+def warnings_of(file: ModelFile) -> list[str]:
+    """Return what llama.cpp warns of while it loads a model and makes its context.
+
+    Raises LlamaError where it refuses the file.
+    """
+    log.listen(echo=False)
+    log.warnings.clear()
+    n_context = min(file.context_length or _N_CONTEXT, _N_CONTEXT)
+    DryRun(file).compute_bytes(ON_CPU, False, n_context, n_context, "f16", 0)
+    return list(log.warnings)
+
+
+def main() -> int:
+    """Print the warnings of the model that is the argument, as JSON. Return the exit status."""
+    try:
+        print(json.dumps(warnings_of(read_model(Path(sys.argv[1])))))
+    except (LlamaError, ModelFileError, OSError):
+        return 1
+    return 0

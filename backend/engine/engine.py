@@ -28,6 +28,7 @@ from backend.engine.loaded_model import LoadedModel, Progress
 from backend.engine.moments import Watch
 from backend.engine.passes import Passes, n_place
 from backend.gguf.model_file import ModelFile, read_model
+from backend.gguf.tables import ONE_SEQUENCE
 from backend.llama import guard
 from backend.llama.chat_format import AnswerReader, ChatFormat, PlainReader, Rendered
 from backend.llama.sampler import Sampler
@@ -180,9 +181,10 @@ class Engine:
     def make_room(self, n_sequence: int) -> None:
         """Let at least this many answers be computed at once. Raises EngineError.
 
-        Where fewer could be, the context is made anew, and forgets its conversations.
+        Where fewer could be, the context is made anew, and forgets its conversations. A model of
+        ONE_SEQUENCE goes on with one at a time.
         """
-        if self.n_sequence < n_sequence:
+        if self.n_sequence < n_sequence and self.file.architecture not in ONE_SEQUENCE:
             self.change(replace(self.loaded.config, n_sequence=n_sequence))
 
     def _of_group(self, request: Request) -> Answer | None:

@@ -29,6 +29,7 @@ import numpy as np
 from backend.engine.error import engine_errors
 from backend.engine.group import SHARED_TOKENS_MIN
 from backend.engine.kept_states import n_equal
+from backend.gguf.tables import ONE_SEQUENCE
 from backend.llama.api import Row
 from backend.machines import kept
 from backend.memory.plan import CELL_STEP, headroom_bytes, kv_bytes
@@ -186,6 +187,8 @@ def plan_group(engine: Engine, n_asked: int, n_cell: int, n_request: int) -> Gro
     n_asked: the number of sequences, 0: the best one. n_cell: cells of the context for one request.
     n_request: all requests there are. Measures, if needed, for some seconds.
     """
+    if engine.file.architecture in ONE_SEQUENCE:
+        return GroupPlan(1, _config(engine, 1, n_cell), text("engine.one_sequence"))
     most = min(_memory_most(engine, n_cell), N_MOST, max(n_request, 1))
     if n_asked:
         n = max(min(n_asked, most), 1)

@@ -37,7 +37,8 @@ class LoadedModel:
     """llama.cpp's model and context, and the expert cache where there is one.
 
     `plan`: the plan brought into force last. `cache`: its facts for clients. `context`: None while
-    nothing is loaded. Use from one thread; `patch` from any.
+    nothing is loaded. `warnings`: what llama.cpp warned of while it loaded the model and made the
+    context. Use from one thread; `patch` from any.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class LoadedModel:
         self.file = file
         self.plan: EnginePlan
         self.cache: CacheFacts
+        self.warnings: tuple[str, ...] = ()
         self.context: Any = None
+        self._of_weights: tuple[str, ...] = ()  # warnings, without those of the context
         self.stop_flag = _native.StopFlag()
         self._experts = ExpertCache(file, experiment)
         self.weights = Weights(file, self._experts)
@@ -206,12 +209,15 @@ class LoadedModel:
         def on_progress(fraction: float) -> bool:
             return progress is None or progress(fraction, text("engine.stage_weights"))
 
+        llama.log.warnings.clear()
         try:
             self.weights.load(self.plan, on_progress)
         except loading.NotCacheable as error:
             self._observer.refused = str(error)
             self.plan = self._observer.plan(self.plan.config, self.plan, None)
+            llama.log.warnings.clear()
             self.weights.load(self.plan, on_progress)
+        self._of_weights = tuple(llama.log.warnings)
         if self.log is not None:
             self.weights.write_to(self.log, self.plan)
 
@@ -223,8 +229,10 @@ class LoadedModel:
 
     def _make_context(self) -> None:
         self._close_context()
+        llama.log.warnings.clear()
         hook = self._experts.hook
         self.context, kv = _new_context(self.file, self.llama, self.plan, hook, self.stop_flag)
+        self.warnings = tuple(dict.fromkeys((*self._of_weights, *llama.log.warnings)))
         self._experts.computes_in(self.context, kv)
         self.context.write_to(self.log)
         self.weights.attach(self.context, self.plan)
@@ -249,6 +257,7 @@ class LoadedModel:
     def _facts(self) -> CacheFacts:
         drafts = self.weights.drafts(self.plan, self.context)
         facts = _facts_without_cache(self.file, self.plan, self.remark, drafts)
+        facts = replace(facts, warnings="\n".join(self.warnings))
         return facts if self.plan.is_plain else replace(facts, **self._experts.facts())
 
 

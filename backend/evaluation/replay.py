@@ -40,6 +40,14 @@ _KEEP_STATES = (
     "?llama_set_embeddings_nextn@@YAXPEAUllama_context@@_N1@Z",
 )
 
+_OF_SEVERAL = ("n_seq_max", "kv_unified")
+"""What a context of several sequences has, and one of a single answer has not."""
+_SETTINGS = frozenset(
+    "n_ctx n_batch n_ubatch n_threads n_threads_batch type_k type_v flash_attn_type no_perf "
+    "op_offload n_outputs_max n_outputs_max_per_seq".split()
+) | set(_OF_SEVERAL)
+"""The parameters of a context that an engine may choose. All others are llama.cpp's defaults."""
+
 
 class Differs(ValueError):
     """The log is not what stock llama.cpp computes; the text is one sentence."""
@@ -168,6 +176,7 @@ class Replay:
         self._last: list[_Row] = []  # of the last pass, if it was computed as a whole
         self._pictures: dict[int, _Picture] = {}
         self._parts: dict[str, _Part] = {}  # by their keys
+        self._several: list[bool] = []  # for each context: passes have several sequences
         self._shown: set[str] = set()  # hashes of states that were compared
 
     def close(self) -> None:
@@ -183,8 +192,13 @@ class Replay:
         self._pictures.clear()
         self._kept.clear()
 
-    def compute(self, entries: Iterator[list[Any]]) -> None:
-        """Compute entries and compare them with what the log says."""
+    def compute(self, path: Path) -> None:
+        """Compute the entries of a log and compare them with what it says.
+
+        Raises Differs, NotComputed, DamagedLog and OSError.
+        """
+        self._several = _several(read(path))
+        entries = read(path)
         entry = next(entries, None)
         while entry is not None:
             following = next(entries, None)
@@ -284,6 +298,9 @@ class Replay:
     def _on_context(self, settings: dict[str, Any]) -> None:
         self._close_context()
         self._held, self._last = _Held(), []
+        if not self._several.pop(0):
+            # One answer at a time gets the context that everybody's has, whatever the engine made.
+            settings = {k: v for k, v in settings.items() if k not in _OF_SEVERAL}
         self._context = self._new_context(settings)
         self._memory = llama_cpp.llama_get_memory(self._context)
         self._batch = llama_cpp.llama_batch_init(llama_cpp.llama_n_batch(self._context), 0, 1)
@@ -291,6 +308,8 @@ class Replay:
     def _new_context(self, settings: dict[str, Any]) -> Any:
         params = llama_cpp.llama_context_default_params()
         for name, value in settings.items():
+            if name not in _SETTINGS:
+                raise NotComputed(text("replay.setting", name=name))
             setattr(params, name, value)
         context = llama_cpp.llama_init_from_model(self._model, params)
         if not context:
@@ -456,7 +475,8 @@ class Replay:
                         _take(context, parts[:i], spare)
                         llama_cpp.llama_free(context)
                     context = self._new_context(part.made["context"])
-                    spare = int(llama_cpp.llama_n_seq_max(context)) - 1
+                    # A number that no pass has; cells have a place for it, as in the engine.
+                    spare = int(llama_cpp.llama_n_seq_max(context)) if len(parts) > 1 else 0
                     memory = llama_cpp.llama_get_memory(context)
                     for before in parts[:i]:
                         assert before.state is not None
@@ -687,15 +707,30 @@ def _set_state(context: Any, sequence: int, state: bytes) -> bool:
 def _take(context: Any, parts: Sequence[_Part], spare: int) -> None:
     """Copy the states of parts of sequence 0 out of a context.
 
-    spare: a sequence that has nothing; 0: a part is the whole sequence.
+    spare: a sequence that holds the others meanwhile; 0: a part is the whole sequence.
     """
     memory = llama_cpp.llama_get_memory(context)
     for part in parts:
         if spare:
-            llama_cpp.llama_memory_seq_cp(memory, 0, spare, part.begin, part.end)
-        part.state = _state(context, spare)
+            llama_cpp.llama_memory_seq_cp(memory, 0, spare, -1, -1)
+            llama_cpp.llama_memory_seq_rm(memory, 0, -1, part.begin)
+            llama_cpp.llama_memory_seq_rm(memory, 0, part.end, -1)
+        part.state = _state(context, 0)
         if spare:
+            llama_cpp.llama_memory_seq_rm(memory, 0, -1, -1)
+            llama_cpp.llama_memory_seq_cp(memory, spare, 0, -1, -1)
             llama_cpp.llama_memory_seq_rm(memory, spare, -1, -1)
+
+
+def _several(entries: Iterator[list[Any]]) -> list[bool]:
+    """Return whether passes have other sequences than 0, for each context of a log."""
+    found: list[bool] = []
+    for name, *values in entries:
+        if name == "context":
+            found.append(False)
+        elif name == "pass" and any(run[0] for run in values[0]):
+            found[-1] = True
+    return found
 
 
 def _is_text(held: Sequence[int | None], tokens: Sequence[int]) -> bool:
@@ -721,7 +756,7 @@ def replay(path: Path) -> Replayed:
     """Compute a log again. Raises OSError where it cannot be read."""
     computed = Replay()
     try:
-        computed.compute(read(path))
+        computed.compute(path)
     except Differs as error:
         computed.found.difference = str(error)
     except (DamagedLog, NotComputed) as error:

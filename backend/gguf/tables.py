@@ -131,5 +131,8 @@ PREDICTING: dict[str, tuple[str, ...]] = {
 }
 """Architectures whose layer for multi-token prediction can guess tokens, and the tensors that it
 needs; of names with | between them, one. llama.cpp aborts where one is missing."""
+ONE_SEQUENCE = frozenset({"minimax-m3"})
+"""Architectures that compute something else where several sequences share the cells of a context:
+llama.cpp then drops their sparse attention (src/models/minimax-m3.cpp)."""
 NOT_PREDICTING = ("rope.dimension_sections", "attention.temperature_scale")
 """Keys with which llama.cpp has no graph for these layers."""

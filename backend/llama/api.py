@@ -46,12 +46,25 @@ class LlamaError(RuntimeError):
     """llama.cpp failed; the text is one plain sentence."""
 
 
+_WARNING, _ERROR = 3, 4
+"""GGML_LOG_LEVEL_WARN and GGML_LOG_LEVEL_ERROR."""
+_N_WARNING = 64
+_CHOSEN = "using full-size SWA cache"
+"""The beginning of a warning about llama.cpp's own default (swa_full), which every context has."""
+_WHERE = re.compile(r"^\w+: +")
+"""The name of llama.cpp's function before a message."""
+
+
 class _Log:
-    """Collects llama.cpp's messages; the last errors explain a failed load."""
+    """Collects llama.cpp's messages; the last errors explain a failed load.
+
+    warnings: the different warnings and errors since it was cleared, in their order.
+    """
 
     def __init__(self) -> None:
         self.errors: collections.deque[str] = collections.deque(maxlen=8)
         self.echo = False
+        self.warnings: dict[str, None] = {}
         self._captures: list[list[str]] = []
         self._level = 0
         self.callback = llama_cpp.llama_log_callback(self._on_message)
@@ -83,8 +96,12 @@ class _Log:
             lines.append(text.decode(errors="replace"))
         if self.echo:
             sys.stderr.write(text.decode(errors="replace"))
-        if self._level >= 4:
+        if self._level >= _ERROR:
             self.errors.append(text.decode(errors="replace").strip())
+        if self._level >= _WARNING and len(self.warnings) < _N_WARNING:
+            said = _WHERE.sub("", text.decode(errors="replace").strip())
+            told = (line for line in said.splitlines() if line and not line.startswith(_CHOSEN))
+            self.warnings.update(dict.fromkeys(told))
 
     def last_error(self) -> str:
         """Return the first error since the last call, without the function's name in front."""
@@ -143,6 +160,13 @@ class Model:
         self.vocab = llama_cpp.llama_model_get_vocab(pointer)
         self.n_vocab: int = llama_cpp.llama_vocab_n_tokens(self.vocab)
         self.n_context_trained: int = llama_cpp.llama_model_n_ctx_train(pointer)
+        self.architecture = self._metadata("general.architecture")
+
+    def _metadata(self, key: str) -> str:
+        """Return a value of the file's header as text; "" if it has none."""
+        value = ctypes.create_string_buffer(256)
+        n = llama_cpp.llama_model_meta_val_str(self._pointer, key.encode(), value, len(value))
+        return value.value.decode(errors="replace") if n >= 0 else ""
 
     @property
     def pointer(self) -> Any:
@@ -264,6 +288,11 @@ _N_UNLIKE = 128
 """Tokens that one of two equal vocabularies may have more."""
 _N_CONTROL = 5
 """Tokens at the beginning in which two equal vocabularies may differ."""
+_N_SEQUENCE_MAX = 256
+"""LLAMA_MAX_SEQ of llama.cpp (src/llama-cparams.h): the sequence numbers that a cell may have."""
+_WHOLE_STATES = frozenset({"deepseek4"})
+"""Architectures whose caches copy whole sequences only, between sequences of passes only
+(src/llama-kv-cache-dsv4.cpp)."""
 _PIECE_TOKENS = 256
 """Tokens of a piece of a state: some megabytes, so that a piece fits in memory beside the model."""
 
@@ -299,12 +328,13 @@ _states_address = _of_cpp(
 class Context:
     """A llama_context. Its sequences share its n_context cells.
 
-    n_sequence: sequences that a pass may have, numbered from 0; state() uses one more. n_output:
-    maximum of tokens of a pass with logits; 0: all. kv_type: type of the attention cache, the name
-    of a ggml type. stop_flag: a backend._native.StopFlag; when set, it ends decode() with status 2.
-    streams: every sequence has cells of its own, which none shares (kv_unified false): a pass then
-    has equally many tokens of each of its sequences, which follow each other. offloads: a device
-    computes a prompt's layers whose weights are in RAM, as by default in llama.cpp (op_offload).
+    n_sequence: sequences that a pass may have, numbered from 0. With one, the context has
+    llama.cpp's defaults: n_seq_max 1, kv_unified false. n_output: maximum of tokens of a pass with
+    logits; 0: all. kv_type: type of the attention cache, the name of a ggml type. stop_flag: a
+    backend._native.StopFlag; when set, it ends decode() with status 2. streams: every sequence has
+    cells of its own, which none shares (kv_unified false): a pass then has equally many tokens of
+    each of its sequences, which follow each other. offloads: a device computes a prompt's layers
+    whose weights are in RAM, as by default in llama.cpp (op_offload).
     predicts: it computes the layer for multi-token prediction only, from tokens and the states
     before them.
     """
@@ -327,10 +357,11 @@ class Context:
         predicts: bool = False,
     ) -> None:
         self._model = model
-        # A sequence more costs nothing, except where layers have recurrent states.
         self.shares = not streams
-        self._spare = 0 if self.cuts_batches or streams else n_sequence
-        n_sequence = max(n_sequence, self._spare + 1)
+        # Behind the sequences of passes: llama.cpp's cells have numbers for LLAMA_MAX_SEQ of them,
+        # however many a pass may have. So the context of one answer is that of its defaults.
+        is_cut = not (self.cuts_batches or streams or model.architecture in _WHOLE_STATES)
+        self._spare = n_sequence if is_cut and n_sequence < _N_SEQUENCE_MAX else 0
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = n_context
         params.n_batch = n_ubatch
@@ -594,13 +625,13 @@ class Context:
 
         Empty if llama.cpp fails.
         """
-        with self._spare_sequence(begin, end, sequence) as source:
-            n = llama_cpp.llama_state_seq_get_size(self._pointer, source)
+        with self._only(begin, end, sequence):
+            n = llama_cpp.llama_state_seq_get_size(self._pointer, sequence)
             state = bytearray(n)
             buffer = (ctypes.c_uint8 * n).from_buffer(state)
-            n_got = llama_cpp.llama_state_seq_get_data(self._pointer, buffer, n, source)
+            n_got = llama_cpp.llama_state_seq_get_data(self._pointer, buffer, n, sequence)
             if self.log is not None:
-                self.log.write("get", source, digest(state), n_got == n)
+                self.log.write("get", sequence, digest(state), n_got == n)
         return state if n_got == n else bytearray()
 
     def made(self, begin: int, end: int, sequence: int = 0) -> Made:
@@ -625,7 +656,8 @@ class Context:
         """
         n = len(state)
         buffer = (ctypes.c_uint8 * n).from_buffer(state)
-        with self._spare_sequence(0, 0, sequence) as target:
+        target = self._spare or sequence
+        try:
             got = llama_cpp.llama_state_seq_set_data(self._pointer, buffer, n, target)
             last = int(llama_cpp.llama_memory_seq_pos_max(self._memory, target))
             is_right = got == n and last == end - 1
@@ -635,24 +667,31 @@ class Context:
                 self.log.write("set", target, digest(state), is_right, key, end, data)
             if is_right and self._spare:
                 self._remember("seq_cp", target, sequence, 0, end)
+        finally:
+            if self._spare:
+                self._remember("seq_rm", target, -1, -1)
         if not is_right and not self._spare:
             self.forget_from(0, sequence)
         return is_right
 
     @contextlib.contextmanager
-    def _spare_sequence(self, begin: int, end: int, sequence: int) -> Iterator[int]:
-        """Return a spare sequence with these positions of another until the context ends.
+    def _only(self, begin: int, end: int, sequence: int) -> Iterator[None]:
+        """Let a sequence have only these positions until the context ends.
 
-        Where there is no spare one, return the other.
+        The spare sequence holds them all meanwhile. llama.cpp writes no state of the spare one
+        itself, whose number is none of a pass. Where there is no spare one, do nothing.
         """
         if not self._spare:
-            yield sequence
+            yield
             return
+        self._remember("seq_cp", sequence, self._spare, -1, -1)
         try:
-            if begin < end:
-                self._remember("seq_cp", sequence, self._spare, begin, end)
-            yield self._spare
+            self._remember("seq_rm", sequence, -1, begin)
+            self._remember("seq_rm", sequence, end, -1)
+            yield
         finally:
+            self._remember("seq_rm", sequence, -1, -1)
+            self._remember("seq_cp", self._spare, sequence, -1, -1)
             self._remember("seq_rm", self._spare, -1, -1)
 
     @property

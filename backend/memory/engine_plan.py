@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from backend.gguf.tables import PREDICTING
+from backend.gguf.tables import ONE_SEQUENCE, PREDICTING
 from backend.machines.drive import Drive
 from backend.machines.threads import useful_threads
 from backend.memory.automatic import automatic, prefers_stock
@@ -205,6 +205,8 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
     """
     if why := why_no_kv_type(file, config.kv_type):
         raise EngineError(why)
+    if file.architecture in ONE_SEQUENCE:
+        config = replace(config, n_sequence=1, streams=False)
     before = machine.before
     on_devices = sum(usable_bytes(d, config.device_bytes) for d in machine.devices)
     overridden = _overridden(file, config, on_devices, machine.free_bytes)
@@ -235,6 +237,8 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
     made = _granted(file, wanted, machine, _asked_slots(file, settings, method))
     if predicts and made.is_plain:  # no expert is cached, of the layer that guesses neither
         made = _granted(file, wanted, machine, file.n_expert)
+    if file.architecture in ONE_SEQUENCE:
+        made = replace(made, reason=joined(made.reason, text("engine.one_sequence")))
     if machine.is_loaded and before is not None and config.host_bytes == before.config.host_bytes:
         same = replace(made, host=before.host)
         if same.step_from(before) is Step.NOTHING:  # keep an existing host store

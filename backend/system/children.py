@@ -21,6 +21,7 @@ MODULES = (
     "backend.simulation.advice",
     "backend.bench.child",
     "backend.cli",
+    "backend.engine.dry_run",
     "backend.evaluation.replay",
     "backend.learning.child",
     "backend.library.machine",

@@ -277,6 +277,11 @@ ENGLISH: Mapping[str, str] = {
     "group.streams": QT_TRANSLATE_NOOP(
         "messages", "Their prompts are equally long, so each has an attention cache of its own."
     ),
+    "engine.one_sequence": QT_TRANSLATE_NOOP(
+        "messages",
+        "Answers of this model are computed one after the other: where several share a context, "
+        "llama.cpp does not compute its sparse attention.",
+    ),
     "engine.no_images_in_group": QT_TRANSLATE_NOOP(
         "messages", "Requests that are answered together cannot have images."
     ),
@@ -1281,6 +1286,10 @@ ENGLISH: Mapping[str, str] = {
     ),
     "replay.no_context": QT_TRANSLATE_NOOP(
         "messages", "llama.cpp could not make the log's context."
+    ),
+    "replay.setting": QT_TRANSLATE_NOOP(
+        "messages",
+        "The log's context has {name}, which is not llama.cpp's default and is not compared.",
     ),
     "replay.no_device": QT_TRANSLATE_NOOP(
         "messages", "A device of the log is missing here: {device}."

@@ -59,6 +59,12 @@ def test_other_causes_are_named() -> None:
     ]
     taken = text("memory.others_need", n=20, all=128, wanted=32)
     assert "Other programs need memory" in causes(replace(CACHE, reason=taken), ANSWER, None)[0]
+    warned = replace(CACHE, warnings="no pre-tokenizer\nan odd token\na third\na fourth")
+    assert causes(warned, ANSWER, None) == [
+        "llama.cpp warns: no pre-tokenizer",
+        "llama.cpp warns: an odd token",
+        "llama.cpp has 2 more warnings: see outrider inspect --json.",
+    ]
     slow = replace(ANSWER, ttft_s=60.0, n_prompt=5000, n_reused=1000)
     assert causes(CACHE, slow, None) == [
         "Reading the question took 60.0 s before the first word, for 4,000 tokens."

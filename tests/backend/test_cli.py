@@ -211,6 +211,16 @@ def test_inspect_tells_what_is_in_the_file(tiny: Path, capsys: pytest.CaptureFix
     assert (plan["rate"], plan["n_slot"], plan["context_length"]) == (0.5, 4, 512)
     assert plan["expert_bytes"] == report["expert_bytes_total"] // 2
     assert plan["available_bytes"] == report["memory"]["available_bytes"]
+    assert report["warnings"] == []
+
+
+def test_inspect_tells_what_llama_cpp_warns_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = make_tiny("glm4moe", "Q8_0", tmp_path / "m.gguf", n_nextn=1)
+    assert main(["inspect", str(path), "--json"]) == 0
+    warnings = json.loads(capsys.readouterr().out)["warnings"]
+    assert any("model has unused tensor blk.3.nextn.eh_proj.weight" in line for line in warnings)
 
 
 def test_inspect_for_people(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,12 +38,16 @@ PACK = Pack(Path("m.pack"), PackPlan("file", 16, (b"",), (), (0,)), (FileIdentit
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelFile]:
-    """moe: three layers of 16 experts, 4 used. long: the same, trained for a longer context."""
+    """moe: three layers of 16 experts, 4 used. long: the same, trained for a longer context.
+
+    sparse: several sequences in one context change what llama.cpp computes.
+    """
     folder = tmp_path_factory.mktemp("plans")
     return {
         "moe": read_model(make_tiny("qwen3moe", "F16", folder / "moe.gguf", n_ff_exp=2048)),
         "long": read_model(make_tiny("qwen3moe", "Q8_0", folder / "long.gguf", n_ctx=1 << 15)),
         "dense": read_model(make_tiny("dense", "Q8_0", folder / "dense.gguf")),
+        "sparse": read_model(make_tiny("minimax-m3", "Q8_0", folder / "sparse.gguf")),
         "predicting": read_model(make_tiny("glm4moe", "F16", folder / "mtp.gguf", n_nextn=1)),
     }
 
@@ -103,6 +107,7 @@ TABLE: list[tuple[str, dict[str, Any], int | None, dict[str, Any]]] = [
     ("moe", {"n_thread": 3}, None, {"n_thread": 3}),
     ("moe", {}, None, {"headroom_bytes": 4 * GIB, "repack": True, "device_names": "cpu"}),
     ("moe", {}, -400, {"headroom_bytes": HEADROOM, "repack": False}),
+    ("sparse", {"n_sequence": 4, "streams": True}, None, {"reason": "one after the other"}),
     ("dense", {"cache_rate": 0.25}, None, {"mode": "plain", "reason": "A dense model has no"}),
     ("dense", {"method": "unified"}, None, {"mode": "plain", "reason": "A dense model has no"}),
 ]
@@ -124,6 +129,7 @@ def test_memory_grants_what_is_asked_for_or_less(
         found = getattr(made, field)
         assert value in found if field == "reason" and value else found == value, (field, made)
     assert made.method.name == made.config.method and not made.placement.on_device
+    assert made.config.n_sequence == (1 if name == "sparse" else asked.n_sequence)
 
 
 @pytest.mark.parametrize(

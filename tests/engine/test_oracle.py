@@ -64,6 +64,31 @@ def asked(n: int, n_token: int = 20, **more: Any) -> list[Request]:
     ]
 
 
+@pytest.mark.parametrize("arch", ["minimax-m3", "gpt-oss"])
+def test_one_answer_has_the_context_that_everybody_has(
+    arch: str, open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
+) -> None:
+    """Several sequences in a context would change what minimax-m3 computes."""
+    engine = open_engine(make_tiny(arch, "Q8_0", tmp_path / "m.gguf"), context_length=1024)
+    engine.keep_in(tmp_path / "states")
+    tokens = keep(engine, PROMPT, 30)
+    engine.forget()
+    assert read(engine, tokens) == len(tokens)
+    assert oracle.approve()["n_pass"] > 30
+
+
+def test_answers_of_a_model_that_needs_its_context_alone(
+    open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
+) -> None:
+    path = make_tiny("minimax-m3", "Q8_0", tmp_path / "m.gguf")
+    engine = open_engine(path, n_sequence=4, context_length=2048)
+    engine.make_room(4)
+    assert engine.n_sequence == 1 and "one after the other" in engine.cache.reason
+    assert len(list(engine.generate_group(asked(3), keeps=True))) == 3
+    counts = oracle.approve()
+    assert counts["n_answer"] == 3 and counts["n_pass"] > 60
+
+
 @pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss", "deepseek2", "qwen3next"])
 @pytest.mark.parametrize("streams", [False, True])
 def test_groups(

@@ -159,6 +159,40 @@ def _minimax_m2(m: Layout) -> None:
         m.experts(i, selection_bias=True)
 
 
+def _minimax_m3(m: Layout) -> None:
+    """Build sparse attention: a token sees the best blocks of tokens, and the last one."""
+    g, n_index = m.g, 16
+    m.common_keys()
+    m.key(
+        expert_feed_forward_length=g.n_ff_exp,
+        expert_shared_count=1,
+        leading_dense_block_count=1,
+        expert_weights_scale=2.0,
+        expert_weights_norm=True,
+        expert_gating_func=SIGMOID,
+        rope__dimension_count=g.head_dim // 2,
+        attention__indexer__head_count=g.n_head_kv,
+        attention__indexer__key_length=n_index,
+        attention__indexer__top_k=2,
+        attention__indexer__block_size=16,
+        attention__indexer__local_blocks=1,
+    )
+    m.ends()
+    for i in range(g.n_layer):
+        b = f"blk.{i}"
+        m.attention(i, qk_norm="head")
+        m.norm(f"{b}.ffn_norm", g.n_embd)
+        if i == 0:
+            m.feed_forward(i)
+            continue
+        m.experts(i, selection_bias=True)
+        m.feed_forward(i, g.n_ff_exp, "_shexp")
+        m.add(f"{b}.indexer.q_proj.weight", g.n_embd, g.n_head_kv * n_index)
+        m.add(f"{b}.indexer.k_proj.weight", g.n_embd, n_index)
+        m.norm(f"{b}.indexer.q_norm", n_index)
+        m.norm(f"{b}.indexer.k_norm", n_index)
+
+
 def _cohere2moe(m: Layout) -> None:
     """Build attention and experts in parallel after one norm; gate_up may be fused."""
     g = m.g
@@ -347,6 +381,7 @@ FURTHER: dict[str, Architecture] = {
     "ernie4_5-moe": Architecture(_ernie4_5_moe, {"n_layer": 3, "n_expert": 8, "n_expert_used": 3}),
     "hunyuan-moe": Architecture(_hunyuan_moe, {"n_expert": 8, "n_expert_used": 2}),
     "minimax-m2": Architecture(_minimax_m2, {"n_expert": 16, "n_expert_used": 4}),
+    "minimax-m3": Architecture(_minimax_m3, {"n_layer": 3, "n_expert": 16, "n_expert_used": 4}),
     "cohere2moe": Architecture(
         _cohere2moe,
         {"n_layer": 3, "n_expert": 8, "n_expert_used": 2, "fused": True},

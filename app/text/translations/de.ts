@@ -4594,6 +4594,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Dieses Modell hat Schichten mit einem Zustand, der einzelne Token nicht vergessen kann: Dünne Aufmerksamkeit ist nicht möglich.</translation>
 </message>
 <message>
+<source>Answers of this model are computed one after the other: where several share a context, llama.cpp does not compute its sparse attention.</source>
+<translation>Antworten dieses Modells werden nacheinander berechnet: Wo sich mehrere einen Kontext teilen, berechnet llama.cpp seine dünne Aufmerksamkeit nicht.</translation>
+</message>
+<message>
 <source>Requests are computed one by one: each may need {cells} tokens of memory.</source>
 <translation>Anfragen werden nacheinander berechnet: Jede kann Speicher für {cells} Token brauchen.</translation>
 </message>
@@ -5638,6 +5642,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Nach Durchgang {number} hat llama.cpp {name} anders beantwortet.</translation>
 </message>
 <message>
+<source>The log&apos;s context has {name}, which is not llama.cpp&apos;s default and is not compared.</source>
+<translation>Der Kontext des Protokolls hat {name}; das ist nicht llama.cpps Vorgabe und wird nicht verglichen.</translation>
+</message>
+<message>
 <source>llama.cpp could not make the log's context.</source>
 <translation>llama.cpp konnte den Kontext des Protokolls nicht anlegen.</translation>
 </message>
@@ -5923,6 +5931,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>This model is larger than the memory it may use, so parts of it are read from the disk while it answers: waiting for them takes {share} of the time.</source>
 <translation>Dieses Modell ist größer als der Speicher, den es nutzen darf, darum werden Teile davon vom Laufwerk gelesen, während es antwortet: Das Warten darauf macht {share} der Zeit aus.</translation>
+</message>
+<message>
+<source>llama.cpp warns: {text}</source>
+<translation>llama.cpp warnt: {text}</translation>
+</message>
+<message>
+<source>llama.cpp has {n} more warnings: see outrider inspect --json.</source>
+<translation>llama.cpp hat noch {n} Warnungen: siehe outrider inspect --json.</translation>
 </message>
 <message>
 <source>Other programs use {share} of the processor; the answer is faster without them.</source>
