@@ -18,6 +18,7 @@ from backend.cli.common import (
 from backend.engine.loading import NotCacheable
 from backend.evaluation.verify import Comparison, compare
 from backend.gguf.model_file import ModelFile, read_model
+from backend.gguf.tables import ONE_SEQUENCE
 from backend.llama.batch_log import VARIABLE
 from backend.memory.devices import DeviceError, resolve
 from backend.memory.headroom import with_taken
@@ -26,7 +27,7 @@ from backend.methods.catalogue import CACHED, METHODS
 from backend.packs.file import find
 from backend.system import children
 from backend.system.memory import available_bytes, physical_cores
-from backend.text import from_json, to_json
+from backend.text import from_json, text, to_json
 from backend.weights.lookup import load as load_learned
 
 _N_CONTEXT = 4096
@@ -109,6 +110,8 @@ def run(args: argparse.Namespace) -> int:
     file = read_model(args.model)
     if not file.is_moe:
         raise UserError(f"{args.model.name} is a dense model: there is no expert cache to verify.")
+    if file.architecture in ONE_SEQUENCE and max(args.sequences) > 1 and not args.streams:
+        raise UserError(text("engine.one_sequence"))
     config = engine_config(args)
     placement = _placement(file, config.device)
     pack, why_no_pack = find(file) if config.pack and not placement.on_device else (None, "")

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -47,6 +47,9 @@ _SETTINGS = frozenset(
     "op_offload n_outputs_max n_outputs_max_per_seq".split()
 ) | set(_OF_SEVERAL)
 """The parameters of a context that an engine may choose. All others are llama.cpp's defaults."""
+
+Hashes = list[str] | None
+"""Of the logits of a pass's rows; None: they are not compared."""
 
 
 class Differs(ValueError):
@@ -158,10 +161,14 @@ class _Held:
 
 
 class Replay:
-    """Computes the entries of a log. Raises Differs and NotComputed."""
+    """Computes the entries of a log. Raises Differs and NotComputed.
 
-    def __init__(self) -> None:
+    logits: receives the logits of every row that wants them, n_vocab floats each.
+    """
+
+    def __init__(self, logits: BinaryIO | None = None) -> None:
         self.found = Replayed()
+        self._out = logits
         self._silence = llama_cpp.llama_log_callback(lambda *_: None)
         llama_cpp.llama_log_set(self._silence, ctypes.c_void_p(0))
         mtmd.mtmd_helper_log_set(self._silence, ctypes.c_void_p(0))
@@ -330,9 +337,7 @@ class Replay:
 
     # Passes.
 
-    def _pass(
-        self, runs: list[list[Any]], status: int, hashes: list[str], *, is_void: bool
-    ) -> None:
+    def _pass(self, runs: list[list[Any]], status: int, hashes: Hashes, *, is_void: bool) -> None:
         batch = self._batch
         rows: list[_Row] = []
         self._require_no_part_of_an_image()
@@ -359,7 +364,7 @@ class Replay:
         self._compute(batch, rows, status, hashes, is_void=is_void)
 
     def _compute(
-        self, batch: Any, rows: list[_Row], status: int, hashes: list[str], *, is_void: bool
+        self, batch: Any, rows: list[_Row], status: int, hashes: Hashes, *, is_void: bool
     ) -> None:
         """Compute a batch, whose rows are held already, and compare the logits."""
         found = int(llama_cpp.llama_decode(self._context, batch))
@@ -376,9 +381,12 @@ class Replay:
         if found != 0:
             raise Differs(text("replay.status", number=self._number, status=found))
         numbers = [i for i, row in enumerate(rows) if row.has_logits]
-        if len(numbers) != len(hashes):
+        if self._out is not None:
+            for i in numbers:
+                self._out.write(self._logits(i).data)
+        if hashes is not None and len(numbers) != len(hashes):
             raise Differs(text("replay.rows", number=self._number, n=len(hashes), all=len(numbers)))
-        for i, expected in zip(numbers, hashes, strict=True):
+        for i, expected in zip(numbers, hashes or (), strict=hashes is not None):
             if digest_at(self._logits_address(i), 4 * self._n_vocab) != expected:
                 row = rows[i]
                 raise Differs(
@@ -604,7 +612,7 @@ class Replay:
         values: str,
         places: str,
         status: int,
-        hashes: list[str],
+        hashes: Hashes,
         *,
         is_void: bool,
     ) -> None:
@@ -752,9 +760,9 @@ class _BufferOverride(ctypes.Structure):
     _fields_ = [("pattern", ctypes.c_char_p), ("buft", ctypes.c_void_p)]
 
 
-def replay(path: Path) -> Replayed:
-    """Compute a log again. Raises OSError where it cannot be read."""
-    computed = Replay()
+def replay(path: Path, logits: BinaryIO | None = None) -> Replayed:
+    """Compute a log again, as Replay. Raises OSError where it cannot be read."""
+    computed = Replay(logits)
     try:
         computed.compute(path)
     except Differs as error:
@@ -767,9 +775,17 @@ def replay(path: Path) -> Replayed:
 
 
 def main() -> int:
-    """Compute the logs that the command line names. Print a line of JSON for each."""
+    """Compute the logs that the command line names. Print a line of JSON for each.
+
+    `--logits FILE LOG` also writes the logits of a log.
+    """
+    names = sys.argv[1:]
+    if names[:1] == ["--logits"]:
+        with Path(names[1]).open("wb") as out:
+            print(json.dumps(to_json(asdict(replay(Path(names[2]), out)))))
+        return 0
     all_same = True
-    for name in sys.argv[1:]:
+    for name in names:
         try:
             found = replay(Path(name))
         except OSError as error:

@@ -3,17 +3,22 @@
 Two computations round differently from stock: experts computed in two parts (MoEpic), and experts
 of a device's layer that the processor computes (hybrid misses). Each has its own error bound.
 
-Stock is the same library without a callback and without a cache. It has the same tensor layout,
+Stock is the same library in another process, without our native part, a callback or a cache
+(backend.evaluation.replay). Its context has llama.cpp's defaults. It has the same tensor layout,
 because another layout adds in another order. The layout is that of the file, or the repacked one
 that the processor computes fastest, which is stock llama.cpp's default. The reference is computed
-first and then freed, so that memory holds one copy of the model at a time.
+first, so that memory holds one copy of the model at a time.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from random import Random
 from typing import Literal
 
@@ -21,11 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend import _native
-from backend.engine.loading import CachedModel, load_native, load_plain
+from backend.engine.loading import CachedModel, load_native
 from backend.gguf.identity import FileChangedError
 from backend.gguf.model_file import ModelFile
 from backend.gguf.scales import not_finite_sentence
-from backend.llama.api import Context, LlamaError, Model, Row
+from backend.llama.api import Context, LlamaError, Model, Row, kernels
+from backend.llama.batch_log import BatchLog, runs
 from backend.machines.drive import Drive
 from backend.memory.placement import ON_CPU, Placement
 from backend.methods.catalogue import METHODS
@@ -41,7 +47,10 @@ from backend.methods.compose import (
 )
 from backend.methods.slots import slots_of
 from backend.packs.file import Layout, Pack
+from backend.protocol.worker_exit import describe_exit
+from backend.system import children
 from backend.system.memory import available_bytes
+from backend.text import from_json
 
 CUT_TOLERANCE = 0.02
 """Largest relative difference of all logits with cut experts. The sum of each expert is right
@@ -164,28 +173,21 @@ def compare(
     if in_layout == "repacked" and not in_memory:
         raise LlamaError("To compare this layout the whole model must find room in memory.")
     cached = CachedModel(file, n_thread=n_thread, repack=in_memory, pack=pack, placement=placement)
+    n_vocab = cached.model.n_vocab
     cached.close()  # raises NotCacheable before the slow part
-    if in_layout == "repacked":
-        stock = load_plain(file, repack=True)
-    else:
-        fits = in_memory or placement.on_device
-        stock = load_native(file, placement) if fits else load_plain(file, repack=False)
-    tokens = _tokens(stock, n_token)
+    tokens = _tokens(n_vocab, n_token)
     batches = {n: _passes(tokens, n, streams) for n in sequences}
-    try:
+    if placement.on_device:
+        expected = _by_device(file, placement, batches, n_thread, streams)
+    else:
         expected = {
-            n: _logits(file, stock, b, n, n_thread, None, streams) for n, b in batches.items()
+            n: _by_stock(file, b, n, n_thread, in_layout, in_memory, streams)
+            for n, b in batches.items()
         }
-    finally:
-        stock.close()
     hybrid_nmse, hybrid_perplexity = HYBRID_NMSE, HYBRID_PERPLEXITY
     if hybrid != "off" and placement.on_device and in_memory:
-        on_cpu = load_native(file)
-        try:
-            n = sequences[0]
-            by_cpu = _logits(file, on_cpu, batches[n], n, n_thread, None)
-        finally:
-            on_cpu.close()
+        n = sequences[0]
+        by_cpu = _by_stock(file, batches[n], n, n_thread, in_layout, in_memory, streams)
         hybrid_nmse = max(hybrid_nmse, _relative_difference(expected[n], by_cpu) ** 2)
         scored = tokens if n == 1 else []
         of_cpu = _perplexity(by_cpu, scored) / _perplexity(expected[n], scored) - 1
@@ -255,10 +257,10 @@ def compare(
         cached.close()
 
 
-def _tokens(model: Model, n_token: int) -> list[int]:
+def _tokens(n_vocab: int, n_token: int) -> list[int]:
     """Return the same random tokens every time. They span the vocabulary to reach many experts."""
     random = Random(1)
-    return [random.randrange(model.n_vocab) for _ in range(n_token)]
+    return [random.randrange(n_vocab) for _ in range(n_token)]
 
 
 @dataclass(frozen=True)
@@ -321,6 +323,94 @@ def _passes(tokens: list[int], n_sequence: int, streams: bool = False) -> list[_
     return passes
 
 
+def _n_context(passes: list[_Pass], n_sequence: int, streams: bool) -> int:
+    """Return the cells of a context that these passes fill."""
+    return (sum(len(each.rows) for each in passes) + 8) * (n_sequence if streams else 1)
+
+
+def _by_stock(
+    file: ModelFile,
+    passes: list[_Pass],
+    n_sequence: int,
+    n_thread: int,
+    in_layout: Layout,
+    in_memory: bool,
+    streams: bool,
+) -> NDArray[np.float32]:
+    """Have stock llama.cpp compute the passes in another process. Return all logits, [n, n_vocab].
+
+    Model and context are made with llama.cpp's defaults, but for the context's size, the length of
+    a pass, the threads, the sequences and the layout of the experts. Raises LlamaError, also if a
+    logit is not finite.
+    """
+    model = {
+        "path": str(file.path.absolute()),
+        "fingerprint": file.fingerprint,
+        # Where the model does not fit, all weights stay pages of the file, as in CachedModel.
+        "settings": {"n_gpu_layers": 0} | ({} if in_memory else {"use_extra_bufts": 0}),
+        "experts_as_in_file": in_layout == "file" and in_memory,
+        "n_expert_used": file.n_expert_used,
+        "devices": [],
+        "n_cpu_layer": file.n_layer,
+        "shares": [],
+        "mmproj": "",
+        "n_thread": n_thread,
+    }
+    settings = dict.fromkeys(("n_batch", "n_ubatch"), _N_UBATCH)
+    settings |= dict.fromkeys(("n_threads", "n_threads_batch"), n_thread)
+    settings["n_ctx"] = _n_context(passes, n_sequence, streams)
+    if n_sequence > 1:
+        settings |= {"n_seq_max": n_sequence, "kv_unified": int(not streams)}
+    with tempfile.TemporaryDirectory() as folder, file.open() as files:
+        log, logits = Path(folder, "passes"), Path(folder, "logits")
+        asked = BatchLog(log, kernels())
+        asked.begin_model(model)
+        asked.write("context", settings)
+        for each in passes:
+            rows = ((r.token, r.position, r.sequence, r.has_logits) for r in each.rows)
+            asked.write("pass", runs(rows), 0, None)
+        asked.close()
+        command = children.command("backend.evaluation.replay", "--logits", str(logits), str(log))
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True)
+        try:
+            said = json.loads(done.stdout, object_hook=from_json)
+        except ValueError:
+            tail = done.stderr.decode(errors="replace")
+            raise LlamaError(describe_exit(done.returncode, tail)) from None
+        if fault := said["difference"] or said["obstacle"]:
+            raise LlamaError(str(fault))
+        try:
+            files.require_unchanged()
+        except FileChangedError as error:
+            raise LlamaError(str(error)) from None
+        found = np.fromfile(logits, np.float32)
+    n_row = sum(row.has_logits for each in passes for row in each.rows)
+    if not np.isfinite(found).all():
+        raise LlamaError(not_finite_sentence(file))
+    return found.reshape(n_row, -1)
+
+
+def _by_device(
+    file: ModelFile,
+    placement: Placement,
+    batches: dict[int, list[_Pass]],
+    n_thread: int,
+    streams: bool,
+) -> dict[int, NDArray[np.float32]]:
+    """Return stock's logits by numbers of sequences, from a device with all experts.
+
+    In this process: a device of another machine serves one process at a time.
+    """
+    stock = load_native(file, placement)
+    try:
+        return {
+            n: _logits(file, stock, passes, n, n_thread, None, streams)
+            for n, passes in batches.items()
+        }
+    finally:
+        stock.close()
+
+
 def _logits(
     file: ModelFile,
     model: Model,
@@ -337,7 +427,7 @@ def _logits(
     patch = cached.patch if cached else None
     context = Context(
         model,
-        n_context=(sum(len(each.rows) for each in passes) + 8) * (n_sequence if streams else 1),
+        n_context=_n_context(passes, n_sequence, streams),
         n_sequence=n_sequence,
         n_ubatch=_N_UBATCH,
         n_thread=n_thread,

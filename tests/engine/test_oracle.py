@@ -16,6 +16,8 @@ from oracle import MODULE, Oracle
 
 from backend.engine.drafts import Width
 from backend.engine.engine import Engine
+from backend.evaluation import verify
+from backend.gguf.model_file import read_model
 from backend.protocol.group import GroupAnswer, Request
 from backend.protocol.settings import DRAFTED_MAX, Sampling
 from backend.system import children
@@ -87,6 +89,23 @@ def test_answers_of_a_model_that_needs_its_context_alone(
     assert len(list(engine.generate_group(asked(3), keeps=True))) == 3
     counts = oracle.approve()
     assert counts["n_answer"] == 3 and counts["n_pass"] > 60
+
+
+@pytest.mark.parametrize("n_sequence", [1, 2])
+def test_verify_compares_with_the_context_that_everybody_has(
+    n_sequence: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A cache in a context of two sequences has another attention, which verify sees."""
+    make = verify.Context
+
+    def made(model: Any, **options: Any) -> Any:
+        return make(model, **{**options, "n_sequence": n_sequence})
+
+    monkeypatch.setattr(verify, "Context", made)
+    file = read_model(make_tiny("minimax-m3", "Q8_0", tmp_path / "m.gguf"))
+    [found] = verify.compare(file, [0.5], ["lru"], n_token=100, n_thread=1)
+    assert found.identical == (n_sequence == 1)
+    assert found.first_position == (None if n_sequence == 1 else 32)
 
 
 @pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss", "deepseek2", "qwen3next"])
