@@ -5,13 +5,14 @@ STUBS := backend/_native.pyi backend/_chat.pyi
 CLANG = $(shell command -v clang++ || command -v clang++-14)
 CXX_FILES = $(sort $(shell find backend/native -name '*.cc' -o -name '*.h'))
 
-.PHONY: help run fast test mutants test-gpu lint format native thread-safety translations attack asan tsan clean distclean
+.PHONY: help run fast test ci mutants test-gpu lint format native thread-safety translations attack asan tsan clean distclean
 .PHONY: audit bundle deb appimage release release-check
 
 help:
 	@echo "make run        set up and open the window (or chat in the terminal)"
 	@echo "make test       set up and run all checks and tests; ARGS='-k name' for some tests"
 	@echo "make fast       in a minute: check what changed since the last commit, or since BASE=commit"
+	@echo "make ci         check the last commit as CI does it, in a fresh clone in a new folder"
 	@echo "make mutants    change lines of FILES='backend/x.py app/y' one by one (N=20 SEED=1), and test"
 	@echo "make test-gpu   the tests of devices on this machine's: make test-gpu DEVICE=Vulkan0"
 	@echo "make lint       check style and types"
@@ -45,6 +46,9 @@ fast:
 	@began=$$(date +%s); $(MAKE) --no-print-directory .dev \
 		&& QT_QPA_PLATFORM=offscreen $(PY) tests/fast.py --base $(or $(BASE),HEAD) --began $$began
 
+ci:
+	@python3 packaging/rehearse.py
+
 mutants: .dev
 	@test -n "$(FILES)" || { echo "Name files or folders: make mutants FILES='backend/packs app/store'"; exit 2; }
 	@$(PY) tests/mutants.py -n $(or $(N),20) --seed $(or $(SEED),1) $(ARGS) $(FILES)
@@ -60,7 +64,7 @@ test-gpu: .dev
 
 lint: .dev
 	@status=0; \
-	check() { echo "== $$1"; shift; "$$@" || status=1; }; \
+	check() { name=$$1; echo "== $$name"; shift; "$$@" || { echo "== $$name failed"; status=1; }; }; \
 	check "ruff check" $(PY) -m ruff check; \
 	check "ruff format" $(PY) -m ruff format --check; \
 	for stub in $(STUBS); do \
