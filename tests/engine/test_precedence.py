@@ -88,3 +88,68 @@ def test_what_others_slow_down_later_is_charged_to_them() -> None:
         precedence.observe(1, 2 if joins else 0, 0, pass_s)
         took_s, behind = took_s + pass_s, joins
     assert SPEED_KEPT <= 1000 * ALONE_S / took_s < 0.9
+
+
+def joins(
+    precedence: Precedence, n: int, n_other: int = 1, pass_s: Callable[[bool], float] | None = None
+) -> list[bool]:
+    """Compute `n` tokens of an answer. Return for each if others' tokens went beside it."""
+    found = []
+    for _ in range(n):
+        found.append(precedence.allows(n_other))
+        took_s = pass_s(found[-1]) if pass_s else ALONE_S
+        precedence.observe(1, n_other if found[-1] else 0, 0, took_s)
+    return found
+
+
+def test_others_begin_after_two_slow_passes_and_as_soon_as_one_token_is_granted() -> None:
+    """A token unknown so far may take a pass; 0.15 / 0.85 of a pass is granted by each."""
+    assert joins(Precedence(), 12).index(True) == 2 + 6
+
+
+def test_what_slows_passes_down_that_is_expected_is_no_pass_alone() -> None:
+    """It is charged to others. An unexpected delay is not."""
+    firsts = []
+    for is_expected in (True, False):
+        precedence = Precedence()
+        joins(precedence, 7)
+        if is_expected:
+            precedence.disturb()
+        joins(precedence, 2, n_other=10**6, pass_s=lambda _: 10 * ALONE_S)
+        firsts.append(joins(precedence, 200).index(True))
+    assert firsts[0] > 100 and firsts[1] < 3
+
+
+def test_a_pass_alone_is_measured_again_after_32_tokens() -> None:
+    """The two passes behind others' are slower, so the third is measured."""
+    text = "".join(" x"[j] for j in joins(Precedence(), 8 + 2 * 35))
+    assert text == " " * 8 + 2 * ("x" * 32 + " " * 3)
+
+
+def test_a_long_time_alone_grants_one_pass_to_others() -> None:
+    precedence = Precedence()
+    for _ in range(1000):
+        precedence.observe(1, 0, 0, ALONE_S)
+    found = joins(precedence, 12, pass_s=lambda is_joined: ALONE_S * (1 + is_joined))
+    assert found[0] and not any(found[1:6])
+
+
+def test_what_more_tokens_take_is_guessed_from_fewer() -> None:
+    """Twice as many tokens take at most twice as long, or a pass each."""
+    precedence = Precedence()
+    joins(precedence, 200, pass_s=lambda is_joined: ALONE_S * (1.1 if is_joined else 1))
+    assert precedence.allows(4)  # 0.4 of a pass; unknown, it would be four
+    fresh = Precedence()
+    joins(fresh, 7)
+    assert not fresh.allows(4)
+
+
+def test_an_eighth_of_a_persons_prompt_is_for_others() -> None:
+    assert [Precedence.n_beside_prompt(n) for n in (7, 8, 15, 64)] == [0, 1, 1, 8]
+
+
+def test_text_of_others_is_sent_on_the_same_cores_and_prompts_are_not() -> None:
+    quick_s = 0.002
+    _, n_answer, _ = run(lambda _: quick_s, 7)
+    _, _, n_read = run(lambda _: quick_s, 0, n_prompt=10**6)
+    assert 0 < n_answer < 400 < n_read
