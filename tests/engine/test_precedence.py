@@ -153,3 +153,21 @@ def test_text_of_others_is_sent_on_the_same_cores_and_prompts_are_not() -> None:
     _, n_answer, _ = run(lambda _: quick_s, 7)
     _, _, n_read = run(lambda _: quick_s, 0, n_prompt=10**6)
     assert 0 < n_answer < 400 < n_read
+
+
+def test_what_a_pass_alone_takes_is_a_mean_of_what_was_measured() -> None:
+    """The first pass of the second answer is much quicker than those that follow."""
+    precedence = Precedence()
+    joins(precedence, 200, pass_s=lambda is_joined: ALONE_S * (1 + is_joined))
+    precedence.begin()
+    times_s = iter([ALONE_S / 100] * 3 + [10 * ALONE_S] * 7)
+    assert joins(precedence, 8, pass_s=lambda _: next(times_s)).index(True) == 2 + 4
+
+
+def test_one_slow_pass_with_others_counts_a_fifth_for_the_next() -> None:
+    """Nine passes are taken back at 0.15 / 0.85 of a pass each, and 1.8 more are then expected."""
+    precedence = Precedence()
+    joins(precedence, 30)
+    assert joins(precedence, 1, pass_s=lambda _: 10 * ALONE_S) == [True]
+    n_pass = joins(precedence, 200).index(True)
+    assert 9 / (0.15 / 0.85) < n_pass < 12 / (0.15 / 0.85)
