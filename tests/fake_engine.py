@@ -8,6 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from waiting import WAIT_S
+
 from backend.protocol.chat import ChatFacts, ChatOptions, Delta, ToolCall
 from backend.protocol.errors import EngineError
 
@@ -119,7 +121,7 @@ class FakeEngine:
             on_prefill(n, n)
         self.reading.set()
         if self._gate is not None:
-            self._gate.wait(30)
+            self._gate.wait(WAIT_S)
         for delta in deltas:
             if self._stopped:
                 return

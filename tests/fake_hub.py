@@ -15,6 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from waiting import WAIT_S
+
 COMMIT = "c0ffee" + "0" * 34
 
 
@@ -197,7 +199,7 @@ class FakeHub:
             if fault.kind == "cut":
                 to.close_connection = True
                 return
-            self.release.wait(20)
+            self.release.wait(WAIT_S)
             body = body[fault.n_byte :]
         to.wfile.write(body)
 

@@ -176,22 +176,13 @@ class Copy:
         self._build: list[str] = []
         native = ""
         if with_native:
-            cmake, build = (
-                str(Path(sys.executable).parent / "cmake"),
-                self.root / "build" / "mutants",
-            )
-            options = ["-DCMAKE_BUILD_TYPE=Release", f"-DPython_EXECUTABLE={sys.executable}"]
-            options += [
-                "-G",
-                "Ninja",
-                "-DOUTRIDER_CHAT=OFF",
-                "-S",
-                str(self.root),
-                "-B",
-                str(build),
-            ]
+            cmake, build = Path(sys.executable).parent / "cmake", self.root / "build" / "mutants"
+            options = [
+                "-S", self.root, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+                "-DOUTRIDER_CHAT=OFF", f"-DPython_EXECUTABLE={sys.executable}",
+            ]  # fmt: skip
             subprocess.run([cmake, *options], check=True, stdout=subprocess.DEVNULL)
-            self._build = [cmake, "--build", str(build)]
+            self._build = [str(cmake), "--build", str(build)]
             done = subprocess.run(self._build, capture_output=True, text=True)
             if done.returncode != 0:
                 sys.exit(f"The copy cannot be built:\n{done.stdout[-4000:]}")
@@ -202,6 +193,13 @@ class Copy:
         for place in (self.root, self.root / "tests"):  # the tests' children use one of the two
             (place / "sitecustomize.py").write_text(lead, encoding="utf-8")
 
+    def write(self, name: str, text: str) -> None:
+        """Write a file. Its bytecode goes: it would count as new for a change within a second."""
+        path = self.root / name
+        path.write_text(text, encoding="utf-8")
+        for old in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
+            old.unlink()
+
     def verdict(self, tests: list[str], limit_s: float) -> str:
         """Run the nearest tests until one fails. Return "lives", or what killed the mutant."""
         if self._build and subprocess.run(self._build, capture_output=True).returncode != 0:
@@ -210,7 +208,6 @@ class Copy:
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(self.root / "tests"), str(self.root)]),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "QT_QPA_PLATFORM": "offscreen",
             fast.UNTIL: str(until_s),
         }
@@ -270,10 +267,10 @@ def try_one(tree: Copy, mutant: Mutant, sources: dict[str, str], limit_s: float)
         sys.exit(f"Without a mutant the tests of {name} do not pass: {fault}")
     tree.sound.add(name)
     after = before[: mutant.begin] + mutant.text + before[mutant.end :]
-    (tree.root / name).write_text(after, encoding="utf-8")
+    tree.write(name, after)
     began_s = time.time()
     verdict = tree.verdict(tests, limit_s)
-    (tree.root / name).write_text(before, encoding="utf-8")
+    tree.write(name, before)
     line = before.count("\n", 0, mutant.begin) + 1
     print(f"{name}:{line}: {verdict} ({time.time() - began_s:.0f} s)", flush=True)
     if verdict == "lives":

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import httpx
+from waiting import WAIT_S, until
 
 from backend.engine.engine import Engine
 from backend.protocol.settings import EngineConfig
@@ -36,15 +36,14 @@ class Served:
         self.thread = threading.Thread(target=run, daemon=True)
         self.thread.start()
         self.url = f"http://127.0.0.1:{self.port}"
-        while not self.server.started:
-            time.sleep(0.01)
+        until(lambda: self.server.started)
 
     def close(self) -> None:
         self.server.should_exit = True
-        self.thread.join(10)
+        self.thread.join(WAIT_S)
         self.host.stop()
         self.host.close()
 
     def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
         given = {"Authorization": f"Bearer {KEY}", **headers}
-        return httpx.post(self.url + path, json=body, headers=given, timeout=30)
+        return httpx.post(self.url + path, json=body, headers=given, timeout=WAIT_S)

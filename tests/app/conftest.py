@@ -1,5 +1,6 @@
 """Fixtures of the window tests: no screen, a fake engine."""
 
+import functools
 import json
 import os
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 from PySide6.QtWidgets import QApplication  # noqa: E402
 from window_page import WindowPage  # noqa: E402
-from window_samples import FAKE_WORKER, Model, Opener  # noqa: E402
+from window_samples import FAKE_WORKER, WAIT_MS, Model, Opener  # noqa: E402
 
 from app.state.engine_state import State  # noqa: E402
 from app.text import language
@@ -21,6 +22,14 @@ from app.text import language
 @pytest.fixture(scope="session")
 def qapp_cls() -> type[QApplication]:
     return QApplication
+
+
+@pytest.fixture
+def qtbot(qtbot: Any) -> Any:
+    """Let waits end by their condition. pytest-qt gives up after 5 seconds."""
+    for name in ("waitUntil", "waitSignal"):
+        setattr(qtbot, name, functools.partial(getattr(qtbot, name), timeout=WAIT_MS))
+    return qtbot
 
 
 @pytest.fixture

@@ -212,9 +212,7 @@ def test_a_long_name_is_cut_in_a_narrow_window(
     window.resize(520, 700)
     transcript = window.chat.transcript
     (fold,) = transcript.findChildren(FileFold)
-    qtbot.waitUntil(
-        lambda: transcript.widget().width() <= transcript.viewport().width(), timeout=2000
-    )
+    qtbot.waitUntil(lambda: transcript.widget().width() <= transcript.viewport().width())
     assert "\u2026" in fold.button.text() and fold.button.text().endswith("6\u00a0characters")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import Qt
-from window_samples import Opener
+from window_samples import WAIT_MS, Opener
 
 from app.panel.expert_map import View
 from app.state.engine_choice import EngineChoice
@@ -16,7 +16,6 @@ from backend.protocol.client import worker_command
 from backend.protocol.status import Advice
 from backend.system.paths import embedded_model
 
-WAIT_MS = 60_000
 QUESTION = "Tell me a long story about a soldier and the sea."
 
 

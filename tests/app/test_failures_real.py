@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from factory import make_split, make_tiny
-from window_samples import Opener
+from window_samples import WAIT_MS, Opener
 
 from app.state.engine_choice import EngineChoice
 from app.state.engine_state import State
@@ -16,7 +16,6 @@ from app.window.main_window import MainWindow
 from backend.protocol.client import worker_command
 from backend.system.paths import embedded_model
 
-WAIT_MS = 60_000
 CHOICE = EngineChoice(automatic=False, method="lru", context_length=256, n_thread=1)
 GREEDY = Preset(sampling={"temperature": 0})  # a drawn first token may end the answer
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
+from window_samples import WAIT_MS
 
 from app.pages.learning_section import LearningGroup
 from app.session.worker_link import EngineLink
@@ -15,8 +16,6 @@ from backend.protocol.chat import ChatOptions
 from backend.protocol.client import worker_command
 from backend.protocol.status import LearningFacts
 from backend.system.paths import embedded_model
-
-WAIT_MS = 60_000
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 from factory import make_tiny
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QDialogButtonBox, QFileDialog, QStyle, QWidget
+from waiting import WAIT_S
 from window_samples import WAIT_MS, Model, Opener
 
 from app.chat.preset_dialog import PresetDialog
@@ -215,7 +216,7 @@ def test_a_program_names_a_model_of_the_library(
     qtbot.waitUntil(lambda: server.facts.on and "shelved" in names(), timeout=WAIT_MS)
     body = {"prompt": "hello", "model": "shelved"}
     url = f"{server.facts.address}/completions"
-    assert httpx.post(url, json=body, headers=headers, timeout=30).json()["model"] == "shelved"
+    assert httpx.post(url, json=body, headers=headers, timeout=WAIT_S).json()["model"] == "shelved"
     qtbot.waitUntil(
         lambda: "A program has loaded shelved." in section.status.text(), timeout=WAIT_MS
     )

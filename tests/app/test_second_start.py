@@ -10,12 +10,12 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import WAIT_S, until
 
 from app.window.second_start import SENTENCE
 
@@ -57,7 +57,7 @@ class Start:
         self.process.stdin.flush()
 
     def end(self) -> tuple[int, str, str]:
-        out, error = self.process.communicate(timeout=60)
+        out, error = self.process.communicate(timeout=WAIT_S)
         return self.process.returncode, out, error
 
 
@@ -148,7 +148,7 @@ def test_a_closing_window_is_not_raised(tmp_path: Path, start: Callable[..., Sta
     first = start(tmp_path / "h")
     first.until(lambda told: told["kept"])
     with socket.socket(socket.AF_UNIX) as second:
-        second.settimeout(60)
+        second.settimeout(WAIT_S)
         second.connect(str(first.socket()))
         first.order("minimise")
         first.until(lambda told: told["minimised"])  # and has accepted the connection
@@ -164,8 +164,7 @@ def test_of_many_starts_at_once_one_opens_a_window(
     tmp_path: Path, start: Callable[..., Start]
 ) -> None:
     starts = [start(tmp_path / "h") for _ in range(2)]
-    while sum(one.process.poll() is not None for one in starts) < 1:
-        time.sleep(0.05)
+    until(lambda: any(one.process.poll() is not None for one in starts))
     (first,) = [one for one in starts if one.process.poll() is None]
     assert all(one.end()[0] == 0 for one in starts if one is not first)
     assert first.until(lambda told: told["kept"])

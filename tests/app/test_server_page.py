@@ -4,6 +4,7 @@ from typing import Any
 
 import httpx
 from PySide6.QtWidgets import QApplication
+from waiting import WAIT_S
 from window_samples import WAIT_MS, Model, Opener
 
 from backend.text import text
@@ -32,7 +33,7 @@ def test_the_page_shows_where_what_and_when(qtbot: Any, open_window: Opener, mod
         f"{address}/chat/completions",
         headers={"Authorization": f"Bearer {window.server.choice.key}"},
         json={"messages": [{"role": "user", "content": "A secret question?"}], "max_tokens": 3},
-        timeout=20,
+        timeout=WAIT_S,
     )
     assert answer.status_code == 200
     qtbot.waitUntil(lambda: len(window.server.facts.log) == 1, timeout=WAIT_MS)

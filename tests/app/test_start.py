@@ -14,7 +14,7 @@ import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication
-from window_samples import Opener
+from window_samples import WAIT_MS, Opener
 
 FAILING = [errno.EIO, errno.EACCES, errno.ENOTCONN, errno.ESTALE, errno.ENAMETOOLONG]
 
@@ -51,14 +51,14 @@ def test_models_on_a_failing_drive(
     window.open_first()
     assert window.isVisible() and window.engine.path is None
     window.show_library()
-    qtbot.waitUntil(lambda: bool(window.library.library.scan.places), timeout=20_000)
+    qtbot.waitUntil(lambda: bool(window.library.library.scan.places), timeout=WAIT_MS)
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile(str(path))])
     copy, left = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton
     none = Qt.KeyboardModifier.NoModifier
     QApplication.sendEvent(window, QDragEnterEvent(QPoint(9, 9), copy, data, left, none))
     QApplication.sendEvent(window, QDropEvent(QPointF(9, 9), copy, data, left, none))
-    qtbot.waitUntil(lambda: "model.gguf" in window.chat.banner.sentence, timeout=20_000)
+    qtbot.waitUntil(lambda: "model.gguf" in window.chat.banner.sentence, timeout=WAIT_MS)
 
 
 @pytest.mark.parametrize("text", ["x" * 300, "\ud800", "a\0b", "/\udcff/m.gguf", ""])

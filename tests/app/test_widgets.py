@@ -104,7 +104,7 @@ def test_a_rate_is_chosen_on_release_only(qtbot: Any) -> None:
 def test_arrow_keys_choose_after_a_moment(qtbot: Any) -> None:
     control = make_rate(qtbot)
     control.show()
-    with qtbot.waitSignal(control.chosen, timeout=5000) as signal:
+    with qtbot.waitSignal(control.chosen) as signal:
         qtbot.keyClick(control.slider, Qt.Key.Key_Right)
         qtbot.keyClick(control.slider, Qt.Key.Key_Right)
     assert int(signal.args[0] * 128) == 34
@@ -392,7 +392,7 @@ def test_send_becomes_stop(qtbot: Any) -> None:
     qtbot.addWidget(composer)
     composer.show_state(False, True, "")
     assert composer.button.accessibleName().startswith("Stop")
-    with qtbot.waitSignal(composer.stop, timeout=1000):
+    with qtbot.waitSignal(composer.stop):
         composer.button.click()
 
 

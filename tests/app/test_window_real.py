@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from loopback import needs_rpc, server
 from PySide6.QtCore import Qt, QTimer
-from window_samples import Opener
+from window_samples import WAIT_MS, Opener
 
 from app.chat.welcome import FOR_EMBEDDED
 from app.state.conversation import Ending, Message
@@ -20,7 +20,6 @@ from app.window.main_window import MainWindow
 from backend.protocol.client import worker_command
 from backend.system.paths import embedded_model
 
-WAIT_MS = 60_000
 GREEDY = {"temperature": 0.0}
 QUESTION = "Tell me a long story about a soldier and the sea."
 

@@ -5,11 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from waiting import WAIT_S
+
 from backend.protocol.statistics import Statistics
 from backend.protocol.status import CacheFacts, ModelFacts
 
 FAKE_WORKER = [sys.executable, str(Path(__file__).parents[1] / "fake_worker.py")]
-WAIT_MS = 20_000  # the longest time that a test waits for an event
+WAIT_MS = 1000 * WAIT_S
 
 Model = Callable[..., Path]
 Opener = Callable[..., Any]  # opens a window_page.WindowPage

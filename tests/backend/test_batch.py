@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from engine.reciter import make_reciter
+from waiting import WAIT_S
 
 from backend.cli import main
 from backend.cli.crashes import Crashes, Notes
@@ -194,7 +195,7 @@ def test_a_kill_a_crash_and_an_interrupt_lose_and_repeat_nothing(
                 process.send_signal(number)
                 break
             time.sleep(0.002)
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=WAIT_S)
         return process.returncode, errors
 
     def found() -> dict[str, dict[str, Any]]:

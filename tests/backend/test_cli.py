@@ -21,6 +21,7 @@ import pytest
 from endless import make_endless
 from factory import make_tiny
 from processes import wait_until_gone
+from waiting import WAIT_S, until
 
 from backend.cli import COMMANDS, main
 
@@ -395,7 +396,7 @@ def test_interrupt_stops_the_answer_and_keeps_it() -> None:
     assert process.stdout is not None
     text = process.stdout.read(4096)
     process.send_signal(signal.SIGINT)
-    rest, err = process.communicate(timeout=120)
+    rest, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130 and err == b""
     words = (text + rest).decode().split()
     assert words == [f"w{i}" for i in range(1, len(words) + 1)]
@@ -423,7 +424,7 @@ class Terminal:
 
     def expect(self, pattern: str) -> str:
         """Read until the pattern appears. Return the text up to its end and drop it."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + WAIT_S
         while (found := re.search(pattern, self.text)) is None:
             assert time.monotonic() < deadline, f"{pattern!r} never came: {self.text!r}"
             if select.select([self.fd], [], [], 1.0)[0]:
@@ -462,7 +463,7 @@ def test_terminal_answers_and_leaves(terminal: Terminal) -> None:
     terminal.expect("/rate R")
     terminal.expect("> ")
     terminal.type("\x04")
-    assert terminal.process.wait(120) == 0
+    assert terminal.process.wait(WAIT_S) == 0
 
 
 def test_terminal_shows_thoughts_dim_and_what_the_model_saw(terminal: Terminal) -> None:
@@ -524,7 +525,7 @@ def test_terminal_offers_to_start_a_dead_worker_again(terminal: Terminal, wish: 
     assert "w1 w2 w3 " in seen and "signal 9" in seen
     terminal.type(wish)
     if wish == "n\n":
-        assert terminal.process.wait(120) == 1
+        assert terminal.process.wait(WAIT_S) == 1
     else:
         terminal.expect("It runs again")
         terminal.expect("> ")
@@ -534,10 +535,8 @@ def test_terminal_offers_to_start_a_dead_worker_again(terminal: Terminal, wish: 
 
 def wait_for_worker(parent: int) -> int:
     """Wait for a command's worker and return its process id."""
-    deadline = time.monotonic() + 120
-    while not (children := psutil.Process(parent).children()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    children: list[psutil.Process] = []
+    until(lambda: children.extend(psutil.Process(parent).children()) or children)
     return int(children[0].pid)
 
 
@@ -615,7 +614,7 @@ def test_a_crash_of_the_server_is_one_sentence() -> None:
     process.stdout.readline()  # it serves
     (child,) = psutil.Process(process.pid).children()
     child.send_signal(signal.SIGSEGV)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 128 + signal.SIGSEGV
     assert err.decode().splitlines()[-1].endswith("(signal 11, SIGSEGV).")
 
@@ -634,7 +633,7 @@ def test_real_worker_killed_during_an_answer(tiny: Path) -> None:
     assert process.stdout is not None
     said = process.stdout.read(1)
     os.kill(worker, signal.SIGKILL)
-    rest, err = process.communicate(timeout=120)
+    rest, err = process.communicate(timeout=WAIT_S)
     assert said and rest.endswith(b"\n")
     assert process.returncode == 1
     assert err.decode().count("\n") == 1 and "signal 9" in err.decode()

@@ -17,6 +17,7 @@ import pytest
 from endless import make_endless
 from factory import make_tiny
 from processes import kill_parent, wait_until_gone
+from waiting import WAIT_S
 
 from backend.protocol.client import RequestFailed, WorkerClient, WorkerDied, worker_command
 from backend.protocol.worker_exit import describe_exit
@@ -154,7 +155,7 @@ def test_worker_command_starts_this_very_code_from_any_folder(tmp_path: Path) ->
     )
     assert process.stdout is not None
     hello = process.stdout.read(4096)
-    process.communicate(timeout=120)
+    process.communicate(timeout=WAIT_S)
     assert process.returncode == 0
     assert b'"type":"hello"' in hello
 
@@ -334,7 +335,7 @@ def served(tiny: Path) -> Iterator[tuple[WorkerClient, httpx.Client]]:
     with WorkerClient() as client:
         client.request("load", path=str(tiny), **{**LOAD, "context_length": 4096}).final()
         on = client.request("serve", on=True, port=0, key="secret").final()
-        with httpx.Client(base_url=on["address"], headers=KEY, timeout=60) as program:
+        with httpx.Client(base_url=on["address"], headers=KEY, timeout=WAIT_S) as program:
             yield client, program
 
 

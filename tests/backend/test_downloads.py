@@ -5,7 +5,6 @@ import hashlib
 import json
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from factory import make_split, make_tiny
 from fake_hub import FakeHub, Fault
+from waiting import WAIT_S, until
 
 from backend.cli import main
 from backend.downloads import job as job_module
@@ -33,7 +33,6 @@ from backend.library.facts import Facts, FactsCache
 from backend.library.scan import scan
 
 REPOSITORY = "somebody/Tiny-GGUF"
-WAIT_S = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -492,7 +491,7 @@ def test_two_at_once(hub: FakeHub, tmp_path: Path) -> None:
 
     thread = threading.Thread(target=first)
     thread.start()
-    wait(lambda: job.kept_bytes >= 1000)
+    until(lambda: job.kept_bytes >= 1000)
     assert "Another window or program" in sentence(lambda: fetch(job))
     stop.set()
     hub.release.set()
@@ -501,13 +500,6 @@ def test_two_at_once(hub: FakeHub, tmp_path: Path) -> None:
 
 
 # All downloads
-
-
-def wait(until: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + WAIT_S
-    while not until():
-        assert time.monotonic() < end_s, "it did not come to pass"
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -531,10 +523,10 @@ def test_two_run_and_one_waits(hub: FakeHub, downloads: Downloads) -> None:
     offers = [replace(item, vision=None) for item in listing().offers]
     jobs = [Job.of(item, REPOSITORY, downloads.folder) for item in offers]
     numbers = [downloads.add(job) for job in jobs]
-    wait(lambda: len(hub.ranges()) == 2)
+    until(lambda: len(hub.ranges()) == 2)
     assert [state(downloads, n) for n in numbers] == [State.RUNNING, State.RUNNING, State.WAITING]
     hub.release.set()
-    wait(lambda: all(item.state is State.DONE for item in downloads.all()))
+    until(lambda: all(item.state is State.DONE for item in downloads.all()))
     assert all(job.is_there for job in jobs)
     assert json.loads((downloads.folder.parent / "downloads.json").read_text())["downloads"] == []
 
@@ -544,10 +536,10 @@ def test_downloads_with_a_common_file_run_one_by_one(hub: FakeHub, downloads: Do
     jobs = [Job.of(item, REPOSITORY, downloads.folder) for item in listing().offers]
     assert frozenset.intersection(*(job.paths for job in jobs))  # their mmproj file
     numbers = [downloads.add(job) for job in jobs]
-    wait(lambda: len(hub.ranges()) == 1)
+    until(lambda: len(hub.ranges()) == 1)
     assert [state(downloads, n) for n in numbers] == [State.RUNNING, State.WAITING, State.WAITING]
     hub.release.set()
-    wait(lambda: all(item.state is State.DONE for item in downloads.all()))
+    until(lambda: all(item.state is State.DONE for item in downloads.all()))
     assert all(job.is_there for job in jobs)
     assert len(hub.ranges()) == len(frozenset.union(*(job.paths for job in jobs)))  # each once
 
@@ -555,12 +547,12 @@ def test_downloads_with_a_common_file_run_one_by_one(hub: FakeHub, downloads: Do
 def test_pause_and_resume(hub: FakeHub, downloads: Downloads) -> None:
     hub.faults = [Fault("hold", 50_000)]
     number = downloads.add(Job.of(offer("Tiny-F16"), REPOSITORY, downloads.folder))
-    wait(lambda: only(downloads).n_byte >= 50_000)
+    until(lambda: only(downloads).n_byte >= 50_000)
     downloads.pause(number)
     assert state(downloads, number) is State.PAUSED
     downloads.resume(number)  # before the thread has ended
     hub.release.set()
-    wait(lambda: state(downloads, number) is State.DONE)
+    until(lambda: state(downloads, number) is State.DONE)
     assert "bytes=50000-" in hub.ranges() and read_model(only(downloads).job.target)
 
 
@@ -568,11 +560,11 @@ def test_cancel_leaves_nothing(hub: FakeHub, downloads: Downloads) -> None:
     hub.faults = [Fault("hold", 50_000)]
     job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, downloads.folder)
     number = downloads.add(job)
-    wait(lambda: only(downloads).n_byte >= 50_000)
+    until(lambda: only(downloads).n_byte >= 50_000)
     downloads.remove(number)
     assert downloads.all() == []
     hub.release.set()
-    wait(lambda: not (job.folder / INCOMPLETE).exists())
+    until(lambda: not (job.folder / INCOMPLETE).exists())
     assert not job.target.exists()
 
 
@@ -581,7 +573,7 @@ def test_what_was_interrupted_comes_back(
 ) -> None:
     hub.faults = [Fault("hold", 50_000)]
     downloads.add(Job.of(offer("Tiny-Q4_0"), REPOSITORY, downloads.folder))
-    wait(lambda: only(downloads).n_byte >= 50_000)
+    until(lambda: only(downloads).n_byte >= 50_000)
     hub.release.set()
     downloads.shut_down()
     hub.requests.clear()
@@ -590,7 +582,7 @@ def test_what_was_interrupted_comes_back(
     assert item.state is State.PAUSED and item.n_byte >= 50_000
     assert again.folder == tmp_path / "models" and hub.requests == []
     again.resume(item.number)
-    wait(lambda: state(again, item.number) is State.DONE)
+    until(lambda: state(again, item.number) is State.DONE)
     assert read_model(item.job.target)
     again.shut_down()
 
@@ -599,10 +591,10 @@ def test_a_failure_says_why_and_can_be_tried_again(hub: FakeHub, downloads: Down
     hub.faults = [Fault("status", status=403)]
     job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, downloads.folder)
     number = downloads.add(job)
-    wait(lambda: state(downloads, number) is State.FAILED)
+    until(lambda: state(downloads, number) is State.FAILED)
     assert only(downloads).trouble == "127.0.0.1 does not let you have this."
     assert downloads.add(job) == number
-    wait(lambda: state(downloads, number) is State.DONE)
+    until(lambda: state(downloads, number) is State.DONE)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 1}', '{"format": 9}', '{"format": 1, '

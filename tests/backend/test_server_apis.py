@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +17,7 @@ import openai
 import pytest
 from fake_engine import FakeEngine
 from served import KEY, Served
+from waiting import WAIT_S, until
 
 from backend.protocol.chat import ChatFacts, Delta, ToolCall
 from backend.protocol.errors import EngineError, UntrustedError
@@ -549,7 +549,7 @@ def test_who_waits_is_told_how_many_are_before_it(rig: Rig) -> None:
     url, body = to.served.url + "/v1/chat/completions", {"messages": HELLO, "stream": True}
     with httpx.stream("POST", url, json=body, headers=headers) as first:
         assert first.headers["x-queue-position"] == "0"
-        assert to.engine.reading.wait(10)
+        assert to.engine.reading.wait(WAIT_S)
         with httpx.stream("POST", url, json=body, headers=headers) as second:
             assert second.headers["x-queue-position"] == "1"
             lines = second.iter_lines()
@@ -576,12 +576,11 @@ def test_clients_take_turns(rig: Rig) -> None:
         threads[-1].start()
         n_open = len(threads)
         turns = to.served.turns
-        while turns.n_open < n_open:
-            time.sleep(0.01)
-        assert to.engine.reading.wait(10)
+        until(lambda n=n_open: turns.n_open >= n)
+        assert to.engine.reading.wait(WAIT_S)
     gate.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(WAIT_S)
     served = [asked.messages[0]["content"] for asked in to.engine.asked]
     assert served == ["a0", "a1", "b1", "c1", "a2"]
 
@@ -598,14 +597,13 @@ def test_who_waits_while_the_model_changes_is_not_lost(rig: Rig) -> None:
     threads = [threading.Thread(target=ask, args=(i,)) for i in range(3)]
     for n, thread in enumerate(threads, 1):
         thread.start()
-        while turns.n_open < n:
-            time.sleep(0.01)
-        assert to.engine.reading.wait(10)
+        until(lambda n=n: turns.n_open >= n)
+        assert to.engine.reading.wait(WAIT_S)
     turns.pause()
-    threads[0].join(30)
+    threads[0].join(WAIT_S)
     assert answers[0].status_code == 503 and int(answers[0].headers["retry-after"]) > 0
     assert answers.keys() == {0}
     turns.resume()
     for thread in threads:
-        thread.join(30)
+        thread.join(WAIT_S)
     assert [answers[i].status_code for i in (1, 2)] == [200, 200]

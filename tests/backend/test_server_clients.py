@@ -15,6 +15,7 @@ import httpx
 import pytest
 from fake_engine import FakeEngine
 from served import KEY, Served
+from waiting import WAIT_S
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "clients"
 REQUESTS = [
@@ -38,7 +39,7 @@ def send(served: Served, request: dict[str, Any]) -> httpx.Response:
     headers = {name: value.replace("KEY", KEY) for name, value in given.items()}
     method = request.get("method", "POST")
     url = served.url + request["path"]
-    return httpx.request(method, url, json=request.get("body"), headers=headers, timeout=30)
+    return httpx.request(method, url, json=request.get("body"), headers=headers, timeout=WAIT_S)
 
 
 def said(answer: httpx.Response) -> str:

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from fake_engine import FakeEngine
 from served import KEY, Served
+from waiting import WAIT_S
 
 from backend.server import guard
 
@@ -23,7 +24,7 @@ def served() -> Iterator[Served]:
 
 
 def connect(served: Served) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", served.port), timeout=20)
+    return socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_S)
 
 
 def is_closed(connection: socket.socket) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import httpx
 import pytest
 from fake_engine import FakeEngine
 from served import KEY, Served
+from waiting import until
 
 from backend.protocol.errors import EngineError
 
@@ -97,8 +97,7 @@ def test_a_model_that_cannot_be_loaded_is_said_so_and_the_next_request_served(
 def test_a_model_that_nobody_uses_is_freed_and_loaded_again(shelf: Shelf) -> None:
     served = Served(FakeEngine(name="first"), open_model=shelf.open, unload_after_s=0.05)
     try:
-        while not served.engine.n_close:
-            time.sleep(0.01)
+        until(lambda: served.engine.n_close)
         assert ask(served, "any").json()["model"] == "first"
         assert len(shelf.opened) == 1
     finally:

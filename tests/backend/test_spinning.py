@@ -5,10 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import time
-from collections.abc import Callable
 
 import pytest
+from waiting import until
 
 from backend.system.spinning import Contention, Sleepers, libgomp
 
@@ -33,13 +32,6 @@ def test_a_thread_that_hardly_ran_tells_nothing() -> None:
         assert contention.observe(1 * MS, 0)
 
 
-def soon(is_so: Callable[[], bool]) -> bool:
-    end_s = time.monotonic() + 10
-    while not is_so() and time.monotonic() < end_s:
-        time.sleep(0.01)
-    return is_so()
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="of libgomp")
 def test_sleepers_are_more_threads_than_processors_and_end() -> None:
     import llama_cpp  # noqa: F401  (loads libgomp)
@@ -49,6 +41,6 @@ def test_sleepers_are_more_threads_than_processors_and_end() -> None:
     before = len(os.listdir("/proc/self/task"))
     sleepers = Sleepers(ctypes.CDLL(libgomp()[0]))
     n_processor = len(os.sched_getaffinity(0))
-    assert soon(lambda: len(os.listdir("/proc/self/task")) > before + n_processor)
+    until(lambda: len(os.listdir("/proc/self/task")) > before + n_processor)
     sleepers.end()
-    assert soon(lambda: len(os.listdir("/proc/self/task")) <= before)
+    until(lambda: len(os.listdir("/proc/self/task")) <= before)

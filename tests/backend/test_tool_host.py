@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 from tool_server import group
+from waiting import WAIT_S, until
 
 from backend.protocol.messages import Decoder, Message, encode
 from backend.system import children
 
 SERVER = Path(__file__).resolve().parents[1] / "tool_server.py"
-WAIT_S = 60.0
 
 
 class Host:
@@ -54,7 +54,7 @@ class Host:
         self.tell("start", server=self.name + name, config=config)
 
     def call(self, tool: str, number: int = 1, name: str = "", **arguments: Any) -> None:
-        limit_s = arguments.pop("limit_s", 30)
+        limit_s = arguments.pop("limit_s", WAIT_S)
         self.tell(
             "call", id=number, server=self.name + name, tool=tool, arguments=arguments,
             limit_s=limit_s, result_chars=1000,
@@ -108,20 +108,13 @@ def host(shared: Host) -> Iterator[Host]:
 
 
 @pytest.fixture
-def own_host() -> Iterator[Host]:
-    """Return a host for one test. It gives servers five seconds to start."""
-    made = Host("5")
+def own_host(request: pytest.FixtureRequest) -> Iterator[Host]:
+    """Return a host for one test, with the arguments that the test names."""
+    made = Host(*getattr(request, "param", ()))
     made.name = "it"
     yield made
     made.process.kill()
     made.process.wait()
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    ends_s = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < ends_s
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("mode", ["plain", "mcp"])
@@ -193,6 +186,7 @@ def test_a_program_that_is_not_there_is_named(host: Host) -> None:
     assert "no-such-program" in host.wait_state("failed")["sentence"]
 
 
+@pytest.mark.parametrize("own_host", [("5",)], indirect=True, ids=["5 seconds"])
 def test_a_server_that_hangs_at_its_start_is_given_up(own_host: Host) -> None:
     own_host.start("hang")
     failed = own_host.wait_state("failed")

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from endless import make_endless
 from factory import make_tiny
 from gguf import GGUFReader
+from waiting import WAIT_S
 
 from backend.cli import main
 from backend.engine.engine import Engine
@@ -208,7 +208,7 @@ def test_ctrl_c_keeps_what_was_recorded(tiny: Path, prompts: Path, tmp_path: Pat
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == b"recording\n"
         process.send_signal(signal.SIGINT)
-        said, err = process.communicate(timeout=60)
+        said, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130, err
     assert b"Traceback" not in err and b"requests" in said
     trace = read_trace(out)
@@ -220,13 +220,18 @@ def test_ctrl_c_keeps_what_was_recorded(tiny: Path, prompts: Path, tmp_path: Pat
 
 
 def test_bad_input_is_one_sentence(
-    tiny: Path, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny: Path,
+    prompts: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Nothing is loaded for it."""
+    monkeypatch.setattr("backend.engine.engine.Engine.open", None)
     out = tmp_path / "x"
     empty, text = tmp_path / "empty", tmp_path / "text"
     empty.write_text(" \n\n")
     text.write_bytes(b"\xff\xfe\x00")
-    began_s = time.perf_counter()
     for model, file, target, words in (
         (tiny, tmp_path / "none", out, "No such file"),
         (tiny, empty, out, "no prompts"),
@@ -241,7 +246,6 @@ def test_bad_input_is_one_sentence(
         check_one_sentence(run(capsys, model, "--prompts", file, "--out", target), words)
     assert not out.exists()
     assert prompts.read_text().startswith("one two")
-    assert time.perf_counter() - began_s < 30  # no case loads a model
 
 
 def test_a_dense_model_and_one_that_cannot_be_cached(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from factory import make_tiny
+from waiting import WAIT_S
 
 from backend.engine.engine import Engine, EngineError
 from backend.gguf.model_file import ModelFileError, read_model
@@ -77,7 +78,7 @@ def test_a_stop_from_another_thread(rate: float, open_engine: OpenEngine, endles
         reached, stopped = threading.Event(), []
 
         def stop(seen: list[int] = seen, reached: Any = reached, stopped: Any = stopped) -> None:
-            reached.wait(60)
+            reached.wait(WAIT_S)
             engine.stop()
             stopped.append(len(seen))
 

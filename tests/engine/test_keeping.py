@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import struct
-import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from factory import make_tiny
 from numpy.typing import NDArray
+from waiting import until
 
 from backend.engine.engine import Engine
 from backend.engine.kept_states import KeptStates, root_of
@@ -388,13 +388,6 @@ def ask(client: WorkerClient, owner: str = "") -> tuple[int, int, str]:
     return started["n_prompt"], started["n_reused"], answer
 
 
-def wait_for(is_so: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
-
-
 def test_a_chat_outlives_sigkill_and_a_deleted_one_leaves_nothing(
     tiny: Path, states_folder: Path
 ) -> None:
@@ -408,7 +401,7 @@ def test_a_chat_outlives_sigkill_and_a_deleted_one_leaves_nothing(
         try:
             assert client.request("load", path=str(tiny), **config).final()["type"] == "loaded"
             answers.append(ask(client, "chat-7"))
-            wait_for(lambda: n_file("chat-7") == 2)  # pieces, written while it is idle
+            until(lambda: n_file("chat-7") == 2)  # pieces, written while it is idle
             client.request("forget", owner="chat-8")
         finally:
             client.kill()
@@ -419,6 +412,6 @@ def test_a_chat_outlives_sigkill_and_a_deleted_one_leaves_nothing(
         client.request("load", path=str(tiny), **config).final()
         ask(client, "chat-7")
         client.request("forget", owner="chat-7")
-        wait_for(lambda: not (states_folder / "chat-7").exists())
+        until(lambda: not (states_folder / "chat-7").exists())
         ask(client)
         assert not list(states_folder.glob("*/*"))

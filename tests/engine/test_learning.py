@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 from backend.engine.engine import Engine
 from backend.engine.recording import Recording
@@ -64,10 +65,7 @@ def attach(one: Learner, engine: Engine) -> AnswerTraces:
 
 
 def wait(condition: Callable[[], Any]) -> None:
-    until_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < until_s
-        time.sleep(0.02)
+    until(condition, WAIT_S)
 
 
 def test_nothing_is_recorded_unasked(engine: Engine, root: Path, make_learner: Any) -> None:

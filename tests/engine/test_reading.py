@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from reciter import make_reciter
+from waiting import WAIT_S
 
 from backend.engine.engine import Engine, EngineError, Piece
 from backend.llama.api import LlamaError
@@ -34,7 +35,7 @@ class Reader:
         self._has_call = False
 
     def feed(self, text: str) -> Delta:
-        self._may_read.wait(60)
+        self._may_read.wait(WAIT_S)
         delta = Delta()
         for letter in text:
             if letter in self._fails_at:

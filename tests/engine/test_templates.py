@@ -16,6 +16,7 @@ import httpx
 import psutil
 import pytest
 from reciter import with_template
+from waiting import WAIT_S
 
 from backend.engine.engine import Engine, EngineError
 from backend.protocol.client import RequestFailed, WorkerClient
@@ -109,7 +110,7 @@ class Server:
 
     def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
         headers = {"Authorization": f"Bearer {KEY}"}
-        return httpx.post(f"{self.url}/{path}", json=body, headers=headers, timeout=60)
+        return httpx.post(f"{self.url}/{path}", json=body, headers=headers, timeout=WAIT_S)
 
     def close(self) -> None:
         self.process.kill()
@@ -173,7 +174,7 @@ def test_rendering_goes_on_in_another_process_when_one_was_killed(
     for child in psutil.Process().children():
         if "format_child" in " ".join(child.cmdline()):
             child.kill()
-            child.wait(30)
+            child.wait(WAIT_S)
     assert rendered(engine, turns(3)) == prompt
 
 
@@ -205,7 +206,7 @@ def test_the_worker_survives_it(
 @pytest.mark.parametrize("name", HOSTILE)
 def test_the_terminal_says_it(name: str, tiny: Path, tmp_path: Path) -> None:
     process = start("chat", hostile(tiny, tmp_path, name), "-p", "Hello")
-    out, said = process.communicate(timeout=120)
+    out, said = process.communicate(timeout=WAIT_S)
     sentence = "outrider: The chat template of random qwen3moe takes too long."
     assert (process.returncode, out, said.splitlines()[-1]) == (1, "", sentence)
 
@@ -264,7 +265,7 @@ def test_ctrl_c_while_the_terminal_renders(tiny: Path, tmp_path: Path) -> None:
     process = start("chat", hostile(tiny, tmp_path), "-p", "Hello")
     rendering(process.pid)
     process.send_signal(signal.SIGINT)
-    out, said = process.communicate(timeout=60)
+    out, said = process.communicate(timeout=WAIT_S)
     assert (process.returncode, out, said) == (130, "", "")
 
 
@@ -282,9 +283,9 @@ def test_the_server_ends_while_it_renders(
     )
     child = rendering(server.process.pid)
     server.process.send_signal(number)
-    assert server.process.wait(30) in (-number, 128 + number)
-    assert psutil.wait_procs([child], timeout=30)[1] == []
-    asker.wait(60)
+    assert server.process.wait(WAIT_S) in (-number, 128 + number)
+    assert psutil.wait_procs([child], timeout=WAIT_S)[1] == []
+    asker.wait(WAIT_S)
 
 
 @posix
@@ -294,4 +295,4 @@ def test_no_process_outlives_the_terminal(tiny: Path, tmp_path: Path) -> None:
     below = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     process.communicate()
-    assert psutil.wait_procs(below, timeout=30)[1] == []
+    assert psutil.wait_procs(below, timeout=WAIT_S)[1] == []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import until
 
 from backend import _native
 
@@ -44,10 +45,7 @@ def test_layers_are_read_ahead_and_dropped_in_turn(tmp_path: Path) -> None:
     ]
     for layer, n_read, n_dropped in steps:
         window.reached(layer)
-        until_s = time.monotonic() + 30
-        while window.counts != (n_read, n_dropped) and time.monotonic() < until_s:
-            time.sleep(0.001)
-        assert window.counts == (n_read, n_dropped), layer
+        until(lambda: window.counts == (n_read, n_dropped))  # noqa: B023
         assert np.array_equal(pages, data)
     window.close()
     window.close()
