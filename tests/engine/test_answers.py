@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from factory import make_tiny
+from oracle import Oracle
 from reciter import make_reciter
-from twin import Twin
 
 from backend.engine.engine import Engine, EngineError, Piece
 from backend.protocol.settings import Sampling
@@ -163,11 +163,9 @@ def test_text_that_is_not_unicode_is_answered(open_engine: OpenEngine, tiny: Pat
     ],
 )
 def test_what_is_known_of_the_prompt_is_reused(
-    arch: str, can_go_back: bool, open_engine: OpenEngine, tmp_path: Path
+    arch: str, can_go_back: bool, open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
 ) -> None:
-    path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf")
-    engine = open_engine(path)
-    twin = Twin(path, engine)
+    engine = open_engine(make_tiny(arch, "Q8_0", tmp_path / "m.gguf"))
 
     def n_reused(prompt: str) -> int:
         say(engine, prompt, 5)
@@ -183,8 +181,7 @@ def test_what_is_known_of_the_prompt_is_reused(
     n = n_reused(prompt[:-20] + "something else")
     assert 0 < n < n_prompt if can_go_back else n == 0
     assert n_reused("altogether different") == 0
-    assert twin.n_pass > 20
-    twin.close()
+    assert oracle.approve()["n_pass"] > 20
 
 
 def test_a_conversation_reuses_its_turns(open_engine: OpenEngine, tmp_path: Path) -> None:
