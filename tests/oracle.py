@@ -24,16 +24,16 @@ def replayed(*logs: Path) -> list[dict[str, Any]]:
 
 
 class Oracle:
-    """Has every engine that is opened from now on write a log."""
+    """Has every engine that is opened from now on write a log into a folder."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._folder = folder
+        self.folder = folder
         monkeypatch.setenv(VARIABLE, str(folder))
 
     @property
     def logs(self) -> list[Path]:
         """The logs so far, in the order of their engines."""
-        of = self._folder.glob(f"*{SUFFIX}")
+        of = self.folder.glob(f"*{SUFFIX}")
         return sorted(of, key=lambda path: int(path.stem.rsplit("-", 1)[1]))
 
     def difference(self) -> str:

@@ -14,6 +14,7 @@ import pytest
 from factory import N_IMAGE_TOKEN, make_mmproj, make_png, make_tiny
 from llama_cpp import mtmd_cpp as mtmd
 from numpy.typing import NDArray
+from oracle import Oracle
 
 from backend.engine.engine import Engine
 from backend.engine.loading import load_native, load_plain
@@ -157,6 +158,26 @@ def test_the_context_keeps_equal_images_and_drops_others(models: dict[str, Path]
     finally:
         engine.close()
         fresh.close()
+
+
+@pytest.mark.parametrize("projector", ["gemma3", "qwen2vl_merger"])
+def test_every_pass_with_images_is_that_of_llama_cpp(
+    models: dict[str, Path], projector: str, oracle: Oracle
+) -> None:
+    """Also of images that the context keeps, drops and gets again from another load."""
+    engine = opened(models[projector])
+    try:
+        first = asked("What is it? ", image(1), " And this? ", image(2))
+        answered(engine, first, 4)
+        answered(engine, [*first, {"role": "assistant", "content": "Cats."}, *asked("Sure?")], 4)
+        other = asked("What is it? ", image(1), " And this? ", image(3))
+        answered(engine, other, 4)
+        engine.set_cache_rate(1.0)  # loads again
+        answered(engine, other, 4)
+    finally:
+        engine.close()
+    counts = oracle.approve()
+    assert counts["n_answer"] == 4 and counts["n_pass"] > 16
 
 
 def test_a_stopped_answer_about_an_image_goes_on(models: dict[str, Path]) -> None:

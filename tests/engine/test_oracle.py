@@ -18,6 +18,8 @@ from backend.engine.drafts import Width
 from backend.engine.engine import Engine
 from backend.evaluation import verify
 from backend.gguf.model_file import read_model
+from backend.packs import write as pack
+from backend.packs.file import LAYOUTS
 from backend.protocol.group import GroupAnswer, Request
 from backend.protocol.settings import DRAFTED_MAX, Sampling
 from backend.system import children
@@ -151,6 +153,53 @@ def test_drafts(open_engine: OpenEngine, oracle: Oracle, tiny: Path) -> None:
         n_drafted += engine.statistics().n_drafted
     assert n_drafted > 0
     assert oracle.approve()["n_answer"] == 2
+
+
+def test_every_way_to_load(open_engine: OpenEngine, oracle: Oracle, tmp_path: Path) -> None:
+    """Experts as they are in the file or repacked, from one file or several, or all in memory."""
+    file = read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf"))
+    folders = [tmp_path, tmp_path / "second"]
+    folders[1].mkdir()
+    engine = open_engine(file.path)
+    say(engine, "the end of the words", 8)
+    engine.set_cache_rate(1.0)
+    say(engine, "the end of the words", 8)
+    layouts = []
+    for layout in LAYOUTS:
+        written = pack.write(file, layout, folders=folders)
+        engine = open_engine(file.path, method="lru")
+        say(engine, "the end of the words", 8)
+        layouts.append((engine.cache.layout, bool(engine.cache.pack)))
+        pack.delete(written.path)
+    assert layouts == [(layout, True) for layout in LAYOUTS]
+    assert oracle.approve()["n_answer"] == 2 + len(LAYOUTS)
+
+
+def test_a_person_among_programs(open_engine: OpenEngine, oracle: Oracle, tiny: Path) -> None:
+    """Answers that make room, wait and go on, and one that is continued alone."""
+    engine = open_engine(tiny, n_sequence=3, context_length=512)
+    own = [
+        Request(f"own {i}", GREEDY, 6, prompt=f"{i} of them", precedes=True, owner="chat-1")
+        for i in range(2)
+    ]
+    ended = 0
+    for answer in engine.generate_group(
+        asked(5, 30),
+        keeps=True,
+        urgent=lambda: (
+            own.pop() if own and engine.statistics().n_token > 8 - 4 * len(own) else None
+        ),
+    ):
+        ended += not answer.error
+    say(engine, "0 of them and more")
+    assert ended == 7
+    assert oracle.approve()["n_answer"] == 8
+
+
+def test_sparse_attention(open_engine: OpenEngine, oracle: Oracle, tiny: Path) -> None:
+    engine = open_engine(tiny, n_sequence=2, context_length=512)
+    assert len(list(engine.generate_group(asked(3, 30), attends=(4, 16)))) == 3
+    assert oracle.approve()["n_answer"] == 3
 
 
 def test_people_can_have_a_log_computed_again(
