@@ -176,6 +176,13 @@ class ExpertCache:
         return self._cached is not None and self._cached.repacked
 
     @property
+    def rounding(self) -> str:
+        """Why results round differently from llama.cpp's: "hybrid", "cut" experts, or ""."""
+        if self.patch is None:
+            return ""
+        return "hybrid" if self.patch.host_speeds() else "cut" if self._even.any_cut() else ""
+
+    @property
     def share(self) -> float:
         """The slots' share of all experts' bytes, with the same memory for all layers."""
         return share_of(self._even, self.patch.shape)

@@ -157,6 +157,8 @@ class LoadedModel:
         if step >= Step.CONTEXT:
             self._make_context()
         self.cache = self._facts()
+        if self.log is not None:
+            self.log.write("rounds", self._experts.rounding)
         if self.plan.devices is not None and not self.plan.is_plain:
             devices = self.plan.devices.holding(self.cache.rate)  # a method may use less
             self.plan = replace(self.plan, devices=devices)

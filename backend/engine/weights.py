@@ -18,6 +18,7 @@ from backend.llama.batch_log import BatchLog
 from backend.llama.chat_format import ChatFormat
 from backend.llama.guard import Guard, framing_texts
 from backend.llama.vision import Vision
+from backend.memory.devices import modules
 from backend.memory.engine_plan import EnginePlan
 from backend.protocol.chat import ChatFacts
 from backend.protocol.settings import EngineConfig
@@ -138,6 +139,8 @@ class Weights:
                 # The file's layout of experts is kept in a buffer that is not the CPU's own.
                 "experts_as_in_file": not (plan.is_plain or self._experts.repacked),
                 "n_expert_used": file.n_expert_used if is_changed else 0,
+                "device": plan.config.device if devices else "",
+                "backends": [m.file for m in modules() if m.backend] if devices else [],
                 "devices": [share.name for share in devices.devices] if devices else [],
                 "n_cpu_layer": len(placement.cpu_layers(file.n_layer)),
                 "shares": placement.shares,

@@ -260,6 +260,7 @@ class Replay:
     def _place(self, params: Any, how: dict[str, Any]) -> None:
         """Set the devices, and the layout of the experts."""
         library = ctypes.CDLL(llama_cpp.llama_cpp._lib._name)
+        _add_devices(library, how["backends"], how["device"])
         by_name = library.ggml_backend_dev_by_name
         by_name.restype = ctypes.c_void_p
         pointers = [by_name(name.encode()) for name in how["devices"]]
@@ -410,6 +411,12 @@ class Replay:
     def _number(self) -> int:
         """The number of the present pass, from 1."""
         return self.found.n_pass + self.found.n_void + 1
+
+    def _on_rounds(self, why: str) -> None:
+        if why == "hybrid":
+            raise NotComputed(text("replay.hybrid"))
+        if why:
+            raise NotComputed(text("replay.cut"))
 
     # Memory.
 
@@ -738,6 +745,36 @@ def _several(entries: Iterator[list[Any]]) -> list[bool]:
             found.append(False)
         elif name == "pass" and any(run[0] for run in values[0]):
             found[-1] = True
+    return found
+
+
+def _add_devices(library: Any, backends: Sequence[str], option: str) -> None:
+    """Load libraries with backends, and name the devices of other machines to ggml."""
+    for path in backends:
+        library.ggml_backend_load(os.fsencode(path))
+    for part in option.split(","):
+        if not part.startswith("rpc://"):
+            continue
+        register = _function(library, "ggml_backend_reg_by_name", ctypes.c_char_p)
+        address = _function(
+            library, "ggml_backend_reg_get_proc_address", ctypes.c_void_p, ctypes.c_char_p
+        )(register(b"RPC"), b"ggml_backend_rpc_add_server")
+        add = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)(address)
+        server = add(part.removeprefix("rpc://").encode())
+        if not server:
+            raise NotComputed(text("replay.no_device", device=part))
+        count = library.ggml_backend_reg_dev_count
+        count.argtypes, count.restype = [ctypes.c_void_p], ctypes.c_size_t
+        get = _function(library, "ggml_backend_reg_dev_get", ctypes.c_void_p, ctypes.c_size_t)
+        add_device = _function(library, "ggml_backend_device_register", ctypes.c_void_p)
+        for i in range(count(server)):
+            add_device(get(server, i))
+
+
+def _function(library: Any, name: str, *arguments: Any) -> Any:
+    """Return a function of ggml that returns an address."""
+    found = getattr(library, name)
+    found.argtypes, found.restype = arguments, ctypes.c_void_p
     return found
 
 

@@ -1262,6 +1262,16 @@ ENGLISH: Mapping[str, str] = {
         "messages", "A port is a number from 0 to 65535, not {port}."
     ),
     # The batch log, computed again
+    "replay.cut": QT_TRANSLATE_NOOP(
+        "messages",
+        "The method computed experts in two parts, whose sum rounds differently from llama.cpp's: "
+        "nothing behind it is shown.",
+    ),
+    "replay.hybrid": QT_TRANSLATE_NOOP(
+        "messages",
+        "The processor computed experts of a device, which rounds differently from llama.cpp: "
+        "nothing behind it is shown.",
+    ),
     "replay.image_rows": QT_TRANSLATE_NOOP(
         "messages",
         "Pass {number} has other rows of an image than its next ones: {n} of it were "

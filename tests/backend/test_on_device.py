@@ -15,6 +15,7 @@ import pytest
 from endless import make_endless
 from factory import make_tiny
 from loopback import Server, needs_rpc, server
+from oracle import Oracle
 
 from backend.engine.engine import Engine, EngineError
 from backend.engine.loading import load_plain
@@ -70,6 +71,41 @@ def test_the_answer_and_the_rate_change(
     assert answer(engine) == on_cpu
     assert engine.set_cache_rate(0.25).n_slot == 4
     assert answer(engine) == on_cpu
+
+
+@needs_rpc
+def test_every_pass_is_that_of_llama_cpp_on_the_device(
+    tiny: Path, device: Server, open_engine: Callable[..., Engine], oracle: Oracle
+) -> None:
+    """With all layers there; with the first on the processor; where experts round differently."""
+    engine = open_engine(tiny, device=device.option, cache_rate=1.0, n_ubatch=64)
+    n_bytes = planned = plan_of(engine).devices[0].planned_bytes
+    for n_most in (4, 4, 3):
+        while plan_of(engine).placement.n_gpu_layers > n_most:
+            n_bytes -= planned // 40
+            engine.change(replace(engine.loaded.config, device_bytes=n_bytes))
+        list(engine.generate_text("Once upon a time " * 8, Sampling(temperature=0), 8))
+        engine.set_cache_rate(0.25)
+    engine.close()
+    with other_server(device, oracle):
+        assert oracle.approve()["n_answer"] == 3
+    open_engine(tiny, device=device.option, hybrid="cpu-only", cache_rate=0.25).close()
+    with other_server(device, oracle):
+        assert oracle.difference().startswith("The processor computed experts of a device")
+
+
+@contextlib.contextmanager
+def other_server(device: Server, oracle: Oracle) -> Iterator[None]:
+    """Have the logs name another server of devices: one serves one process."""
+    if not hasattr(device, "port"):  # a device of this machine
+        yield
+        return
+    with server() as other:
+        for log in oracle.logs:
+            log.write_text(log.read_text().replace(device.option, other.option))
+        yield
+        for log in oracle.logs:
+            log.write_text(log.read_text().replace(other.option, device.option))
 
 
 @needs_rpc

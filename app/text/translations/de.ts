@@ -5622,6 +5622,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Ein Port ist eine Zahl von 0 bis 65535, nicht {port}.</translation>
 </message>
 <message>
+<source>The method computed experts in two parts, whose sum rounds differently from llama.cpp's: nothing behind it is shown.</source>
+<translation>Das Verfahren hat Experten in zwei Teilen berechnet, deren Summe anders rundet als bei llama.cpp: Was danach kommt, ist nicht gezeigt.</translation>
+</message>
+<message>
+<source>The processor computed experts of a device, which rounds differently from llama.cpp: nothing behind it is shown.</source>
+<translation>Der Prozessor hat Experten eines Geräts berechnet, was anders rundet als bei llama.cpp: Was danach kommt, ist nicht gezeigt.</translation>
+</message>
+<message>
 <source>Pass {number} has other rows of an image than its next ones: {n} of it were computed instead of {all}.</source>
 <translation>Durchgang {number} hat andere Zeilen eines Bildes als die nächsten: {n} davon waren berechnet statt {all}.</translation>
 </message>
