@@ -374,7 +374,7 @@ def _expert_files(file: ModelFile, tensors: Iterable[TensorInfo], pack: Pack | N
         raise LlamaError(native_sentence(error)) from None
     if os.name == "posix":  # on Windows a handle is not a descriptor
         for path, identity, handle in zip(paths, identities, files.handles, strict=True):
-            if identity not in (None, FileIdentity.of(handle)):
+            if identity is not None and not identity.resembles(FileIdentity.of(handle)):
                 raise LlamaError(str(FileChangedError(path)))
     return files
 

@@ -29,7 +29,7 @@ from backend.gguf.header import (
     read_strings,
     tensor_words,
 )
-from backend.gguf.identity import FileIdentity, OpenFiles
+from backend.gguf.identity import FileChangedError, FileIdentity, OpenFiles
 from backend.gguf.tables import (
     ARCHITECTURES,
     BY_HEADS,
@@ -126,9 +126,22 @@ class ModelFile:
     def open(self, *others: tuple[Path, FileIdentity | None]) -> OpenFiles:
         """Open all parts and other files, to detect that one was changed or replaced.
 
+        Where only the time of change of a part differs, the headers are read and compared again.
         Raises OSError and FileChangedError.
         """
-        return OpenFiles([*zip(self.paths, self.identities, strict=True), *others])
+        files = OpenFiles([*zip(self.paths, self.identities, strict=True), *others])
+        for (path, found, _), identity in zip(files.states, self.identities, strict=False):
+            if identity not in (None, found) and not self._has_header_of(path):
+                files.close()
+                raise FileChangedError(path)
+        return files
+
+    def _has_header_of(self, path: Path) -> bool:
+        """Return whether the headers of a model are those of this one."""
+        try:
+            return read_model(path).fingerprint == self.fingerprint
+        except ModelFileError:
+            return False
 
     @property
     def name(self) -> str:

@@ -46,10 +46,10 @@ class PartSum:
 
 @dataclass(frozen=True)
 class Checksum:
-    """The result of a check. stamp: size and time of change of each part then."""
+    """The result of a check. stamp: of each part then (FileIdentity.stamp)."""
 
     parts: tuple[PartSum, ...]
-    stamp: tuple[tuple[int, int], ...]
+    stamp: tuple[tuple[int, ...], ...]
     at_s: float
 
     @property
@@ -116,7 +116,7 @@ def checksum(
         raise _not_read(at, str(error)) from error
     except FileChangedError as error:
         raise ChecksumError(text("checksum.changed", file=_shown(error.path.name))) from None
-    stamp = tuple((identity.size_bytes, identity.mtime_ns) for identity in identities)
+    stamp = tuple(identity.stamp for identity in identities)
     return Checksum(tuple(sums), stamp, time.time())
 
 

@@ -118,7 +118,7 @@ def _quantisation(model: ModelFile) -> str:
 
 
 class FactsCache:
-    """Caches facts and refusals by path, while the size and time of every part are unchanged.
+    """Caches facts and refusals by path, while size and times of every part are unchanged.
 
     path: a JSON file, which may be deleted at any time; None writes no file. Several threads may
     use a cache.
@@ -137,7 +137,7 @@ class FactsCache:
 
     def facts(self, paths: Sequence[Path], stats: Sequence[os.stat_result]) -> Facts | str:
         """Return the facts of a model with these parts, or a clause why it is refused."""
-        stamp = [self._n_context, *((s.st_size, s.st_mtime_ns) for s in stats)]
+        stamp = [self._n_context, *((s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in stats)]
         stamp = json.loads(json.dumps(stamp))
         key = str(paths[0])
         with self._lock:

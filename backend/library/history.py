@@ -51,7 +51,7 @@ class History:
         """Return the last measured speed of a model, or None."""
         return self._measured.get(fingerprint)
 
-    def checksum(self, path: Path, stamp: tuple[tuple[int, int], ...]) -> Checksum | None:
+    def checksum(self, path: Path, stamp: tuple[tuple[int, ...], ...]) -> Checksum | None:
         """Return the checksum of a model, or None if its parts have another stamp now."""
         kept = self._checksums.get(str(path))
         return kept if kept is not None and kept.stamp == stamp else None
@@ -141,7 +141,7 @@ def _checksum(data: Any) -> Checksum:
             raise TypeError("a name is not a text")
         if not SHA256.fullmatch(part.sha256) or not SHA256.fullmatch(part.stated or part.sha256):
             raise ValueError("a checksum is not one")
-    stamp = tuple((_kind(size, int), _kind(mtime_ns, int)) for size, mtime_ns in data["stamp"])
+    stamp = tuple(tuple(_kind(value, int) for value in part) for part in data["stamp"])
     if not parts or len(parts) != len(stamp):
         raise ValueError("a checksum has no parts")
     return Checksum(parts, stamp, _number(data["at_s"]))

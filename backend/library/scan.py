@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from backend.gguf.identity import FileIdentity
 from backend.library.facts import Facts, FactsCache
 from backend.library.places import is_ollama, ollama_models, title_of
 from backend.text import Text, text
@@ -27,7 +28,7 @@ NO_MODEL = re.compile(r"mmproj|imatrix", re.IGNORECASE)
 class Entry:
     """One model. If it cannot be used, `facts` is None and `trouble` is a clause why.
 
-    path: the first part that exists. stamp: size and time of change of each part that exists.
+    path: the first part that exists. stamp: of each part that exists (FileIdentity.stamp).
     """
 
     path: Path
@@ -35,7 +36,7 @@ class Entry:
     size_bytes: int  # of the parts that exist
     facts: Facts | None
     trouble: str = ""
-    stamp: tuple[tuple[int, int], ...] = ()
+    stamp: tuple[tuple[int, ...], ...] = ()
 
     @property
     def name(self) -> str:
@@ -211,11 +212,12 @@ def _add(
     cache: FactsCache,
     seen: set[tuple[int, int]],
 ) -> None:
-    stats = []
+    stats, stamps = [], []
     trouble: str = ""
     for path in paths:
         try:
             stats.append(os.stat(path))
+            stamps.append(FileIdentity.of(path).stamp)
         except FileNotFoundError:
             is_link = os.path.islink(path)
             trouble = text("library.link_broken") if is_link else text("library.file_gone")
@@ -241,7 +243,7 @@ def _add(
             trouble = found
     if place is not None:
         place.n_model += 1
-    stamp = tuple((s.st_size, s.st_mtime_ns) for s in stats)
+    stamp = tuple(stamps)
     result.entries.append(Entry(paths[0], n_part, size_bytes, facts, trouble, stamp))
 
 

@@ -323,6 +323,8 @@ def _write_whole(
     for other in plan.stripes.others:
         _sync_folder(other.parent)
     os.replace(paths[0], path)
+    if (renamed := FileIdentity.of(path)).resembles(identities[0]):
+        identities = (renamed, *identities[1:])
     _sync_folder(path.parent)
     if replaced != plan.stripes:
         _delete_others(replaced)

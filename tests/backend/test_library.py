@@ -256,6 +256,24 @@ def test_a_checksum_is_compared_with_what_was_stated(models: Path, tmp_path: Pat
     history.remember_checksum(path, found)
     assert History(tmp_path / "library.json").checksum(path, found.stamp) == found
     assert history.checksum(path, ((1, 2),)) is None  # the file is another one since
+    before = path.stat()
+    path.write_bytes(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    (entry,) = look(files=(path,)).entries
+    assert history.checksum(path, entry.stamp) is None  # although its time was set back
+
+
+def test_facts_are_read_again_from_a_file_whose_time_was_set_back(
+    models: Path, tmp_path: Path
+) -> None:
+    path, cache = tmp_path / "moe.gguf", FactsCache(None, 4096)
+    data = (models / "moe.gguf").read_bytes()
+    path.write_bytes(data)
+    before = path.stat()
+    assert scan([], [path], cache).entries[0].facts is not None
+    path.write_bytes(b"\0" * len(data))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert scan([], [path], cache).entries[0].facts is None
 
 
 def test_a_checksum_has_all_parts(models: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from factory import make_split, make_tiny, spoil
 from backend.cli import main
 from backend.engine.engine import Engine, EngineError
 from backend.engine.loading import CachedModel, load_native, load_plain
+from backend.gguf.identity import FileIdentity
 from backend.gguf.model_file import ModelFile, read_model
 from backend.llama.api import LlamaError
 from backend.packs import write as pack
@@ -131,8 +132,13 @@ def cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 1)
 
 
+def write_in_secret(path: Path) -> None:
+    """Change a weight, and set the time of modification back."""
+    flip(path, next(t for t in read_model(path).tensors if t.name == "blk.1.attn_q.weight").offset)
+
+
 @pytest.mark.parametrize("rate", [0.25, 1.0])
-@pytest.mark.parametrize("change", [write_into, put_over, cut])
+@pytest.mark.parametrize("change", [write_into, write_in_secret, put_over, cut])
 def test_a_file_that_changes_ends_the_answers(
     change: Callable[[Path], None], rate: float, model: Path, open_engine: OpenEngine
 ) -> None:
@@ -161,6 +167,51 @@ def test_a_file_that_is_gone_is_still_open(model: Path, open_engine: OpenEngine)
     engine = open_engine(model)
     model.unlink()
     assert say(engine) == 4
+
+
+def link(path: Path) -> None:
+    os.link(path, path.with_name(f"{path.name}.link"))
+
+
+def rename(path: Path) -> None:
+    path.rename(path.with_name(f"{path.name}.renamed"))
+
+
+def make_read_only(path: Path) -> None:
+    path.chmod(0o400)
+
+
+@pytest.mark.parametrize("change", [link, make_read_only, rename])
+def test_a_file_with_the_same_content_is_still_the_same(
+    change: Callable[[Path], None], model: Path, open_engine: OpenEngine
+) -> None:
+    """Also where a setting needs the model to be loaded again."""
+    packed = pack.write(read_model(model), "file").path
+    engine = open_engine(model, cache_rate=0.25)
+    answer = engine.generate_text("the", GREEDY, 9)
+    next(answer)
+    for path in (model, packed):
+        change(path)
+    assert len(list(answer)) == 8
+    assert say(engine) == 4
+    if change is not rename:
+        assert engine.cache.pack == str(packed)
+        assert engine.set_cache_rate(1.0).mode == "plain" and say(engine) == 4
+        assert engine.set_cache_rate(0.25).pack == str(packed) and say(engine) == 4
+
+
+def test_another_header_with_the_same_times_is_refused(
+    model: Path, open_engine: OpenEngine
+) -> None:
+    file = read_model(model)
+    data, before = model.read_bytes(), model.stat()
+    model.write_bytes(data.replace(b"blk.1.attn_q.", b"blk.1.attn_r."))
+    os.utime(model, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(LlamaError, match=CHANGED):
+        load_plain(file)
+    model.write_bytes(data)
+    os.utime(model, ns=(before.st_atime_ns, before.st_mtime_ns))
+    load_plain(file).close()
 
 
 def test_each_part_and_the_pack_are_looked_at(model: Path, open_engine: OpenEngine) -> None:
@@ -274,8 +325,11 @@ def test_a_damaged_pack_ends_the_answer_that_reads_it(
 
 
 def test_a_wrong_byte_in_memory_is_found_between_answers(
-    model: Path, open_engine: OpenEngine
+    model: Path, open_engine: OpenEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    true = FileIdentity.of
+    untold = lambda file: true(file)._replace(changed_ns=0)  # noqa: E731  no time of change
+    monkeypatch.setattr(FileIdentity, "of", untold)
     engine = open_engine(model, cache_rate=0.5)
     assert say(engine) == 4
     for _ in range(20):
