@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 from backend.downloads.address import safe_name
 from backend.downloads.errors import DownloadError, of_writing
 from backend.downloads.offers import Offer, RemoteFile
+from backend.gguf.identity import FileIdentity
 from backend.library.checksum import note_origin
-from backend.system.paths import exists
+from backend.library.digests import Digests
+from backend.system.paths import digests_file, exists
 from backend.text import text
 
 if TYPE_CHECKING:
@@ -118,6 +120,7 @@ class Job:
         for file in self.files:
             if self._done(file).exists():
                 self._move(self._done(file), self.folder / file.name)
+                self._note_digest(file)
             commit = _COMMIT.search(file.url)
             if file.sha256:
                 with contextlib.suppress(OSError):  # the model can be used without
@@ -181,6 +184,13 @@ class Job:
     def _kept(self, file: RemoteFile) -> int:
         complete = _size(self._done(file)) or _size(self.folder / file.name)
         return min(complete or _size(self._part(file)) or 0, file.size_bytes)
+
+    def _note_digest(self, file: RemoteFile) -> None:
+        """Keep the digest of a file that has just been compared, so that no one reads it again."""
+        if file.sha256:
+            with contextlib.suppress(OSError):
+                identity = FileIdentity.of(self.folder / file.name)
+                Digests(digests_file()).note(identity, file.sha256)
 
     def _move(self, source: Path, target: Path) -> None:
         try:

@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend.gguf.identity import FileChangedError, FileIdentity, OpenFiles
+from backend.library.digests import Digests, pieces
 from backend.library.scan import part_paths
 from backend.system.kept_file import write_whole
-from backend.system.paths import is_file
+from backend.system.paths import digests_file, is_file
 from backend.text import joined, text
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 _BLOB = re.compile(r"(sha256-)?([0-9a-f]{64})")  # with Ollama's prefix, or as Hugging Face's cache
 _NOTES = Path(".cache", "huggingface", "download")
 _N_FOLDER = 4  # folders above a file in which its note may be
-_PIECE_BYTES = 4 << 20
 _NOTE_BYTES_MAX = 4096
 
 
@@ -95,18 +95,17 @@ def checksum(
         with OpenFiles((path, None) for path in paths) as files:
             identities = [FileIdentity.of(descriptor) for descriptor in files.descriptors]
             all_bytes = sum(identity.size_bytes for identity in identities)
-            n_byte, sums, piece = 0, [], memoryview(bytearray(_PIECE_BYTES))
+            n_byte, sums = 0, []
             for at, descriptor in zip(paths, files.descriptors, strict=True):
                 digest = hashlib.sha256()
-                with open(descriptor, "rb", buffering=0, closefd=False) as file:
-                    while n := file.readinto(piece):
-                        digest.update(piece[:n])
-                        n_byte += n
-                        if not go_on():
-                            raise ChecksumError(text("checksum.stopped"))
-                        if n_byte > all_bytes:
-                            raise FileChangedError(at)
-                        heard(n_byte / all_bytes)
+                for piece in pieces(descriptor):
+                    digest.update(piece)
+                    n_byte += len(piece)
+                    if not go_on():
+                        raise ChecksumError(text("checksum.stopped"))
+                    if n_byte > all_bytes:
+                        raise FileChangedError(at)
+                    heard(n_byte / all_bytes)
                 sums.append(PartSum(_shown(at.name), digest.hexdigest(), *stated(at)))
             files.require_unchanged()
     except OSError as error:
@@ -116,6 +115,9 @@ def checksum(
         raise _not_read(at, str(error)) from error
     except FileChangedError as error:
         raise ChecksumError(text("checksum.changed", file=_shown(error.path.name))) from None
+    known = Digests(digests_file())
+    for identity, part in zip(identities, sums, strict=True):
+        known.note(identity, part.sha256)
     stamp = tuple(identity.stamp for identity in identities)
     return Checksum(tuple(sums), stamp, time.time())
 

@@ -65,6 +65,11 @@ def states_folder() -> Path:
     return Path(os.environ.get("OUTRIDER_STATES") or data_folder() / "states")
 
 
+def digests_file() -> Path:
+    """Return the file of known checksums of models, beside the folder of states."""
+    return states_folder().with_name("digests.json")
+
+
 def backends_folder() -> Path:
     """Return the folder in which a bundle looks for further backends. Does not create it."""
     return data_folder() / "backends"

@@ -27,10 +27,13 @@ from backend.downloads.manager import Download, Downloads, State
 from backend.downloads.offers import Listing, Offer, RemoteFile, Repository
 from backend.downloads.transfer import Transfer
 from backend.downloads.web import new_client
+from backend.gguf.identity import FileIdentity
 from backend.gguf.model_file import read_model
 from backend.gguf.tables import ARCHITECTURES
+from backend.library.digests import Digests
 from backend.library.facts import Facts, FactsCache
 from backend.library.scan import scan
+from backend.system.paths import digests_file
 
 REPOSITORY = "somebody/Tiny-GGUF"
 
@@ -404,6 +407,18 @@ def test_what_is_missing_is_fetched_and_no_more(hub: FakeHub, tmp_path: Path) ->
     hub.requests.clear()
     fetch(Job.from_json(json.loads(json.dumps(job.to_json()))))
     assert hub.ranges() == ["bytes=40000-", ""] and read_model(job.target)  # then the mmproj file
+
+
+def test_the_digest_of_what_was_fetched_is_known(hub: FakeHub, tmp_path: Path) -> None:
+    """The digest of a file that was there before is not: nobody has compared it."""
+    job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, tmp_path)
+    job.folder.mkdir(parents=True)
+    (job.folder / "mmproj-F16.gguf").write_bytes(b"mine")
+    fetch(job)
+    known = Digests(digests_file())
+    found = {file.name: known.of(FileIdentity.of(job.folder / file.name)) for file in job.files}
+    data = job.target.read_bytes()
+    assert found == {job.target.name: hashlib.sha256(data).hexdigest(), "mmproj-F16.gguf": ""}
 
 
 def test_a_file_that_changes_between_parts(hub: FakeHub, tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from factory import make_mmproj, make_split, make_tiny
 
+from backend.gguf.identity import FileIdentity
 from backend.gguf.model_file import read_model
 from backend.library.checksum import ChecksumError, checksum, note_origin
+from backend.library.digests import Digests
 from backend.library.estimate import Kind, forecast, judge, speed
 from backend.library.facts import Facts, FactsCache
 from backend.library.history import History, Measured
@@ -21,6 +23,7 @@ from backend.library.places import known_folders, ollama_vision
 from backend.library.scan import Scan, scan
 from backend.machines import Hardware
 from backend.memory.plan import plan
+from backend.system.paths import digests_file
 
 GIB = 1 << 30
 MACHINE = Hardware(
@@ -274,6 +277,24 @@ def test_facts_are_read_again_from_a_file_whose_time_was_set_back(
     path.write_bytes(b"\0" * len(data))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert scan([], [path], cache).entries[0].facts is None
+
+
+def test_a_file_may_be_linked_while_it_is_checked(models: Path, tmp_path: Path) -> None:
+    path = tmp_path / "moe.gguf"
+    data = (models / "moe.gguf").read_bytes()
+    path.write_bytes(data)
+    changes = [lambda: os.link(path, tmp_path / "link.gguf")]
+    found = checksum(path, lambda _: changes.pop()() if changes else None)
+    assert not changes and found.parts[0].sha256 == hashlib.sha256(data).hexdigest()
+
+
+def test_a_checksum_is_known_to_all(models: Path, tmp_path: Path) -> None:
+    """The engine keeps states by it, and needs not read the file again."""
+    (tmp_path / "moe.gguf").write_bytes((models / "moe.gguf").read_bytes())
+    parts = make_split(tmp_path / "moe.gguf", 2)
+    found = checksum(parts[0])
+    known = Digests(digests_file())
+    assert [known.of(FileIdentity.of(path)) for path in parts] == [p.sha256 for p in found.parts]
 
 
 def test_a_checksum_has_all_parts(models: Path, tmp_path: Path) -> None:
