@@ -533,6 +533,8 @@ class Engine:
     def change(self, config: EngineConfig) -> CacheFacts:
         """Apply other settings between answers; see LoadedModel.change. Raises EngineError."""
         context = self.loaded.context
+        if self.passes.keeping is not None:
+            self.passes.keeping.pause()
         try:
             self.loaded.change(config)
         finally:

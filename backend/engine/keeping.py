@@ -1,11 +1,14 @@
 """Keeps the conversation in the context on the drive, with the experts that it used.
 
 A kept beginning of a prompt is restored and not computed. When a chat is opened again, the experts
-that it used are fetched while nothing else is done.
+that it used are fetched while nothing else is done. States belong to all bytes of the model's file.
+Its digest is computed while nothing else is done; until it is known, nothing is read or written.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -16,12 +19,17 @@ from numpy.typing import NDArray
 
 from backend import LLAMA_CPP_PYTHON_VERSION
 from backend.engine.kept_states import KeptStates, root_of
+from backend.library.digests import Digests
+from backend.llama.api import kernels, library_files
 from backend.llama.past import Made, before_of, joined_steps
 from backend.methods import cells
-from backend.packs.file import sample
+from backend.protocol.errors import EngineError
+from backend.system.paths import digests_file
 
 if TYPE_CHECKING:
     from backend.engine.passes import Passes
+    from backend.gguf.identity import FileIdentity
+    from backend.packs.file import Pack
 
 _WORTH_TOKENS = 16
 """Tokens that are computed sooner than a piece is looked for and read."""
@@ -41,7 +49,10 @@ class Keeping:
         self._passes = passes
         self._states = KeptStates(folder)
         self._owner = ""  # of the conversation in the context; "": it is not kept
-        self._sample = ""  # of the file's weights, once asked for
+        self._digests = Digests(digests_file())
+        self._libraries = library_files()
+        self._pack: tuple[Pack, str] | None = None  # the last one, and its _pack_digest()
+        self._learnt = ""  # the root whose first pieces are known
         self._lacking: list[tuple[str, int, int]] | None = None  # None: not known yet
         self._keys: set[str] = set()
         self._n_token = 0
@@ -51,6 +62,7 @@ class Keeping:
 
     def close(self) -> None:
         """Finish the piece that is being written."""
+        self._digests.close()
         self._states.close()
 
     @property
@@ -59,28 +71,44 @@ class Keeping:
         return self._passes.loaded.config.kept_mib << 20
 
     def root(self) -> str:
-        """Return the parent of the kept states that the context may read; "" if unknown."""
+        """Return the parent of the kept states that the context may read; "" while unknown.
+
+        It stands for the bytes of the model and of llama.cpp, and for all that decides which
+        kernels compute a pass: their sums differ in their last bits.
+        """
         loaded = self._passes.loaded
         file, plan = loaded.file, loaded.plan
         try:
-            self._sample = self._sample or sample(file)
+            contents, pack = self._contents(), self._pack_digest()
         except OSError:  # the next pass reports a drive that fails
+            return ""
+        if not contents:
             return ""
         # Longrope chooses its factors by the length of the context.
         has_factors = any("rope_factors" in tensor.name for tensor in file.tensors)
+        placement = plan.placement
         return root_of(
             (
-                file.fingerprint,
-                self._sample,
+                contents,
                 LLAMA_CPP_PYTHON_VERSION,
-                plan.config.kv_type,
+                kernels(),
+                sorted(item for item in os.environ.items() if item[0].startswith("GGML_")),
+                loaded.context.arithmetic,
                 loaded.context.n_piece,
                 plan.n_context if has_factors else 0,
+                file.n_expert_used_by_layer,
                 plan.device_names,
+                (placement.n_gpu_layers, placement.shares),
                 loaded.cache.hybrid,
                 loaded.cache.layout,
+                (plan.is_plain, plan.repack if plan.is_plain else plan.mapped),
+                pack,
             )
         )
+
+    def pause(self) -> None:
+        """Let a request begin: nothing is read for digests until the next step()."""
+        self._digests.pause()
 
     def begin(self, owner: str) -> None:
         """Begin a request. owner: of its conversation; "": it is not kept."""
@@ -103,7 +131,9 @@ class Keeping:
         wanted = prompt[: n_before_image(prompt)]
         if not self.budget_bytes or len(wanted) - n < _WORTH_TOKENS:
             return n
-        found = self._states.find(self.root(), wanted, context.n_piece)
+        if not (root := self.root()):
+            return n
+        found = self._states.find(root, wanted, context.n_piece)
         n_cell = context.n_context if n_most is None else n_most
         found = [piece for piece in found if piece.end <= n_cell]
         n_known = sum(piece.n for piece in found)
@@ -139,7 +169,7 @@ class Keeping:
 
         Takes the time of a copy in memory. Call it between requests.
         """
-        return self._warm_step() or self._write_step()
+        return self._warm_step() or self._digest_step() or self._write_step()
 
     def note_token(self) -> None:
         """Note which experts a decoded token has used."""
@@ -187,6 +217,61 @@ class Keeping:
         patch.stock(experts, self._wanted)
         return True
 
+    def _contents(self) -> list[str]:
+        """Return the digests of the model's parts and of llama.cpp; [] while one is unknown.
+
+        Where only a part's time of change differs from when it was loaded, its content may differ,
+        too. It is the same if both states have the same digest.
+        """
+        files = self._passes.loaded.llama.files
+        found = [self._digests.of(identity) for _, identity in self._libraries]
+        for number, (_, first, now) in enumerate(self._parts()):
+            before, after = self._digests.of(first), self._digests.of(now)
+            if before and after and before != after:
+                files.condemn(number)
+            found.append(before if before == after else "")
+        return found if all(found) else []
+
+    def _parts(self) -> list[tuple[Path, FileIdentity, FileIdentity]]:
+        """Return OpenFiles.states of the model's parts."""
+        loaded = self._passes.loaded
+        states: list[tuple[Path, FileIdentity, FileIdentity]] = loaded.llama.files.states
+        return states[: len(loaded.file.paths)]
+
+    def _digest_step(self) -> bool:
+        """Go on with the digests that root() needs. Return False at the end.
+
+        The first content of a part that has another time of change since is gone, so it is too late
+        for its digest; there are no states then until the model is loaded again.
+        """
+        if not self.budget_bytes or self._passes.loaded.context is None:
+            return False
+        if root := self.root():
+            if root != self._learnt:
+                self._learnt = root
+                self._states.learn(root)
+            return False
+        parts = self._parts()
+        if any(first != now and not self._digests.of(first) for _, first, now in parts):
+            return False
+        with contextlib.suppress(EngineError):  # the next pass reports it
+            self._passes.mind_memory()
+        wanted = [(path, now) for path, _, now in parts]
+        return self._digests.compute([*self._libraries, *wanted])
+
+    def _pack_digest(self) -> str:
+        """Return a digest of the checksums of all experts in the pack; "" where none is used.
+
+        Raises OSError.
+        """
+        plan = self._passes.loaded.plan
+        pack = None if plan.is_plain else plan.tier.pack
+        if pack is None:
+            return ""
+        if self._pack is None or self._pack[0] is not pack:
+            self._pack = pack, root_of(pack.sums())
+        return self._pack[1]
+
     def _read_used(self, owner: str, n: int) -> NDArray[np.uint16]:
         """Return how often an owner's tokens used each of n experts; 0 where that is not known."""
         data = self._states.read_used(owner, self._passes.loaded.file.fingerprint)
@@ -215,7 +300,7 @@ class Keeping:
         if self._lacking is None:
             root, n_piece = self.root(), passes.loaded.context.n_piece
             if not root:
-                return False
+                return self._write_used()
             self._lacking, self._keys = states.missing(owner, root, tokens, n_piece, self._made)
         if not self._lacking:
             return self._write_used()
@@ -248,7 +333,7 @@ class Keeping:
         """Delete what a smaller budget has no room for. Begin to learn what is left."""
         if self.budget_bytes:
             self._states.make_room(0, self.budget_bytes, set())
-            self._states.learn(self.root())
+            self._learnt = ""  # by the next step()
         else:
             self._states.forget_all()
 

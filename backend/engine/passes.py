@@ -81,6 +81,8 @@ class Passes:
         self._stop.clear()
         self.loaded.stop_flag.clear()
         self._drop_drafted()
+        if self.keeping is not None:
+            self.keeping.pause()
         with engine_errors():
             self.loaded.llama.files.require_unchanged()
         distrust, self._distrust = self._distrust, None

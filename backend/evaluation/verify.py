@@ -350,6 +350,8 @@ def _by_stock(
         "settings": {"n_gpu_layers": 0} | ({} if in_memory else {"use_extra_bufts": 0}),
         "experts_as_in_file": in_layout == "file" and in_memory,
         "n_expert_used": file.n_expert_used,
+        "device": "cpu",
+        "backends": [],
         "devices": [],
         "n_cpu_layer": file.n_layer,
         "shares": [],

@@ -9,19 +9,21 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+import functools
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backend import check_llama_cpp
-from backend.gguf.identity import OpenFiles
+from backend.gguf.identity import FileIdentity, OpenFiles
 from backend.llama.batch_log import (
     BatchLog,
     Run,
@@ -32,6 +34,7 @@ from backend.llama.batch_log import (
     settings_of,
 )
 from backend.llama.past import Made, Past, Step
+from backend.system.paths import is_file
 from backend.system.spinning import computing
 from backend.text import text
 
@@ -272,6 +275,20 @@ class Model:
     def ends_answer(self, token: int) -> bool:
         """Return whether the token ends an answer."""
         return bool(llama_cpp.llama_vocab_is_eog(self.vocab, token))
+
+
+@functools.cache
+def library_files() -> list[tuple[Path, FileIdentity]]:
+    """Return the files of llama.cpp and of the modules with its kernels, loaded or not."""
+    folders = [os.path.dirname(llama_cpp.llama_cpp._lib._name)]
+    folders += filter(None, os.environ.get("OUTRIDER_BACKENDS", "").split(os.pathsep))
+    found: dict[FileIdentity, Path] = {}
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            for path in sorted(Path(folder).iterdir()):
+                if any(name in path.name for name in ("ggml", "llama")) and is_file(path):
+                    found.setdefault(FileIdentity.of(path), path)
+    return [(path, identity) for identity, path in found.items()]
 
 
 @dataclass(frozen=True)
@@ -609,6 +626,18 @@ class Context:
     def clear(self) -> None:
         """Remove all positions of all sequences."""
         self._remember("clear", True)
+
+    @property
+    def arithmetic(self) -> tuple[object, ...]:
+        """The parameters that decide the last bits of what this context computes, as JSON values.
+
+        The threads are among them: ggml divides the attention of one token over 512 cells or more
+        among them, and adds up what each has found.
+        """
+        p = self._params
+        threads = int(p.n_threads), int(p.n_threads_batch)
+        types = int(p.type_k), int(p.type_v), int(p.flash_attn_type)
+        return *threads, *types, bool(p.op_offload), bool(p.kv_unified), p.n_seq_max > 1
 
     @property
     def n_piece(self) -> int:

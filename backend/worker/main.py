@@ -181,6 +181,7 @@ class Worker:
         except Exception:
             traceback.print_exc()
             self._keeps = False
+        self._send_cache(engine)
 
     def _mind_memory(self, engine: Engine) -> None:
         try:

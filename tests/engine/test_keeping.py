@@ -7,9 +7,11 @@ import os
 import random
 import shutil
 import struct
+import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +19,14 @@ from factory import make_tiny
 from numpy.typing import NDArray
 from waiting import until
 
-from backend.engine.engine import Engine
+from backend.engine import keeping
+from backend.engine.engine import Engine, EngineError
 from backend.engine.kept_states import KeptStates, root_of
+from backend.gguf import identity
+from backend.gguf.model_file import read_model
+from backend.library import digests
+from backend.library.digests import pieces
+from backend.llama.api import library_files
 from backend.protocol.client import WorkerClient
 from backend.protocol.group import Request
 from backend.protocol.settings import EngineConfig, Sampling
@@ -123,6 +131,204 @@ def test_other_settings_and_models_read_the_prompt(
         again = open_engine(path)
         again.keep_in(tmp_path / "states")
         assert again.passes.keep_prefix(tokens) == (len(tokens) - 1 if path != other else 0)
+
+
+def another_attn_q(model: Path, path: Path) -> Path:
+    """Write a copy with other weights in one matrix of attention: same header, same experts."""
+    shutil.copyfile(model, path)
+    tensor = next(t for t in read_model(path).tensors if t.name == "blk.1.attn_q.weight")
+    with path.open("r+b") as file:
+        file.seek(tensor.offset)
+        data = file.read(tensor.n_bytes)
+        half = len(data) // 34 // 2 * 34  # whole blocks of Q8_0
+        file.seek(tensor.offset)
+        file.write(data[half:] + data[:half])
+    return path
+
+
+@pytest.mark.parametrize("place", ["beside", "over", "in secret"])
+def test_a_model_with_other_attention_has_its_own_states(
+    place: str, open_engine: OpenEngine, models: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Its file lies elsewhere, or replaces the first one, or was written into it."""
+    first = Path(shutil.copyfile(models("qwen3moe"), tmp_path / "m.gguf"))
+    engine = open_engine(first)
+    engine.keep_in(tmp_path / "states")
+    tokens = keep(engine, "chat-1")
+    engine.close()
+    other = another_attn_q(first, tmp_path / "other.gguf")
+    assert read_model(other).fingerprint == read_model(first).fingerprint
+    before = first.stat()
+    if place == "over":
+        other = other.replace(first)
+    elif place == "in secret":
+        first.write_bytes(other.read_bytes())
+        os.utime(first, ns=(before.st_atime_ns, before.st_mtime_ns))
+        other = first
+    for _ in range(2):
+        again, alone = open_engine(other), open_engine(other)
+        again.keep_in(tmp_path / "states")
+        n_known, found = logits(again, tokens)
+        _, expected = logits(alone, tokens)
+        assert n_known == 0 and np.array_equal(found, expected)
+        while again.keep():  # its digest is known the second time
+            pass
+
+
+@pytest.mark.parametrize(
+    ("arch", "first", "second"),
+    [
+        ("qwen3moe", {}, {"n_thread": 2}),  # each sums a part of the attention to 512 cells
+        ("qwen3moe", {"cache_rate": 0.25}, {"cache_rate": 1.0}),  # repacked weights
+        ("", {}, {"kv_type": "q8_0"}),
+    ],
+)
+def test_what_decides_the_last_bits_is_part_of_the_key(
+    arch: str,
+    first: dict[str, Any],
+    second: dict[str, Any],
+    open_engine: OpenEngine,
+    models: Callable[[str], Path],
+    tmp_path: Path,
+) -> None:
+    path = models(arch) if arch else embedded_model()
+    engine = open_engine(path, **first)
+    engine.keep_in(tmp_path)
+    tokens = keep(engine, "chat-1")
+    for settings, n in ((second, 0), (first, len(tokens) - 1)):
+        other = open_engine(path, **settings)
+        other.keep_in(tmp_path)
+        while other.keep():
+            pass
+        assert other.passes.keep_prefix(tokens) == n
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda patch: patch.setenv("GGML_CPU_DISABLE_FUSION", "1"),
+        lambda patch: patch.setattr(keeping, "system_info", lambda: "CPU : AVX2 = 1"),
+        lambda patch: patch.setattr(keeping, "LLAMA_CPP_PYTHON_VERSION", "0.0.1"),
+        lambda patch: patch.setattr(keeping, "library_files", lambda: library_files()[:-1]),
+    ],
+)
+def test_other_kernels_have_other_states(
+    change: Callable[[pytest.MonkeyPatch], None],
+    open_engine: OpenEngine,
+    tiny: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    roots = []
+    for is_other in (False, False, True):
+        if is_other:
+            change(monkeypatch)
+        engine = open_engine(tiny)
+        engine.keep_in(tmp_path)
+        while engine.keep():
+            pass
+        assert engine.passes.keeping is not None
+        roots.append(engine.passes.keeping.root())
+    assert all(roots) and roots[0] == roots[1] != roots[2]
+
+
+def test_nothing_is_kept_until_the_digest_is_known(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request during the computation has its answer, and is kept afterwards."""
+    states = tmp_path / "states"
+    monkeypatch.setenv("OUTRIDER_STATES", str(states))
+    engine = open_engine(tiny)
+    engine.keep_in(states)
+    tokens = keep(engine, "chat-1")
+    kept = {path.name for path in states.glob("*/*.state")}
+    assert kept and tokens
+    (tmp_path / "digests.json").unlink()
+
+    may_go_on, n_read = threading.Event(), [0]
+
+    def slowly(descriptor: int) -> Iterator[memoryview]:
+        for piece in pieces(descriptor):
+            n_read[0] += 1
+            may_go_on.wait()
+            yield piece
+
+    monkeypatch.setattr(digests, "pieces", slowly)
+    other = open_engine(tiny)
+    other.keep_in(states)
+    assert other.keep()
+    until(lambda: n_read[0] == 1)
+    other.owner = "chat-2"
+    list(other.generate_text(PROMPT, GREEDY, 8))
+    stats = other.statistics()
+    assert stats.n_reused == 0 and list(other.passes.tokens) == tokens
+    assert n_read == [1] and not (states / "chat-2").exists()
+    may_go_on.set()
+    while other.keep():
+        pass
+    assert {path.name for path in states.glob("chat-2/*.state")} == kept
+    assert n_read[0] > 1
+    other.forget()
+    assert other.passes.keep_prefix([*tokens, 1]) == len(tokens)
+
+
+def test_another_time_of_change_alone_needs_the_digest_again(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTRIDER_STATES", str(tmp_path / "states"))
+    path = Path(shutil.copyfile(tiny, tmp_path / "m.gguf"))
+    engine = open_engine(path)
+    engine.keep_in(tmp_path / "states")
+    tokens = keep(engine, "chat-1")
+    for _ in range(2):
+        path.chmod(path.stat().st_mode ^ 0o200)
+        engine.forget()
+        assert logits(engine, tokens)[0] == 0  # the content may be another one
+        while engine.keep():
+            pass
+        engine.forget()
+        assert logits(engine, tokens)[0] == len(tokens) - 1
+
+    # Before the digest was known, the first content is not known either.
+    (tmp_path / "digests.json").unlink()
+    again = open_engine(path)
+    again.keep_in(tmp_path / "states")
+    path.chmod(path.stat().st_mode ^ 0o200)
+    assert logits(again, tokens)[0] == 0
+    assert not again.keep() and not (tmp_path / "digests.json").exists()
+    after = open_engine(path)
+    after.keep_in(tmp_path / "states")
+    while after.keep():
+        pass
+    assert logits(after, tokens)[0] == len(tokens) - 1
+
+
+def test_a_write_that_no_sample_shows_is_found_by_the_digest(
+    open_engine: OpenEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "_PIECE_BYTES", 16)
+    monkeypatch.setenv("OUTRIDER_STATES", str(tmp_path / "states"))
+    path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf")
+    engine = open_engine(path)
+    engine.keep_in(tmp_path / "states")
+    keep(engine, "chat-1")
+    before, tensor = path.stat(), next(t for t in read_model(path).tensors if "attn_q." in t.name)
+    step = before.st_size // 63  # between two pieces
+    place = next(i for i in range(tensor.offset + 5, before.st_size) if 99 < i % step < step - 99)
+    with path.open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 1]))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    engine.owner = "chat-2"
+    list(engine.generate_text("the", GREEDY, 4))
+    while engine.keep():
+        pass
+    assert not list((tmp_path / "states").glob("chat-2/*.state"))
+    for _ in range(2):
+        with pytest.raises(EngineError, match="was changed or replaced"):
+            list(engine.generate_text("the", GREEDY, 4))
 
 
 def test_branches_share_their_beginning(
