@@ -207,7 +207,7 @@ def test_what_decides_the_last_bits_is_part_of_the_key(
     "change",
     [
         lambda patch: patch.setenv("GGML_CPU_DISABLE_FUSION", "1"),
-        lambda patch: patch.setattr(keeping, "system_info", lambda: "CPU : AVX2 = 1"),
+        lambda patch: patch.setattr(keeping, "kernels", lambda: "CPU : AVX2 = 1"),
         lambda patch: patch.setattr(keeping, "LLAMA_CPP_PYTHON_VERSION", "0.0.1"),
         lambda patch: patch.setattr(keeping, "library_files", lambda: library_files()[:-1]),
     ],
