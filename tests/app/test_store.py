@@ -667,3 +667,21 @@ def test_exports_of_version_1_are_read(path: Path, tmp_path: Path) -> None:
         assert (question.content, question.reasoning) == ("<think>q", "")
         assert (answer.content, answer.reasoning, answer.raw) == ("yes", "hm", whole)
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full"),
+        (sqlite3.OperationalError("database or disk is full"), "the disk is full"),
+        (sqlite3.OperationalError("attempt to write a readonly database"), "the folder for them"),
+        (sqlite3.OperationalError("unable to open database file"), "the folder for them"),
+        (OSError(errno.EACCES, "Permission denied"), "the folder for them"),
+        (OSError(errno.EROFS, "Read-only file system"), "the folder for them"),
+        (sqlite3.OperationalError("database is locked"), "another program"),
+        (OSError(errno.EIO, "Input/output error"), "input/output error"),
+        (sqlite3.OperationalError("disk I/O error."), "disk I/O error"),
+    ],
+)
+def test_a_failure_is_described_in_a_few_words(error: Exception, words: str) -> None:
+    assert words in schema.reason(error)
