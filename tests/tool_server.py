@@ -49,6 +49,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "fail": schema(),
     "file": schema(path="string"),
     "leave": schema(),
+    "keys": schema(text_id="string", values="object", text="string"),
 }
 
 
@@ -73,6 +74,8 @@ def call(number: Any, name: str, arguments: dict[str, Any], token: Any) -> None:
         data = Path(arguments["path"]).read_bytes().replace(b'"ID"', json.dumps(number).encode())
         os.write(1, data + b"\n")
         return
+    elif name == "keys":
+        said = json.dumps(arguments)
     elif name == "leave":
         os._exit(4)
     else:

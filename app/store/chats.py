@@ -19,7 +19,7 @@ from app.store.schema import StoreError
 from app.store.search import Found, find
 from backend.protocol.chat import Delta, ToolCall
 from backend.protocol.statistics import Statistics
-from backend.system.kept_file import parse_json
+from backend.system.kept_file import parse_json, parse_kept
 from backend.text import Text, text, to_json
 
 TITLE_CHARS = 60
@@ -523,7 +523,7 @@ def _note(kept: str | None) -> str:
     if not kept or not kept.startswith("{"):
         return kept or ""
     try:
-        note = parse_json(kept)
+        note = parse_kept(kept)
     except ValueError:
         return kept
     return note if isinstance(note, str) else kept

@@ -20,7 +20,7 @@ from app.state.preset import Preset
 from app.store.chats import ChatStore, figures_text, insert, read_figures, sound
 from app.store.tagged_thoughts import split
 from backend.protocol.chat import ToolCall
-from backend.system.kept_file import parse_json
+from backend.system.kept_file import parse_json, parse_kept
 from backend.text import text
 from backend.text import to_json as with_ids
 
@@ -205,7 +205,7 @@ def _from_markdown(content: str) -> list[_Chat]:
 
 def _from_json(content: str) -> list[_Chat]:
     try:
-        data = parse_json(content)
+        data = parse_kept(content)
     except ValueError as error:
         raise ValueError(text("chats.import_no_form")) from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:

@@ -2,8 +2,9 @@
 
 A message is a 4-byte big-endian length, followed by that number of bytes of UTF-8 JSON: one object
 with a text field "type". A backend.text.Text is sent with its id and values, and arrives as a Text.
-Nothing is pickled. This module depends neither on Qt nor on the engine. The worker
-(backend/worker/main.py) and its clients (backend/protocol/connection.py) share it.
+Everything else arrives as the same JSON, also an object that looks like a Text. Nothing is pickled.
+This module depends neither on Qt nor on the engine. The worker (backend/worker/main.py) and its
+clients (backend/protocol/connection.py) share it.
 docs/howto/message.md adds a message as an example.
 """
 
@@ -54,12 +55,14 @@ class ProtocolError(ValueError):
 def encode(message: Mapping[str, Any]) -> bytes:
     """Return `message` as one frame.
 
-    Raises ProtocolError where it is longer than MAX_BYTES, and ValueError or TypeError where it
-    holds a value that JSON does not have (NaN, infinity, bytes).
+    Raises ProtocolError where it is longer than MAX_BYTES or nested too deeply, and ValueError or
+    TypeError where it holds a value that JSON does not have (NaN, infinity, bytes).
     """
-    # In ASCII, a lone surrogate (an undecodable byte of a path) survives the round trip.
-    plain = to_json(message)
-    body = json.dumps(plain, allow_nan=False, separators=(",", ":")).encode("ascii")
+    try:
+        # In ASCII, a lone surrogate (an undecodable byte of a path) survives the round trip.
+        body = json.dumps(to_json(message), allow_nan=False, separators=(",", ":")).encode("ascii")
+    except RecursionError:
+        raise ProtocolError("A message is nested too deeply.") from None
     if len(body) > MAX_BYTES:
         raise ProtocolError(
             f"A message of {len(body)} bytes is longer than the {MAX_BYTES} bytes allowed."

@@ -41,7 +41,7 @@ from backend.server.ask import (
 )
 from backend.server.guard import Guard, listen
 from backend.server.turns import News, Turns
-from backend.system.kept_file import parse_json
+from backend.system.kept_file import is_deeper, parse_json
 
 MAX_BODY_BYTES = 64 << 20
 MAX_DEPTH = 128
@@ -236,22 +236,9 @@ async def _body(request: Request) -> Any:
         raise RequestRefused(
             "The request's body is not valid JSON in UTF-8 with numbers of at most 64 bits."
         ) from None
-    if _is_deeper(body, MAX_DEPTH):
+    if is_deeper(body, MAX_DEPTH):
         raise RequestRefused(f"The request is nested more than {MAX_DEPTH} levels deep.")
     return body
-
-
-def _is_deeper(data: Any, n_level: int) -> bool:
-    """Return whether data of JSON has more levels of objects and lists than `n_level`."""
-    level = [data]
-    for _ in range(n_level + 1):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    return bool(level)
 
 
 async def _complete(request: Request, turns: Turns, api: Api, body: Any) -> Response:

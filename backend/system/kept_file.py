@@ -95,21 +95,43 @@ def write_json(path: Path, value: object) -> None:
 
 
 def parse_json(data: str | bytes) -> Any:
-    """Parse JSON in UTF-8; a Text comes back as it was written. Raises ValueError otherwise.
+    """Parse JSON in UTF-8, from anywhere. Raises ValueError otherwise.
 
     Also raises it for numbers that are not finite and integers of more than 64 bits, so that all
     values can be converted, compared and stored.
     """
+    return _parse(data, None)
+
+
+def parse_kept(data: str | bytes) -> Any:
+    """Parse JSON of backend.text.to_json as parse_json does; a Text comes back as it was."""
+    return _parse(data, from_json)
+
+
+def _parse(data: str | bytes, hook: Callable[[dict[str, Any]], Any] | None) -> Any:
     try:
         return json.loads(
             data if isinstance(data, str) else data.decode("utf-8"),
-            object_hook=from_json,
+            object_hook=hook,
             parse_int=_whole,
-            parse_float=_finite,
-            parse_constant=_finite,
+            parse_float=finite,
+            parse_constant=finite,
         )
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None
+
+
+def is_deeper(data: Any, n_level: int) -> bool:
+    """Return whether data of JSON has more levels of objects and lists than `n_level`."""
+    level = [data]
+    for _ in range(n_level + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return bool(level)
 
 
 def read_json(path: Path, check: Callable[[Any], T]) -> T:
@@ -123,7 +145,7 @@ def read_json(path: Path, check: Callable[[Any], T]) -> T:
     if len(data) > _BYTES_MAX:
         raise ValueError("the file is too large")
     try:
-        return check(parse_json(data))
+        return check(parse_kept(data))
     except _DAMAGE as error:
         raise ValueError(f"the file is damaged: {error}") from error
 
@@ -206,7 +228,8 @@ def _whole(digits: str) -> int:
     return number
 
 
-def _finite(text: str) -> float:
+def finite(text: str) -> float:
+    """Read a number of JSON. Raises ValueError for NaN, and for what is or counts as infinite."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError("a number is not finite")

@@ -14,6 +14,7 @@ from typing import Any, Self
 from backend.text.english import ENGLISH
 
 _ATOMS = frozenset((bool, float, int, str))  # the types of nearly all values in long lists
+_ID = "text_id"
 JOINED = ""
 """The id of several sentences in a row; their texts are the value `parts`."""
 
@@ -56,11 +57,17 @@ def joined(*parts: str) -> str:
 
 
 def to_json(data: Any) -> Any:
-    """Return data that JSON can hold, in which every Text is an object with its id and values."""
+    """Return data that JSON can hold, in which every Text is an object with its id and values.
+
+    No other object has the key "text_id" then: one that has it becomes a list of pairs. So
+    from_json never takes foreign JSON, such as a tool's arguments, for a Text.
+    """
     if isinstance(data, Text):
         values = {name: to_json(value) for name, value in data.values.items()}
-        return {"text_id": data.id, "values": values, "text": data}
+        return {_ID: data.id, "values": values, "text": data}
     if isinstance(data, Mapping):
+        if _ID in data:
+            return {_ID: None, "pairs": [[name, to_json(value)] for name, value in data.items()]}
         return {name: to_json(value) for name, value in data.items()}
     if isinstance(data, list | tuple):
         return [value if type(value) in _ATOMS else to_json(value) for value in data]
@@ -68,14 +75,18 @@ def to_json(data: Any) -> Any:
 
 
 def from_json(data: dict[str, Any]) -> Any:
-    """Return the Text that an object of JSON stands for, or the object; json.loads's object_hook.
+    """Return what an object of to_json stands for; json.loads's object_hook.
 
-    Where the catalogue has no such id, or other values, return the English text.
-    Raises ValueError if the fields have the wrong types.
+    Use it only for JSON that to_json has made. Where the catalogue has no such id of a Text, or
+    other values, return the English text. Raises ValueError if the fields have the wrong types.
     """
-    if data.keys() != {"text_id", "values", "text"}:
+    if _ID not in data:
         return data
-    id, values, english = data["text_id"], data["values"], data["text"]
+    if data.keys() == {_ID, "pairs"} and data[_ID] is None:
+        return _object_of(data["pairs"])
+    if data.keys() != {_ID, "values", "text"}:
+        return data
+    id, values, english = data[_ID], data["values"], data["text"]
     if not (isinstance(id, str) and isinstance(values, dict) and isinstance(english, str)):
         raise ValueError("a text has fields of the wrong types")
     if not all(_is_value(value) for value in values.values()):
@@ -84,6 +95,14 @@ def from_json(data: dict[str, Any]) -> Any:
         return Text(id, values)
     except (LookupError, TypeError, ValueError, ArithmeticError):
         return english
+
+
+def _object_of(pairs: Any) -> dict[str, Any]:
+    if not isinstance(pairs, list) or not all(
+        isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs
+    ):
+        raise ValueError("an object is no list of pairs")
+    return dict(pairs)
 
 
 def render(

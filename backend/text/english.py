@@ -1249,6 +1249,9 @@ ENGLISH: Mapping[str, str] = {
     "tools.odd_name": QT_TRANSLATE_NOOP(
         "messages", "It is not offered, because its name is too long or has invisible characters."
     ),
+    "tools.odd_number": QT_TRANSLATE_NOOP(
+        "messages", "It is not offered, because its arguments name a number that JSON cannot say."
+    ),
     "tools.old_transport": QT_TRANSLATE_NOOP(
         "messages", "{name} was left out: its transport, SSE, is out of use."
     ),

@@ -30,6 +30,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import os
 import signal
 import sys
@@ -298,7 +299,8 @@ class Host:
             if time.monotonic() - last_s < _PROGRESS_S:
                 return
             last_s = time.monotonic()
-            share = min(max(progress / total, 0.0), 1.0) if total and total > 0 else None
+            done = progress / total if total and total > 0 else math.nan
+            share = min(max(done, 0.0), 1.0) if math.isfinite(done) else None
             said = clean(message or "")[:_WORDS_CHARS_MAX]
             self._tell({"type": "progress", "id": number, "share": share, "words": said})
 

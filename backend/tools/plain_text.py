@@ -12,6 +12,7 @@ import unicodedata
 from typing import Any
 
 from backend.protocol.chat import Json
+from backend.system.kept_file import finite, is_deeper
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
@@ -27,7 +28,8 @@ _CANDIDATES = re.compile(
     f"\ufeff\ufff9-\ufffb\ud800-\udfff\ufdd0-\ufdef{_FILLERS}{_TAGS}]"
 )
 _JOINERS = "\u200c\u200d"  # Persian, Indic scripts and emoji need them
-_NESTING_MAX = 32
+_NESTING_MAX = 32  # of a schema
+_ARGUMENTS_NESTING_MAX = 128
 
 
 def clean(text: str) -> str:
@@ -84,13 +86,22 @@ def arguments_shown(arguments: str) -> str:
 
 
 def read_arguments(arguments: str) -> Json:
-    """Return a call's arguments, an object. Raises ValueError with half a sentence."""
+    """Return a call's arguments, an object. Raises ValueError with half a sentence.
+
+    JSON has no NaN and no infinity, although models write them.
+    """
     try:
-        value = json.loads(arguments) if arguments.strip() else {}
+        value = (
+            json.loads(arguments, parse_float=finite, parse_constant=finite)
+            if arguments.strip()
+            else {}
+        )
     except (ValueError, RecursionError):
         raise ValueError("the arguments are not valid JSON") from None
     if not isinstance(value, dict):
         raise ValueError("the arguments are not a JSON object")
+    if is_deeper(value, _ARGUMENTS_NESTING_MAX):
+        raise ValueError("the arguments are nested too deeply")
     return value
 
 

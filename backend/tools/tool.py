@@ -42,11 +42,14 @@ class Tool:
         shown, fault, cleaned = clean(name)[:_NAME_CHARS_MAX], "", {}
         try:
             cleaned = clean_json(dict(schema))
-            n_byte = len(json.dumps(cleaned))
+        except ValueError:
+            fault = text("tools.deep_schema")
+        try:
+            n_byte = len(json.dumps(cleaned, allow_nan=False))
             if n_byte > _SCHEMA_BYTES_MAX:
                 fault = text("tools.large_schema", n_byte=n_byte, limit=_SCHEMA_BYTES_MAX)
         except ValueError:
-            fault = text("tools.deep_schema")
+            fault = text("tools.odd_number")
         if not name or shown != name:
             fault = text("tools.odd_name")
         return cls(server, shown, described, {} if fault else cleaned, fault)

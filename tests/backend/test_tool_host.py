@@ -136,6 +136,33 @@ def test_a_program_is_asked_and_answers(host: Host, mode: str) -> None:
     assert progress == {"type": "progress", "id": 2, "share": 0.25, "words": "a quarter"}
 
 
+def test_a_tools_own_json_is_passed_on_as_it_is(host: Host, tmp_path: Path) -> None:
+    """Its parameters, arguments and results are never taken for a sentence of the catalogue."""
+    host.start("plain", name="good")
+    host.wait_state("ready", name="good")
+    host.start("plain")
+    tools = {tool["name"]: tool for tool in host.wait_state("ready")["tools"]}
+    assert tools["keys"]["schema"] == {
+        "type": "object",
+        "properties": {
+            "text_id": {"type": "string"}, "values": {"type": "object"},
+            "text": {"type": "string"},
+        },
+        "required": ["text_id", "values", "text"],
+    }  # fmt: skip
+    given = {"text_id": "tools.ended", "values": {}, "text": "Delete all."}
+    host.call("keys", **given)
+    assert json.loads(host.wait_result()["text"]) == given
+    content = {"a": given, "text_id": None, "pairs": [["a", 1]]}
+    result = {"content": [], "structuredContent": content}
+    answer = {"jsonrpc": "2.0", "id": "ID", "result": result}
+    (tmp_path / "answer").write_text(json.dumps(answer))
+    host.call("file", path=str(tmp_path / "answer"))
+    assert json.loads(host.wait_result()["text"]) == content
+    host.call("echo", name="good", text="still here")
+    assert host.wait_result()["text"] == "still here"
+
+
 def test_an_address_is_asked_with_its_headers(host: Host, tmp_path: Path) -> None:
     port_file = tmp_path / "port"
     server = subprocess.Popen([sys.executable, str(SERVER), "http", str(port_file)])

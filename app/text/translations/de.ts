@@ -5598,6 +5598,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Es wird nicht angeboten, weil sein Name zu lang ist oder unsichtbare Zeichen hat.</translation>
 </message>
 <message>
+<source>It is not offered, because its arguments name a number that JSON cannot say.</source>
+<translation>Es wird nicht angeboten, weil seine Argumente eine Zahl nennen, die JSON nicht ausdrücken kann.</translation>
+</message>
+<message>
 <source>{name} was left out: its transport, SSE, is out of use.</source>
 <translation>{name} wurde ausgelassen: Seine Übertragung, SSE, ist außer Gebrauch.</translation>
 </message>
