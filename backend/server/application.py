@@ -41,13 +41,7 @@ from backend.server.ask import (
 )
 from backend.server.guard import Guard, listen
 from backend.server.turns import News, Turns
-from backend.system.kept_file import is_deeper, parse_json
 
-MAX_BODY_BYTES = 64 << 20
-MAX_DEPTH = 128
-"""Maximum of levels of a request's objects and lists. Schemas of tools have a few."""
-BODY_S = 60.0
-"""Time for a request's body to arrive."""
 KEEP_ALIVE_S = 10.0
 """Longest silence of a stream; then the last comment is repeated."""
 _POLL_S = 0.2
@@ -64,7 +58,8 @@ class Api:
     error: Callable[[RequestRefused], Json]
 
 
-Serve = Callable[[Request, Api, Any], Awaitable[Response]]
+Serve = Callable[[Request, Any], Awaitable[Response]]
+"""Answers a request, given what was read of its body."""
 
 
 def make_application(turns: Turns, key: str) -> ASGIApp:
@@ -93,10 +88,12 @@ def make_application(turns: Turns, key: str) -> ASGIApp:
     )
     tools = _Tools(turns)
 
-    def post(path: str, api: Api, serve: Serve) -> Route:
+    def post(path: str, api: Api, read: Callable[[Any], Any], serve: Serve) -> Route:
         async def answer(request: Request) -> Response:
             try:
-                return await serve(request, api, await _body(request))
+                length = request.headers.get("content-length", "")
+                asked = await request.scope["room"].read(request.stream(), length, read)
+                return await serve(request, asked)
             except RequestRefused as error:
                 return refuse(error, api.error)
             except ClientDisconnect:
@@ -104,23 +101,27 @@ def make_application(turns: Turns, key: str) -> ASGIApp:
 
         return Route(path, answer, methods=["POST"])
 
-    async def complete(request: Request, api: Api, body: Any) -> Response:
-        return await _complete(request, turns, api, body)
+    def answers(path: str, api: Api) -> Route:
+        async def complete(request: Request, asked: tuple[Any, Ask]) -> Response:
+            return await _complete(request, turns, api, *asked)
+
+        return post(path, api, lambda body: (body, api.read(body)), complete)
 
     routes = [
         Route("/health", tools.health),
         Route("/v1/models", tools.models),
         Route("/v1/models/{name:path}", tools.model),
-        post("/v1/chat/completions", chat, complete),
-        post("/v1/completions", text, complete),
-        post("/v1/responses", responses, complete),
-        post("/v1/messages", messages, complete),
-        post("/v1/messages/count_tokens", messages, tools.count_tokens),
-        post("/v1/embeddings", text, tools.embeddings),
-        post("/tokenize", text, tools.tokenize),
-        post("/detokenize", text, tools.detokenize),
+        answers("/v1/chat/completions", chat),
+        answers("/v1/completions", text),
+        answers("/v1/responses", responses),
+        answers("/v1/messages", messages),
+        post("/v1/messages/count_tokens", messages, messages.read, tools.count_tokens),
+        post("/v1/embeddings", text, Fields, tools.embeddings),
+        post("/tokenize", text, Fields, tools.tokenize),
+        post("/detokenize", text, Fields, tools.detokenize),
     ]
-    return Guard(Starlette(routes=routes, exception_handlers={HTTPException: _on_http}), key)
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _on_http})
+    return Guard(app, key)
 
 
 def make_server(turns: Turns, key: str, port: int) -> Server:
@@ -174,9 +175,8 @@ class _Tools:
         openai = {"id": name, "object": "model", "created": self._began, "owned_by": "local"}
         return {**openai, "type": "model", "display_name": name, "created_at": created}
 
-    async def count_tokens(self, request: Request, api: Api, body: Any) -> Response:
+    async def count_tokens(self, request: Request, ask: Ask) -> Response:
         """Count the tokens of the prompt that a request would give."""
-        ask = api.read(body)
 
         def count(engine: Any) -> int:
             return int(engine.count(ask.messages, ask.options))
@@ -184,16 +184,15 @@ class _Tools:
         n = await self._ask(request, count, ask.model)
         return JSONResponse({"input_tokens": n})
 
-    async def embeddings(self, _request: Request, _api: Api, _body: Any) -> Response:
+    async def embeddings(self, _request: Request, _fields: Fields) -> Response:
         """Refuse. The graph that reads experts from the cache computes no embeddings."""
         raise RequestRefused(
             "This server computes no embeddings; use a small model for them, in another server.",
             code="unsupported",
         )
 
-    async def tokenize(self, request: Request, _api: Api, body: Any) -> Response:
+    async def tokenize(self, request: Request, fields: Fields) -> Response:
         """Split a text into tokens, as llama.cpp's server does."""
-        fields = Fields(body)
         content = fields.get("content", TEXT, "")
         add_bos = fields.get("add_special", FLAG, False)
         special = fields.get("parse_special", FLAG, True)
@@ -202,9 +201,8 @@ class _Tools:
         )
         return JSONResponse({"tokens": tokens})
 
-    async def detokenize(self, request: Request, _api: Api, body: Any) -> Response:
+    async def detokenize(self, request: Request, fields: Fields) -> Response:
         """Join tokens to a text, as llama.cpp's server does."""
-        fields = Fields(body)
         tokens = fields.get("tokens", LIST, [])
         if not all(type(token) is int for token in tokens):
             raise fields.refusal("tokens", "must be a list of whole numbers")
@@ -219,30 +217,7 @@ def _client(request: Request) -> str:
     return request.headers.get("user-agent", "")[:200]
 
 
-async def _body(request: Request) -> Any:
-    data = bytearray()
-    try:
-        async with asyncio.timeout(BODY_S):
-            async for part in request.stream():
-                data += part
-                if len(data) > MAX_BODY_BYTES:
-                    raise RequestRefused("The request is too large.", status=413)
-    except TimeoutError:
-        raise RequestRefused("The request's body did not arrive in time.", status=408) from None
-    try:
-        body = parse_json(bytes(data))
-        json.dumps(body, ensure_ascii=False).encode("utf-8")  # refuses lone surrogates
-    except (ValueError, RecursionError):
-        raise RequestRefused(
-            "The request's body is not valid JSON in UTF-8 with numbers of at most 64 bits."
-        ) from None
-    if is_deeper(body, MAX_DEPTH):
-        raise RequestRefused(f"The request is nested more than {MAX_DEPTH} levels deep.")
-    return body
-
-
-async def _complete(request: Request, turns: Turns, api: Api, body: Any) -> Response:
-    ask = api.read(body)
+async def _complete(request: Request, turns: Turns, api: Api, body: Any, ask: Ask) -> Response:
     news = turns.answer(ask, _client(request))
     headers = {_QUEUE_HEADER: "0"}
     # Await the first news here, so that a request that is refused at once gets its own status.

@@ -20,6 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from backend.server.anthropic_messages import error_json as anthropic_error
 from backend.server.ask import RequestRefused
+from backend.server.bodies import Bodies
 from backend.server.openai_chat import error_json
 
 ADDRESS = "127.0.0.1"
@@ -31,10 +32,14 @@ _HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 
 class Guard:
-    """Passes on requests that address this machine and have the key. Refuses others."""
+    """Passes on requests that address this machine and have the key. Refuses others.
+
+    The scope of a request that is passed on has the `room` of its body.
+    """
 
     def __init__(self, app: ASGIApp, key: str) -> None:
         self._app, self._key = app, key.encode()
+        self._bodies = Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve or refuse one request."""
@@ -49,7 +54,8 @@ class Guard:
             answer = JSONResponse(form(refused), status_code=refused.status, headers=headers)
             await answer(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        with self._bodies.room() as scope["room"]:
+            await self._app(scope, receive, send)
 
     def _refusal(self, request: Request) -> RequestRefused | None:
         host = request.headers.get("host", "")

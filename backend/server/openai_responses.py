@@ -64,9 +64,10 @@ _KEPT_CHARS = 1 << 24
 
 
 class Kept:
-    """The conversations of the last responses, for `previous_response_id`. Use from one thread.
+    """The conversations of the last responses, for `previous_response_id`.
 
-    At most 64, and 16 million characters, are kept in memory.
+    At most 64, and 16 million characters, are kept in memory. keep() is for one thread, messages()
+    for any.
     """
 
     def __init__(self) -> None:
@@ -84,14 +85,14 @@ class Kept:
 
     def messages(self, name: str) -> tuple[Json, ...]:
         """Return a conversation. Raises RequestRefused."""
-        if name not in self._kept:
+        if (found := self._kept.get(name)) is None:
             raise RequestRefused(
                 f"The response {shown(name)} is not kept here any more; send the whole "
                 "conversation as input.",
                 param="previous_response_id",
                 code="previous_response_not_found",
             )
-        return self._kept[name][0]
+        return found[0]
 
 
 def read_response(body: Any, kept: Kept) -> Ask:

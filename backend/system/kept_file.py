@@ -94,7 +94,7 @@ def write_json(path: Path, value: object) -> None:
     write_whole(path, written.encode("utf-8"))
 
 
-def parse_json(data: str | bytes) -> Any:
+def parse_json(data: str | bytes | bytearray) -> Any:
     """Parse JSON in UTF-8, from anywhere. Raises ValueError otherwise.
 
     Also raises it for numbers that are not finite and integers of more than 64 bits, so that all
@@ -108,7 +108,7 @@ def parse_kept(data: str | bytes) -> Any:
     return _parse(data, from_json)
 
 
-def _parse(data: str | bytes, hook: Callable[[dict[str, Any]], Any] | None) -> Any:
+def _parse(data: str | bytes | bytearray, hook: Callable[[dict[str, Any]], Any] | None) -> Any:
     try:
         return json.loads(
             data if isinstance(data, str) else data.decode("utf-8"),

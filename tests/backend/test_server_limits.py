@@ -1,0 +1,241 @@
+"""What the local server takes of requests: one body, all bodies together, and time to arrive."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from fake_engine import FakeEngine
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from served import KEY, Served
+
+from backend.server import bodies
+from backend.server.ask import RequestRefused
+
+CHAT = "/v1/chat/completions"
+HEADERS = {"Authorization": f"Bearer {KEY}"}
+KIB = 1 << 10
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    made = Served(FakeEngine())
+    yield made
+    made.close()
+
+
+def chat(n_byte: int = 0) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": "x" * n_byte}], "max_tokens": 1}
+
+
+def is_well(served: Served) -> bool:
+    return httpx.get(served.url + "/health", headers=HEADERS, timeout=30).status_code == 200
+
+
+class Half:
+    """A request whose body has not arrived whole."""
+
+    def __init__(self, served: Served, n_byte: int, n_sent: int, path: str = CHAT) -> None:
+        self.connection = socket.create_connection(("127.0.0.1", served.port), timeout=30)
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nx-api-key: {KEY}\r\n"
+        self.connection.sendall(f"{head}Content-Length: {n_byte}\r\n\r\n".encode())
+        self.connection.sendall(b'"'.ljust(n_sent, b"x"))
+
+    def answer(self) -> str:
+        """Wait for the answer and return it."""
+        said = b""
+        while b"\r\n\r\n" not in said and (data := self.connection.recv(KIB)):
+            said += data
+        return said.decode()
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    for _ in range(3000):
+        if is_so():
+            return
+        threading.Event().wait(0.01)
+    pytest.fail("it never became so")
+
+
+def test_half_sent_bodies_together_have_a_limit(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "MAX_HELD_BYTES", 1200 * KIB)
+    monkeypatch.setattr(bodies, "FREE_BYTES", 100 * KIB)
+    halves = [Half(served, 1000 * KIB, 500 * KIB) for _ in range(3)]  # 400 KiB of each count
+    until(lambda: served.post(CHAT, chat(200 * KIB)).status_code == 503)  # all have arrived
+    refused = [Half(served, 1000 * KIB, 500 * KIB) for _ in range(5)]
+    try:
+        for half in refused:
+            half.connection.sendall(b"x" * 500 * KIB)  # the rest; the answer follows it
+            said = half.answer()
+            assert said.startswith("HTTP/1.1 503 ") and "retry-after: 5" in said.lower()
+        assert served.post(CHAT, chat(50 * KIB)).status_code == 200, "small ones still pass"
+        assert served.post(CHAT, chat(500 * KIB)).status_code == 503
+    finally:
+        for half in halves:
+            half.close()
+    until(lambda: served.post(CHAT, chat(500 * KIB)).status_code == 200)
+    for _ in range(5):  # what an answered request held is free
+        assert served.post(CHAT, chat(900 * KIB)).status_code == 200
+    for half in refused:
+        half.close()
+
+
+def test_a_body_counts_as_long_as_it_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "MAX_HELD_BYTES", 600 * KIB)
+    monkeypatch.setattr(bodies, "FREE_BYTES", 0)
+    gate = threading.Event()
+    served = Served(engine := FakeEngine(gate=gate))
+    found: list[int] = []
+    asks = threading.Thread(
+        target=lambda: found.append(served.post(CHAT, chat(500 * KIB)).status_code)
+    )
+    try:
+        asks.start()
+        assert engine.reading.wait(30)
+        assert served.post(CHAT, chat(500 * KIB)).status_code == 503
+        gate.set()
+        asks.join(30)
+        assert found == [200]
+        assert served.post(CHAT, chat(500 * KIB)).status_code == 200
+    finally:
+        gate.set()
+        served.close()
+
+
+def test_bodies_that_arrive_at_once_have_a_limit(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "MAX_ARRIVING", 2)
+    halves = [Half(served, 100, 10) for _ in range(2)]
+    try:
+        until(lambda: served.post(CHAT, chat()).status_code == 503)
+        assert is_well(served), "a request without a body is answered"
+    finally:
+        for half in halves:
+            half.close()
+    until(lambda: served.post(CHAT, chat()).status_code == 200)
+
+
+def test_a_body_that_does_not_arrive_is_given_up(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "BODY_S", 0.3)
+    half = Half(served, 100, 10)
+    assert half.answer().startswith("HTTP/1.1 408 ")
+    half.close()
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_body_that_is_too_large_is_refused_and_its_client_told(
+    served: Served, monkeypatch: pytest.MonkeyPatch, is_chunked: bool
+) -> None:
+    monkeypatch.setattr(bodies, "MAX_BODY_BYTES", 1000 * KIB)
+    body = json.dumps(chat(3000 * KIB)).encode()
+
+    def pieces() -> Iterator[bytes]:
+        for begin in range(0, len(body), 50 * KIB):
+            yield body[begin : begin + 50 * KIB]
+
+    content = pieces() if is_chunked else body
+    answer = httpx.post(served.url + CHAT, content=content, headers=HEADERS, timeout=30)
+    assert answer.status_code == 413 and "larger than" in answer.json()["error"]["message"]
+    body = json.dumps(chat(1000 * KIB - len(json.dumps(chat())))).encode()
+    assert len(body) == 1000 * KIB
+    assert httpx.post(served.url + CHAT, content=body, headers=HEADERS).status_code == 200
+    assert httpx.post(served.url + CHAT, content=body + b" ", headers=HEADERS).status_code == 413
+
+
+def test_values_and_levels_are_limited_before_they_are_parsed(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "parse", lambda _: pytest.fail("it was parsed"))
+    many = b'{"x":[' + b"[]," * bodies.MAX_VALUES + b"[]]}"
+    deep = b'{"x":' + b"[" * bodies.MAX_DEPTH + b"]" * bodies.MAX_DEPTH + b"}"
+    for content, status, words in ((many, 413, "values"), (deep, 400, "levels")):
+        answer = httpx.post(served.url + CHAT, content=content, headers=HEADERS, timeout=30)
+        assert answer.status_code == status and words in answer.text
+
+
+def test_others_are_served_while_a_large_body_is_read(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, is_reading, parse = threading.Event(), threading.Event(), bodies.parse
+
+    def waits(data: bytearray) -> Any:
+        if len(data) > 200 * KIB:
+            is_reading.set()
+            assert goes_on.wait(60)
+        return parse(data)
+
+    monkeypatch.setattr(bodies, "parse", waits)
+    found: list[int] = []
+    asks = threading.Thread(
+        target=lambda: found.append(served.post(CHAT, chat(300 * KIB)).status_code)
+    )
+    asks.start()
+    assert is_reading.wait(30)
+    assert is_well(served) and served.post(CHAT, chat()).status_code == 200
+    goes_on.set()
+    asks.join(30)
+    assert found == [200]
+
+
+# Measuring.
+
+values = st.recursive(
+    st.none() | st.integers() | st.text(st.sampled_from('a"\\[]{},:\n é')),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.sampled_from('k"\\[,')), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+def n_value(value: Any) -> int:
+    """Return the number of objects, lists, and of their values after the first one."""
+    if not isinstance(value, dict | list):
+        return 0
+    inner = list(value.values() if isinstance(value, dict) else value)
+    return 1 + max(len(inner) - 1, 0) + sum(map(n_value, inner))
+
+
+def n_level(value: Any) -> int:
+    if not isinstance(value, dict | list):
+        return 0
+    return 1 + max(map(n_level, value.values() if isinstance(value, dict) else value), default=0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(values, st.integers(1, 7), st.booleans())
+@example(['\\"[', {'"\\\\': ["\\", '"']}], 1, False)
+def test_text_counts_for_nothing(value: Any, step: int, is_ascii: bool) -> None:
+    data = json.dumps([value], ensure_ascii=is_ascii).encode()
+
+    def passes(most_values: int, most_levels: int) -> bool:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(bodies, "MAX_VALUES", most_values)
+            patch.setattr(bodies, "MAX_DEPTH", most_levels)
+            measure = bodies.Measure()
+            try:
+                for begin in range(0, len(data), step):
+                    measure.add(data[begin : begin + step])
+            except RequestRefused:
+                return False
+            return True
+
+    n, deep = n_value([value]), n_level([value])
+    assert passes(n, deep)
+    assert not passes(n - 1, deep)
+    assert not passes(n, deep - 1)
