@@ -28,7 +28,13 @@ from backend.cli.common import (
 from backend.cli.crashes import Notes
 from backend.engine.engine import Engine
 from backend.engine.group import n_seen
-from backend.engine.group_plan import GroupPlan, plan_group, streams_pay, with_streams
+from backend.engine.group_plan import (
+    GroupPlan,
+    cells_most,
+    plan_group,
+    streams_pay,
+    with_streams,
+)
 from backend.protocol.group import GroupAnswer, Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.server.ask import Ask, Finish, RequestRefused
@@ -40,8 +46,10 @@ from backend.server.batch_file import (
     answer_line,
     error_line,
     read_lines,
+    regular,
 )
 from backend.server.turns import token_of
+from backend.system.paths import absolute
 
 _MAX_TOKENS = 512
 _MANY = 1 << 30
@@ -109,7 +117,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     try:
-        lock = FileLock(f"{args.out}.lock", timeout=_LOCK_S)
+        # Of the file itself: several links may lead to it.
+        lock = FileLock(f"{regular(absolute(args.out))}.lock", timeout=_LOCK_S)
         with lock:
             return _run(args)
     except Timeout:
@@ -127,8 +136,7 @@ def _run(args: argparse.Namespace) -> int:
         work = _Work(args, out, n_line)
         work.write_crashes()
         if work.n_open == 0:
-            print(f"All {n_line} requests are answered in {args.out}.")
-            return 0
+            return work.tell_all()
         config = engine_config(args)
         engine = Engine.open(args.model, config, _show_loading)
         try:
@@ -169,7 +177,6 @@ class _Work:
     def __init__(self, args: argparse.Namespace, out: AnswerFile, n_line: int) -> None:
         self._args, self._out = args, out
         self._defaults = _defaults(args)
-        self._n_failed = 0
         self._n_token = 0
         self._began_s = self._shown_s = time.monotonic()
         self._is_over = False
@@ -181,7 +188,7 @@ class _Work:
                     f"{args.out} has an answer to another request of the id {line.id!r}; "
                     "give it another name."
                 )
-        self._n_all = n_line
+        self._n_all, self._n_failed_before = n_line, len(out.failed)
         self._n_before = n_line - self.n_open
 
     @property
@@ -224,12 +231,33 @@ class _Work:
         n_done = len(self._out.done) - self._n_before
         took_s = time.monotonic() - self._began_s
         speed = f"{self._n_token / took_s:.1f} token/s" if took_s > 0 else ""
-        failed = f", {self._n_failed} of them with an error" if self._n_failed else ""
+        n_failed = len(self._out.failed) - self._n_failed_before
+        failed = f", {n_failed} of them with an error" if n_failed else ""
         print(f"{self._args.out}: {n_done} answers{failed} in {_duration(took_s)}, {speed}.")
         if self._is_over:
             print(f"{self._n_all - len(self._out.done)} requests are left for the next run.")
             return 128 + signal.SIGINT
-        return 0
+        return self._status()
+
+    def tell_all(self) -> int:
+        """Tell that every request has a line. Return the exit status."""
+        n_failed, out = self._count_failed(), self._args.out
+        if not n_failed:
+            print(f"All {self._n_all} requests are answered in {out}.")
+            return 0
+        print(
+            f"All {self._n_all} requests have a line in {out}, {n_failed} of them with an error. "
+            "These are asked again if their lines are removed."
+        )
+        return self._status()
+
+    def _status(self) -> int:
+        """Return the exit status: a failure if no request of the file has an answer."""
+        return 1 if self._count_failed() == self._n_all else 0
+
+    def _count_failed(self) -> int:
+        """Return how many requests of the file have a line with an error."""
+        return len({line.id for line in read_lines(self._args.prompts)} & self._out.failed)
 
     def _compute(
         self, engine: Engine, config: EngineConfig, only: frozenset[int] | None = None
@@ -247,12 +275,14 @@ class _Work:
     def _plan(self, engine: Engine) -> GroupPlan:
         """Measure the first prompts. Return how many requests run at once."""
         n_cell, n_answer, prompts = 0, _MANY, list[Sequence[int]]()
+        most = cells_most(engine)  # a larger limit is none
         is_one_shape = not self._attends[1]
         for line, _ in zip(self._lines(), range(_N_LOOK), strict=False):
             self._notes.begin(line.number)
             try:
                 ask = line.ask(self._defaults, self._args.system)
-                limit = ask.max_tokens if ask.max_tokens > 0 else self._args.max_tokens
+                own = 0 < ask.max_tokens < most
+                limit = ask.max_tokens if own else self._args.max_tokens
                 texts = list(ask.prompts)
                 if ask.messages and not ask.has_images:
                     texts.append(engine.format(ask.messages, ask.options))
@@ -263,7 +293,7 @@ class _Work:
             except (RequestRefused, RuntimeError):
                 is_one_shape = False  # it is answered with this error
             self._notes.end(line.number)
-        n_cell = min(n_cell, n_seen(self._attends) or n_cell)
+        n_cell = min(n_cell, most, n_seen(self._attends) or n_cell)
         made = plan_group(engine, self._args.group, max(n_cell, 64), self.n_open)
         is_closed = self.n_open <= len(prompts) <= made.n
         if is_one_shape and is_closed and streams_pay(prompts, n_answer):
@@ -327,12 +357,11 @@ class _Work:
             self._write(found.line, answer_line(found.line, found.ask, self._model, found.choices))
 
     def _write_error(self, line: Line, reason: str) -> None:
-        self._n_failed += 1
-        self._write(line, error_line(line, reason))
+        self._write(line, error_line(line, reason), is_failed=True)
 
-    def _write(self, line: Line, data: Any) -> None:
+    def _write(self, line: Line, data: Any, *, is_failed: bool = False) -> None:
         self._out.add(data)
-        self._out.done[line.id] = line.digest
+        self._out.note(line.id, line.digest, is_failed=is_failed)
         self._notes.answered(line.number)
 
     def _show(self, group: Any) -> None:

@@ -64,6 +64,8 @@ _N_MANY = 16
 """Sequences from which on it is measured: fewer need too few of a layer's experts."""
 _WORTH = 1.03
 _N_STREAM = 8
+_N_CELL_MOST = 1 << 24
+"""Cells of the longest context (EngineConfig.context_length)."""
 _KV_SHARE = 0.8
 """Share of the free memory that the attention caches may take."""
 
@@ -256,6 +258,18 @@ def _config(engine: Engine, n: int, n_cell: int) -> EngineConfig:
 
 def _memory_most(engine: Engine, n_cell: int) -> int:
     """Return how many attention caches of n_cell cells fit beside the model, or on the drive."""
+    return max(int(_cells_in_memory(engine, n_cell) / n_cell), 1)
+
+
+def cells_most(engine: Engine) -> int:
+    """Return the most cells that a request can use: those that fit, within the trained context."""
+    n_fit = int(_cells_in_memory(engine, CELL_STEP))
+    trained = engine.model.trained_length or _N_CELL_MOST
+    return max(min(n_fit, trained, _N_CELL_MOST), CELL_STEP)
+
+
+def _cells_in_memory(engine: Engine, n_cell: int) -> float:
+    """Return how many cells fit in attention caches of n_cell each."""
     loaded = engine.loaded
     kv_type = loaded.config.kv_type
     free_bytes = available_bytes() - loaded.untouched_bytes()
@@ -264,7 +278,7 @@ def _memory_most(engine: Engine, n_cell: int) -> int:
         room_bytes = shutil.disk_usage(cache_folder()).free
     n_many = 64  # llama.cpp rounds up; so the size of many, divided
     one_bytes = kv_bytes(engine.file, n_many * n_cell, kv_type) / n_many
-    return max(int(_KV_SHARE * max(room_bytes, 0) / max(one_bytes, 1)), 1)
+    return n_cell * _KV_SHARE * max(room_bytes, 0) / max(one_bytes, 1)
 
 
 def group_times(engine: Engine, n_most: int, method: str = "") -> GroupTimes:

@@ -15,6 +15,7 @@ import csv
 import hashlib
 import json
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,8 +24,11 @@ from typing import IO, Any
 
 from backend.protocol.chat import AnswerText, Delta
 from backend.server.ask import Ask, Finish, Json, Part, RequestRefused, Token
+from backend.server.bodies import parse_measured
 from backend.server.openai_chat import ChatWriter, read_chat
 from backend.server.openai_text import TextWriter, read_text
+from backend.system.kept_file import finite, whole
+from backend.system.paths import exists, is_file
 from backend.text import text
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -32,6 +36,9 @@ _READERS: dict[str, Callable[[Any], Ask]] = {CHAT: read_chat, TEXT: read_text}
 _NUMBERS = ("temperature", "top_p", "min_p", "repeat_penalty")
 _COUNTS = ("max_tokens", "top_k", "seed")
 _LINE_BYTES_MAX = 64 << 20
+_BEGINS = re.compile(r'\s*\{\s*"(custom_id|id)"\s*:\s*("(?:[^"\\]|\\.){0,1000}")')
+_FIRST = b'{"id": "'
+"""The beginning of every line of answers."""
 
 
 class BatchError(ValueError):
@@ -69,13 +76,19 @@ class Line:
 def read_lines(path: Path) -> Iterator[Line]:
     """Yield the requests of a file. Raises BatchError for a file that has none.
 
-    Lines are read as they are needed. A bad line is yielded with its error.
+    Lines are read as they are needed. A bad line, such as one that is not UTF-8, is yielded with
+    its error.
     """
     kind = path.suffix.lower()
     if kind not in (".jsonl", ".json", ".ndjson", ".csv", ".txt"):
         raise BatchError(text("batch.kind", file=path.name))
+    if exists(path) and not is_file(path):  # a pipe can be read only once
+        irregular = text("file.not_regular")
+        raise BatchError(text("file.not_read", file=path.name, reason=irregular))
+    newline = "" if kind == ".csv" else None
     try:
-        with open(path, encoding="utf-8-sig", newline="" if kind == ".csv" else None) as file:
+        # Bytes that are not UTF-8 become lone surrogates, which no other byte becomes.
+        with open(path, encoding="utf-8-sig", errors="surrogateescape", newline=newline) as file:
             if kind == ".csv":
                 yield from _csv_lines(path, file)
                 return
@@ -84,11 +97,9 @@ def read_lines(path: Path) -> Iterator[Line]:
                     continue
                 if kind == ".txt":
                     body = {"messages": [{"role": "user", "content": line.strip()}]}
-                    yield Line(str(number), number, _digest(line), body=body)
+                    yield _checked(str(number), number, _digest(line), body)
                 else:
                     yield _json_line(number, line)
-    except UnicodeDecodeError:
-        raise BatchError(text("file.not_utf8", file=path.name)) from None
     except OSError as error:
         reason = error.strerror or str(error)
         raise BatchError(text("file.not_read", file=path.name, reason=reason)) from None
@@ -99,20 +110,48 @@ def read_lines(path: Path) -> Iterator[Line]:
 def _json_line(number: int, line: str) -> Line:
     digest, name = _digest(line), str(number)
     try:
-        data: Any = json.loads(line) if len(line) < _LINE_BYTES_MAX else None
-    except (ValueError, RecursionError):
-        data = None
-    if not isinstance(data, dict):
-        return Line(name, number, digest, error=text("batch.no_object"))
+        if len(line) > _LINE_BYTES_MAX:
+            raise RequestRefused(text("batch.long_line", most=_LINE_BYTES_MAX))
+        data = parse_measured(line.encode("utf-8", "surrogateescape"))
+        if not isinstance(data, dict):
+            raise RequestRefused(text("batch.no_object"))
+    except RequestRefused as refused:
+        known = _known_id(line)
+        url = CHAT if "custom_id" in known else ""
+        name = next(iter(known.values()), name)
+        return Line(name, number, digest, url, error=str(refused))
     name = next((str(data[k]) for k in ("custom_id", "id") if data.get(k) is not None), name)
     if "body" not in data and "custom_id" not in data:
         return Line(name, number, digest, body=_plain_body(data))
     url, body = data.get("url", CHAT), data.get("body")
-    if url not in _READERS:
-        return Line(name, number, digest, CHAT, error=text("batch.url", url=repr(url)))
+    if not isinstance(url, str) or url not in _READERS:
+        return Line(name, number, digest, CHAT, error=text("batch.url", url=repr(url)[:200]))
     if not isinstance(body, dict):
         return Line(name, number, digest, url, error=text("batch.no_body"))
     return Line(name, number, digest, url, body)
+
+
+def _known_id(line: str) -> dict[str, str]:
+    """Return what names a request that cannot be read, with its field, if that can be read."""
+    try:
+        ignore = lambda _: None  # noqa: E731
+        data = json.loads(line, parse_int=str, parse_float=ignore, parse_constant=ignore)
+    except (ValueError, RecursionError):
+        found = _BEGINS.match(line)
+        try:
+            data = {found[1]: json.loads(found[2])} if found else {}
+        except ValueError:
+            data = {}
+    for name in ("custom_id", "id"):
+        known = data.get(name) if isinstance(data, dict) else None
+        if isinstance(known, str) and known == _written(known):
+            return {name: known}
+    return {}
+
+
+def _written(name: str) -> str:
+    """Return a name as the file of answers can hold it."""
+    return name.encode("utf-8", "replace").decode()
 
 
 def _plain_body(data: Json) -> Json:
@@ -120,7 +159,7 @@ def _plain_body(data: Json) -> Json:
     body = {k: v for k, v in data.items() if k not in ("id", "prompt", "system")}
     if "messages" not in body:
         body["messages"] = [{"role": "user", "content": data.get("prompt")}]
-    if data.get("system") is not None:
+    if data.get("system") is not None and isinstance(body["messages"], list):
         body["messages"] = [{"role": "system", "content": data["system"]}, *body["messages"]]
     return body
 
@@ -134,13 +173,24 @@ def _csv_lines(path: Path, file: IO[str]) -> Iterator[Line]:
         data: Json = {k: v for k, v in row.items() if k and v}
         digest, name = _digest(json.dumps(data)), data.pop("custom_id", None) or data.get("id")
         name = str(name or index)
+        if name != _written(name):
+            name = str(index)
         try:
-            data |= {k: float(data[k]) for k in _NUMBERS if k in data}
-            data |= {k: int(data[k]) for k in _COUNTS if k in data}
+            data |= {k: finite(data[k]) for k in _NUMBERS if k in data}
+            data |= {k: whole(data[k]) for k in _COUNTS if k in data}
         except ValueError:
             yield Line(name, index, digest, error=text("batch.no_number"))
             continue
-        yield Line(name, index, digest, body=_plain_body(data))
+        yield _checked(name, index, digest, _plain_body(data))
+
+
+def _checked(name: str, number: int, digest: str, body: Json) -> Line:
+    """Return a line whose text is UTF-8, or its error."""
+    try:
+        json.dumps(body, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return Line(name, number, digest, error=text("batch.not_utf8"))
+    return Line(name, number, digest, body=body)
 
 
 def _digest(line: str) -> str:
@@ -198,16 +248,26 @@ def _delta(answer: AnswerText) -> Delta:
     return Delta(answer.reasoning, answer.content, dict(enumerate(answer.tool_calls)))
 
 
+def regular(path: Path) -> Path:
+    """Return the path of a file of answers. Raises BatchError for a device, a pipe or a folder."""
+    if exists(path) and not is_file(path):
+        reason = text("file.not_regular")
+        raise BatchError(text("file.not_written", file=path.name, reason=reason))
+    return path
+
+
 class AnswerFile:
     """The file of answers. Whatever add() has written survives a kill and a loss of power.
 
-    done: the digest of each request that is answered, by its id. A last line that a kill has cut is
-    removed. Raises BatchError.
+    done: the digest of each request that has a line, by its id. failed: the ids of those whose line
+    is an error. A last line that a kill has cut is removed. Raises BatchError.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.done: dict[str, str] = {}
+        self.failed: set[str] = set()
+        regular(path)
         try:
             is_new = not path.exists()
             self._file = open(path, "a+b")  # noqa: SIM115 (closed by close())
@@ -223,18 +283,34 @@ class AnswerFile:
         n_whole = 0
         for number, line in enumerate(self._file, 1):
             if not line.endswith(b"\n"):
+                self._check_cut(number, line)
                 break
+            n_whole += len(line)
+            if not line.strip():
+                continue
             try:
                 data = json.loads(line)
                 name = str(data["custom_id"] if "custom_id" in data else data["id"])
-                self.done[name] = str(data["digest"])
+                self.note(name, str(data["digest"]), is_failed=bool(data.get("error")))
             except (ValueError, KeyError, TypeError, RecursionError):
-                self.close()
-                raise BatchError(
-                    text("batch.other_file", file=self.path.name, line=number)
-                ) from None
-            n_whole += len(line)
+                raise self._foreign(number) from None
         self._file.truncate(n_whole)
+
+    def _check_cut(self, number: int, line: bytes) -> None:
+        """Raise BatchError where a line without an end was not written here."""
+        begun = line.strip(b"\0 \r")  # a loss of power may leave zeros
+        if begun and not (begun.startswith(_FIRST) or _FIRST.startswith(begun)):
+            raise self._foreign(number)
+
+    def _foreign(self, number: int) -> BatchError:
+        self.close()
+        return BatchError(text("batch.other_file", file=self.path.name, line=number))
+
+    def note(self, name: str, digest: str, *, is_failed: bool) -> None:
+        """Note that a request has a line."""
+        self.done[name] = digest
+        if is_failed:
+            self.failed.add(name)
 
     def add(self, line: Json) -> None:
         """Append a line. Return when it is on the drive. Raises BatchError."""

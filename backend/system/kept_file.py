@@ -113,7 +113,7 @@ def _parse(data: str | bytes | bytearray, hook: Callable[[dict[str, Any]], Any] 
         return json.loads(
             data if isinstance(data, str) else data.decode("utf-8"),
             object_hook=hook,
-            parse_int=_whole,
+            parse_int=whole,
             parse_float=finite,
             parse_constant=finite,
         )
@@ -221,7 +221,8 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _whole(digits: str) -> int:
+def whole(digits: str) -> int:
+    """Read an integer of at most 64 bits. Raises ValueError for another."""
     number = int(digits)
     if not -_WHOLE_MAX <= number < _WHOLE_MAX:
         raise ValueError("an integer has more than 64 bits")

@@ -231,6 +231,8 @@ ENGLISH: Mapping[str, str] = {
         "messages", "Line {line} of {file} is no answer to a request; give another name."
     ),
     "batch.no_column": QT_TRANSLATE_NOOP("messages", "{file} has no column named prompt."),
+    "batch.long_line": QT_TRANSLATE_NOOP("messages", "The line is longer than {most:size}."),
+    "batch.not_utf8": QT_TRANSLATE_NOOP("messages", "The line is not UTF-8 text."),
     "batch.no_object": QT_TRANSLATE_NOOP("messages", "The line is not a JSON object."),
     "batch.no_number": QT_TRANSLATE_NOOP("messages", "A column that needs a number has none."),
     "batch.no_body": QT_TRANSLATE_NOOP("messages", "The request has no body."),

@@ -4566,6 +4566,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{file} hat keine Spalte namens prompt.</translation>
 </message>
 <message>
+<source>The line is longer than {most:size}.</source>
+<translation>Die Zeile ist länger als {most:size}.</translation>
+</message>
+<message>
+<source>The line is not UTF-8 text.</source>
+<translation>Die Zeile ist kein Text in UTF-8.</translation>
+</message>
+<message>
 <source>The line is not a JSON object.</source>
 <translation>Die Zeile ist kein JSON-Objekt.</translation>
 </message>
