@@ -25,10 +25,20 @@ from backend.server.openai_chat import error_json
 
 ADDRESS = "127.0.0.1"
 MAX_IDLE = 64
-"""Maximum of connections without a request; the oldest ones are closed."""
+"""Maximum of connections without a request for GRACE_S; the oldest ones are closed."""
+GRACE_S = 1.0
+"""Time for a client that has connected to send its request, however many connect at once."""
+MAX_UNUSED = 256
+"""Maximum of connections without a request. Beyond it the oldest one is told so, and closed."""
 IDLE_S = 5.0
 """A connection is closed that has no request for this time, and twice this time at most."""
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
+
+
+_TOO_MANY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
+    b"Content-Length: 0\r\n\r\n"
+)
 
 
 class Guard:
@@ -79,21 +89,23 @@ class Guard:
 class _Connection(H11Protocol):
     """A connection that is closed if no request arrives, or if too many such ones are open."""
 
-    idle: dict[_Connection, None]
-    """All connections without a request, oldest first; shared by those of one server."""
+    idle: dict[_Connection, float]
+    """Since when connections have no request, oldest first; shared by those of one server."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count a new connection."""
         super().connection_made(transport)
         self._n_look = 0
-        self.idle[self] = None
-        while len(self.idle) > MAX_IDLE:
-            next(iter(self.idle))._drop()
+        self._is_new = True
+        self._wait()
+        while len(self.idle) > MAX_UNUSED:
+            next(iter(self.idle))._turn_away()
         self._timer = self.loop.call_later(IDLE_S, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection."""
         self._timer.cancel()
+        self._grace.cancel()
         self.idle.pop(self, None)
         super().connection_lost(exc)
 
@@ -113,10 +125,24 @@ class _Connection(H11Protocol):
 
     def _note(self) -> None:
         if self._is_busy:
-            self._n_look = 0
+            self._n_look, self._is_new = 0, False
             self.idle.pop(self, None)
-        elif not self.transport.is_closing():
-            self.idle.setdefault(self)
+        elif self not in self.idle and not self.transport.is_closing():
+            self._grace.cancel()
+            self._wait()
+
+    def _wait(self) -> None:
+        """Begin to wait for a request."""
+        self.idle[self] = self.loop.time()
+        self._grace = self.loop.call_later(GRACE_S, self._thin_out)
+
+    def _thin_out(self) -> None:
+        """Close the oldest idle connections, if there are too many."""
+        while len(self.idle) > MAX_IDLE:
+            oldest, since_s = next(iter(self.idle.items()))
+            if self.loop.time() - since_s < GRACE_S:
+                break
+            oldest._drop()
 
     def _look(self) -> None:
         self._n_look = 0 if self._is_busy else self._n_look + 1
@@ -124,6 +150,14 @@ class _Connection(H11Protocol):
             self._drop()
         else:
             self._timer = self.loop.call_later(IDLE_S, self._look)
+
+    def _turn_away(self) -> None:
+        if self._is_new:
+            self.transport.write(_TOO_MANY)
+            self.idle.pop(self, None)
+            self.transport.close()
+        else:  # its last request was answered
+            self._drop()
 
     def _drop(self) -> None:
         self.idle.pop(self, None)

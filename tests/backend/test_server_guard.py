@@ -45,6 +45,62 @@ def test_connections_without_a_request_do_not_block_the_server(served: Served) -
         connection.close()
 
 
+def ask(connection: socket.socket) -> str:
+    """Send a request and return the first line of its answer, or "" if there is none."""
+    try:
+        head = f"GET /health HTTP/1.1\r\nHost: localhost\r\nx-api-key: {KEY}\r\n\r\n"
+        connection.sendall(head.encode())
+        said = b""
+        while not said.endswith(b"}") and (data := connection.recv(4096)):
+            said += data
+    except ConnectionError:
+        return ""
+    return said.partition(b"\r\n")[0].decode()
+
+
+def test_many_that_connect_at_once_are_all_answered(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "GRACE_S", 600.0)
+    opened = [connect(served) for _ in range(2 * guard.MAX_IDLE + 20)]
+    assert [ask(connection) for connection in opened] == ["HTTP/1.1 200 OK"] * len(opened)
+    for connection in opened:
+        connection.close()
+
+
+def test_only_the_oldest_of_too_many_idle_ones_are_closed(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "GRACE_S", 0.2)
+    monkeypatch.setattr(guard, "IDLE_S", 600.0)
+    monkeypatch.setattr(guard, "MAX_IDLE", 3)
+    used = connect(served)
+    assert ask(used).endswith("200 OK")  # it is as new as the first one
+    opened = [connect(served) for _ in range(5)]
+    assert is_closed(used) and all(map(is_closed, opened[:2]))
+    assert [ask(connection) for connection in opened[2:]] == ["HTTP/1.1 200 OK"] * 3
+    for connection in [used, *opened]:
+        connection.close()
+
+
+def test_one_connection_too_many_is_told_so(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "GRACE_S", 600.0)
+    monkeypatch.setattr(guard, "IDLE_S", 600.0)
+    monkeypatch.setattr(guard, "MAX_UNUSED", 5)
+    used = connect(served)
+    assert ask(used).endswith("200 OK")
+    opened = [connect(served) for _ in range(6)]
+    assert is_closed(used), "its request was answered"
+    said = opened[0].recv(4096)
+    assert said.startswith(b"HTTP/1.1 503 ") and b"Retry-After: 1\r\n" in said
+    assert is_closed(opened[0])
+    assert [ask(connection) for connection in opened[1:]] == ["HTTP/1.1 200 OK"] * 5
+    for connection in [used, *opened]:
+        connection.close()
+
+
 def test_a_header_that_never_ends_is_not_waited_for(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
