@@ -22,7 +22,7 @@ KEY = "a-key"
 class Served:
     """An engine, or a tiny model, behind a server on a free port."""
 
-    def __init__(self, engine: Any, **of_host: Any) -> None:
+    def __init__(self, engine: Any, *, key: str = KEY, **of_host: Any) -> None:
         if isinstance(engine, Path):
             engine = Engine.open(engine, EngineConfig(cache_rate=0.5, context_length=256))
         self.engine = engine
@@ -31,7 +31,7 @@ class Served:
         listener.bind(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]
         self.turns = Turns(self.host)
-        self.server = make_server(self.turns, KEY, self.port)
+        self.server = make_server(self.turns, key, self.port)
         run = lambda: self.server.run(sockets=[listener])  # noqa: E731
         self.thread = threading.Thread(target=run, daemon=True)
         self.thread.start()

@@ -2,7 +2,8 @@
 
 The key is required although only this machine can connect, because any web page in a browser can
 connect, too. For the same reason the Host header must name this machine (a page whose domain was
-resolved to 127.0.0.1 would send its own name), and no answer permits other origins (no CORS).
+resolved to 127.0.0.1 would send its own name), an Origin header must, too, and no answer permits
+other origins (no CORS).
 """
 
 from __future__ import annotations
@@ -68,12 +69,12 @@ class Guard:
             await self._app(scope, receive, send)
 
     def _refusal(self, request: Request) -> RequestRefused | None:
-        host = request.headers.get("host", "")
-        name, colon, port = host.rpartition(":")
-        if not colon or not port.isdigit():
-            name = host
-        if name.lower() not in _HOSTS:
+        if not _is_this_machine(request.headers.get("host", "")):
             return RequestRefused("This server answers only to this machine.", status=403)
+        for origin in request.headers.getlist("origin"):
+            scheme, _, host = origin.partition("://")
+            if scheme not in ("http", "https") or not _is_this_machine(host):
+                return RequestRefused("This server answers no page of another origin.", status=403)
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         keys = [given] if kind.lower() == "bearer" else []
         keys.append(request.headers.get("x-api-key", ""))  # Anthropic's clients
@@ -84,6 +85,14 @@ class Guard:
                 code="invalid_api_key",
             )
         return None
+
+
+def _is_this_machine(host: str) -> bool:
+    """Return whether a host, with or without a port, is a name of this machine."""
+    name, colon, port = host.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit()):
+        name = host
+    return name.lower() in _HOSTS
 
 
 class _Connection(H11Protocol):

@@ -1,0 +1,258 @@
+"""The requests that the local server must refuse, as one table, for every path."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from fake_engine import FakeEngine
+from served import Served
+
+KEY = "correct-horse-battery"
+PATHS = {
+    "/health": "GET",
+    "/v1/models": "GET",
+    "/v1/models/fake": "GET",
+    "/v1/chat/completions": "POST",
+    "/v1/completions": "POST",
+    "/v1/responses": "POST",
+    "/v1/messages": "POST",
+    "/v1/messages/count_tokens": "POST",
+    "/v1/embeddings": "POST",
+    "/tokenize": "POST",
+    "/detokenize": "POST",
+}
+ELSEWHERE = ("/", "/v1", "/nowhere", "/v1/messages/batches", "//health", "/health/..", "*")
+BODY = b'{"prompt": "a", "max_tokens": 1}'
+BEARER = f"Authorization: Bearer {KEY}"
+HOST = "Host: localhost:PORT"
+BASIC = base64.b64encode(f"user:{KEY}".encode()).decode()
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A request that must be refused, on whatever path. status: one of these."""
+
+    name: str
+    headers: tuple[str, ...]
+    status: tuple[int, ...] = (401,)
+    query: str = ""
+    version: str = "1.1"
+
+
+def key(name: str, *headers: str, query: str = "") -> Refused:
+    return Refused(f"key: {name}", (HOST, *headers), query=query)
+
+
+def host(name: str, *headers: str, version: str = "1.1") -> Refused:
+    # 400: what is no Host at all is not HTTP, and is refused before the server's own rule.
+    return Refused(f"host: {name}", (*headers, BEARER), (403, 400), version=version)
+
+
+def origin(*origins: str) -> Refused:
+    headers = tuple(f"Origin: {value}" for value in origins)
+    return Refused(f"origin: {', '.join(origins)}", (HOST, BEARER, *headers), (403,))
+
+
+TABLE = [
+    key("missing"),
+    key("empty", "Authorization: "),
+    key("empty bearer", "Authorization: Bearer"),
+    key("blank bearer", "Authorization: Bearer  "),
+    key("empty of Anthropic", "x-api-key: "),
+    key("wrong", "Authorization: Bearer wrong"),
+    key("its first character", f"Authorization: Bearer {KEY[:1]}"),
+    key("its first eight characters", f"Authorization: Bearer {KEY[:8]}"),
+    key("its first eight, then others", f"Authorization: Bearer {KEY[:8]}{'x' * len(KEY[8:])}"),
+    key("all but the last character", f"Authorization: Bearer {KEY[:-1]}"),
+    key("all but the first character", f"Authorization: Bearer {KEY[1:]}"),
+    key("another last character", f"Authorization: Bearer {KEY[:-1]}x"),
+    key("longer", f"Authorization: Bearer {KEY}x"),
+    key("twice", f"Authorization: Bearer {KEY}{KEY}"),
+    key("with a word before", f"Authorization: Bearer x {KEY}"),
+    key("with a word behind", f"Authorization: Bearer {KEY} x"),
+    key("in capitals", f"Authorization: Bearer {KEY.upper()}"),
+    key("in quotes", f'Authorization: Bearer "{KEY}"'),
+    key("of Anthropic by its beginning", f"x-api-key: {KEY[:8]}"),
+    key("of Anthropic, longer", f"x-api-key: {KEY}x"),
+    key("of Anthropic as a bearer", f"x-api-key: Bearer {KEY}"),
+    key("without a scheme", f"Authorization: {KEY}"),
+    key("of another scheme", f"Authorization: Token {KEY}"),
+    key("basic", f"Authorization: Basic {KEY}"),
+    key("basic in Base64", f"Authorization: Basic {BASIC}"),
+    key("in a list", f"Authorization: Bearer wrong, Bearer {KEY}"),
+    key("behind a wrong one", "Authorization: Bearer wrong", f"Authorization: Bearer {KEY}"),
+    key("in Proxy-Authorization", f"Proxy-Authorization: Bearer {KEY}"),
+    key("in api-key", f"api-key: {KEY}"),
+    key("in a cookie", f"Cookie: key={KEY}; Authorization=Bearer {KEY}"),
+    key("in the query", query=f"?key={KEY}&api_key={KEY}&access_token={KEY}"),
+    host("another", "Host: evil.example"),
+    host("another with a port", "Host: evil.example:PORT"),
+    host("the same end", "Host: evil-localhost"),
+    host("the same end with a port", "Host: evil-localhost:PORT"),
+    host("a domain of this name", "Host: evil.localhost"),
+    host("the same beginning", "Host: localhost.evil"),
+    host("the same beginning with a port", "Host: localhost.evil:PORT"),
+    host("in capitals", "Host: LOCALHOST.EVIL"),
+    host("the end of the address", "Host: evil127.0.0.1"),
+    host("the beginning of the address", "Host: 127.0.0.1.evil.example"),
+    host("the end of IPv6", "Host: evil[::1]"),
+    host("the beginning of IPv6", "Host: [::1].evil"),
+    host("the beginning of IPv6 with a port", "Host: [::1]evil:PORT"),
+    host("IPv6 without brackets", "Host: ::1"),
+    host("another of IPv6", "Host: [::2]:PORT"),
+    host("a trailing dot", "Host: localhost."),
+    host("a trailing dot with a port", "Host: localhost.:PORT"),
+    host("no port behind the colon", "Host: localhost:"),
+    host("two ports", "Host: localhost:80:PORT"),
+    host("no number as port", "Host: localhost:evil"),
+    host("only a port", "Host: :PORT"),
+    host("a user", "Host: localhost@evil.example"),
+    host("this machine as a user's", "Host: evil@localhost"),
+    host("a path", "Host: localhost/evil"),
+    host("a list", "Host: localhost, evil.example"),
+    host("a list that ends well", "Host: evil.example, localhost"),
+    host("a blank", "Host: localhost evil.example"),
+    host("all addresses", "Host: 0.0.0.0:PORT"),
+    host("another loopback address", "Host: 127.0.0.2"),
+    host("a short address", "Host: 127.1"),
+    host("an address as a number", "Host: 2130706433"),
+    host("empty", "Host: "),
+    host("missing"),
+    host("missing in HTTP/1.0", version="1.0"),
+    host("empty in HTTP/1.0", "Host: ", version="1.0"),
+    host("two, the first one wrong", "Host: evil.example", HOST),
+    host("two, the last one wrong", HOST, "Host: evil.example"),
+    host("in X-Forwarded-Host only", "Host: evil.example", "X-Forwarded-Host: localhost"),
+    origin("null"),
+    origin(""),
+    origin("http://evil.example"),
+    origin("https://evil.example"),
+    origin("http://evil-localhost"),
+    origin("http://localhost.evil:PORT"),
+    origin("http://localhost@evil.example"),
+    origin("http://127.0.0.1.evil.example"),
+    origin("http://localhost/evil"),
+    origin("localhost"),
+    origin("//localhost"),
+    origin("file://"),
+    origin("ftp://localhost"),
+    origin("chrome-extension://localhost"),
+    origin("http://localhost, http://evil.example"),
+    origin("http://localhost", "http://evil.example"),
+]
+ASKED_BEFORE = ("/health", "/v1/completions", "/v1/messages")
+"""Paths that are also asked as a browser asks whether a page may use them."""
+PREFLIGHT = ("Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization")
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    made = Served(FakeEngine(), key=KEY)
+    yield made
+    made.close()
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def ask(
+    served: Served, method: str, path: str, headers: tuple[str, ...], version: str = "1.1"
+) -> Answer:
+    """Send a request as it is written. PORT stands for the server's."""
+    lines = [f"{method} {path} HTTP/{version}", *headers, "Connection: close"]
+    if method not in ("GET", "HEAD"):
+        lines.append(f"Content-Length: {len(BODY)}")
+    head = "".join(f"{line}\r\n" for line in lines).replace("PORT", str(served.port))
+    with socket.create_connection(("127.0.0.1", served.port), timeout=30) as connection:
+        connection.sendall(head.encode("latin-1") + b"\r\n")
+        if method not in ("GET", "HEAD"):
+            connection.sendall(BODY)
+        said = b""
+        try:
+            while data := connection.recv(1 << 16):
+                said += data
+        except ConnectionError:
+            pass  # the body was not read, and the answer was
+    first, _, rest = said.partition(b"\r\n")
+    fields, _, body = rest.partition(b"\r\n\r\n")
+    pairs = [line.split(":", 1) for line in fields.decode("latin-1").split("\r\n") if line]
+    named = {name.strip().lower(): value.strip() for name, value in pairs}
+    return Answer(int(first.split()[1]), named, body)
+
+
+def check_refusal(answer: Answer) -> None:
+    """A refusal lets no other origin read it, and says nothing of the model and the key."""
+    assert not [name for name in answer.headers if name.startswith("access-control-")]
+    assert KEY.encode() not in answer.body and b"fake" not in answer.body
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+def test_it_is_refused_on_every_path(served: Served, row: Refused) -> None:
+    n_before = served.turns.n_request
+    for path, method in [*PATHS.items(), *((path, "POST") for path in ELSEWHERE)]:
+        for tried in (method, "OPTIONS") if path in ASKED_BEFORE else (method,):
+            more = PREFLIGHT if tried == "OPTIONS" else ()
+            answer = ask(served, tried, path + row.query, (*row.headers, *more), row.version)
+            assert answer.status in row.status, (tried, path, answer)
+            check_refusal(answer)
+            if answer.status != 400:
+                assert answer.headers["connection"] == "close"
+                error = json.loads(answer.body)["error"]
+                is_of_openai = not path.startswith("/v1/messages")
+                assert error["message"] and ("code" in error) == is_of_openai
+    assert served.turns.n_request == n_before
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_other_methods_are_refused(served: Served, path: str) -> None:
+    allowed = {PATHS[path], "HEAD" if PATHS[path] == "GET" else PATHS[path]}
+    for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"} - allowed:
+        for headers in ((HOST, BEARER), (HOST, BEARER, "Origin: http://localhost", *PREFLIGHT)):
+            answer = ask(served, method, path, headers)
+            assert answer.status == 405, (method, path)
+            check_refusal(answer)
+
+
+@pytest.mark.parametrize("path", ELSEWHERE)
+def test_other_paths_are_refused(served: Served, path: str) -> None:
+    for method in ("GET", "POST", "OPTIONS"):
+        answer = ask(served, method, path, (HOST, BEARER))
+        assert answer.status in (400, 404, 405), method
+        check_refusal(answer)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (HOST, BEARER),
+        ("Host: localhost", f"authorization: bearer {KEY}"),
+        ("Host: LOCALHOST:PORT", f"Authorization: BEARER  {KEY} "),
+        ("Host: 127.0.0.1", f"x-api-key: {KEY}"),
+        ("Host: 127.0.0.1:PORT", f"X-API-Key:   {KEY} "),
+        ("Host: [::1]", BEARER),
+        ("Host: [::1]:PORT", BEARER),
+        (HOST, "Authorization: Bearer wrong", f"x-api-key: {KEY}"),
+        (HOST, f"Authorization: Bearer {KEY}", "x-api-key: wrong"),
+        (HOST, BEARER, "Origin: http://localhost:3000"),
+        (HOST, BEARER, "Origin: https://127.0.0.1"),
+        (HOST, BEARER, "Origin: http://[::1]:PORT"),
+    ],
+)
+def test_who_names_this_machine_and_has_the_key_is_served(
+    served: Served, headers: tuple[str, ...]
+) -> None:
+    for path in ("/health", "/v1/models", "/v1/models/fake"):
+        answer = ask(served, "GET", path, headers)
+        assert answer.status == 200
+        assert not [name for name in answer.headers if name.startswith("access-control-")]
+    answer = ask(served, "POST", "/v1/completions", headers)
+    assert answer.status == 200 and b"Easy." in answer.body
