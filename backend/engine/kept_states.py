@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backend.llama.past import UNKNOWN, Made, steps_of
-from backend.system.kept_file import make_folder, write_whole
+from backend.system.kept_file import make_folder, sync_folder, write_whole
 
 DISK_SHARE = 0.1
 """Greatest share of the free drive that states take, whatever the budget."""
@@ -349,14 +349,18 @@ class KeptStates:
         return shutil.disk_usage(folder).free
 
     def forget(self, owner: str) -> None:
-        """Delete what only this owner uses."""
+        """Delete what only this owner uses. A loss of power does not bring it back."""
         self.wait()
         shutil.rmtree(self._folder / owner, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            sync_folder(self._folder)
 
     def forget_all(self) -> None:
-        """Delete all states."""
+        """Delete all states. A loss of power does not bring them back."""
         self.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            sync_folder(self._folder.parent)
 
     def _files(self) -> Iterator[tuple[str, str]]:
         """Yield the owner and the name of every piece."""

@@ -41,6 +41,7 @@ from backend.packs.file import (
     read,
     stripes_in,
 )
+from backend.system.kept_file import make_folder, sync_folder
 from backend.text import text
 
 __all__ = [
@@ -114,7 +115,7 @@ def write(
     path = place_for(file) if path is None else path
     plan = plan_of(file, layout)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent, 0o777)
         folders = _checked(folders)
         if path.is_file():
             with contextlib.suppress(PackError):
@@ -321,11 +322,11 @@ def _write_whole(
         identities = tuple(FileIdentity.of(handle) for handle in handles)
     replaced = stripes_in(path)
     for other in plan.stripes.others:
-        _sync_folder(other.parent)
+        sync_folder(other.parent)
     os.replace(paths[0], path)
     if (renamed := FileIdentity.of(path)).resembles(identities[0]):
         identities = (renamed, *identities[1:])
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
     if replaced != plan.stripes:
         _delete_others(replaced)
     return identities
@@ -464,13 +465,3 @@ def _lock(handle: int, path: Path) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise PackError(text("pack.locked", file=path.name)) from None
-
-
-def _sync_folder(folder: Path) -> None:
-    """Write the new name to the disk, where folders can be synchronised."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

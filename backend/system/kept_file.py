@@ -23,16 +23,38 @@ _DAMAGE = (ValueError, TypeError, KeyError, IndexError, AttributeError, Overflow
 T = TypeVar("T")
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder and its missing parents, private to this user. Raises OSError."""
+def make_folder(path: Path, mode: int = 0o700) -> None:
+    """Make a folder and its missing parents, private to this user; they survive a loss of power.
+
+    Raises OSError.
+    """
     try:
-        path.mkdir(mode=0o700)
+        path.mkdir(mode)
     except FileNotFoundError:
-        make_folder(path.parent)
-        path.mkdir(mode=0o700, exist_ok=True)
+        make_folder(path.parent, mode)
+        path.mkdir(mode, exist_ok=True)
     except FileExistsError:
         if not is_folder(path):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
+        return
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Put the names in a folder on the drive, where the system can do that. Raises OSError."""
+    if os.name == "nt":
+        return
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except PermissionError:  # it may be written, but not read
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems have no such thing
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def make_file(path: Path) -> None:
@@ -68,9 +90,10 @@ def write_whole(
     private: bool = True,
     durable: bool = False,
 ) -> None:
-    """Write a file atomically. Raises OSError, and then leaves nothing behind.
+    """Write a file atomically: after a loss of power, too, it is the old one or the new one.
 
-    private: readable by this user only. durable: on the drive when this returns.
+    private: readable by this user only. durable: the new one is on the drive when this returns.
+    Raises OSError, and then leaves nothing behind.
     """
     if makes_folder:
         make_folder(path.parent)
@@ -78,10 +101,11 @@ def write_whole(
     try:
         with open(temporary, "xb", opener=_private if private else None) as file:
             file.write(data)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
+        if durable:
+            sync_folder(path.parent)
     except OSError:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -89,9 +113,9 @@ def write_whole(
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a value as write_whole does. Raises OSError."""
+    """Write a value as write_whole does; it is on the drive when this returns. Raises OSError."""
     written = json.dumps(to_json(value), indent=1) + "\n"
-    write_whole(path, written.encode("utf-8"))
+    write_whole(path, written.encode("utf-8"), durable=True)
 
 
 def parse_json(data: str | bytes | bytearray) -> Any:

@@ -26,6 +26,7 @@ from typing import Any, BinaryIO, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.system.kept_file import sync_folder
 from backend.text import Text, text
 
 HEADER_BYTES_MAX = 16 << 20
@@ -88,6 +89,7 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[An
             os.fsync(file.fileno())
         os.replace(name, target)
         temporary = None
+        sync_folder(Path(target).parent)
     except OSError as error:
         raise ContainerError(path, _os_reason(error), writing=True) from error
     finally:
