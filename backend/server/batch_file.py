@@ -27,7 +27,7 @@ from backend.server.ask import Ask, Finish, Json, Part, RequestRefused, Token
 from backend.server.bodies import parse_measured
 from backend.server.openai_chat import ChatWriter, read_chat
 from backend.server.openai_text import TextWriter, read_text
-from backend.system.kept_file import finite, whole
+from backend.system.kept_file import finite, sync_folder, whole
 from backend.system.paths import exists, is_file
 from backend.text import text
 
@@ -260,7 +260,8 @@ class AnswerFile:
     """The file of answers. Whatever add() has written survives a kill and a loss of power.
 
     done: the digest of each request that has a line, by its id. failed: the ids of those whose line
-    is an error. A last line that a kill has cut is removed. Raises BatchError.
+    is an error. A last line that a kill or a loss of power has damaged is removed. Raises
+    BatchError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -269,20 +270,19 @@ class AnswerFile:
         self.failed: set[str] = set()
         regular(path)
         try:
-            is_new = not path.exists()
             self._file = open(path, "a+b")  # noqa: SIM115 (closed by close())
-            if is_new:
-                self._sync_folder()
+            sync_folder(path.absolute().parent)  # a run that was killed may have made the file
             self._recover()
         except OSError as error:
             reason = error.strerror or str(error)
             raise BatchError(text("file.not_written", file=path.name, reason=reason)) from None
 
     def _recover(self) -> None:
+        n_whole, n_file = 0, self._file.seek(0, os.SEEK_END)
         self._file.seek(0)
-        n_whole = 0
         for number, line in enumerate(self._file, 1):
-            if not line.endswith(b"\n"):
+            is_last = n_whole + len(line) == n_file
+            if is_last and (not line.endswith(b"\n") or b"\0" in line):  # \0: it was never written
                 self._check_cut(number, line)
                 break
             n_whole += len(line)
@@ -297,9 +297,9 @@ class AnswerFile:
         self._file.truncate(n_whole)
 
     def _check_cut(self, number: int, line: bytes) -> None:
-        """Raise BatchError where a line without an end was not written here."""
-        begun = line.strip(b"\0 \r")  # a loss of power may leave zeros
-        if begun and not (begun.startswith(_FIRST) or _FIRST.startswith(begun)):
+        """Raise BatchError where a damaged line was not written here."""
+        begun = line.rstrip(b"\0 \r\n")  # a loss of power may leave zeros, also in front
+        if begun and not line.startswith(b"\0") and not (begun.startswith(_FIRST) or _FIRST.startswith(begun)):
             raise self._foreign(number)
 
     def _foreign(self, number: int) -> BatchError:
@@ -326,13 +326,3 @@ class AnswerFile:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-    def _sync_folder(self) -> None:
-        """Put the file's name on the drive, too, where the system can."""
-        if os.name == "nt":
-            return
-        folder = os.open(self.path.absolute().parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

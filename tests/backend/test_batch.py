@@ -109,6 +109,11 @@ def test_a_cut_line_is_asked_again(tmp_path: Path) -> None:
         again.add(error_line(two, "it failed"))
         again.close()
         assert out.path.read_bytes() == whole
+    end = whole.index(b"\n") + 1
+    out.path.write_bytes(whole[:end] + bytes(30) + whole[end + 30 :])  # after a loss of power
+    again = AnswerFile(out.path)
+    again.close()
+    assert list(again.done) == ["1"] and out.path.read_bytes() == whole[:end]
     out.path.write_bytes(b"other\n" + whole)
     with pytest.raises(BatchError, match="Line 1 of out.jsonl"):
         AnswerFile(out.path)
