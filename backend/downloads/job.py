@@ -19,6 +19,7 @@ from backend.downloads.offers import Offer, RemoteFile
 from backend.gguf.identity import FileIdentity
 from backend.library.checksum import note_origin
 from backend.library.digests import Digests
+from backend.system.kept_file import sync_folder
 from backend.system.paths import digests_file, exists
 from backend.text import text
 
@@ -126,6 +127,10 @@ class Job:
                 with contextlib.suppress(OSError):  # the model can be used without
                     target = self.folder / file.name
                     note_origin(target, file.sha256, self.source, commit[1] if commit else "")
+        try:
+            sync_folder(self.folder)
+        except OSError as error:
+            raise of_writing(error, self.folder) from error
         self.forget()
 
     def forget(self) -> None:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 import httpx2 as httpx
+import psutil
 from filelock import FileLock, Timeout
 
 from backend.downloads.errors import DownloadError, Stopped, changed, of_writing
 from backend.downloads.offers import RemoteFile
 from backend.downloads.web import host_of, opened
+from backend.system.kept_file import make_folder
 from backend.text import text
 
 N_TRY_MAX = 6  # successive tries without a new byte
@@ -51,10 +53,14 @@ class Transfer:
         """
         lock = FileLock(self._part.with_name(self._part.name + ".lock"))
         try:
-            self._part.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self._part.parent, 0o777)
             with lock.acquire(timeout=0), open(self._part, "a+b", buffering=0) as out:
                 self._take_up(out)
+                n_kept = self._n_byte
                 self._fetch_rest(out)
+                if n_kept and not self._is_right:  # a loss of power may have damaged what was kept
+                    self._restart(out)
+                    self._fetch_rest(out)
                 self._check(out)
                 os.fsync(out.fileno())
         except Timeout:
@@ -65,9 +71,11 @@ class Transfer:
     def _take_up(self, out: BinaryIO) -> None:
         """Add the bytes of an earlier call to the checksum.
 
-        Start over without a checksum or ETag: the server's file may have changed since.
+        Start over without a checksum or ETag: the server's file may have changed since. Without a
+        checksum, start over after a start of the system: a loss of power may have damaged the file.
         """
-        is_known = bool(self._file.sha256 or self._file.tag)
+        is_of_now = os.fstat(out.fileno()).st_mtime > psutil.boot_time()
+        is_known = bool(self._file.sha256 or (self._file.tag and is_of_now))
         if out.seek(0, os.SEEK_END) > self._file.size_bytes or not is_known:
             self._restart(out)
         out.seek(0)
@@ -117,8 +125,12 @@ class Transfer:
         if self._n_byte < file.size_bytes:
             raise DownloadError(text("download.broke", host=host), is_passing=True)
 
+    @property
+    def _is_right(self) -> bool:
+        return not self._file.sha256 or self._digest.hexdigest() == self._file.sha256
+
     def _check(self, out: BinaryIO) -> None:
-        if self._file.sha256 and self._digest.hexdigest() != self._file.sha256:
+        if not self._is_right:
             self._restart(out)
             host = host_of(self._file.url)
             raise DownloadError(text("download.damaged", file=self._file.name, host=host))

@@ -298,8 +298,10 @@ class AnswerFile:
 
     def _check_cut(self, number: int, line: bytes) -> None:
         """Raise BatchError where a damaged line was not written here."""
-        begun = line.rstrip(b"\0 \r\n")  # a loss of power may leave zeros, also in front
-        if begun and not line.startswith(b"\0") and not (begun.startswith(_FIRST) or _FIRST.startswith(begun)):
+        if line.startswith(b"\0"):  # a loss of power may leave zeros
+            return
+        begun = line.rstrip(b"\0 \r\n")
+        if begun and not (begun.startswith(_FIRST) or _FIRST.startswith(begun)):
             raise self._foreign(number)
 
     def _foreign(self, number: int) -> BatchError:

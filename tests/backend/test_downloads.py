@@ -3,12 +3,14 @@
 import errno
 import hashlib
 import json
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from factory import make_split, make_tiny
 from fake_hub import FakeHub, Fault
@@ -419,6 +421,54 @@ def test_the_digest_of_what_was_fetched_is_known(hub: FakeHub, tmp_path: Path) -
     found = {file.name: known.of(FileIdentity.of(job.folder / file.name)) for file in job.files}
     data = job.target.read_bytes()
     assert found == {job.target.name: hashlib.sha256(data).hexdigest(), "mmproj-F16.gguf": ""}
+
+
+def interrupted(hub: FakeHub, job: Job) -> Path:
+    """Begin a download and let it break off after 40,000 bytes. Return the partial file."""
+    hub.faults = [Fault("cut", 40_000), Fault("status", status=404)]
+    sentence(lambda: fetch(job))
+    hub.requests.clear()
+    (part,) = (job.folder / INCOMPLETE).glob("*.part")
+    return part
+
+
+@pytest.mark.parametrize("where", ["kept", "sent"])
+def test_the_checksum_covers_all_parts(hub: FakeHub, tmp_path: Path, where: str) -> None:
+    job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, tmp_path)
+    part = interrupted(hub, job)
+    if where == "kept":  # as after a loss of power
+        part.write_bytes(bytes(40_000))
+    else:
+        hub.faults = [Fault("wrong")]
+    fetch(job)
+    assert hub.ranges()[:2] == ["bytes=40000-", ""]  # then from the beginning
+    assert job.target.read_bytes() == hub.repositories[REPOSITORY]["Tiny-Q4_0.gguf"]
+
+
+def test_a_resumed_file_that_stays_wrong_is_refused(hub: FakeHub, tmp_path: Path) -> None:
+    job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, tmp_path)
+    interrupted(hub, job)
+    hub.faults = [Fault("wrong"), Fault("wrong")]
+    assert "arrived damaged" in sentence(lambda: fetch(job))
+    assert job.kept_bytes == 0 and not job.target.exists()
+
+
+def test_a_part_without_checksum_is_kept_until_the_system_starts_again(
+    hub: FakeHub, tmp_path: Path
+) -> None:
+    url = f"{hub.files_url}/{REPOSITORY}/Tiny-Q4_0.gguf"
+    job = Job.of(listing(url).offers[0], url, tmp_path)
+    assert job.files[0].tag and not job.files[0].sha256
+    part = interrupted(hub, job)
+    fetch(job)
+    assert hub.ranges() == ["bytes=40000-"]
+    job.target.unlink()
+    part = interrupted(hub, job)
+    part.write_bytes(bytes(40_000))  # what a loss of power left
+    os.utime(part, (psutil.boot_time() - 60,) * 2)
+    fetch(job)
+    assert hub.ranges() == [""]
+    assert job.target.read_bytes() == hub.repositories[REPOSITORY]["Tiny-Q4_0.gguf"]
 
 
 def test_a_file_that_changes_between_parts(hub: FakeHub, tmp_path: Path) -> None:
