@@ -24,19 +24,19 @@ from pathlib import Path
 from typing import Any
 
 from attack import ROOT
+from attack.area import build_faults
 from attack.areas import AREAS
-from attack.job import BLOCK, preloaded, replay
+from attack.job import BLOCK, replay
 
 _CHUNK_S = 2.0
 """Time that a job gets for the cases of one area before it asks for more."""
-HERE = Path(__file__).resolve().parent
 
 
 class Job:
     """A process that runs cases. It preloads faults.c, which does nothing until a child asks."""
 
-    def __init__(self, folder: Path, shim: Path) -> None:
-        self.folder, self._shim = folder, shim
+    def __init__(self, folder: Path, preload: str) -> None:
+        self.folder, self._preload = folder, preload
         self.area, self.seed = "", -1
         folder.mkdir(parents=True, exist_ok=True)
         self._start()
@@ -44,7 +44,7 @@ class Job:
     def _start(self) -> None:
         environment = {
             **os.environ,
-            "LD_PRELOAD": preloaded(self._shim),
+            "LD_PRELOAD": self._preload,
             "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}",
             "QT_QPA_PLATFORM": "offscreen",
             "OPENBLAS_NUM_THREADS": "1",
@@ -121,17 +121,14 @@ class State:
 def attack(folder: Path, seconds: float, n_job: int, only: list[str]) -> int:
     """Run jobs for some time. Return the number of findings."""
     folder.mkdir(parents=True, exist_ok=True)
-    shim = folder / "faults.so"
-    subprocess.run(
-        ["cc", "-shared", "-fPIC", "-O1", "-o", shim, HERE / "faults.c", "-ldl"], check=True
-    )
+    preload = build_faults(folder / "faults.so")
     state, end_s = State(folder / "state.json"), time.monotonic() + seconds
     names = [name for name in AREAS if not only or name in only]
     done: Counter[str] = Counter()  # in this run
     n_finding = 0
     memory = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="attack-", dir=memory) as scratch:
-        jobs = [Job(Path(scratch) / str(i), shim) for i in range(n_job)]
+        jobs = [Job(Path(scratch) / str(i), preload) for i in range(n_job)]
         waiting = selectors.DefaultSelector()
 
         def begin(job: Job) -> None:

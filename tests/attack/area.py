@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import subprocess
 import time
 import traceback
 from collections.abc import Callable
@@ -43,6 +44,14 @@ class End:
     value: int
     said: str
     """What the child wrote to its standard output and error."""
+
+
+def build_faults(library: Path) -> str:
+    """Compile faults.c. Return LD_PRELOAD with it before what is there."""
+    library.parent.mkdir(parents=True, exist_ok=True)
+    source = Path(__file__).with_name("faults.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+    return " ".join([str(library), *os.environ.get("LD_PRELOAD", "").split()])
 
 
 def in_child(act: Callable[[], int], folder: Path, limit_s: float, *, memory_bytes: int = 0) -> End:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attack import core, faults, files, kills, models, talk
+from attack import core, faults, files, kills, models, power, talk
 from attack.area import Area
 
 AREAS: dict[str, Area] = {
@@ -21,6 +21,7 @@ AREAS: dict[str, Area] = {
         Area("worker", 250, kills.attack_worker, kills.prepare_worker, 300),
         Area("window", 50, kills.attack_window, limit_s=600),
         Area("fault", 10_000, faults.attack, faults.prepare, 300),
+        Area("power", 100, power.attack, power.prepare_hub, 300),
         Area("limit", 2_000, faults.attack_limits, faults.prepare, 300),
     )
 }

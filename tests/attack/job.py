@@ -6,7 +6,6 @@ import faulthandler
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -14,6 +13,7 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
+from attack.area import build_faults
 from attack.areas import AREAS
 
 BLOCK = 10_000
@@ -52,17 +52,10 @@ def _common(folder: Path) -> Path:
     return path
 
 
-def preloaded(shim: Path) -> str:
-    """Return LD_PRELOAD with a library before those that are there."""
-    return " ".join([str(shim), *os.environ.get("LD_PRELOAD", "").split()])
-
-
 def replay(area_name: str, seed: int, shim: Path) -> int:
     """Run one case here, in a process with faults.c, and show how it ends."""
     if str(shim) not in os.environ.get("LD_PRELOAD", ""):
-        source = Path(__file__).with_name("faults.c")
-        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", shim, source, "-ldl"], check=True)
-        os.environ["LD_PRELOAD"] = preloaded(shim)
+        os.environ["LD_PRELOAD"] = build_faults(shim)
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
         os.execv(sys.executable, [sys.executable, "-m", "attack", *sys.argv[1:]])
     with tempfile.TemporaryDirectory(prefix="attack-") as name:

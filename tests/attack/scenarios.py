@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.damaged_chats import fill
@@ -35,11 +36,13 @@ from backend.downloads.hub import look_up
 from backend.downloads.job import INCOMPLETE, Job
 from backend.downloads.web import new_client
 from backend.engine.engine import Engine
+from backend.engine.kept_states import KeptStates, root_of
 from backend.gguf.model_file import ModelFile, ModelFileError, read_model
 from backend.llama.api import LlamaError
 from backend.packs import write as packs
 from backend.protocol.errors import EngineError
 from backend.protocol.settings import EngineConfig, Sampling
+from backend.server.batch_file import AnswerFile, BatchError
 from backend.traces.container import ContainerError
 from backend.traces.trace import read_trace
 
@@ -125,7 +128,15 @@ def _begin_chats(folder: Path) -> None:
 
 
 def _act_chats(folder: Path, say: Say, chance: random.Random) -> None:
-    store = ChatStore.open(folder / "chats.db")
+    _write_chats(folder / "chats.db", say, chance)
+
+
+def _act_new_chats(folder: Path, say: Say, chance: random.Random) -> None:
+    _write_chats(folder / "data" / "outrider" / "chats.db", say, chance)
+
+
+def _write_chats(path: Path, say: Say, chance: random.Random) -> None:
+    store = ChatStore.open(path)
     if store.trouble:
         raise SaidSo(store.trouble)
     try:
@@ -143,7 +154,15 @@ def _act_chats(folder: Path, say: Say, chance: random.Random) -> None:
 
 
 def _judge_chats(folder: Path, said: list[str]) -> None:
-    store = ChatStore.open(folder / "chats.db")
+    _read_chats(folder / "chats.db", {f"chat {n}" for n in range(3)}, said)
+
+
+def _judge_new_chats(folder: Path, said: list[str]) -> None:
+    _read_chats(folder / "data" / "outrider" / "chats.db", set(), said)
+
+
+def _read_chats(path: Path, before: set[str], said: list[str]) -> None:
+    store = ChatStore.open(path)
     try:
         if store.trouble:
             raise Finding(f"the chats were set aside: {store.trouble}")
@@ -151,7 +170,7 @@ def _judge_chats(folder: Path, said: list[str]) -> None:
         with store.reading():
             (sound,) = store.connection.execute("PRAGMA integrity_check").fetchone()
             messages = dict(store.connection.execute("SELECT id, content FROM message"))
-        if sound != "ok" or not {f"chat {n}" for n in range(3)} <= set(titles.values()):
+        if sound != "ok" or not before <= set(titles.values()):
             raise Finding(f"the chats are not whole: {sound}, {titles}")
         for line in said:
             kind, number, rest = line.split(" ", 2)
@@ -213,6 +232,31 @@ def _judge_pack(folder: Path, said: list[str]) -> None:
         raise Finding("a pack that goes on is wrong")
 
 
+def _begin_stripes(folder: Path) -> None:
+    for name in ("one", "two"):
+        (folder / name).mkdir()
+
+
+def _write_stripes(folder: Path) -> None:
+    places = [folder / "one", folder / "two"]
+    packs.write(_models["m"], "file", places[0] / "m.pack", folders=places)
+
+
+def _act_stripes(folder: Path, say: Say, _chance: random.Random) -> None:
+    _write_stripes(folder)
+    say("written")
+
+
+def _judge_stripes(folder: Path, said: list[str]) -> None:
+    path = folder / "one" / "m.pack"
+    if said and not path.exists():
+        raise Finding("a written pack is gone")
+    if path.exists():
+        packs.check(packs.read(path, _models["m"]))
+    _write_stripes(folder)
+    packs.check(packs.read(path, _models["m"]))
+
+
 # Traces (predictors are written and read in the same way)
 
 
@@ -251,24 +295,142 @@ def _job(folder: Path) -> Job:
     return Job.of(offers[0], "a/b", folder)
 
 
-def _act_download(folder: Path, say: Say, _chance: random.Random) -> None:
+def _fetch(job: Job) -> None:
     try:
         with new_client(stall_s=2.0) as client:
-            _job(folder).run(client, threading.Event(), lambda _n: None)
+            job.run(client, threading.Event(), lambda _n: None)
     except DownloadError as error:
         raise SaidSo(str(error)) from None
+
+
+def _without_sum(job: Job) -> Job:
+    """Return the download as of a server that states no checksum."""
+    tag = f'"{hashlib.sha256(_DATA).hexdigest()}"'
+    return replace(job, files=tuple(replace(file, sha256="", tag=tag) for file in job.files))
+
+
+def _act_download(folder: Path, say: Say, _chance: random.Random) -> None:
+    _fetch(_job(folder))
     say("done")
 
 
 def _judge_download(folder: Path, said: list[str]) -> None:
-    target = folder / "a" / "b" / "m.gguf"
+    _judge_job(_job(folder), said)
+
+
+def _act_no_sum(folder: Path, say: Say, _chance: random.Random) -> None:
+    _fetch(_without_sum(_job(folder)))
+    say("done")
+
+
+def _judge_no_sum(folder: Path, said: list[str]) -> None:
+    _judge_job(_without_sum(_job(folder)), said)
+
+
+def _judge_job(job: Job, said: list[str]) -> None:
+    target = job.target
     if target.exists() and target.read_bytes() != _DATA:
         raise Finding("a wrong file counts as downloaded")
     if said and not target.exists():
         raise Finding("a downloaded file is gone")
-    _act_download(folder, lambda _word: None, random.Random(0))
+    _fetch(job)
     if target.read_bytes() != _DATA or (target.parent / INCOMPLETE).exists():
         raise Finding("a download that goes on is wrong, or leaves files behind")
+
+
+# A batch's answers
+
+
+def _line(number: int) -> dict[str, str]:
+    words = f"answer {number} " * (1 + 97 * number % 400)
+    return {"id": str(number), "digest": f"d{number}", "answer": words}
+
+
+def _act_answers(folder: Path, say: Say, chance: random.Random) -> None:
+    path = folder / "out.jsonl"
+    if chance.random() < 0.5:
+        path.touch()  # an earlier run was killed here
+    try:
+        for first in (0, 10):
+            out = AnswerFile(path)
+            for number in range(first, first + 10):
+                out.add(_line(number))
+                say(str(number))
+            out.close()
+    except BatchError as error:
+        raise SaidSo(str(error)) from None
+
+
+def _judge_answers(folder: Path, said: list[str]) -> None:
+    path = folder / "out.jsonl"
+    out = AnswerFile(path)
+    if lost := set(said) - set(out.done):
+        raise Finding(f"answers are gone: {sorted(lost)}")
+    for number in range(20):
+        if str(number) not in out.done:
+            out.add(_line(number))
+    out.close()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    if sorted(lines, key=lambda line: int(line["id"])) != [_line(number) for number in range(20)]:
+        raise Finding("an answer is damaged, or is there twice")
+
+
+# States of conversations
+
+_ROOT = root_of(["m"])
+_N_PIECE = 8
+
+
+def _tokens_of(number: int) -> list[int]:
+    return [*range(12), *(1000 * number + i for i in range(10))]
+
+
+def _state_of(parent: str, tokens: list[int]) -> bytearray:
+    return bytearray(random.Random(f"{parent} {tokens}").randbytes(20_000))
+
+
+def _keep_states(folder: Path) -> None:
+    kept = KeptStates(folder / "states")
+    try:
+        for number in range(4):
+            tokens, owner = _tokens_of(number), f"chat{number % 2}"
+            for parent, begin, end in kept.missing(owner, _ROOT, tokens, _N_PIECE)[0]:
+                piece = tokens[begin:end]
+                kept.write(owner, parent, begin, piece, _state_of(parent, piece), lambda: True)
+                if not kept.wait():
+                    raise SaidSo("A state was not kept.")
+    finally:
+        kept.close()
+
+
+def _act_states(folder: Path, say: Say, _chance: random.Random) -> None:
+    _keep_states(folder)
+    kept = KeptStates(folder / "states")
+    try:
+        kept.forget("chat0")
+        say("forgotten")
+    finally:
+        kept.close()
+
+
+def _judge_states(folder: Path, said: list[str]) -> None:
+    if said and (folder / "states" / "chat0").exists():
+        raise Finding("a forgotten state is back")
+    for goes_on in (False, True):
+        if goes_on:
+            _keep_states(folder)
+        kept = KeptStates(folder / "states")
+        try:
+            for number in range(4):
+                tokens, n_token = _tokens_of(number), 0
+                for piece, state in kept.states(kept.find(_ROOT, tokens, _N_PIECE)):
+                    n_token += piece.n
+                    if state != _state_of(piece.parent, list(piece.tokens)):
+                        raise Finding("a damaged state was accepted")
+                if goes_on and n_token < len(tokens):
+                    raise Finding(f"only {n_token} of {len(tokens)} tokens have states")
+        finally:
+            kept.close()
 
 
 # Answers
@@ -298,10 +460,15 @@ def _nothing(_folder: Path) -> None:
 
 
 CHATS = Scenario("chats", _begin_chats, _act_chats, _judge_chats)
+NEW_CHATS = Scenario("new-chats", _nothing, _act_new_chats, _judge_new_chats)
 SETTINGS = Scenario("settings", _begin_settings, _act_settings, _judge_settings)
 PACK = Scenario("pack", _begin_pack, _act_pack, _judge_pack)
+STRIPES = Scenario("stripes", _begin_stripes, _act_stripes, _judge_stripes)
 TRACE = Scenario("trace", _nothing, _act_trace, _judge_trace)
 DOWNLOAD = Scenario("download", _nothing, _act_download, _judge_download)
+NO_SUM = Scenario("no-sum", _nothing, _act_no_sum, _judge_no_sum)
+ANSWERS = Scenario("answers", _nothing, _act_answers, _judge_answers)
+STATES = Scenario("states", _nothing, _act_states, _judge_states)
 ANSWER = Scenario("answer", _nothing, _act_answer, _judge_answer)
 
 
