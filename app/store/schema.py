@@ -13,7 +13,7 @@ from pathlib import Path
 
 from app.store.tagged_thoughts import split
 from backend.system.kept_file import make_file, make_folder
-from backend.system.paths import exists
+from backend.system.paths import exists, open_regular
 from backend.text import text
 
 BUSY_S = 0.25  # longest wait of the window for another process
@@ -200,7 +200,7 @@ def _read_all(path: Path) -> None:
     """Read the file and its journal. Raises OSError where a part cannot be read."""
     for part in (path, path.with_name(path.name + "-wal")):
         if exists(part):
-            with part.open("rb") as file:
+            with open(part, "rb", opener=open_regular) as file:
                 while file.read(1 << 20):
                     pass
 
@@ -257,6 +257,9 @@ def _text(data: bytes) -> str:
 def _open_file(path: Path, steps: Sequence[str]) -> sqlite3.Connection:
     """Open the file on disk. Raises OSError, sqlite3.Error and _Newer."""
     make_file(path)  # SQLite gives the journal the same permissions
+    for part in (path.with_name(f"{path.name}{ending}") for ending in ("-wal", "-shm")):
+        if os.path.lexists(part):
+            os.close(open_regular(part, os.O_RDONLY))
     connection = _connect(path)
     try:
         connection.execute("PRAGMA journal_mode = WAL")

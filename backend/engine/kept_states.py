@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from backend.llama.past import UNKNOWN, Made, steps_of
 from backend.system.kept_file import make_folder, sync_folder, write_whole
+from backend.system.paths import open_regular
 
 DISK_SHARE = 0.1
 """Greatest share of the free drive that states take, whatever the budget."""
@@ -421,7 +422,7 @@ def _read_head(path: Path) -> tuple[dict[str, Any], int, int]:
 
     Raises OSError, and DamagedState unless the header is right and the file has its length.
     """
-    with path.open("rb") as file:
+    with open(path, "rb", opener=open_regular) as file:
         prefix = file.read(_PREFIX.size)
         if len(prefix) < _PREFIX.size:
             raise DamagedState("it is too short")
@@ -446,7 +447,7 @@ def _read_head(path: Path) -> tuple[dict[str, Any], int, int]:
 def _read_rest(path: Path, begin: int, n_bytes: int) -> bytearray:
     """Return what follows the header. Raises OSError and DamagedState."""
     state = bytearray(n_bytes)
-    with path.open("rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=open_regular) as file:
         file.seek(begin)
         n = 0
         while n < n_bytes and (got := file.readinto(memoryview(state)[n:])):

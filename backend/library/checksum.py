@@ -20,7 +20,7 @@ from backend.gguf.identity import FileChangedError, FileIdentity, OpenFiles
 from backend.library.digests import Digests, pieces
 from backend.library.scan import part_paths
 from backend.system.kept_file import write_whole
-from backend.system.paths import digests_file, is_file
+from backend.system.paths import digests_file, is_file, open_regular
 from backend.text import joined, text
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -132,7 +132,10 @@ def stated(path: Path) -> tuple[str, str]:
         if found and real.parent.name == "blobs" and owner.startswith("models--"):
             return found[2], _shown(owner.removeprefix("models--").replace("--", "/"))
     for folder in path.absolute().parents[:_N_FOLDER]:
-        with contextlib.suppress(OSError, ValueError), _note(folder, path).open("rb") as file:
+        with (
+            contextlib.suppress(OSError, ValueError),
+            open(_note(folder, path), "rb", opener=open_regular) as file,
+        ):
             lines = file.read(_NOTE_BYTES_MAX).decode("utf-8").splitlines()
             if len(lines) >= 3 and SHA256.fullmatch(lines[1].strip()):
                 source = lines[3].strip() if len(lines) > 3 else ""

@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from backend.system.kept_file import read_object
-from backend.system.paths import is_file, is_folder
+from backend.system.paths import is_file, is_folder, open_regular
 
 _MODEL = "application/vnd.ollama.image.model"
 _VISION = "application/vnd.ollama.image.projector"
 _DIGEST_CHARS = 71  # "sha256:" and 64 digits
 _N_MANIFEST_MAX = 2000
+_POINTER_MAX = 4096
 
 
 def known_folders(
@@ -77,7 +78,8 @@ def _lm_studio(home: Path, config: Path) -> list[Path]:
     """Return LM Studio's folders: the one that its settings name, then the usual ones."""
     roots = [home / ".lmstudio", home / ".cache" / "lm-studio"]
     try:
-        pointer = (home / ".lmstudio-home-pointer").read_text(encoding="utf-8").strip()
+        with open(home / ".lmstudio-home-pointer", encoding="utf-8", opener=open_regular) as file:
+            pointer = file.read(_POINTER_MAX).strip()
     except (OSError, ValueError):
         pointer = ""
     if pointer:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.system.kept_file import parse_json
+from backend.system.paths import open_regular
 
 if TYPE_CHECKING:
     from backend._native import Machine
@@ -128,7 +129,7 @@ def load(file_or_preset: str | Path) -> Hardware:
     path = presets().get(str(file_or_preset), Path(file_or_preset))
     name = path.name
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             data = file.read(_FILE_BYTES_MAX + 1)
     except FileNotFoundError:
         known = ", ".join(presets())

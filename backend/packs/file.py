@@ -30,7 +30,7 @@ from typing import Any, BinaryIO, Literal, get_args
 
 from backend.gguf.identity import FileIdentity
 from backend.gguf.model_file import ModelFile, TensorInfo
-from backend.system.paths import data_folder
+from backend.system.paths import data_folder, open_regular
 from backend.text import Text, joined, text
 
 Layout = Literal["file", "repacked"]
@@ -133,7 +133,7 @@ class Pack:
     def sums(self) -> list[list[int]]:
         """Read the checksums by layer and expert; 0 where nothing was written. Raises OSError."""
         n_layer, n_expert = len(self.plan.layers), self.plan.n_expert
-        with self.path.open("rb") as handle:
+        with open(self.path, "rb", opener=open_regular) as handle:
             handle.seek(len(self.plan.headers[0]))
             data = handle.read(4 * n_layer * n_expert)
         if len(data) < 4 * n_layer * n_expert:
@@ -170,7 +170,7 @@ def find(file: ModelFile) -> tuple[Pack | None, str]:
 
 def read(path: Path, file: ModelFile) -> Pack:
     """Read and check the header of a pack. Raises PackError when it does not fit, and OSError."""
-    with path.open("rb") as handle:
+    with open(path, "rb", opener=open_regular) as handle:
         found = _description(handle)
         identities = [FileIdentity.of(handle.fileno())]
 
@@ -200,7 +200,7 @@ def read(path: Path, file: ModelFile) -> Pack:
         if not other.is_file():
             missing = text("pack.file_missing", file=str(other))
             raise PackError(text("pack.not_used", file=path.name, reason=missing))
-        with other.open("rb") as handle:
+        with open(other, "rb", opener=open_regular) as handle:
             header = handle.read(len(plan.headers[number]))
             identities.append(FileIdentity.of(handle.fileno()))
         if (header, identities[-1].size_bytes) != (plan.headers[number], plan.sizes[number]):
@@ -214,7 +214,7 @@ def stripes_in(head: Path) -> Stripes:
     Only files that is_stripe() confirms are the pack's.
     """
     try:
-        with head.open("rb") as handle:
+        with open(head, "rb", opener=open_regular) as handle:
             return _stripes(_description(handle) or {}) or Stripes()
     except OSError:
         return Stripes()
@@ -226,7 +226,7 @@ def is_stripe(stripes: Stripes, number: int) -> bool:
     try:
         if not path.is_file():
             return False
-        with path.open("rb") as handle:
+        with open(path, "rb", opener=open_regular) as handle:
             found = _description(handle)
     except OSError:
         return False

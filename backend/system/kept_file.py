@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from backend.system.paths import exists, is_folder
+from backend.system.paths import exists, is_folder, open_regular
 from backend.text import Text, from_json, text, to_json
 
 _BYTES_MAX = 16 << 20
@@ -59,7 +59,7 @@ def sync_folder(path: Path) -> None:
 
 def make_file(path: Path) -> None:
     """Make an empty file, private to this user. Make an existing one private. Raises OSError."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    os.close(open_regular(path, os.O_WRONLY | os.O_CREAT, 0o600))
     path.chmod(0o600)
 
 
@@ -164,7 +164,7 @@ def read_json(path: Path, check: Callable[[Any], T]) -> T:
     Raises OSError where it cannot be read, and ValueError where it is damaged: it is too large or
     not JSON, or `check` fails on a missing or wrong value.
     """
-    with path.open("rb") as file:
+    with open(path, "rb", opener=open_regular) as file:
         data = file.read(_BYTES_MAX + 1)
     if len(data) > _BYTES_MAX:
         raise ValueError("the file is too large")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import platformdirs
+
+from backend.text import text
 
 _NAME = "outrider"
 _EMBEDDED = Path("assets") / "embedded" / "outrider-tiny.gguf"
@@ -32,6 +35,27 @@ def exists(path: Path) -> bool:
     return _mode(path) != 0
 
 
+def open_regular(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
+    """Open a regular file and return its descriptor, also as the `opener` of open().
+
+    Raises OSError, also for anything else: to open a pipe can wait for ever, a device may have no
+    end, and some do something when they are opened.
+    """
+    try:
+        _require_regular(os.stat(path).st_mode, path)
+    except FileNotFoundError:
+        pass  # os.open() creates it, or says so
+    except ValueError:  # a zero byte in the name
+        raise OSError(errno.EINVAL, text("file.bad_name"), os.fspath(path)) from None
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), mode)
+    try:
+        _require_regular(os.fstat(descriptor).st_mode, path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def absolute(path: Path) -> Path:
     """Return an absolute path, with links resolved where possible. Raises nothing."""
     try:
@@ -45,6 +69,13 @@ def _mode(path: Path) -> int:
         return os.stat(path).st_mode
     except (OSError, ValueError):
         return 0
+
+
+def _require_regular(mode: int, path: str | os.PathLike[str]) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, text("model.folder"), os.fspath(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, text("file.not_regular"), os.fspath(path))
 
 
 def data_folder() -> Path:

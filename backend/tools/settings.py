@@ -18,6 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from backend.protocol.chat import Json
 from backend.system.kept_file import KeptFile, an_object, parse_json
+from backend.system.paths import open_regular
 from backend.text import text
 from backend.tools.plain_text import clean
 
@@ -203,7 +204,7 @@ def read_foreign(path: Path) -> Imported:
     """
     name = clean(path.name)
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             data = file.read(_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise ValueError(text("file.not_read", file=name, reason=error.strerror or "")) from None

@@ -15,7 +15,6 @@ import math
 import os
 import re
 import secrets
-import stat
 import struct
 import zipfile
 import zlib
@@ -27,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.system.kept_file import sync_folder
+from backend.system.paths import open_regular
 from backend.text import Text, text
 
 HEADER_BYTES_MAX = 16 << 20
@@ -113,7 +113,7 @@ def read(
     """
     path = Path(path)
     try:
-        with _open(path) as file:
+        with open(path, "rb", opener=open_regular) as file:
             return _Reader(path, file).read(kind, newest_version, mapped)
     except OSError as error:
         raise ContainerError(path, text("model.unreadable", reason=_os_reason(error))) from error
@@ -149,19 +149,6 @@ def _write_array(archive: zipfile.ZipFile, key: str, array: NDArray[Any]) -> Non
         flat = array.reshape(-1).view(np.uint8).data
         for begin in range(0, len(flat), _PIECE_BYTES):
             member.write(flat[begin : begin + _PIECE_BYTES])
-
-
-def _open(path: Path) -> BinaryIO:
-    """Open a regular file. Refuse pipes and devices before opening them, which could block."""
-    try:
-        mode = os.stat(path).st_mode
-    except ValueError as error:  # a zero byte in the name
-        raise ContainerError(path, text("file.bad_name")) from error
-    if not stat.S_ISREG(mode):
-        raise ContainerError(
-            path, text("model.folder") if stat.S_ISDIR(mode) else text("file.not_regular")
-        )
-    return open(path, "rb")
 
 
 class _Reader:

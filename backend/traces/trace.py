@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend import _native
+from backend.system.paths import open_regular
 from backend.traces.container import ContainerError, read, require_model, write
 
 __all__ = ["KIND", "PREFILL", "DECODE", "ContainerError", "Trace", "join", "read_trace"]
@@ -263,8 +264,8 @@ def join(traces: Sequence[Trace]) -> Trace:
 
 def _is_csv(path: Path) -> bool:
     try:
-        with open(path, "rb") as file:
-            return path.is_file() and file.read(1) == b"#"
+        with open(path, "rb", opener=open_regular) as file:
+            return file.read(1) == b"#"
     except (OSError, ValueError):
         return False  # read() then raises with the reason
 

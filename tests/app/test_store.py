@@ -249,14 +249,14 @@ def test_a_file_that_cannot_be_read_is_not_set_aside(
                 sql = "SELECT 'Tree 2 page 2: unable to get the page. error code=10'"
             return super().execute(sql, *values)  # type: ignore[arg-type]
 
-    def open_failing(file: Path, *arguments: str) -> object:
-        if file == path:
+    def open_failing(file: str, flags: int) -> int:
+        if Path(file) == path:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return open(file, *arguments)  # type: ignore[call-overload]
+        return os.open(file, flags)
 
     monkeypatch.setattr(schema.sqlite3, "connect", partial(sqlite3.connect, factory=Failing))
     if lasts:
-        monkeypatch.setattr(Path, "open", open_failing)
+        monkeypatch.setattr(schema, "open_regular", open_failing)
     again = ChatStore.open(path)
     assert again.is_kept != lasts and len(again.chats()) == (0 if lasts else 1)
     assert ("cannot be kept: input/output error" in again.trouble) == lasts
