@@ -59,6 +59,7 @@ __all__ = [
 
 N_PART_MAX = 1024
 _TOKENS = "tokenizer.ggml.tokens"
+_NO_VOCABULARY = ("none", "no_vocab")
 
 _EXPERT_NAME = re.compile(r"blk\.(0|[1-9][0-9]*)\.ffn_(gate|up|down|gate_up)_exps\.weight")
 _LAYER_NAME = re.compile(r"blk\.([0-9]+)\.")
@@ -295,6 +296,8 @@ def read_model(path: Path, read: Callable[[Path], Header] = read_header) -> Mode
     headers = _all_parts(path, read)
     first = headers[0]
     architecture = _architecture(first)
+    if first.metadata.get("tokenizer.ggml.model") in _NO_VOCABULARY:  # llama.cpp ends at a text
+        raise ModelFileError(first.path, text("model.no_vocabulary"))
     numbers = _Numbers(first, architecture)
     n_layer_all = numbers.required("block_count", 1, N_LAYER_MAX)
     n_layer_nextn = numbers.optional("nextn_predict_layers", 0, n_layer_all - 1)

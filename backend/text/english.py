@@ -702,6 +702,9 @@ ENGLISH: Mapping[str, str] = {
     "model.empty": QT_TRANSLATE_NOOP("messages", "it is empty"),
     "model.folder": QT_TRANSLATE_NOOP("messages", "it is a folder"),
     "model.no_sense": QT_TRANSLATE_NOOP("messages", "its numbers make no sense"),
+    "model.no_vocabulary": QT_TRANSLATE_NOOP(
+        "messages", "it has no vocabulary, so it can read no text"
+    ),
     "model.not_gguf": QT_TRANSLATE_NOOP(
         "messages", "it is not a GGUF file, as it does not begin with the letters GGUF"
     ),

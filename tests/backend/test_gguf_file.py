@@ -23,6 +23,7 @@ from gguf.constants import GGML_QUANT_SIZES
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from backend.cli import main
 from backend.gguf import header as gguf_header
 from backend.gguf.identity import FileIdentity
 from backend.gguf.model_file import (
@@ -1061,6 +1062,20 @@ def test_a_path_that_is_not_utf8_is_refused_in_one_sentence(tiny: Path, tmp_path
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "") and done.stderr.count("\n") == 1
     assert "not UTF-8" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["none", "no_vocab"])
+def test_a_model_without_a_vocabulary(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """llama.cpp loads it, and ends the process at the first text."""
+    builder = Builder()
+    builder.extra_keys = [("tokenizer.ggml.model", STRING, text(kind))]
+    path = builder.write(tmp_path / "m.gguf")
+    with pytest.raises(ModelFileError, match="m.gguf cannot be used: it has no vocabulary"):
+        read_model(path)
+    assert main(["inspect", str(path)]) == 1
+    assert "it has no vocabulary" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("n_token", [3, 6000])

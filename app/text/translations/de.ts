@@ -4446,6 +4446,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>ihre Zahlen ergeben keinen Sinn</translation>
 </message>
 <message>
+<source>it has no vocabulary, so it can read no text</source>
+<translation>sie hat kein Vokabular und kann daher keinen Text lesen</translation>
+</message>
+<message>
 <source>it is not a GGUF file, as it does not begin with the letters GGUF</source>
 <translation>es ist keine GGUF-Datei, denn sie beginnt nicht mit den Buchstaben GGUF</translation>
 </message>
