@@ -6,6 +6,7 @@ Importing this package is cheap and loads neither llama.cpp nor the native part.
 from __future__ import annotations
 
 import os
+import sys
 
 __version__ = "0.1.0"
 """The version. Everything else reads it here."""
@@ -17,6 +18,15 @@ if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
     # As libgomp has it by itself, but 1,000 looks instead of 100 while backend.system.spinning
     # wants few. It reads these when it is loaded.
     os.environ.update(OMP_WAIT_POLICY="active", GOMP_SPINCOUNT="300000")
+
+if sys.platform == "win32":
+    # The native part needs llama.cpp's libraries, also where it is imported before llama_cpp.
+    import importlib.util
+
+    _llama_cpp = importlib.util.find_spec("llama_cpp")
+    _libraries = os.path.join(os.path.dirname((_llama_cpp and _llama_cpp.origin) or ""), "lib")
+    if os.path.isdir(_libraries):
+        os.add_dll_directory(os.path.abspath(_libraries))
 
 LLAMA_CPP_PYTHON_VERSION = "0.3.36"
 """The one version whose structures and graphs the native part was written for."""

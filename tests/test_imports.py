@@ -358,3 +358,18 @@ def test_the_window_and_the_command_line_load_no_engine_and_no_network() -> None
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_on_windows_the_native_part_finds_the_libraries_of_llama_cpp() -> None:
+    """It is imported before llama_cpp, which names its folder of libraries to the system."""
+    code = (
+        "import os, sys\n"
+        "folders = []\n"
+        "os.add_dll_directory = folders.append\n"
+        "sys.platform = 'win32'\n"
+        "import backend\n"
+        "print([os.path.isdir(folder) for folder in folders], *folders)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.startswith("[True] ") and done.stderr == ""
+    assert Path(done.stdout.strip()).parts[-2:] == ("llama_cpp", "lib")
