@@ -7,6 +7,7 @@ import json
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from backend.cli.common import (
     UserError,
@@ -56,9 +57,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--replay",
         metavar="LOG",
         type=Path,
+        nargs="+",
         help="have stock llama.cpp, in another process, compute what an engine computed and wrote "
-        f"to a batch log, and compare every bit; {VARIABLE}=FOLDER in the environment has chat, "
-        "serve, batch and the window write one (it has the conversation in it)",
+        "to batch logs, and compare every bit (older runs first; exit status 1: a difference, 2: a "
+        f"log was not computed); {VARIABLE}=FOLDER in the environment has chat, serve, batch and "
+        "the window write one, with the conversation in it",
     )
     add(
         "--rates",
@@ -175,28 +178,38 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _replay(args: argparse.Namespace) -> int:
-    """Have another process compute a batch log. Return the exit status: 2 if it could not."""
-    command = children.command("backend.evaluation.replay", str(args.replay))
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
-    try:
-        found = json.loads(done.stdout, object_hook=from_json)
-    except ValueError:
-        status = f"(status {done.returncode})"
-        raise UserError(f"The process that computes the log ended {status}.") from None
-    if args.json:
-        print(json.dumps(to_json({"log": str(args.replay), **found})))
+    """Have another process compute batch logs. Return the exit status."""
+    command = children.command("backend.evaluation.replay", *map(str, args.replay))
+    child = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    statuses = set()
+    with child:
+        for log in args.replay:
+            line = child.stdout.readline()
+            if not line:
+                status = f"(status {child.wait()})"
+                raise UserError(f"The process that computes {log} ended {status}.")
+            found = json.loads(line, object_hook=from_json)
+            _show_replayed(log, found, as_json=args.json)
+            statuses.add(1 if found["difference"] else 2 if found["obstacle"] else 0)
+    return min(statuses - {0}, default=0)
+
+
+def _show_replayed(log: Path, found: dict[str, Any], *, as_json: bool) -> None:
+    """Print what was compared of a log."""
+    if as_json:
+        print(json.dumps(to_json({"log": str(log), **found})))
     else:
         parts = [f"{found['n_pass']} passes", f"{found['n_row']} rows of logits"]
         parts += [f"{found['n_answer']} answers with {found['n_token']} chosen tokens"]
         if found["n_void"]:
             parts.append(f"{found['n_void']} passes that were ended and taken back")
         if found["n_state"]:
-            parts.append(f"{found['n_state']} states from the drive, computed again")
+            parts.append(f"{found['n_state']} states from the drive")
         if found["n_taken"]:
             parts.append(f"{found['n_taken']} states taken as they were, computed beside others")
         print(f"Compared with stock llama.cpp: {', '.join(parts)}.")
         print(found["difference"] or found["obstacle"] or "Every bit is the same.")
-    return 1 if found["difference"] else 2 if found["obstacle"] else 0
 
 
 def _host_bytes(asked_bytes: int | None, file: ModelFile) -> int:

@@ -65,8 +65,8 @@ class Replayed:
     """What was compared. difference: the first difference, "" if there is none.
 
     obstacle: why nothing is shown from some entry on, or "". n_void: passes that the engine did not
-    compute as a whole, and took back. n_state: states from the drive that were computed again.
-    n_taken: those whose past is not known, which were taken from the log.
+    compute as a whole, and took back. n_state: states from the drive that were computed, here or
+    in a log before. n_taken: those that were computed beside others in a run that is not here.
     """
 
     n_pass: int = 0
@@ -160,13 +160,18 @@ class _Held:
                 tokens[place] = found[place]
 
 
+Shown = dict[str, list[Any]]
+"""States that stock llama.cpp has computed: the model and the tokens, by the hash of the state."""
+
+
 class Replay:
     """Computes the entries of a log. Raises Differs and NotComputed.
 
-    logits: receives the logits of every row that wants them, n_vocab floats each.
+    shown: gets the states that the log has saved, and has those of logs before it. logits: receives
+    the logits of every row that wants them, n_vocab floats each.
     """
 
-    def __init__(self, logits: BinaryIO | None = None) -> None:
+    def __init__(self, shown: Shown, logits: BinaryIO | None = None) -> None:
         self.found = Replayed()
         self._out = logits
         self._silence = llama_cpp.llama_log_callback(lambda *_: None)
@@ -184,7 +189,8 @@ class Replay:
         self._pictures: dict[int, _Picture] = {}
         self._parts: dict[str, _Part] = {}  # by their keys
         self._several: list[bool] = []  # for each context: passes have several sequences
-        self._shown: set[str] = set()  # hashes of states that were compared
+        self._shown = shown
+        self._fingerprint = ""
 
     def close(self) -> None:
         """Free the model. A second call does nothing."""
@@ -238,6 +244,7 @@ class Replay:
             raise NotComputed(str(error)) from None
         if file.fingerprint != how["fingerprint"]:
             raise NotComputed(text("replay.other_model", file=file.path.name))
+        self._fingerprint = file.fingerprint
         params = llama_cpp.llama_model_default_params()
         for name, value in how["settings"].items():
             setattr(params, name, value)
@@ -439,13 +446,12 @@ class Replay:
 
     # States.
 
-    def _on_get(self, sequence: int, expected: str, is_whole: bool) -> None:
-        state = _state(self._context, sequence)
+    def _on_get(self, sequence: int, expected: str, is_whole: bool, of: int) -> None:
+        state, tokens = _state(self._context, sequence), self._held[sequence]
         if is_whole and digest(state) != expected:
-            tokens = self._held[sequence]
             begin = next((i for i, token in enumerate(tokens) if token is not None), 0)
             raise Differs(text("replay.state", begin=begin, end=len(tokens)))
-        self._shown.add(expected)
+        self._shown[expected] = [self._fingerprint, *self._held[of][: len(tokens)]]
 
     def _on_kept(
         self, key: str, parent: str, begin: int, tokens: list[int], made: dict[str, Any]
@@ -460,7 +466,12 @@ class Replay:
         part = self._parts.get(key)
         if data:
             state = unpacked(data)
-            self.found.n_taken += digest(state) not in self._shown
+            parts = self._chain(part) if part is not None else []
+            tokens = [self._fingerprint, *(token for each in parts for token in each.tokens)]
+            if self._shown.get(digest(state)) == tokens:
+                self.found.n_state += 1
+            else:
+                self.found.n_taken += 1
         else:
             assert part is not None
             if part.state is None:
@@ -473,14 +484,19 @@ class Replay:
             self.found.n_state += 1
         if not _set_state(self._context, sequence, state):
             raise Differs(text("replay.memory", number=self._number, name="state_seq_set_data"))
-        begin, tokens = (part.begin, part.tokens) if part is not None else (0, [])
-        self._held.of[sequence] = [None] * begin + list(tokens)
+        begin, held = (part.begin, part.tokens) if part is not None else (0, [])
+        self._held.of[sequence] = [None] * begin + list(held)
 
-    def _compute_parts(self, last: _Part) -> None:
-        """Compute the states of a part and of those before it, by the passes that they name."""
+    def _chain(self, last: _Part) -> list[_Part]:
+        """Return a part and those before it, from the first on."""
         parts = [last]
         while parts[0].begin:
             parts.insert(0, self._parts[parts[0].parent])
+        return parts
+
+    def _compute_parts(self, last: _Part) -> None:
+        """Compute the states of a part and of those before it, by the passes that they name."""
+        parts = self._chain(last)
         context: Any = None
         spare, step, n_done = 0, Step(0), 0
         try:
@@ -797,9 +813,9 @@ class _BufferOverride(ctypes.Structure):
     _fields_ = [("pattern", ctypes.c_char_p), ("buft", ctypes.c_void_p)]
 
 
-def replay(path: Path, logits: BinaryIO | None = None) -> Replayed:
+def replay(path: Path, shown: Shown, logits: BinaryIO | None = None) -> Replayed:
     """Compute a log again, as Replay. Raises OSError where it cannot be read."""
-    computed = Replay(logits)
+    computed = Replay(shown, logits)
     try:
         computed.compute(path)
     except Differs as error:
@@ -816,15 +832,15 @@ def main() -> int:
 
     `--logits FILE LOG` also writes the logits of a log.
     """
-    names = sys.argv[1:]
+    names, shown = sys.argv[1:], Shown()
     if names[:1] == ["--logits"]:
         with Path(names[1]).open("wb") as out:
-            print(json.dumps(to_json(asdict(replay(Path(names[2]), out)))))
+            print(json.dumps(to_json(asdict(replay(Path(names[2]), shown, out)))))
         return 0
     all_same = True
     for name in names:
         try:
-            found = replay(Path(name))
+            found = replay(Path(name), shown)
         except OSError as error:
             reason = error.strerror or str(error)
             found = Replayed(obstacle=text("file.not_read", file=name, reason=reason))

@@ -660,7 +660,8 @@ class Context:
             buffer = (ctypes.c_uint8 * n).from_buffer(state)
             n_got = llama_cpp.llama_state_seq_get_data(self._pointer, buffer, n, sequence)
             if self.log is not None:
-                self.log.write("get", sequence, digest(state), n_got == n)
+                whole = self._spare or sequence
+                self.log.write("get", sequence, digest(state), n_got == n, whole)
         return state if n_got == n else bytearray()
 
     def made(self, begin: int, end: int, sequence: int = 0) -> Made:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from factory import make_tiny
+from oracle import Oracle
 from reciter import make_reciter
 
 from backend.engine.drafts import BY_MODEL, Lookup, Width
@@ -230,7 +231,9 @@ def with_draft(open_engine: OpenEngine, target: Path, draft: Path, **settings: o
     return engine
 
 
-def test_a_draft_model_guesses_where_nothing_repeats(open_engine: OpenEngine, target: Path) -> None:
+def test_a_draft_model_guesses_where_nothing_repeats(
+    open_engine: OpenEngine, target: Path, oracle: Oracle
+) -> None:
     engine = with_draft(open_engine, target, target)
     assert engine.cache.drafts == "model" and not engine.cache.remark
     for _ in range(2):  # in the second conversation its context holds the first one's end
@@ -238,6 +241,7 @@ def test_a_draft_model_guesses_where_nothing_repeats(open_engine: OpenEngine, ta
         statistics = engine.statistics()
         assert statistics.n_accepted == statistics.n_drafted > 45
     assert n_pass(engine) < 12
+    assert oracle.approve()["n_answer"] == 2
 
 
 def test_a_draft_model_that_is_wrong_changes_nothing(

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from factory import make_tiny
 from numpy.typing import NDArray
+from oracle import Oracle, replayed
 from waiting import until
 
 from backend.engine import keeping
@@ -363,12 +364,12 @@ def test_a_longer_chat_replaces_its_end_only(
 
 
 def test_requests_that_are_answered_jointly_are_restored(
-    open_engine: OpenEngine, tiny: Path, tmp_path: Path
+    open_engine: OpenEngine, oracle: Oracle, tiny: Path, tmp_path: Path
 ) -> None:
     found = []
     for _ in range(2):
         engine = open_engine(tiny, n_sequence=2, context_length=2048)
-        engine.keep_in(tmp_path)
+        engine.keep_in(tmp_path / "states")
         engine.owner = "server"
         first = Request(0, GREEDY, 1, prompt=PROMPT)
         (answer,) = engine.generate_group([first], keeps=True)
@@ -380,14 +381,17 @@ def test_requests_that_are_answered_jointly_are_restored(
         n_prompt = answer.n_prompt
     assert [n for n, *_ in found] == [0, n_prompt - 1]
     assert found[0][1:] == found[1][1:]
+    counts = oracle.approve()
+    assert counts["n_state"] > 0 and counts["n_taken"] == 0  # nothing else was in the context
 
 
 def test_of_joint_answers_the_one_with_an_owner_is_kept(
-    open_engine: OpenEngine, tiny: Path, tmp_path: Path
+    open_engine: OpenEngine, oracle: Oracle, tiny: Path, tmp_path: Path
 ) -> None:
     """Whatever its sequence is, and whoever began."""
+    states = tmp_path / "states"
     engine = open_engine(tiny, n_sequence=3, context_length=2048)
-    engine.keep_in(tmp_path)
+    engine.keep_in(states)
     engine.owner = "server"
     others = [Request(i, GREEDY, 12, prompt=f"{i} of {PROMPT}") for i in range(2)]
     own = [Request("own", GREEDY, 4, prompt=PROMPT, precedes=True, owner="chat-1")]
@@ -399,15 +403,18 @@ def test_of_joint_answers_the_one_with_an_owner_is_kept(
     texts = {answer.request.key: answer.text for answer in answers}
     while engine.keep():
         pass
-    assert [folder.name for folder in tmp_path.iterdir() if any(folder.glob("*.state"))] == [
-        "chat-1"
-    ]
+    assert [folder.name for folder in states.iterdir() if any(folder.glob("*.state"))] == ["chat-1"]
     again = open_engine(tiny, n_sequence=3, context_length=2048)
-    again.keep_in(tmp_path)
+    again.keep_in(states)
     again.owner = "chat-1"
     said = "".join(piece.text for piece in again.generate_text(PROMPT, GREEDY, 4))
     stats = again.statistics()
     assert (said, stats.n_reused) == (texts["own"].content, stats.n_prompt - 1)
+    counts = oracle.approve()
+    assert counts["n_state"] > 0 and counts["n_taken"] == 0  # the first log saves what is read
+    [alone] = replayed(oracle.logs[1])
+    assert alone["n_state"] == 0 and alone["n_taken"] == counts["n_state"]
+    assert not alone["difference"]
 
 
 def test_without_a_budget_nothing_is_kept(

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from factory import make_tiny, spoil
 from numpy.typing import NDArray
+from oracle import Oracle
 from reciter import make_reciter, with_template
 
 from backend.engine.drafts import Width
@@ -77,7 +78,7 @@ def require_best(engine: Engine, prompt: str, tokens: list[int]) -> None:
 
 
 def test_the_layer_guesses_where_nothing_repeats(
-    open_engine: OpenEngine, models: dict[str, Path]
+    open_engine: OpenEngine, models: dict[str, Path], oracle: Oracle
 ) -> None:
     engine, plain = (
         drafting(open_engine, models["reciter"], drafts=drafts) for drafts in ("auto", "off")
@@ -91,10 +92,11 @@ def test_the_layer_guesses_where_nothing_repeats(
         assert statistics.n_accepted == statistics.n_drafted > 45
         assert engine.passes.tokens == plain.passes.tokens
     assert engine.passes.meter.n_pass < 12
+    assert oracle.approve()["n_answer"] == 6
 
 
 def test_its_experts_are_cached_like_others(
-    open_engine: OpenEngine, models: dict[str, Path]
+    open_engine: OpenEngine, models: dict[str, Path], oracle: Oracle
 ) -> None:
     """The layer has as many slots as another; its guesses are those of a layer in memory."""
     path = models["glm4moe"]
@@ -103,6 +105,7 @@ def test_its_experts_are_cached_like_others(
     assert answer(engine, PROMPT, 24) == answer(in_memory, PROMPT, 24)
     assert engine.statistics().n_drafted == in_memory.statistics().n_drafted > 0
     assert in_memory.loaded.patches == []
+    assert oracle.approve()["n_answer"] == 2
     _, patch = engine.loaded.patches
     (counts,) = patch.counts()
     assert counts.hits > 0 and counts.misses > 0
