@@ -5,8 +5,8 @@ STUBS := backend/_native.pyi backend/_chat.pyi
 CLANG = $(shell command -v clang++ || command -v clang++-14)
 CXX_FILES = $(sort $(shell find backend/native -name '*.cc' -o -name '*.h'))
 
-.PHONY: help run fast test ci mutants test-gpu lint format native thread-safety translations attack asan tsan clean distclean
-.PHONY: audit bundle deb appimage release release-check
+.PHONY: help run fast test ci mutants test-gpu lint format native thread-safety translations attack event-logs
+.PHONY: asan tsan clean distclean audit bundle deb appimage release release-check
 
 help:
 	@echo "make run        set up and open the window (or chat in the terminal)"
@@ -21,6 +21,7 @@ help:
 	@echo "make translations bring app/text/translations up to date with the texts of the window"
 	@echo "make native     build and install the native part after a change"
 	@echo "make attack     damage, faults and kills for SECONDS=300; ARGS='--replay AREA:SEED' for one"
+	@echo "make event-logs record the core's event logs again, after an intended change; ARGS='NAME' for one"
 	@echo "make asan       run the tests of the native part with address and undefined sanitizers"
 	@echo "make tsan       run them with the thread sanitizer"
 	@echo "make bundle     make dist/outrider, a folder that runs without Python being installed"
@@ -115,6 +116,10 @@ native:
 SECONDS ?= 300
 attack: .dev
 	@PYTHONPATH=tests:. nice $(PY) -m attack --seconds $(SECONDS) $(ARGS)
+
+# tests/live/event_logs.py says what they are; it prints the first difference of each log that changes.
+event-logs: .dev
+	@PYTHONPATH=tests:tests/live $(PY) -m live.event_logs record $(ARGS)
 
 # The native part with sanitizers in build/asan or build/tsan; tests/sanitized loads it in place of the installed one.
 asan: SANITIZE := address,undefined

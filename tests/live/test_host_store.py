@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import event_logs
 import numpy as np
 import pytest
 from equality import Runner, n_different
@@ -231,3 +232,27 @@ def future_of(model: OnDevice, arrays: dict[str, np.ndarray]) -> Any:
         about={},
         **arrays,
     ).future()
+
+
+@pytest.fixture(scope="module")
+def model_of_logs(
+    tmp_path_factory: pytest.TempPathFactory, device: Placement
+) -> Iterator[event_logs.Model]:
+    path = event_logs.make_model(tmp_path_factory.mktemp("model"), "qwen3moe")
+    opened = event_logs.Model(path, device)
+    yield opened
+    opened.close()
+
+
+@needs_rpc
+@pytest.mark.parametrize(
+    "run", [r for r in event_logs.RUNS if r.host_share > 0], ids=lambda run: run.name
+)
+def test_logs_are_whole(run: event_logs.Run, model_of_logs: event_logs.Model) -> None:
+    """As in test_event_logs.py: live, simulated and kept logs are one; with threads, a replay."""
+    model, wanted = model_of_logs, event_logs.kept(run.name)
+    for logs in (model.live(run), model.simulated(run)):
+        changed = event_logs.difference(run.name, wanted, event_logs.lines_of(logs))
+        assert changed == "", changed
+    for segment, log in zip(run.segments, model.live(run, by_rule=False), strict=True):
+        assert _native.replay(log, model.core(run, model.layout(run, segment))) == -1

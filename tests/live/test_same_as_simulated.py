@@ -1,7 +1,7 @@
-"""Same code: the simulator counts on a recording what the live engine counted.
+"""Same code: on a recording, the simulator's core has the events and commands of the live one.
 
-Copies are instant in both. The tests cover every eviction, allocation and scheduler, and every
-predictor that needs only the routing.
+Copies end by one rule in both. The tests cover every eviction, allocation and scheduler, and every
+predictor that needs only the routing; test_event_logs.py has the methods.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from equality import Cached
+from event_logs import difference, lines_of
 from factory import make_tiny
 
 from backend import _native
@@ -22,10 +23,7 @@ from backend.traces.trace import Trace
 PROMPTS = (33, 5)
 N_DECODE = 12
 RATES = (0.3, 0.6)
-COUNTS = (
-    "hits", "late", "misses", "bytes_read", "bytes_useful", "bytes_wasted", "prefetches",
-    "prefetches_useful", "prefetches_wasted", "predicted", "predicted_used", "predicted_ready",
-)  # fmt: skip
+RULE = _native.CopyRule(seed=5, n_event=15)
 
 PLANS: dict[str, dict[str, Any]] = {
     "planned": {"n_slot": np.array([6, 4, 4], np.float32)},
@@ -43,10 +41,13 @@ def cached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cached]:
     opened.close()
 
 
-def live(cached: Cached, layout: _native.Layout, chosen: Composition) -> tuple[Any, Trace]:
-    """Return the live counters of some prompts on an empty cache, and the routings."""
+def live(
+    cached: Cached, layout: _native.Layout, chosen: Composition
+) -> tuple[_native.EventLog, Trace]:
+    """Return the live events of some prompts on an empty cache, and the routings."""
     shape, patch = cached.shape, cached.patch
-    cached.setup(layout, chosen, n_transfer_thread=0)
+    patch.record_events(True)
+    cached.setup(layout, chosen, copy_rule=RULE)
     recorder = _native.Recorder(shape.n_layer, shape.n_expert, shape.n_expert_used, weights=True)
     patch.record(recorder)
     for n_prompt in PROMPTS:
@@ -62,18 +63,22 @@ def live(cached: Cached, layout: _native.Layout, chosen: Composition) -> tuple[A
         layer_kind=tuple(shape.kind),
         **recorder.take(),
     )
-    return patch.counts(), trace
+    return patch.take_events(), trace
 
 
 def assert_same(cached: Cached, layout: _native.Layout, chosen: Composition) -> None:
-    counts, trace = live(cached, layout, chosen)
-    core = _native.Core(trace.shape(), layout, chosen)
-    simulation = _native.simulate(core, trace.future(), _native.Machine(), weights=trace.weights)
-    for layer, (there, here) in enumerate(zip(counts, simulation.layers, strict=True)):
-        for name in COUNTS:
-            assert getattr(there, name) == getattr(here.counts, name), (layer, name)
-    assert sum(c.misses for c in counts) > 0
-    assert sum(c.late for c in counts) == 0
+    there, trace = live(cached, layout, chosen)
+    core, here = _native.Core(trace.shape(), layout, chosen), _native.EventLog()
+    _native.simulate(
+        core,
+        trace.future(),
+        _native.Machine(),
+        weights=trace.weights,
+        log=here,
+        copy_rule=RULE,
+    )
+    assert (changed := difference("live", lines_of([there]), lines_of([here]))) == "", changed
+    assert len(here) > 500
 
 
 @pytest.mark.parametrize("rate", RATES)

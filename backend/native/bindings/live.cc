@@ -166,14 +166,15 @@ void bind_live(nb::module_ & m) {
             "__init__",
             [](PatchOptions * self, int n_thread, int n_transfer_thread, int max_token, double link_bytes_per_s,
                uint64_t joined_bytes, bool ring, bool repack, uint64_t host_bytes, double file_bytes_per_s,
-               RunAhead run_ahead) {
-                new (self)
-                    PatchOptions{n_thread, n_transfer_thread, max_token,        link_bytes_per_s, joined_bytes, ring,
-                                 repack,   host_bytes,        file_bytes_per_s, run_ahead};
+               RunAhead run_ahead, std::optional<CopyRule> copy_rule) {
+                new (self) PatchOptions{
+                    n_thread, n_transfer_thread, max_token,        link_bytes_per_s, joined_bytes,        ring,
+                    repack,   host_bytes,        file_bytes_per_s, run_ahead,        std::move(copy_rule)};
             },
             "n_thread"_a = 1, "n_transfer_thread"_a = 2, "max_token"_a = 512, "link_bytes_per_s"_a = 0.0,
             "joined_bytes"_a = PatchOptions{}.joined_bytes, "ring"_a = true, "repack"_a = false,
-            "host_bytes"_a = uint64_t(0), "file_bytes_per_s"_a = 0.0, "run_ahead"_a = RunAhead::off);
+            "host_bytes"_a = uint64_t(0), "file_bytes_per_s"_a = 0.0, "run_ahead"_a = RunAhead::off,
+            "copy_rule"_a = nb::none());
 
     nb::class_<PatchTimes>(m, "PatchTimes")
         .def_ro("stall_us", &PatchTimes::stall_us)
@@ -192,16 +193,23 @@ void bind_live(nb::module_ & m) {
         .def_ro("n_ahead", &PatchTimes::n_ahead)
         .def_ro("n_redone", &PatchTimes::n_redone);
 
+    using Seen = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
     using Ids = nb::ndarray<const int32_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
     nb::class_<ForcedRouting>(m, "ForcedRouting")
         .def(
             "__init__",
-            [](ForcedRouting * self, const std::vector<int> & layers, int32_t n_expert, const Ids & ids) {
+            [](ForcedRouting * self, const std::vector<int> & layers, int32_t n_expert, const Ids & ids,
+               const std::optional<Seen> & weights, const std::optional<Seen> & inputs) {
                 const std::vector<Expert> rows(ids.data(), ids.data() + ids.size());
                 const bool fits = ids.shape(1) == layers.size();
-                new (self) ForcedRouting(fits ? layers : std::vector<int>{}, n_expert, int32_t(ids.shape(2)), rows);
+                const auto values = [](const std::optional<Seen> & of) {
+                    return of ? std::vector<float>(of->data(), of->data() + of->size()) : std::vector<float>{};
+                };
+                new (self) ForcedRouting(fits ? layers : std::vector<int>{}, n_expert, int32_t(ids.shape(2)), rows,
+                                         {values(weights), values(inputs)});
             },
-            "layers"_a, "n_expert"_a, "ids"_a)
+            "layers"_a, "n_expert"_a, "ids"_a, "weights"_a = nb::none(), "inputs"_a = nb::none(),
+            "weights, inputs: what a core sees in place of the model's, [n_token][layer][...].")
         .def_prop_ro("callback", [](ForcedRouting &) { return reinterpret_cast<uintptr_t>(&ForcedRouting::callback); })
         .def_prop_ro("user_data", [](ForcedRouting & f) { return reinterpret_cast<uintptr_t>(&f); })
         .def("begin_pass", &ForcedRouting::begin_pass, "first_row"_a, "n_token"_a)

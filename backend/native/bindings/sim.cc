@@ -97,12 +97,13 @@ class Rows {
 
 Simulation run(nb::handle core_object, const Future & trace, const Machine & machine,
                const std::optional<AnyRows> & inputs, const std::optional<AnyRows> & weights, EventLog * log,
-               const std::vector<bool> & has_inputs, nb::object after_pass) {
+               const std::vector<bool> & has_inputs, nb::object after_pass, std::optional<CopyRule> copy_rule) {
     Core & core = core_of(core_object);
     const nb::gil_scoped_release released;
     std::optional<Rows> input_rows, weight_rows;
     SimulationExtras extras;
     extras.log = log;
+    extras.copy_rule = std::move(copy_rule);
     if (inputs) {
         input_rows.emplace(*inputs, trace, core, "inputs", has_inputs);
         extras.inputs = [&](size_t pass, Layer layer) { return (*input_rows)(pass, layer); };
@@ -226,9 +227,10 @@ void bind_sim(nb::module_ & m) {
 
     m.def("simulate", &run, "core"_a, "future"_a, "machine"_a, "inputs"_a = nb::none(), "weights"_a = nb::none(),
           "log"_a = nb::none(), "has_inputs"_a = std::vector<bool>{}, "after_pass"_a = nb::none(),
+          "copy_rule"_a = nb::none(),
           "Drive a core through a trace in virtual time. inputs: [n_token, n_layer, n_embd], weights: "
           "[n_token, n_layer, n_expert_used], of all tokens of the trace, float16 or float32; has_inputs: of each "
-          "layer; after_pass: called with a SimulatedPass, may tune the core.");
+          "layer; after_pass: called with a SimulatedPass, may tune the core; copy_rule: when copies end.");
 }
 
 }  // namespace outrider

@@ -12,6 +12,7 @@
 
 #include "bindings/bindings.h"
 #include "core/allocate/moepic_statistics.h"
+#include "core/copy_schedule.h"
 #include "core/core.h"
 #include "core/event_log.h"
 #include "core/evict/registry.h"
@@ -273,6 +274,16 @@ void bind_host_share(nb::module_ & m) {
 }
 
 void bind_log(nb::module_ & m) {
+    nb::class_<CopyRule>(m, "CopyRule", "When copies end, counted in events (core/copy_schedule.h). For tests.")
+        .def(
+            "__init__",
+            [](CopyRule * self, uint64_t seed, int32_t n_event, double failing, std::vector<uint64_t> stops) {
+                if (n_event < 0) {
+                    throw nb::value_error("n_event is 0 or more");
+                }
+                new (self) CopyRule{seed, n_event, failing, std::move(stops)};
+            },
+            "seed"_a = uint64_t(0), "n_event"_a = 0, "failing"_a = 0.0, "stops"_a = std::vector<uint64_t>{});
     nb::class_<EventLog>(m, "EventLog")
         .def(nb::init<>())
         .def("__len__", [](const EventLog & log) { return log.entries().size(); })

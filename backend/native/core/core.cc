@@ -104,6 +104,7 @@ Core::~Core() = default;
 
 void Core::handle(const Event & event, Commands & out) {
     const size_t first = out.size();
+    n_event_++;
     std::visit([&](const auto & e) { on(e, out); }, event);
     if (host_) {
         host_->filter(event, out, first);

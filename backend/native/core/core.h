@@ -53,6 +53,8 @@ class Core {
     bool idle() const { return scheduler_->idle(); }
     // Whether a copy into a slot is in flight.
     bool copies() const { return desk_.any_open(); }
+    // Events handled so far.
+    uint64_t n_event() const { return n_event_; }
     double planned_device_us() const { return scheduler_->planned_device_us(); }
 
     const Shape & shape() const { return shape_; }
@@ -135,6 +137,7 @@ class Core {
     std::vector<uint8_t> few_;  // [layer]: the last prompt routed it for fewer tokens than the layer before
     std::vector<int32_t> n_token_of_;  // [expert], zero between events
     EventLog * log_ = nullptr;
+    uint64_t n_event_ = 0;
 };
 
 }  // namespace outrider

@@ -128,7 +128,7 @@ class EventLog {
 // Sends the logged events to `core`. Returns the index of the first entry with other commands, or -1.
 // REQUIRES: `core` is new and of the same composition.
 int64_t replay(const EventLog & log, Core & core);
-// A line for people: "routed layer 3: 1 4 7".
+// A line with every field: "computed layer 3 expert 5". Of the values of an input, their hash.
 std::string describe(const Event & event);
 std::string describe(const Command & command);
 

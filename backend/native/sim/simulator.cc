@@ -65,6 +65,9 @@ void add(SimulatedPhase & to, const SimulatedPhase & pass) {
     to.n_redone += pass.n_redone;
 }
 
+// The pass in progress ends before it is computed.
+struct Stop {};
+
 // Sends the core its events and obeys its commands, like Patch.
 class Simulator {
   public:
@@ -75,7 +78,9 @@ class Simulator {
           extras_(extras),
           rule_(shape_.n_layer),
           n_token_of_(shape_.n_expert, 0) {
-        if (machine.link_bytes_per_us > 0 || (core.host() && machine.file_bytes_per_us > 0)) {
+        if (extras.copy_rule) {
+            schedule_.emplace(*extras.copy_rule, core);
+        } else if (machine.link_bytes_per_us > 0 || (core.host() && machine.file_bytes_per_us > 0)) {
             link_.emplace(core, machine);
         }
         measure_parts();
@@ -100,6 +105,9 @@ class Simulator {
     void measure_parts();
     void tell_speeds();
     void run_pass(size_t index, const Future::Pass & pass);
+    void run_layers(size_t index, const Future::Pass & pass);
+    void abort_pass();
+    void stop_if_due();
     void run_layer(size_t index, Layer layer, const Future::Pass & pass);
     bool runs_ahead(Layer layer, int32_t n_token) const;
     void run_layer_ahead(size_t index, Layer layer, const Future::Pass & pass);
@@ -120,6 +128,7 @@ class Simulator {
     void obey();
     void submit(const Copy & copy);
     void collect_arrivals();
+    bool end_scheduled(bool waits);
     void end_copies();
     void wait(Layer layer);
     void compute(double us);
@@ -128,7 +137,9 @@ class Simulator {
     const Shape & shape_;
     const Machine & machine_;
     const SimulationExtras & extras_;
-    std::optional<Links> link_;    // none: copies are instant
+    std::optional<Links> link_;    // none: copies are instant, or end by the schedule
+    std::optional<CopySchedule> schedule_;
+    bool aborted_ = false;         // the pass in progress was
     std::vector<PartSize> sizes_;  // [layer * n_place + part]
 
     double now_us_ = 0;               // of the host, which waits for the device unless that runs ahead
@@ -201,6 +212,9 @@ Simulation Simulator::run(const Future & trace) {
     for (Layer l = 0; l < shape_.n_layer; l++) {
         result_.layers[l].counts = difference(core_.residency().counts(l), before_[l]);
     }
+    if (schedule_) {
+        core_.record(nullptr);
+    }
     end_copies();
     return std::move(result_);
 }
@@ -214,6 +228,27 @@ void Simulator::run_pass(size_t index, const Future::Pass & pass) {
     if (pass.begins_request) {
         core_.handle(RequestBegan{});
     }
+    aborted_ = false;
+    try {
+        run_layers(index, pass);
+    } catch (const Stop &) {
+        abort_pass();
+    }
+
+    pass_.time_us = now_us_ - began_us;
+    pass_.link_busy_us = (link_ ? link_->busy_us() : 0) - busy_us;
+    add(pass.phase == Phase::prefill ? result_.prefill : result_.decode, pass_);
+    result_.pass_us.push_back(pass_.time_us);
+    result_.pass_stall_us.push_back(pass_.stall_us);
+    const LayerCounts counts = difference(all_counts(), before);
+    result_.pass_hits.push_back(int64_t(counts.hits));
+    result_.pass_requests.push_back(int64_t(counts.hits + counts.late + counts.misses));
+    if (extras_.after_pass) {
+        extras_.after_pass({pass.phase, pass_, counts});
+    }
+}
+
+void Simulator::run_layers(size_t index, const Future::Pass & pass) {
     collect_arrivals();
     core_.handle(PassBegan{pass.phase, pass.tokens, pass.sequences}, commands_);
     obey();
@@ -236,17 +271,22 @@ void Simulator::run_pass(size_t index, const Future::Pass & pass) {
         }
     }
     finish_layer();
+}
 
-    pass_.time_us = now_us_ - began_us;
-    pass_.link_busy_us = (link_ ? link_->busy_us() : 0) - busy_us;
-    add(pass.phase == Phase::prefill ? result_.prefill : result_.decode, pass_);
-    result_.pass_us.push_back(pass_.time_us);
-    result_.pass_stall_us.push_back(pass_.stall_us);
-    const LayerCounts counts = difference(all_counts(), before);
-    result_.pass_hits.push_back(int64_t(counts.hits));
-    result_.pass_requests.push_back(int64_t(counts.hits + counts.late + counts.misses));
-    if (extras_.after_pass) {
-        extras_.after_pass({pass.phase, pass_, counts});
+// As PassDriver::abort_pass().
+void Simulator::abort_pass() {
+    computing_.clear();
+    ready_.clear();
+    on_host_.clear();
+    commands_.clear();
+    aborted_ = true;
+    core_.handle(Aborted{}, commands_);
+    obey();
+}
+
+void Simulator::stop_if_due() {
+    if (schedule_ && schedule_->stops()) {
+        throw Stop{};
     }
 }
 
@@ -263,6 +303,7 @@ void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) 
     const auto n_token = int32_t(ids.size() / size_t(shape_.n_expert_used));
     compute(machine_.dense_us + machine_.dense_token_us * std::max(pass.n_token - 1, 0));
     finish_layer();
+    stop_if_due();
     if (n_token == 0) {
         return;
     }
@@ -280,7 +321,7 @@ void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) 
     n_needed_ = 0;
     host_began_ = false;
     Routing routing{layer, n_token, ids, {}};
-    if (extras_.weights) {
+    if (extras_.weights && core_.wants_weights()) {
         routing.weights = extras_.weights(index, layer);
     }
     routed_us_ = now_us_;
@@ -291,7 +332,9 @@ void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) 
     see_gate(index, layer, n_token);
 
     while (gathers(layer, n_token) && ready_.size() < n_needed_) {
+        stop_if_due();
         wait(layer);
+        collect_arrivals();
     }
     // llama.cpp's own nodes cannot compute cut experts.
     if (ready_.size() == n_needed_ && !core_.layout().layers[layer].is_cut()) {
@@ -344,7 +387,7 @@ void Simulator::run_layer_ahead(size_t index, Layer layer, const Future::Pass & 
         collect_arrivals();
     }
     Routing routing{layer, 1, ids, {}};
-    if (extras_.weights) {
+    if (extras_.weights && core_.wants_weights()) {
         routing.weights = extras_.weights(index, layer);
     }
     ready_.clear();
@@ -418,6 +461,7 @@ void Simulator::run_waves(Layer layer) {
         if (ready_.empty() && core_.idle()) {
             return;
         }
+        stop_if_due();
         if (ready_.empty()) {
             wait(layer);
             continue;
@@ -494,6 +538,7 @@ void Simulator::collect_host() {
 }
 
 void Simulator::obey() {
+    bool gives_up = false;
     for (size_t i = 0; i < commands_.size(); i++) {  // the list may grow
         if (const auto * compute = std::get_if<Compute>(&commands_[i])) {
             compute->slot == none ? begin_on_host(*compute) : ready_.push_back(*compute);
@@ -501,7 +546,7 @@ void Simulator::obey() {
             submit(*copy);
         } else if (const auto * cancel = std::get_if<Cancel>(&commands_[i])) {
             const Ticket ticket = cancel->ticket;
-            if (link_ && link_->cancel(ticket)) {
+            if (schedule_ ? schedule_->cancel(ticket) : link_ && link_->cancel(ticket)) {
                 core_.handle(Cancelled{ticket}, commands_);
             }
         } else if (const auto * back = std::get_if<Withdraw>(&commands_[i])) {
@@ -511,15 +556,24 @@ void Simulator::obey() {
             }
         } else if (const auto * order = std::get_if<Order>(&commands_[i])) {
             n_needed_ = order->experts.size();
-        } else {
+        } else if (!schedule_) {
             throw std::runtime_error("The core gave an expert up although no copy had failed");
+        } else {
+            gives_up = true;
         }
     }
     commands_.clear();
+    if (gives_up && !aborted_) {
+        throw Stop{};
+    }
 }
 
 void Simulator::submit(const Copy & copy) {
     const Ticket ticket = copy.ticket;
+    if (schedule_) {
+        schedule_->submit(copy);
+        return;
+    }
     if (!link_) {
         core_.handle(Copied{ticket}, commands_);
         return;
@@ -535,12 +589,27 @@ void Simulator::submit(const Copy & copy) {
 
 // Copies in flight arrive uncounted, so that the core can be used again.
 void Simulator::end_copies() {
+    while (end_scheduled(true)) {
+    }
     while (link_ && link_->advance_to_arrival()) {
         collect_arrivals();
     }
 }
 
+// Tell the core of the copy that ends now by the schedule. Return whether one does.
+bool Simulator::end_scheduled(bool waits) {
+    const auto end = schedule_ ? schedule_->take(waits) : std::nullopt;
+    if (end) {
+        end->fails ? core_.handle(Failed{end->copy.ticket}, commands_)
+                   : core_.handle(Copied{end->copy.ticket}, commands_);
+        obey();
+    }
+    return end.has_value();
+}
+
 void Simulator::collect_arrivals() {
+    while (end_scheduled(false)) {
+    }
     Ticket ticket;
     while (link_ && link_->take_arrival(ticket)) {
         core_.handle(Copied{ticket}, commands_);
@@ -559,6 +628,9 @@ void Simulator::wait(Layer layer) {
         now_us_ += us;
         pass_.compute_us += us;
         pass_.wave_us += us;
+        return;
+    }
+    if (end_scheduled(true)) {
         return;
     }
     if (!link_ || !link_->advance_to_arrival()) {

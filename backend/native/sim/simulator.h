@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
+#include "core/copy_schedule.h"
 #include "core/core.h"
 
 namespace outrider {
@@ -82,11 +84,14 @@ struct SimulationExtras {
     TraceRows weights{};  // of the router's weights, each n_expert_used
     EventLog * log = nullptr;
     std::function<void(const SimulatedPass &)> after_pass{};  // may tune the core
+    // For tests: copies end by this rule and take no time. What is in flight at the end is not logged.
+    std::optional<CopyRule> copy_rule{};
 };
 
 // A layer may have fewer tokens than the pass, like llama.cpp's last one. Throws std::invalid_argument, a sentence, if
 // trace, machine and core do not fit together, and std::runtime_error if the core waits for a copy that was not
-// ordered. The core may be used again and keeps its cache; copies in flight at the end arrive uncounted.
+// ordered, or gives an expert up although no copy fails. The core may be used again and keeps its cache; copies in
+// flight at the end arrive uncounted.
 Simulation simulate(Core & core, const Future & trace, const Machine & machine, const SimulationExtras & extras = {});
 
 }  // namespace outrider

@@ -9,15 +9,21 @@
 namespace outrider {
 
 ForcedRouting::ForcedRouting(const std::vector<int> & layers, int32_t n_expert, int32_t n_expert_used,
-                             std::vector<Expert> ids)
-    : n_layer_(layers.size()), n_used_(size_t(std::max(n_expert_used, 0))), ids_(std::move(ids)) {
+                             std::vector<Expert> ids, ForcedValues values)
+    : n_layer_(layers.size()),
+      n_used_(size_t(std::max(n_expert_used, 0))),
+      ids_(std::move(ids)),
+      values_(std::move(values)) {
     for (const int number : layers) {
         layer_of_number_.emplace(number, Layer(layer_of_number_.size()));
     }
     const bool fits =
         layer_of_number_.size() == n_layer_ && n_layer_ * n_used_ > 0 && ids_.size() % (n_layer_ * n_used_) == 0;
     const auto exists = [&](Expert e) { return e >= 0 && e < n_expert; };
-    if (!fits || !std::all_of(ids_.begin(), ids_.end(), exists)) {
+    const size_t n_row = fits ? ids_.size() / n_used_ : 0;  // of every layer
+    const bool match = (values_.weights.empty() || values_.weights.size() == ids_.size()) &&
+                       (values_.inputs.empty() || (n_row > 0 && values_.inputs.size() % n_row == 0));
+    if (!fits || !match || !std::all_of(ids_.begin(), ids_.end(), exists)) {
         throw std::invalid_argument("The routing does not fit the model");
     }
 }
@@ -44,6 +50,20 @@ void ForcedRouting::write(ggml_tensor * topk, Layer layer) const {
     const size_t first = ((first_row_ + n_token_ - n_row) * n_layer_ + size_t(layer)) * n_used_;
     const size_t stride = n_layer_ * n_used_ * sizeof(Expert);
     ggml_backend_tensor_set_2d(topk, &ids_[first], 0, n_used_ * sizeof(Expert), n_row, topk->nb[1], stride);
+}
+
+ForcedValues ForcedRouting::values(Layer layer, int32_t n_row) const {
+    const size_t n_all = ids_.size() / n_used_;  // rows of every layer
+    const auto rows = [&](const std::vector<float> & values) {
+        const size_t width = n_all > 0 ? values.size() / n_all : 0;
+        std::vector<float> found;
+        for (size_t t = n_token_ - size_t(n_row); t < n_token_ && width > 0; t++) {
+            const auto at = values.begin() + int64_t(((first_row_ + t) * n_layer_ + size_t(layer)) * width);
+            found.insert(found.end(), at, at + int64_t(width));
+        }
+        return found;
+    };
+    return {rows(values_.weights), rows(values_.inputs)};
 }
 
 bool ForcedRouting::callback(ggml_tensor * node, bool ask, void * self) {

@@ -12,12 +12,19 @@
 
 namespace outrider {
 
-// The routers still compute the experts' weights. Only the choice changes.
+// What a core learns of a router beside the choice, in place of the model's. Each may be empty.
+struct ForcedValues {
+    std::vector<float> weights{};  // [n_token][layer][n_expert_used]
+    std::vector<float> inputs{};   // [n_token][layer][n_embd]
+};
+
+// The model still computes with the router's own weights and inputs. Only the choice changes, and what a core learns.
 class ForcedRouting {
   public:
     // `layers`: the numbers of the MoE layers in the model. `ids`: [n_token][layer][n_expert_used]. Throws
     // std::invalid_argument if the sizes do not fit together.
-    ForcedRouting(const std::vector<int> & layers, int32_t n_expert, int32_t n_expert_used, std::vector<Expert> ids);
+    ForcedRouting(const std::vector<int> & layers, int32_t n_expert, int32_t n_expert_used, std::vector<Expert> ids,
+                  ForcedValues values = {});
 
     // The next pass has n_token tokens, routed by the rows of `ids` from first_row on. Throws std::out_of_range if
     // there are fewer.
@@ -26,6 +33,8 @@ class ForcedRouting {
     // layer for some last tokens only. `topk` has run, and nothing that depends on it. Throws std::runtime_error if the
     // model chooses another number of experts.
     void write(ggml_tensor * topk, Layer layer) const;
+    // Return the values of the last `n_row` rows of the pass in a layer; empty: those of the model.
+    ForcedValues values(Layer layer, int32_t n_row) const;
 
     // The same without a patch: for llama_context_params.cb_eval and cb_eval_user_data.
     static bool callback(ggml_tensor * node, bool ask, void * self);
@@ -39,6 +48,7 @@ class ForcedRouting {
     size_t n_layer_;
     size_t n_used_;
     std::vector<Expert> ids_;
+    ForcedValues values_;
     size_t first_row_ = 0;
     size_t n_token_ = 0;
     std::string error_;

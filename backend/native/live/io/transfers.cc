@@ -7,8 +7,9 @@
 
 namespace outrider {
 
-Transfers::Transfers(int n_running, CopyWork read, std::unique_ptr<ReadRing> ring, Store store)
-    : n_chunk_(std::move(store.n_chunk)) {
+Transfers::Transfers(int n_running, CopyWork read, std::unique_ptr<ReadRing> ring, Store store,
+                     std::unique_ptr<CopySchedule> schedule)
+    : n_chunk_(std::move(store.n_chunk)), schedule_(std::move(schedule)) {
     for (const int32_t n : store.n_slot) {
         contents_.emplace_back(size_t(n));
     }
@@ -40,10 +41,29 @@ void Transfers::submit(const Copy & copy) {
             c.failed &= ~mask_of(copy);
         }
     }
+    if (schedule_) {
+        schedule_->submit(copy);
+    } else {
+        begin(copy);
+    }
+}
+
+void Transfers::begin(const Copy & copy) {
     if (copy.route == Route::host_to_slot) {
         send_when_there(copy);
     } else {
         reads_->submit(copy);
+    }
+}
+
+// Perform the copy that ends now, if any.
+void Transfers::end_scheduled(bool waits) {
+    const auto end = schedule_ ? schedule_->take(waits) : std::nullopt;
+    if (end && end->fails) {
+        const Lock lock(mutex_);
+        arrivals_.push_back({end->copy.ticket, "The copy fails by its schedule"});
+    } else if (end) {
+        begin(end->copy);
     }
 }
 
@@ -163,8 +183,8 @@ uint64_t Transfers::handed_over_us() const {
 bool Transfers::cancel(Ticket ticket) {
     const Lock lock(mutex_);
     const auto waits = [&](const Copy & c) { return c.ticket == ticket; };
-    const bool gone =
-        std::erase_if(waiting_, waits) > 0 || reads_->cancel(ticket) || (sends_ && sends_->cancel(ticket));
+    const bool gone = (schedule_ && schedule_->cancel(ticket)) || std::erase_if(waiting_, waits) > 0 ||
+                      reads_->cancel(ticket) || (sends_ && sends_->cancel(ticket));
     n_open_ -= gone ? 1 : 0;
     return gone;
 }
@@ -180,11 +200,13 @@ std::optional<Arrival> Transfers::pop() {
 }
 
 std::optional<Arrival> Transfers::try_arrival() {
+    end_scheduled(false);
     const Lock lock(mutex_);
     return pop();
 }
 
 std::optional<Arrival> Transfers::wait_arrival(std::chrono::milliseconds timeout) {
+    end_scheduled(true);
     Lock lock(mutex_);
     assert(n_open_ > 0);
     arrived_.wait_for(lock.native(), timeout, [this]() REQUIRES(mutex_) { return !arrivals_.empty() || woken_; });
@@ -206,6 +228,9 @@ size_t Transfers::n_open() const {
 }
 
 void Transfers::drain() {
+    if (schedule_) {
+        schedule_->clear();
+    }
     reads_->drain();
     {
         const Lock lock(mutex_);

@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 
+#include "core/copy_schedule.h"
 #include "live/io/copy_stream.h"
 #include "live/io/transfer.h"
 
@@ -23,7 +25,10 @@ class Transfers {
     };
 
     // As TransferPool: `n_running` batches from the file in flight; 0: each copy runs in submit().
-    Transfers(int n_running, CopyWork read, std::unique_ptr<ReadRing> ring, Store store);
+    // `schedule`: says when copies end, for tests; null: they end when they end. A copy runs when it ends then.
+    // REQUIRES: with a schedule, n_running = 0.
+    Transfers(int n_running, CopyWork read, std::unique_ptr<ReadRing> ring, Store store,
+              std::unique_ptr<CopySchedule> schedule = nullptr);
 
     void submit(const Copy & copy);
     // As TransferPool.
@@ -44,6 +49,9 @@ class Transfers {
     size_t n_open() const;
     void drain();
 
+    // Return whether the schedule stops the pass in progress now.
+    bool stops() { return schedule_ && schedule_->stops(); }
+
     // Return the time with at least one copy into slots in flight.
     uint64_t link_busy_us() const { return sends_ ? sends_->busy_us() : reads_->busy_us(); }
     bool has_ring() const { return reads_->has_ring(); }
@@ -59,10 +67,13 @@ class Transfers {
     void send_when_there(const Copy & copy) EXCLUDES(mutex_);
     void begun(std::span<const Copy> copies, ggml_backend_event_t event) EXCLUDES(mutex_);
     void deliver(std::span<const Copy> copies, std::vector<Arrival> arrivals) EXCLUDES(mutex_);
+    void begin(const Copy & copy) EXCLUDES(mutex_);
+    void end_scheduled(bool waits) EXCLUDES(mutex_);
     std::optional<Arrival> pop() REQUIRES(mutex_);
     bool end_way(Ticket ticket) REQUIRES(mutex_);
 
     const std::vector<int32_t> n_chunk_;
+    const std::unique_ptr<CopySchedule> schedule_;  // or null
     mutable Mutex mutex_;
     std::condition_variable arrived_;
     std::deque<Arrival> arrivals_ GUARDED_BY(mutex_);

@@ -41,7 +41,8 @@ std::unique_ptr<Transfers> make_pool(Cache & cache, const Shape & shape) {
     read.reads = [slab](std::span<const Copy> copies, auto & reads) { slab->reads(copies, reads); };
     read.check = [slab](std::span<const Copy> copies) { slab->check(copies); };
     std::unique_ptr<ReadRing> ring;
-    if (options.ring && options.n_transfer_thread > 0 && options.link_bytes_per_s <= 0 && slab->in_blocks()) {
+    if (options.ring && options.n_transfer_thread > 0 && !options.copy_rule && options.link_bytes_per_s <= 0 &&
+        slab->in_blocks()) {
         ring = ReadRing::open(n_ring_entry * unsigned(slab->n_drive()));
     }
     if (ring) {
@@ -80,8 +81,9 @@ std::unique_ptr<Transfers> make_pool(Cache & cache, const Shape & shape) {
             to_devices.n_sending += stream->n_sender();
         }
     }
-    return std::make_unique<Transfers>(options.n_transfer_thread, std::move(read), std::move(ring),
-                                       std::move(to_devices));
+    auto schedule = options.copy_rule ? std::make_unique<CopySchedule>(*options.copy_rule, *cache.core) : nullptr;
+    return std::make_unique<Transfers>(schedule ? 0 : options.n_transfer_thread, std::move(read), std::move(ring),
+                                       std::move(to_devices), std::move(schedule));
 }
 
 }  // namespace
@@ -109,7 +111,7 @@ Cache::Cache(const MoeGraph & graph, const ExpertFiles & files, const Layout & l
       link_limit(options.link_bytes_per_s),
       file_limit(store ? options.file_bytes_per_s : 0),
       pool(make_pool(*this, graph.shape)) {
-    if (!pool->has_ring() && options.n_transfer_thread > 0) {
+    if (!pool->has_ring() && options.n_transfer_thread > 0 && !options.copy_rule) {
         filler = std::make_unique<MemoryFiller>(slab.memory());
     }
     for (ggml_backend_dev_t device : graph.devices) {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "core/copy_schedule.h"
 #include "core/core.h"
 #include "live/compute/device_work.h"
 #include "live/graph/moe_graph.h"
@@ -35,6 +37,10 @@ struct PatchOptions {
     // For experiments: bandwidth limit of the copies from the file into the host store; 0: none.
     double file_bytes_per_s = 0;
     RunAhead run_ahead = RunAhead::off;
+    // For tests: copies end by this rule, and the decoding thread copies.
+    std::optional<CopyRule> copy_rule{};
+
+    bool copies_at_once() const { return n_transfer_thread == 0 && !copy_rule; }
 };
 
 // Return how many experts of each layer the host store keeps: those of layers that a device computes in memory of its

@@ -257,8 +257,11 @@ bool PassDriver::computed(ggml_tensor * node) {
     return go_on;
 }
 
+// Return whether the pass in progress is to end now.
+bool PassDriver::stops() { return stopping || cache_->pool->stops(); }
+
 bool PassDriver::routed(ggml_tensor * topk, Layer layer) {
-    if (stopping) {
+    if (stops()) {
         return abort_pass("");
     }
     hook_.begin_layer(layer);
@@ -285,7 +288,7 @@ bool PassDriver::routed(ggml_tensor * topk, Layer layer) {
     }
     routed_us_ = now_us();
     tell(Reached{layer});
-    tell(Routed{{layer, reader_.n_token(), reader_.ids(), reader_.weights()}});
+    tell(Routed{{layer, reader_.n_token(), reader_.ids(), weights_for_core()}});
     note_idle();
     show_router(layer, ready_.size() == n_needed_);
     if (!await_experts(layer)) {
@@ -332,7 +335,7 @@ bool PassDriver::await_experts(Layer layer) {
         }
     }
     while (ready_.size() < n_part * n_needed_ && cache_->pool->n_open() > 0) {
-        if (stopping) {
+        if (stops()) {
             return false;
         }
         wait();
@@ -347,6 +350,14 @@ void PassDriver::read_router(const ggml_tensor * topk, Layer layer) {
                  {.weights = recorder || core.wants_weights(),
                   .input = core.wants_gate_input() || (recorder && recorder->wants_inputs())},
                  hook_.stops_late(), hook_.final_weights());
+    if (forced) {
+        reader_.replace(forced->values(layer, reader_.n_token()));
+    }
+}
+
+// Return the router's weights if the core wants them.
+std::span<const float> PassDriver::weights_for_core() const {
+    return cache_->core->wants_weights() ? reader_.weights() : std::span<const float>();
 }
 
 // Show the core and the recorder what they want of the layer's router. `delays`: the device waits for it.
@@ -425,7 +436,7 @@ bool PassDriver::run_waves() {
         if (ready_.empty() && cache_->core->idle()) {
             break;
         }
-        if (stopping) {
+        if (stops()) {
             return abort_pass("");
         }
         if (ready_.empty()) {
@@ -607,7 +618,7 @@ void PassDriver::submit(Copy copy) {
         pieces_->finish();
         read_slots_.clear();
     }
-    if (cache_->options.n_transfer_thread > 0) {
+    if (!cache_->options.copies_at_once()) {
         pool.submit(copy);
         return;
     }

@@ -102,8 +102,10 @@ class PassDriver {
     bool stops_for_input(const ggml_tensor * node) REQUIRES(mutex);
     void note_idle() REQUIRES(mutex);
     bool await_experts(Layer layer) REQUIRES(mutex);
+    bool stops() REQUIRES(mutex);
     bool routed(ggml_tensor * topk, Layer layer) REQUIRES(mutex);
     void read_router(const ggml_tensor * topk, Layer layer) REQUIRES(mutex);
+    std::span<const float> weights_for_core() const REQUIRES(mutex);
     void show_router(Layer layer, bool delays) REQUIRES(mutex);
     std::span<const int32_t> slots_of_choice();
     void remap(DeviceWork & work);

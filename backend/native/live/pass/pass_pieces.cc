@@ -207,7 +207,7 @@ bool PassDriver::compute_routed(size_t number) {
     n_needed_ = 0;
     routed_us_ = now_us();
     cache_->core->handle(Reached{layer}, commands_);
-    cache_->core->handle(Routed{{layer, 1, reader_.ids(), reader_.weights()}}, commands_);
+    cache_->core->handle(Routed{{layer, 1, reader_.ids(), weights_for_core()}}, commands_);
     const auto ids = reader_.ids();
     bool computes = false;  // the piece, by the right slots
     if (ahead) {

@@ -102,6 +102,15 @@ void RouterReader::take(std::span<const int32_t> ids, std::span<const float> wei
     round_to_half(input_);
 }
 
+void RouterReader::replace(ForcedValues values) {
+    if (!weights_.empty() && !values.weights.empty()) {
+        weights_ = std::move(values.weights);
+    }
+    if (!input_.empty() && !values.inputs.empty()) {
+        input_ = std::move(values.inputs);
+    }
+}
+
 void RouterReader::check_ids() const {
     for (Expert e : ids_) {
         if (e < 0 || e >= graph_.shape.n_expert) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "live/compute/device_work.h"
+#include "live/graph/forced_routing.h"
 #include "live/graph/moe_graph.h"
 
 namespace outrider {
@@ -34,6 +35,9 @@ class RouterReader {
               const ggml_tensor * final_weights);
     // Take what a router of one token computed, as read() would: the choice, and the weights and the input or nothing.
     void take(std::span<const int32_t> ids, std::span<const float> weights, std::span<const float> input);
+
+    // Replace what read() took where other values are forced.
+    void replace(ForcedValues values);
 
     int32_t n_token() const { return n_token_; }
     std::span<const Expert> ids() const { return ids_; }  // [n_token][n_expert_used]
