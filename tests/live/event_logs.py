@@ -209,6 +209,12 @@ RUNS: tuple[Run, ...] = (
     Run("resized", "outrider", _resized("outrider")),
     Run("resized-cut", "moepic", (Segment(SOLO[:8]), Segment(SOLO[8:], layout=_other_cuts))),
     Run("staged", "outrider", (Segment(SOLO, 0.3, n_stage=4),)),
+    Run(
+        "staged-forecasts",
+        "promoe-reorder",
+        (Segment(one_sequence(((2, 2, 2), 3), ((3, 3), 3)), 0.3, n_stage=8),),
+        n_event=0,
+    ),
     Run("full", "lru-overlapped", (Segment(SOLO, 1.0),)),
     Run(
         "stocked",
@@ -242,6 +248,7 @@ RUNS: tuple[Run, ...] = (
     Run("host-only", "lru-overlapped", hybrid="cpu-only", machine=_HOST, is_live=False),
     Run("store", "outrider", host_share=0.5),
     Run("store-small", "lru-overlapped", host_share=0.1),
+    Run("store-cut", "moepic", host_share=0.4),
     Run("store-group", "klotski", (Segment(GROUP),), host_share=0.7),
 )
 

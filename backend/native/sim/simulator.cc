@@ -114,6 +114,8 @@ class Simulator {
     bool all_there(Layer layer, std::span<const Expert> ids) const;
     void advance_to(double us);
     bool gathers(Layer layer, int32_t n_token) const;
+    size_t n_part(Layer layer) const;
+    bool copies() const { return schedule_ ? schedule_->n_open() > 0 : core_.copies(); }
     void see_gate(size_t index, Layer layer, int32_t n_token);
     int n_graph(std::span<const Compute> wave) const;
     void run_waves(Layer layer);
@@ -331,13 +333,15 @@ void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) 
     obey();
     see_gate(index, layer, n_token);
 
-    while (gathers(layer, n_token) && ready_.size() < n_needed_) {
+    // The bottom of a cut expert follows when its top is computed.
+    while (gathers(layer, n_token) && ready_.size() < n_part(layer) && copies()) {
         stop_if_due();
         wait(layer);
         collect_arrivals();
     }
+    const bool own_slots = std::ranges::none_of(ready_, [](const Compute & c) { return c.part == Part::staged; });
     // llama.cpp's own nodes cannot compute cut experts.
-    if (ready_.size() == n_needed_ && !core_.layout().layers[layer].is_cut()) {
+    if (ready_.size() == n_needed_ && own_slots && !core_.layout().layers[layer].is_cut()) {
         compute_wave(ready_);
         computing_.swap(ready_);
     } else {
@@ -425,11 +429,15 @@ void Simulator::advance_to(double us) {
 
 // Return whether the layer waits for all its experts, as PassDriver::await_experts().
 bool Simulator::gathers(Layer layer, int32_t n_token) const {
-    const LayerLayout & slots = core_.layout().layers[layer];
-    const Pool pool = slots.pool_of(slots.pool_of(Part::top) != none ? Part::top : Part::bottom);
-    return machine_.stop_us > 0 && n_token == 1 && machine_.host_expert_us == 0 && !slots.is_cut() &&
-           size_t(core_.layout().pools[size_t(pool)].n_slot) >= n_needed_;
+    return machine_.stop_us > 0 && n_token == 1 && machine_.host_expert_us == 0 &&
+           std::ranges::none_of(parts, [&](Part part) {
+               const Pool pool = core_.layout().layers[layer].pool_of(part);
+               return pool != none && size_t(core_.layout().pools[size_t(pool)].n_slot) < n_needed_;
+           });
 }
+
+// Return how many parts of experts the layer computes.
+size_t Simulator::n_part(Layer layer) const { return n_needed_ * (core_.layout().layers[layer].is_cut() ? 2 : 1); }
 
 void Simulator::see_gate(size_t index, Layer layer, int32_t n_token) {
     if (!extras_.inputs || !core_.wants_gate_input()) {
