@@ -83,7 +83,7 @@ def test_after_an_answer_the_simulator_says_what_would_help(qtbot: Any, window: 
     ask(qtbot, window)
     told.clear()  # advice for an answer that was too short
     # The simulation has the lowest priority, so other programs may hold it up.
-    qtbot.waitUntil(lambda: bool(told), timeout=15 * WAIT_MS)
+    qtbot.waitUntil(lambda: bool(told), timeout=8 * WAIT_MS)
     advice = told[0]
     assert 0 <= advice.stall_share <= 1
     for option in (advice.cache, advice.method):
