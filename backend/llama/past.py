@@ -121,13 +121,16 @@ def steps_of(made: Made, begin: int) -> list[Step]:
     if not made:
         return [Step(begin)]
     try:
-        return [
+        steps = [
             Step(first + i, tuple(tokens[i : i + width]))
             for first, width, tokens in made["passes"]
             for i in range(0, len(tokens), width)
         ]
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError("no passes") from error
+    if not steps:
+        raise ValueError("no passes")
+    return steps
 
 
 def before_of(steps: Sequence[Step], position: int) -> list[Step]:
