@@ -66,6 +66,7 @@ class LoadedModel:
             self.apply(self._observer.plan(config, None, None), progress)
         except BaseException:
             self.close()
+            self.end_log()
             raise
         self._pressure = Pressure(file, self.plan)
 

@@ -9,6 +9,7 @@ compares the two levels with each other: an engine that writes a wrong row is fo
 from __future__ import annotations
 
 import base64
+import contextlib
 import ctypes
 import hashlib
 import itertools
@@ -105,9 +106,10 @@ class BatchLog:
 
     def close(self) -> None:
         """End the log. A second call does nothing."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):  # what a full drive has no room for
+                file.close()
 
     def write(self, kind: str, *values: Any) -> None:
         """Write an entry. The entries are listed in docs/formats.md."""
@@ -118,7 +120,7 @@ class BatchLog:
             self._file.flush()
         except OSError as error:
             print(f"The batch log {self.path} ends: {error.strerror}.", file=sys.stderr)
-            self._file = None
+            self.close()
 
     def begin_model(self, how: dict[str, Any]) -> None:
         """Write how stock llama.cpp loads the model that was loaded."""

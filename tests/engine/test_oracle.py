@@ -15,9 +15,10 @@ from factory import make_tiny
 from oracle import MODULE, Oracle
 
 from backend.engine.drafts import Width
-from backend.engine.engine import Engine
+from backend.engine.engine import Engine, EngineError
 from backend.evaluation import verify
 from backend.gguf.model_file import read_model
+from backend.llama.batch_log import VARIABLE
 from backend.packs import write as pack
 from backend.packs.file import LAYOUTS
 from backend.protocol.group import GroupAnswer, Request
@@ -223,6 +224,34 @@ def test_people_can_have_a_log_computed_again(
         "Line 1 of none is no entry.",
     ]
     assert done.returncode == 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no full device")
+def test_a_log_that_cannot_be_written(
+    open_engine: OpenEngine,
+    oracle: Oracle,
+    tiny: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without a place for it no model is loaded; a drive that fails later ends no answer."""
+    monkeypatch.setenv(VARIABLE, str(tiny))
+    with pytest.raises(EngineError, match=r"tiny\.gguf could not be written: "):
+        open_engine(tiny)
+    monkeypatch.setenv(VARIABLE, str(oracle.folder))
+    engine = open_engine(tiny)
+    expected = say(engine, "the end", 6)
+
+    engine.forget()
+    [log] = oracle.logs
+    links = {fd: os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")}
+    for fd in (int(fd) for fd, link in links.items() if link == str(log)):
+        full = os.open("/dev/full", os.O_WRONLY)
+        os.dup2(full, fd)
+        os.close(full)
+    assert say(engine, "the end", 6) == expected
+    assert capsys.readouterr().err.endswith(" ends: No space left on device.\n")
+    assert oracle.approve()["n_answer"] == 1
 
 
 def test_the_replay_has_nothing_of_the_engine() -> None:
