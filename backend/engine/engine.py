@@ -219,9 +219,12 @@ class Engine:
 
     def format(self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS) -> str:
         """Return the prompt that generate() would give to the model. Raises EngineError."""
+        return guard.unmarked(self._marked(messages, options))
+
+    def _marked(self, messages: Sequence[Message], options: ChatOptions) -> str:
         with engine_errors():
             rendered = self._chat_format.render(self._plain(messages), _with_free_choice(options))
-        return "" if rendered is None else str(rendered.prompt)
+        return "" if rendered is None else rendered.prompt
 
     def tokenize(self, text: str, *, special: bool = True, add_bos: bool = False) -> list[int]:
         """Return the tokens of a text. special: control tokens in the text count as such."""
@@ -231,9 +234,11 @@ class Engine:
 
     def count(self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS) -> int:
         """Return the tokens of the prompt that a conversation becomes. Raises EngineError."""
-        prompt, images = self.format(messages, options), images_of(messages)
+        prompt, images = self._marked(messages, options), images_of(messages)
         texts = prompt.split(guard.MEDIA) if images else [prompt]
-        return sum(len(self.tokenize(t)) for t in texts) + sum(map(self.count_image, images))
+        with engine_errors():
+            n_text = sum(len(self._tokens_of(t, add_bos=False)) for t in texts)
+        return n_text + sum(map(self.count_image, images))
 
     def count_image(self, data: str) -> int:
         """Return the places of the context that an image takes. data: its file in Base64.
@@ -333,12 +338,10 @@ class Engine:
     def _rendered(
         self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS
     ) -> Rendered | None:
-        """Return the prompt, marked by the guard; None when stopped while rendering."""
-        marks = self.loaded.weights.guard
-        marked, options = marks.messages(self._plain(messages)), marks.options(options)
+        """Return the prompt, with the marks of the guard; None when stopped while rendering."""
         with engine_errors():
             rendered = self._chat_format.render(
-                marked,
+                self._plain(messages),
                 _with_free_choice(options),
                 lambda: self.passes.is_stopped,
             )

@@ -16,7 +16,6 @@ from backend.gguf.model_file import ModelFile
 from backend.llama import api as llama
 from backend.llama.batch_log import BatchLog
 from backend.llama.chat_format import ChatFormat
-from backend.llama.guard import Guard, framing_texts
 from backend.llama.vision import Vision
 from backend.memory.devices import modules
 from backend.memory.engine_plan import EnginePlan
@@ -32,12 +31,10 @@ _VISION_BYTES_PER_BYTE = 1.5
 class Weights:
     """The parts of a model that do not depend on a context.
 
-    `llama`: llama.cpp's model; None while nothing is loaded. `chat_format` and `guard`: set by the
-    first load. `vision`: the part that sees images, or None. `draft`: what guesses tokens, or None.
+    `llama`: llama.cpp's model; None while nothing is loaded. `chat_format`: set by the first
+    load. `vision`: the part that sees images, or None. `draft`: what guesses tokens, or None.
     `remark`: why an mmproj file or a drafter is not used, or "".
     """
-
-    guard: Guard
 
     def __init__(self, file: ModelFile, experts: ExpertCache) -> None:
         self.llama: Any = None
@@ -91,9 +88,8 @@ class Weights:
         self._load_draft(plan)
         bos, eos = self.llama.special_text(self.llama.bos), self.llama.special_text(self.llama.eos)
         template = self._file.chat_template or ""
-        self.chat_format = ChatFormat(self._file.name, template, bos, eos)
-        control, user_defined = self.llama.special_texts()
-        self.guard = Guard(control, framing_texts(user_defined, template))
+        texts = self.llama.special_texts()
+        self.chat_format = ChatFormat(self._file.name, template, bos, eos, *texts)
 
     def _load_weights(self, plan: EnginePlan, on_progress: Callable[[float], bool]) -> None:
         """Load llama.cpp's model."""

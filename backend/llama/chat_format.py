@@ -18,6 +18,7 @@ from typing import Any
 
 from backend.llama import json_schema
 from backend.llama.api import LlamaError
+from backend.llama.guard import framing_texts
 from backend.protocol.chat import AnswerText, ChatFacts, ChatOptions, Delta, Json
 from backend.protocol.messages import Decoder, Message, ProtocolError, encode
 from backend.system import children
@@ -52,6 +53,7 @@ class Trigger:
 class Rendered:
     """A prompt, and how its answer is sampled and read.
 
+    prompt, begun: with the marks of the guard, which tokens_of() and unmarked() read.
     grammar: GBNF, or "". grammar_lazy: it holds from a trigger on. preserved: texts of tokens that
     AnswerReader needs although they are control tokens. stops: texts that end the answer. thinks:
     the prompt ends within an opened thought. begun: the part of the prompt that begins the answer,
@@ -95,14 +97,30 @@ class Rendered:
 class ChatFormat:
     """A template, ChatML if it is empty.
 
-    name: the model's, for sentences. bos, eos: the texts of these tokens, or "". Render from one
-    thread; a reader may read in another; stop() from any, also from a signal handler. The process
-    starts at the first use or at start(), and is kept.
+    name: the model's, for sentences. bos, eos: the texts of these tokens, or "". control,
+    user_defined: the texts of tokens that no text of others may become. Render from one thread; a
+    reader may read in another; stop() from any, also from a signal handler. The process starts at
+    the first use or at start(), and is kept.
     """
 
-    def __init__(self, name: str, template: str, bos: str, eos: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        template: str,
+        bos: str,
+        eos: str,
+        control: Sequence[str] = (),
+        user_defined: Sequence[str] = (),
+    ) -> None:
         self._name = " ".join(name.split())[:_NAME_CHARS_MAX]
-        self._source = {"template": template or CHATML, "bos": bos, "eos": eos}
+        template = template or CHATML
+        self._source: Message = {
+            "template": template,
+            "bos": bos,
+            "eos": eos,
+            "control": list(control),
+            "framing": framing_texts(user_defined, template),
+        }
         self._process: subprocess.Popen[bytes] | None = None
         self._knows_source = False  # the process has received the template
         self._reads: AnswerReader | None = None  # the reader whose answer the process keeps

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from backend import _chat
-from backend.llama.guard import MEDIA
+from backend.llama.guard import MEDIA, Guard, has_images, is_marked, python_value, unmarked
 from backend.protocol.chat import AnswerText, ChatFacts, Delta, Json, ToolCall
 
 SWITCHES: Sequence[tuple[str, Any, Any]] = (
@@ -153,15 +153,27 @@ _NOTHING: Json = {"reasoning": "", "content": ""}
 
 
 class ConversationFormat:
-    """A chat template. Methods raise RuntimeError, ValueError or MemoryError where it fails."""
+    """A chat template. Methods raise RuntimeError, ValueError or MemoryError where it fails.
 
-    def __init__(self, template: str, bos: str, eos: str) -> None:
+    control, framing: texts of tokens, as in Guard.
+    """
+
+    def __init__(
+        self,
+        template: str,
+        bos: str,
+        eos: str,
+        control: Sequence[str] = (),
+        framing: Sequence[str] = (),
+    ) -> None:
         self._source = template
+        self._guard = Guard(control, framing, template)
         self._template = _chat.Template(template, bos, eos)
         # llama.cpp finds out a template's marks by comparing prompts. The tokens' texts can mislead
         # it: with "</s>", it looks for another call than Mistral Small 3.2 writes.
         self._bare = _chat.Template(template, "", "") if bos or eos else self._template
         self._facts: ChatFacts | None = None
+        self._own_tags: list[tuple[str, str]] = []  # of thoughts, as llama.cpp finds them
         self._looking_back: dict[frozenset[tuple[str, ...]], bool] = {}  # by kinds of messages
         caps = self._template.caps()
         self._tool_list = None if caps["supports_tools"] else _of_template(TOOL_LISTS, template)
@@ -177,7 +189,9 @@ class ConversationFormat:
             caps = self._template.caps()
             ask = [{"role": "user", "content": "Hi"}]
             applied = self._apply(ask, {})
-            shows_thoughts = bool(applied["supports_thinking"] and applied["thinking_start"])
+            start = applied["thinking_start"]
+            self._own_tags = [(start, end) for end in applied["thinking_ends"] if start and end]
+            shows_thoughts = bool(applied["supports_thinking"] and start)
             shows_thoughts |= any(thought.start in self._source for thought in THOUGHTS)
             self._switches = self._find_switches(ask)
             self._words = None if self._switches else self._find_words(ask)
@@ -198,16 +212,21 @@ class ConversationFormat:
     def render(self, messages: Sequence[Json], options: Json) -> Json:
         """Return Rendered's fields, with triggers as pairs and what AnswerSplitter needs.
 
-        options: of ChatOptions. A last message of the assistant is continued.
+        options: of ChatOptions. A last message of the assistant is continued. The prompt and
+        `begun` have the guard's marks.
         """
         with contextlib.suppress(RuntimeError, ValueError):
             self.facts()  # finds the switch of thinking
-        messages = self._told_of_tools([_readable(message) for message in messages], options)
+        messages = [self._split_thought(_readable(message)) for message in messages]
+        images = has_images(messages)
+        # Everything from here on is marked, except for what grammars and parsers are made of.
+        messages, options = self._guard.messages(messages), self._guarded(options, images)
+        messages = self._told_of_tools(messages, options)
         if messages and messages[-1]["role"] == "assistant":
             applied = self._continued(messages, options)
         else:
             applied = self._apply_long(messages, options)
-        begun: str = applied["generation_prompt"] + applied["prefill"]
+        begun: str = applied["begun"] + applied["prefill"]
         starts = [applied["thinking_start"]] if applied["thinking_start"] else []
         known = [mark for row in THOUGHTS for mark in (row.start, row.end, row.then)]
         known += [mark for pair in WRAPPERS for mark in pair]
@@ -218,8 +237,8 @@ class ConversationFormat:
         own = [] if is_opened else [i for i, row in enumerate(THOUGHTS) if row.start not in starts]
         continued = applied["continued"]
         return {
-            "prompt": applied["prompt"],
-            "begun": begun,
+            "prompt": self._guard.resolved(applied["prompt"], images),
+            "begun": self._guard.resolved(begun, images),
             "grammar": applied["grammar"],
             "grammar_lazy": applied["grammar_lazy"],
             "triggers": applied["triggers"],
@@ -235,7 +254,7 @@ class ConversationFormat:
                 "format": applied["format"],
                 "parser": applied["parser"],
                 "opened": opened,
-                "prefill": applied["prefill"],
+                "prefill": unmarked(applied["prefill"]),
                 "continued": continued,
                 "marks": preserved,
                 "start": applied["thinking_start"],
@@ -249,24 +268,61 @@ class ConversationFormat:
             },
         }
 
+    def _guarded(self, options: Json, images: bool) -> Json:
+        """Return the options with marks in the texts of others: tools and the answer's schema."""
+        tools, choice = _tools(options)
+        guarded = {**options, "tools": self._guard.tools(tools, images), "tool_choice": choice}
+        if (schema := options.get("json_schema")) is not None:
+            guarded["json_schema"] = self._guard.values(schema, images)
+        return guarded
+
+    def _split_thought(self, message: Json) -> Json:
+        """Return a message whose thought is apart, where marks would hide it from the template.
+
+        Some programs send an answer back with its thought in the content. A template cuts it out
+        by its tags, which it cannot find where they are control tokens and have marks. Only an
+        answer that begins with the tag is split.
+        """
+        content = message["content"]
+        if message["role"] != "assistant" or not isinstance(content, str):
+            return message
+        for start, end in () if message.get("reasoning_content") else self._thought_tags():
+            looks = re.search(rf"""['"]{re.escape(end)}['"]""", self._source)
+            is_hidden = is_marked(self._guard.words(start)) or is_marked(self._guard.words(end))
+            if looks and is_hidden and content.lstrip().startswith(start) and end in content:
+                thought, _, content = content.lstrip().removeprefix(start).partition(end)
+                thought, content = thought.strip("\n"), content.lstrip("\n")
+                return {**message, "reasoning_content": thought, "content": content}
+        return message
+
+    def _thought_tags(self) -> Iterator[tuple[str, str]]:
+        """Yield the tags of thoughts that the template may look for."""
+        yield from ((thought.start, thought.end) for thought in THOUGHTS)
+        yield from self._own_tags
+
     def _told_of_tools(self, messages: list[Json], options: Json) -> list[Json]:
         """Return the messages with what the template does not show of tools and calls."""
         if (marks := self._python_calls) is not None:
             messages = [_with_calls_as_text(message, marks) for message in messages]
-        tools, choice = _tools(options)
-        if self._tool_list is None or not tools or choice == "none":
+        tools = options["tools"]
+        if self._tool_list is None or not tools or options["tool_choice"] == "none":
             return messages
         return _with_system(messages, _tools_as_text(tools, self._tool_list))
 
     def _apply(self, messages: Sequence[Json], options: Json, *, continues: bool = False) -> Json:
-        """Call llama.cpp, and return its result with every field."""
+        """Call llama.cpp, and return its result with every field.
+
+        Only "prompt" and "begun", which is the generation prompt, have the marks of the request.
+        """
         request = self._request(messages, options)
         asked = _dumps({**request, "continues": continues})
-        applied: Json = json.loads(self._template.render(asked))
-        if self._bare is not self._template:
-            bare = json.loads(self._bare.render(asked))
-            if bare["generation_prompt"] == applied["generation_prompt"]:
-                applied = {**bare, "prompt": applied["prompt"]}
+        shown: Json = json.loads(self._template.render(asked))
+        applied, begun = shown, unmarked(shown["generation_prompt"])
+        if self._bare is not self._template or is_marked(asked):
+            applied = json.loads(self._bare.render(unmarked(asked)))
+            if applied["generation_prompt"] != begun:
+                applied = json.loads(self._template.render(unmarked(asked)))
+        applied = {**applied, "prompt": shown["prompt"], "begun": shown["generation_prompt"]}
         if request["grammar"]:
             applied["grammar"], applied["grammar_lazy"] = request["grammar"], False
         if applied["thinking_start"] not in self._source:
@@ -283,12 +339,11 @@ class ConversationFormat:
         elif self._switches:
             for name, values in self._switches.items():
                 variables.setdefault(name, values[0 if thinks else 1])
-        tools, choice = _tools(options)
         schema = options.get("json_schema")
         return {
             "messages": self._with_words(messages, options.get("thinking")),
-            "tools": tools,
-            "tool_choice": choice,
+            "tools": options.get("tools", []),
+            "tool_choice": options.get("tool_choice", "auto"),
             "parallel_tool_calls": options.get("parallel_tool_calls", True),
             "json_schema": "" if schema is None else _dumps(schema),
             "grammar": options.get("grammar", ""),
@@ -368,7 +423,7 @@ class ConversationFormat:
                 applied = self._apply_long(before, asked)
             for candidate in self._beginnings(applied, before, said, asked):
                 result = result or candidate
-                if _goes_on(candidate, said):
+                if _goes_on(candidate):
                     return candidate
         assert result is not None
         return result
@@ -396,7 +451,7 @@ class ConversationFormat:
             if _is_in_thought(opened, [applied["thinking_start"]], applied["thinking_ends"]):
                 start = ""
             prefill = start + said.reasoning + (end + said.content if said.content else "")
-        continued = {"reasoning": said.reasoning, "content": said.content}
+        continued = {"reasoning": unmarked(said.reasoning), "content": unmarked(said.content)}
         yield {
             **applied,
             "prompt": applied["prompt"] + prefill,
@@ -404,10 +459,9 @@ class ConversationFormat:
             "continued": continued,
         }
         again = self._apply([*short, _message_of(said)], options, continues=True)
-        begun = again["generation_prompt"]
         yield {
             **again,
-            "prompt": applied["prompt"].removesuffix(opened) + begun,
+            "prompt": applied["prompt"].removesuffix(opened) + again["begun"],
             "n_left_out": applied["n_left_out"],
             "continued": continued,
         }
@@ -648,16 +702,18 @@ def _message_of(said: AnswerText) -> Json:
     return {"role": "assistant", "reasoning_content": said.reasoning, "content": said.content}
 
 
-def _goes_on(applied: Json, said: AnswerText) -> bool:
+def _goes_on(applied: Json) -> bool:
     """Return whether the parser adds what follows to the end of what was said."""
     try:
         parser = _chat.Parser(applied["format"], applied["generation_prompt"], applied["parser"])
-        answer = _message(parser.parse(applied["prefill"] + _PROBE, True))
+        answer = _message(parser.parse(unmarked(applied["prefill"]) + _PROBE, True))
     except RuntimeError:
         return False
-    if said.content:
-        return answer.content.strip() == (said.content + _PROBE).strip()
-    return answer.reasoning.strip() == (said.reasoning + _PROBE).strip()
+    reasoning: str = applied["continued"]["reasoning"]
+    content: str = applied["continued"]["content"]
+    if content:
+        return answer.content.strip() == (content + _PROBE).strip()
+    return answer.reasoning.strip() == (reasoning + _PROBE).strip()
 
 
 def _separated(raw: str, separator: Separator) -> str:
@@ -774,7 +830,7 @@ def _with_calls_as_text(message: Json, marks: PythonCalls) -> Json:
     calls = []
     for call in message.get("tool_calls", ()):
         values = [
-            f"{k}={json.dumps(v, ensure_ascii=False) if isinstance(v, str) else repr(v)}"
+            f"{k}={json.dumps(v, ensure_ascii=False) if isinstance(v, str) else python_value(v)}"
             for k, v in json.loads(call["function"]["arguments"]).items()
         ]
         calls.append(f"{call['function']['name']}({', '.join(values)})")

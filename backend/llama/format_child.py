@@ -4,7 +4,8 @@ Templates come from model files and are not trusted: one may loop, grow or crash
 and the parent (backend/llama/chat_format.py) replaces this process. It writes requests to standard
 input and reads one reply for each from standard output, framed as in backend/protocol/messages.py:
 
-    {"template", "bos", "eos"}         sets the template
+    {"template", "bos", "eos", "control", "framing"}
+                                       sets the template, and the texts of tokens for its guard
     {"facts"}                          ChatFacts' fields
     {"render", "options"}              messages and ChatOptions -> Rendered's fields
     {"open", "shown", "text", "final"} begins an answer: what render returned as "parser", what was
@@ -98,7 +99,13 @@ class _Service:
         """Return the template, parsed under the time limit of its first use."""
         if self._format is None:
             source: Any = self._source
-            self._format = ConversationFormat(source["template"], source["bos"], source["eos"])
+            self._format = ConversationFormat(
+                source["template"],
+                source["bos"],
+                source["eos"],
+                source["control"],
+                source["framing"],
+            )
         return self._format
 
 

@@ -13,6 +13,7 @@ import llama_cpp
 
 from backend import _native
 from backend.llama.api import Context, LlamaError, Model, log
+from backend.llama.guard import tokens_of
 from backend.protocol.settings import Sampling
 from backend.text import text
 
@@ -204,7 +205,7 @@ class _Grammar:
 
     def _accept_prompt(self, prompt: str) -> None:
         """Advance by the end of the prompt, with which the grammar begins."""
-        tokens = self._model.tokenize(prompt)
+        tokens = tokens_of(prompt, lambda part, bos: self._model.tokenize(part, add_bos=bos), False)
         # Some vocabularies put a space before the first control token.
         if tokens and self._model.piece(tokens[0], special=True)[:1].isspace():
             tokens = tokens[0 if prompt[:1].isspace() else 1 :]
