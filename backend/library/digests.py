@@ -64,9 +64,12 @@ class Digests:
         False when nothing is left that can be computed.
         """
         with self._lock:
-            unknown = {one for _, one in files if _key(one) not in self._known}
-            left = [(path, one) for path, one in files if one in unknown - self._failed]
-        if not left or unknown & self._failed:
+            left = [
+                (path, one)
+                for path, one in files
+                if _key(one) not in self._known and one not in self._failed
+            ]
+        if not left:
             return False
         self._may_run.set()
         if self._thread is None or not self._thread.is_alive():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -56,6 +58,18 @@ def test_all_pieces_are_the_file(
     assert whole.hexdigest() == digest
 
 
+def test_a_refused_direct_read_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = memoryview(bytearray((1 << 20) + 1))[1:]  # an address that no drive reads to directly
+    buffers = SimpleNamespace(mmap=lambda *_: contextlib.nullcontext(odd))
+    monkeypatch.setattr(module, "mmap", buffers)
+    path, _, digest = a_file(tmp_path / "file", (1 << 20) + 77)
+    whole = hashlib.sha256()
+    with path.open("rb") as file:
+        for piece in pieces(file.fileno()):
+            whole.update(piece)
+    assert whole.hexdigest() == digest
+
+
 def test_a_drive_that_fails_is_no_end(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path, os.O_RDONLY)
     with pytest.raises(OSError, match="directory"):
@@ -75,10 +89,11 @@ def test_digests_are_computed_and_kept(digests: Digests, tmp_path: Path) -> None
 def test_a_request_stops_the_reading(
     digests: Digests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, may_go_on = [], threading.Semaphore(1)
+    begun, read, may_go_on = [0], [], threading.Semaphore(1)
 
     def slowly(descriptor: int) -> Iterator[memoryview]:
         for piece in pieces(descriptor):
+            begun[0] += 1
             may_go_on.acquire()
             read.append(len(piece))
             yield piece
@@ -86,7 +101,7 @@ def test_a_request_stops_the_reading(
     monkeypatch.setattr(module, "pieces", slowly)
     path, identity, digest = a_file(tmp_path / "file", 5 << 20)
     assert digests.compute([(path, identity)])
-    wait_for(lambda: len(read) == 1)
+    wait_for(lambda: begun == [2])
     digests.pause()  # while a piece is being read
     may_go_on.release(100)
     wait_for(lambda: len(read) == 2)
@@ -127,11 +142,15 @@ def replace_it(path: Path) -> None:
 
 @pytest.mark.parametrize("change", [rewrite, replace_it, Path.unlink, lambda path: path.chmod(0)])
 def test_another_state_of_a_file_has_no_digest(
-    change: Callable[[Path], None], digests: Digests, tmp_path: Path
+    change: Callable[[Path], None],
+    digests: Digests,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path, identity, digest = a_file(tmp_path / "file")
     digests.note(identity, digest)
     change(path)
+    monkeypatch.setattr(module, "pieces", pytest.fail)  # it is not even read
     if path.exists():
         assert digests.of(FileIdentity.of(path)) == ""
     other = Digests(tmp_path / "others.json")

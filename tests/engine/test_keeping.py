@@ -332,6 +332,38 @@ def test_a_write_that_no_sample_shows_is_found_by_the_digest(
             list(engine.generate_text("the", GREEDY, 4))
 
 
+def test_a_piece_that_is_longer_than_its_place_is_not_read(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    engine = open_engine(tiny)
+    engine.keep_in(tmp_path)
+    tokens = keep(engine, "chat-1")
+    engine.forget()
+    assert engine.passes.keeping is not None
+    assert engine.passes.keeping.restore(tokens[:80], 0, n_most=255) == 0
+    assert engine.passes.keeping.restore(tokens[:80], 0, n_most=256) == 80
+    assert engine.passes.keeping.restore(tokens[:95], 80) == 80  # 15 tokens are computed sooner
+
+
+def test_a_state_that_llama_cpp_refuses_is_deleted(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = open_engine(tiny)
+    engine.keep_in(tmp_path)
+    tokens = keep(engine, "chat-1")
+    assert engine.passes.keeping is not None
+    first = f"{engine.passes.keeping.root()}-"
+    (path,) = [file for file in tmp_path.glob("*/*.state") if file.name.startswith(first)]
+    path.unlink()
+    states = KeptStates(tmp_path)
+    states.write("chat-1", first[:-1], 0, tokens[:256], bytearray(b"nothing"), lambda: True)
+    assert states.wait() and path.exists()
+    states.close()
+    engine.forget()
+    assert engine.passes.keep_prefix(tokens) == 0 and not path.exists()
+    assert "is read no more: llama.cpp refuses it" in capsys.readouterr().err
+
+
 def test_branches_share_their_beginning(
     open_engine: OpenEngine, tiny: Path, tmp_path: Path
 ) -> None:
