@@ -130,10 +130,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    n_line = _check(args.prompts)
+    n_line, renamed = _check(args.prompts)
     out = AnswerFile(args.out)
     try:
-        work = _Work(args, out, n_line)
+        work = _Work(args, out, n_line, renamed)
         work.write_crashes()
         if work.n_open == 0:
             return work.tell_all()
@@ -148,17 +148,26 @@ def _run(args: argparse.Namespace) -> int:
         out.close()
 
 
-def _check(path: Path) -> int:
-    """Return the number of requests. Raises BatchError, also where two have the same id."""
-    digests: dict[str, str] = {}
-    n = 0
+def _check(path: Path) -> tuple[int, frozenset[int]]:
+    """Return the number of requests, and the lines without an id whose number is another's id.
+
+    Raises BatchError, also where two requests have the same id.
+    """
+    known: dict[str, tuple[str, int]] = {}  # the digest, and the number if that is the id
+    renamed = set[int]()
     for line in read_lines(path):
-        n += 1
-        if digests.setdefault(line.id, line.digest) != line.digest:
+        own = line.digest, 0 if line.is_named else line.number
+        other = known.setdefault(line.id, own)
+        if other == own:
+            continue
+        if not (own[1] or other[1]):
             raise UserError(f"Two requests of {path.name} have the id {line.id!r}.")
-    if n == 0:
+        renamed.add(own[1] or other[1])
+        if line.is_named:
+            known[line.id] = own
+    if not known:
         raise UserError(f"{path.name} has no requests.")
-    return len(digests)
+    return len(known) + len(renamed), frozenset(renamed)
 
 
 @dataclass
@@ -172,17 +181,19 @@ class _Open:
 
 
 class _Work:
-    """The requests that are not answered yet."""
+    """The requests that are not answered yet. n_line, renamed: as _check() returns them."""
 
-    def __init__(self, args: argparse.Namespace, out: AnswerFile, n_line: int) -> None:
-        self._args, self._out = args, out
+    def __init__(
+        self, args: argparse.Namespace, out: AnswerFile, n_line: int, renamed: frozenset[int]
+    ) -> None:
+        self._args, self._out, self._renamed = args, out, renamed
         self._defaults = _defaults(args)
         self._n_token = 0
         self._began_s = self._shown_s = time.monotonic()
         self._is_over = False
         self._notes = Notes()
         self._alone = self._notes.alone
-        for line in read_lines(args.prompts):
+        for line in self._read():
             if out.done.get(line.id, line.digest) != line.digest:
                 raise UserError(
                     f"{args.out} has an answer to another request of the id {line.id!r}; "
@@ -257,7 +268,13 @@ class _Work:
 
     def _count_failed(self) -> int:
         """Return how many requests of the file have a line with an error."""
-        return len({line.id for line in read_lines(self._args.prompts)} & self._out.failed)
+        return len({line.id for line in self._read()} & self._out.failed)
+
+    def _read(self) -> Iterator[Line]:
+        """Yield all requests."""
+        for line in read_lines(self._args.prompts):
+            is_renamed = line.number in self._renamed
+            yield replace(line, id=f"line {line.number}") if is_renamed else line
 
     def _compute(
         self, engine: Engine, config: EngineConfig, only: frozenset[int] | None = None
@@ -303,7 +320,7 @@ class _Work:
     def _lines(self) -> Iterator[Line]:
         """Yield the requests that are not answered."""
         seen: set[str] = set()
-        for line in read_lines(self._args.prompts):
+        for line in self._read():
             if line.id not in self._out.done and line.id not in seen:
                 seen.add(line.id)
                 yield line

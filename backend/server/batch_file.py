@@ -50,6 +50,7 @@ class Line:
     """A line of the file of requests. number: from 1. digest: of its content.
 
     error: why it cannot be answered, or "". url: of the body, or "" outside of OpenAI's format.
+    is_named: its id was given, and is not only its number.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Line:
     url: str = ""
     body: Json | None = None
     error: str = ""
+    is_named: bool = True
 
     def ask(self, defaults: Json, system: str | None = None) -> Ask:
         """Return the request. defaults: fields that the body need not have.
@@ -97,7 +99,7 @@ def read_lines(path: Path) -> Iterator[Line]:
                     continue
                 if kind == ".txt":
                     body = {"messages": [{"role": "user", "content": line.strip()}]}
-                    yield _checked(str(number), number, _digest(line), body)
+                    yield _checked("", number, _digest(line), body)
                 else:
                     yield _json_line(number, line)
     except OSError as error:
@@ -108,7 +110,7 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 
 def _json_line(number: int, line: str) -> Line:
-    digest, name = _digest(line), str(number)
+    digest = _digest(line)
     try:
         if len(line) > _LINE_BYTES_MAX:
             raise RequestRefused(text("batch.long_line", most=_LINE_BYTES_MAX))
@@ -118,17 +120,23 @@ def _json_line(number: int, line: str) -> Line:
     except RequestRefused as refused:
         known = _known_id(line)
         url = CHAT if "custom_id" in known else ""
-        name = next(iter(known.values()), name)
-        return Line(name, number, digest, url, error=str(refused))
-    name = next((str(data[k]) for k in ("custom_id", "id") if data.get(k) is not None), name)
+        return _named(next(iter(known.values()), ""), number, digest, url, error=str(refused))
+    name = next((str(data[k]) for k in ("custom_id", "id") if data.get(k) is not None), "")
     if "body" not in data and "custom_id" not in data:
-        return Line(name, number, digest, body=_plain_body(data))
+        return _named(name, number, digest, body=_plain_body(data))
     url, body = data.get("url", CHAT), data.get("body")
     if not isinstance(url, str) or url not in _READERS:
-        return Line(name, number, digest, CHAT, error=text("batch.url", url=repr(url)[:200]))
+        return _named(name, number, digest, CHAT, error=text("batch.url", url=repr(url)[:200]))
     if not isinstance(body, dict):
-        return Line(name, number, digest, url, error=text("batch.no_body"))
-    return Line(name, number, digest, url, body)
+        return _named(name, number, digest, url, error=text("batch.no_body"))
+    return _named(name, number, digest, url, body)
+
+
+def _named(
+    name: str, number: int, digest: str, url: str = "", body: Json | None = None, error: str = ""
+) -> Line:
+    """Return a line. One without a name is known by its number."""
+    return Line(name or str(number), number, digest, url, body, error, is_named=bool(name))
 
 
 def _known_id(line: str) -> dict[str, str]:
@@ -171,15 +179,14 @@ def _csv_lines(path: Path, file: IO[str]) -> Iterator[Line]:
         raise BatchError(text("batch.no_column", file=path.name))
     for index, row in enumerate(rows, 1):
         data: Json = {k: v for k, v in row.items() if k and v}
-        digest, name = _digest(json.dumps(data)), data.pop("custom_id", None) or data.get("id")
-        name = str(name or index)
+        digest, name = _digest(json.dumps(data)), data.pop("custom_id", None) or data.get("id", "")
         if name != _written(name):
-            name = str(index)
+            name = ""
         try:
             data |= {k: finite(data[k]) for k in _NUMBERS if k in data}
             data |= {k: whole(data[k]) for k in _COUNTS if k in data}
         except ValueError:
-            yield Line(name, index, digest, error=text("batch.no_number"))
+            yield _named(name, index, digest, error=text("batch.no_number"))
             continue
         yield _checked(name, index, digest, _plain_body(data))
 
@@ -189,8 +196,8 @@ def _checked(name: str, number: int, digest: str, body: Json) -> Line:
     try:
         json.dumps(body, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
-        return Line(name, number, digest, error=text("batch.not_utf8"))
-    return Line(name, number, digest, body=body)
+        return _named(name, number, digest, error=text("batch.not_utf8"))
+    return _named(name, number, digest, body=body)
 
 
 def _digest(line: str) -> str:

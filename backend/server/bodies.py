@@ -128,6 +128,8 @@ class Room:
             raise RequestRefused("The request's body did not arrive in time.", status=408) from None
         except RequestRefused:
             data.clear()
+            self._bodies.n_held -= self.n_held
+            self.n_held = 0
             await _drop(pieces)
             raise
         if len(data) <= _SMALL_BYTES:

@@ -85,6 +85,29 @@ def test_a_bad_line_ends_only_itself(model: Path, tmp_path: Path) -> None:
     assert out.read_bytes() == before
 
 
+def test_a_bad_line_takes_no_other_requests_id(model: Path, tmp_path: Path) -> None:
+    prompts, out = tmp_path / "p.jsonl", tmp_path / "out.jsonl"
+    lines = [openai("2"), b"garbage", openai("4"), b"more of it", b'{"prompt": "a"}', openai("x")]
+    prompts.write_bytes(b"\n".join(lines))
+    for _ in range(2):
+        assert main(words(model, prompts, out)) == 0
+        found = answers(out)
+        assert found.keys() == {"2", "line 2", "4", "line 4", "5", "x"}
+        assert [name for name, line in found.items() if line.get("error")] == ["line 2", "line 4"]
+
+
+def test_two_requests_of_one_id_are_refused(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts, out = tmp_path / "p.jsonl", tmp_path / "out.jsonl"
+    prompts.write_bytes(b"\n".join([openai("x"), openai("x"), openai("y"), openai("x", n=2)]))
+    assert main(words(model, prompts, out)) == 1
+    assert "Two requests of p.jsonl have the id 'x'." in capsys.readouterr().err
+    prompts.write_bytes(b"\n".join([openai("x"), openai("x"), openai("y")]))
+    assert main(words(model, prompts, out)) == 0
+    assert answers(out).keys() == {"x", "y"}, "the same line twice is one request"
+
+
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(10**400),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
