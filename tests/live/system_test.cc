@@ -2,6 +2,7 @@
 // aborting. packaging/windows/check.sh runs them under wine.
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -83,6 +84,17 @@ void reads_into_pieces() {
     release_address_space(memory, 8 * block);
 }
 
+// As a drive is measured with a file of our own, and as an interrupted pack is read.
+void reads_what_is_open_for_writing() {
+    const Sample sample;
+    std::ofstream writer(std::filesystem::path(std::u8string(sample.path.begin(), sample.path.end())),
+                         std::ios::binary | std::ios::app);
+    require(bool(writer), "a writer");
+    uint8_t bytes[64];
+    DirectFile(sample.path).read(block, sizeof bytes, bytes);
+    require(bytes[0] == byte_at(block) && bytes[63] == byte_at(block + 63), "contents");
+}
+
 void refuses_what_is_not_there() {
     bool is_refused = false;
     try {
@@ -138,6 +150,40 @@ void reserves_memory() {
     release_address_space(memory, size);
 }
 
+// Memory is committed in steps of 1 MiB on Windows: a step can begin in one range and end in the next.
+void neighbouring_ranges() {
+    constexpr size_t size = size_t(192) << 10;
+    std::vector<uint8_t *> ranges;
+    for (int i = 0; i < 64; i++) {
+        ranges.push_back(static_cast<uint8_t *>(reserve_address_space(size)));
+        require(ranges.back() != nullptr, "a range");
+    }
+    for (size_t i = ranges.size(); i-- > 0;) {  // the ranges before it were not touched yet
+        ranges[i][0] = uint8_t(i);
+        ranges[i][size - 1] = uint8_t(i + 1);
+    }
+    for (size_t i = 0; i < ranges.size(); i++) {
+        require(ranges[i][0] == uint8_t(i) && ranges[i][size - 1] == uint8_t(i + 1), "what was written");
+        release_address_space(ranges[i], size);
+    }
+}
+
+// A read of a file goes straight to the memory that the system was let write to.
+void the_system_writes_to_reserved_memory() {
+    constexpr size_t size = size_t(3) << 20;
+    auto * memory = static_cast<uint8_t *>(reserve_address_space(size));
+    require(let_system_write(memory, size) && let_system_write(memory, 0), "permission");
+    constexpr char words[] = "8 bytes.";
+    std::FILE * file = std::fopen("plain.bin", "wb");
+    require(file && std::fwrite(words, 1, 8, file) == 8 && std::fclose(file) == 0, "a file");
+    file = std::fopen("plain.bin", "rb");
+    std::setvbuf(file, nullptr, _IONBF, 0);  // as llama.cpp's large reads
+    require(std::fread(memory + size - 8, 1, 8, file) == 8, "a read into the last page");
+    std::fclose(file);
+    require(std::memcmp(memory + size - 8, words, 8) == 0, "contents");
+    release_address_space(memory, size);
+}
+
 // TEST_LIBRARY names a library with the function `answer`.
 void opens_a_library() {
     namespace fs = std::filesystem;
@@ -189,9 +235,12 @@ void a_drive_waits_for_no_other() {
 const std::map<std::string, std::function<void()>> tests{
     {"reads_any_range", reads_any_range},
     {"reads_into_pieces", reads_into_pieces},
+    {"reads_what_is_open_for_writing", reads_what_is_open_for_writing},
     {"refuses_what_is_not_there", refuses_what_is_not_there},
     {"maps_a_file", maps_a_file},
     {"reserves_memory", reserves_memory},
+    {"neighbouring_ranges", neighbouring_ranges},
+    {"the_system_writes_to_reserved_memory", the_system_writes_to_reserved_memory},
     {"opens_a_library", opens_a_library},
     {"a_drive_waits_for_no_other", a_drive_waits_for_no_other},
 };

@@ -20,7 +20,15 @@ constexpr size_t max_count = size_t(1) << 30;  // bytes of one read: whole block
 DirectFile::DirectFile(const std::string & path) : path_(path) {
     const std::wstring wide = std::filesystem::path(std::u8string(path.begin(), path.end())).wstring();
     const auto open = [&](DWORD flags) {
-        return ::CreateFileW(wide.c_str(), GENERIC_READ, FILE_SHARE_READ, nullptr, OPEN_EXISTING, flags, nullptr);
+        const auto sharing = [&](DWORD share) {
+            return ::CreateFileW(wide.c_str(), GENERIC_READ, share, nullptr, OPEN_EXISTING, flags, nullptr);
+        };
+        // Nobody may change the file while it is open here, except who has it open already.
+        HANDLE found = sharing(FILE_SHARE_READ);
+        if (found == INVALID_HANDLE_VALUE && ::GetLastError() == ERROR_SHARING_VIOLATION) {
+            found = sharing(FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE);
+        }
+        return found;
     };
     HANDLE handle = open(FILE_FLAG_NO_BUFFERING);
     direct_ = handle != INVALID_HANDLE_VALUE;

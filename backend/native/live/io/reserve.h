@@ -15,4 +15,8 @@ void prefer_large_pages(void * address, size_t size);
 // Allocate memory for these pages now, if the system can. Keeps their contents.
 void give_pages(void * address, size_t size);
 
+// Let the system itself write to these pages, as a read of a file does. Return whether it can. Windows refuses to read
+// into pages without memory, so it gives them some; elsewhere there is nothing to do.
+bool let_system_write(void * address, size_t size);
+
 }  // namespace outrider

@@ -25,29 +25,31 @@ Ranges & ranges() {
     return all;
 }
 
-// Commit what lies in [first, last) of one reserved range. Return whether `first` can be used now.
-bool commit(uintptr_t first, uintptr_t last) {
+// Commit the part of [first, last) that lies in the reserved range of `address`. Return whether that can be used now.
+bool commit(uintptr_t address, uintptr_t first, uintptr_t last) {
     Ranges & all = ranges();
     const std::lock_guard lock(all.mutex);
-    auto range = all.ends.upper_bound(first);
-    if (range == all.ends.begin() || first >= (--range)->second) {
+    auto range = all.ends.upper_bound(address);
+    if (range == all.ends.begin() || address >= (--range)->second) {
         return false;
     }
+    first = std::max(first, range->first);
     last = std::min(last, range->second);
     return ::VirtualAlloc(reinterpret_cast<void *>(first), last - first, MEM_COMMIT, PAGE_READWRITE) != nullptr;
 }
 
-// A page that was never used is committed, and the instruction runs again.
+// A page that was never used is committed, and the instruction runs again. It fails again for ever if this commits
+// another page, or if the instruction does not read or write.
 LONG WINAPI on_exception(EXCEPTION_POINTERS * what) {
     const EXCEPTION_RECORD & record = *what->ExceptionRecord;
-    if (record.ExceptionCode != EXCEPTION_ACCESS_VIOLATION || record.NumberParameters < 2) {
+    constexpr ULONG_PTR write = 1;  // 0: a read; 8: an instruction lies there
+    if (record.ExceptionCode != EXCEPTION_ACCESS_VIOLATION || record.NumberParameters < 2 ||
+        record.ExceptionInformation[0] > write) {
         return EXCEPTION_CONTINUE_SEARCH;
     }
     const uintptr_t address = record.ExceptionInformation[1];
-    const uintptr_t begin = address / step * step;
-    // The step may begin before the range.
-    const bool done = commit(begin, begin + step) || commit(address, begin + step);
-    return done ? EXCEPTION_CONTINUE_EXECUTION : EXCEPTION_CONTINUE_SEARCH;
+    const uintptr_t begin = address / step * step;  // it may lie in a neighbouring range
+    return commit(address, begin, begin + step) ? EXCEPTION_CONTINUE_EXECUTION : EXCEPTION_CONTINUE_SEARCH;
 }
 
 }  // namespace
@@ -76,7 +78,12 @@ void prefer_large_pages(void *, size_t) {}
 
 void give_pages(void * address, size_t size) {
     const auto first = reinterpret_cast<uintptr_t>(address);
-    commit(first, first + size);
+    commit(first, first, first + size);
+}
+
+bool let_system_write(void * address, size_t size) {
+    const auto first = reinterpret_cast<uintptr_t>(address);
+    return size == 0 || commit(first, first, first + size);
 }
 
 }  // namespace outrider

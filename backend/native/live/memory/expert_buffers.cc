@@ -21,6 +21,10 @@ ExpertBuffers::ExpertBuffers(bool unread) : unread_(unread) {
         if (!address) {
             return nullptr;
         }
+        if (!self(buft).unread_ && !let_system_write(address, size)) {  // llama.cpp reads a file into it
+            release_address_space(address, size);
+            return nullptr;
+        }
         self(buft).regions_.push_back({address, size});
         return ggml_backend_cpu_buffer_from_ptr(address, size);
     };
