@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -156,3 +157,59 @@ def test_what_is_kept_is_for_this_user_alone(tmp_path: Path) -> None:
         os.umask(before)
     for path, mode in (("a", 0o700), ("a/b", 0o700), ("a/b/file.json", 0o600)):
         assert stat.S_IMODE((tmp_path / path).stat().st_mode) == mode
+
+
+def test_the_limits_of_a_json_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    most = 16 << 20
+    path.write_bytes(b'"' + b"x" * (most - 2) + b'"')
+    assert len(kept_file.read_json(path, str)) == most - 2
+    path.write_bytes(b'"' + b"x" * (most - 1) + b'"')
+    with pytest.raises(ValueError, match="too large"):
+        kept_file.read_json(path, str)
+    for number in (-(2**63), 2**63 - 1):
+        assert kept_file.parse_json(str(number)) == number
+    for number in (-(2**63) - 1, 2**63):
+        with pytest.raises(ValueError, match="more than 64 bits"):
+            kept_file.parse_json(str(number))
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.json"
+    kept_file.write_json(path, 1)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(OSError):
+        kept_file.write_json(path, 2)
+    assert [found.name for found in tmp_path.iterdir()] == ["x.json"]
+    assert kept_file.read_json(path, int) == 1
+
+
+def test_damaged_files_are_numbered_from_one(tmp_path: Path) -> None:
+    for number in (1, 2):
+        (tmp_path / "x.json").write_text(str(number))
+        aside = kept_file.set_aside(tmp_path / "x.json")
+        assert aside == tmp_path / f"x.broken-{number}.json"
+        assert aside.read_text() == str(number)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders are private by inheritance")
+def test_what_others_could_read_becomes_private(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    for place in (folder / "one", folder / "models"):
+        place.mkdir(parents=True)
+        (place / "file").touch()
+        (place / "file").chmod(0o644)
+    kept_file.make_file(folder / "one" / "file")
+    assert stat.S_IMODE((folder / "one" / "file").stat().st_mode) == 0o600
+    (folder / "one" / "file").chmod(0o644)
+    folder.chmod(0o755)
+    kept_file.keep_private(folder, but=folder / "models")
+    modes = {
+        name: stat.S_IMODE((folder / name).stat().st_mode)
+        for name in (".", "one/file", "models/file")
+    }
+    assert modes == {".": 0o700, "one/file": 0o600, "models/file": 0o644}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
+import psutil
 import pytest
 
 from app.settings import settings
@@ -76,12 +77,22 @@ def odd(request: pytest.FixtureRequest) -> Callable[[Path], Path]:
     return make
 
 
-def test_only_files_are_opened(odd: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_only_files_are_opened(
+    odd: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(OSError):
         open_regular(odd(tmp_path / "x"), os.O_RDONLY)
     (tmp_path / "file").write_bytes(b"12")
     with open(tmp_path / "file", "rb", opener=open_regular) as file:
         assert file.read() == b"12"
+    regular = os.stat(tmp_path / "file")
+    # What was looked at is replaced before it is opened: it is closed again.
+    monkeypatch.setattr(os, "stat", lambda _path: regular)
+    n_open = psutil.Process().num_fds()
+    with pytest.raises(OSError):
+        open_regular(tmp_path / "x", os.O_RDONLY)
+    assert psutil.Process().num_fds() == n_open
+    monkeypatch.undo()
     with pytest.raises(FileNotFoundError):
         open_regular(tmp_path / "none", os.O_RDONLY)
     with pytest.raises(OSError, match="its name is not valid"):
