@@ -37,6 +37,7 @@ from backend.server.ask import (
     RequestRefused,
     Wait,
     Writer,
+    check_text,
     shown,
 )
 from backend.server.guard import Guard, listen
@@ -105,7 +106,7 @@ def make_application(turns: Turns, key: str) -> ASGIApp:
         async def complete(request: Request, asked: tuple[Any, Ask]) -> Response:
             return await _complete(request, turns, api, *asked)
 
-        return post(path, api, lambda body: (body, api.read(body)), complete)
+        return post(path, api, lambda body: (body, _read(api, body)), complete)
 
     routes = [
         Route("/health", tools.health),
@@ -115,7 +116,12 @@ def make_application(turns: Turns, key: str) -> ASGIApp:
         answers("/v1/completions", text),
         answers("/v1/responses", responses),
         answers("/v1/messages", messages),
-        post("/v1/messages/count_tokens", messages, messages.read, tools.count_tokens),
+        post(
+            "/v1/messages/count_tokens",
+            messages,
+            lambda body: _read(messages, body),
+            tools.count_tokens,
+        ),
         post("/v1/embeddings", text, Fields, tools.embeddings),
         post("/tokenize", text, Fields, tools.tokenize),
         post("/detokenize", text, Fields, tools.detokenize),
@@ -194,6 +200,7 @@ class _Tools:
     async def tokenize(self, request: Request, fields: Fields) -> Response:
         """Split a text into tokens, as llama.cpp's server does."""
         content = fields.get("content", TEXT, "")
+        check_text(content)
         add_bos = fields.get("add_special", FLAG, False)
         special = fields.get("parse_special", FLAG, True)
         tokens = await self._ask(
@@ -215,6 +222,12 @@ class _Tools:
 
 def _client(request: Request) -> str:
     return request.headers.get("user-agent", "")[:200]
+
+
+def _read(api: Api, body: Any) -> Ask:
+    ask = api.read(body)
+    check_text(ask.prompts, ask.messages, ask.options.tools)
+    return ask
 
 
 async def _complete(request: Request, turns: Turns, api: Api, body: Any, ask: Ask) -> Response:

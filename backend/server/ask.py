@@ -19,6 +19,9 @@ Json = dict[str, Any]
 
 MAX_CHOICES = 128
 """Maximum of answers to one request, as in OpenAI's reference."""
+MAX_TEXT_CHARS = 4 << 20
+"""Maximum of characters of a request without its images: a million tokens of usual text. More would
+keep the engine busy for long, only to be told that it does not fit."""
 _NAME_CHARS = 80
 _NAMES_KEPT = 1000
 _log = logging.getLogger("outrider.server")
@@ -65,6 +68,24 @@ class Ask:
     def has_images(self) -> bool:
         """Whether a message has an image."""
         return bool(images_of(self.messages))
+
+
+def check_text(*values: Any) -> None:
+    """Raise RequestRefused where texts, or the texts in messages and tools, are too long."""
+    if _n_char(values) > MAX_TEXT_CHARS:
+        raise RequestRefused(
+            f"The request has more than {MAX_TEXT_CHARS:,} characters of text.",
+            status=413,
+            code="context_length_exceeded",
+        )
+
+
+def _n_char(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return 0 if value.get("type") == "image" else sum(map(_n_char, value.values()))
+    return sum(map(_n_char, value)) if isinstance(value, list | tuple) else 0
 
 
 @dataclass(frozen=True)

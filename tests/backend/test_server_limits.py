@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from served import KEY, Served
 
-from backend.server import bodies
+from backend.server import ask, bodies
 from backend.server.ask import RequestRefused
 
 CHAT = "/v1/chat/completions"
@@ -165,6 +165,30 @@ def test_values_and_levels_are_limited_before_they_are_parsed(
     for content, status, words in ((many, 413, "values"), (deep, 400, "levels")):
         answer = httpx.post(served.url + CHAT, content=content, headers=HEADERS, timeout=30)
         assert answer.status_code == status and words in answer.text
+
+
+def test_text_is_limited_and_images_are_not_text(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ask, "MAX_TEXT_CHARS", 100)
+    messages = [{"role": "user", "content": "x" * 96}]  # and "user"
+    longer = [{"role": "user", "content": "x" * 97}]
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "QUJD" * 100}}
+    parts = [{"role": "user", "content": [image, {"type": "text", "text": "x" * 90}]}]
+    tool = {"type": "function", "function": {"name": "f", "description": "x" * 100}}
+    for path, body, status in (
+        (CHAT, {"messages": messages, "max_tokens": 1}, 200),
+        (CHAT, {"messages": longer, "max_tokens": 1}, 413),
+        (CHAT, {"messages": parts}, 400),  # the model cannot see
+        (CHAT, {"messages": messages, "tools": [tool]}, 413),
+        ("/v1/completions", {"prompt": ["x" * 50] * 2, "max_tokens": 1}, 200),
+        ("/v1/completions", {"prompt": ["x" * 50, "x" * 51], "max_tokens": 1}, 413),
+        ("/v1/messages/count_tokens", {"messages": messages}, 200),
+        ("/v1/messages/count_tokens", {"messages": longer}, 413),
+        ("/tokenize", {"content": "x" * 100}, 200),
+        ("/tokenize", {"content": "x" * 101}, 413),
+    ):
+        assert served.post(path, body).status_code == status, (path, body)
 
 
 def test_others_are_served_while_a_large_body_is_read(

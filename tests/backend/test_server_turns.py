@@ -17,6 +17,7 @@ from backend.protocol.errors import EngineError, UntrustedError
 from backend.server import bodies, guard
 from backend.server.ask import (
     ANY,
+    MAX_TEXT_CHARS,
     Begin,
     Fields,
     Finish,
@@ -324,6 +325,7 @@ def test_the_limits_are_those_of_the_documents() -> None:
         f"may have {bodies.MAX_BODY_BYTES / (1 << 20):g} MiB",
         f"{bodies.MAX_VALUES:,} values and {bodies.MAX_DEPTH} levels",
         f"within {bodies.BODY_S:g} seconds",
+        f"{MAX_TEXT_CHARS:,} characters of text",
         f"At most {bodies.MAX_ARRIVING} bodies",
         f"hold {bodies.MAX_HELD_BYTES / (1 << 20):g} MiB together",
         f"first {bodies.FREE_BYTES / (1 << 10):g} KiB",

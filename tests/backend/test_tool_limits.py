@@ -173,7 +173,7 @@ def test_a_foreign_file_has_limits(tmp_path: Path) -> None:
     assert read_foreign(foreign(tmp_path, whole.ljust(1 << 20))).servers == found.servers
     with pytest.raises(ValueError, match="1"):
         read_foreign(foreign(tmp_path, whole.ljust((1 << 20) + 1)))
-    with pytest.raises(ValueError, match="could not be read"):
+    with pytest.raises(ValueError, match="absent.json could not be read: No such file"):
         read_foreign(tmp_path / "absent.json")
 
 
