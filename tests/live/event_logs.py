@@ -125,6 +125,7 @@ def group(n_sequence: int, n_decode: int) -> list[Step]:
 
 SOLO = one_sequence(((6, 3), 7), ((5,), 4))
 GROUP = group(3, 8)
+LONG = one_sequence(((14, 12), 2), ((10, 10, 8), 2), ((12,), 2))
 
 
 @dataclass(frozen=True)
@@ -216,6 +217,10 @@ RUNS: tuple[Run, ...] = (
         n_event=0,
     ),
     Run("full", "lru-overlapped", (Segment(SOLO, 1.0),)),
+    # Prompts that need more experts than a layer has slots, and long answers.
+    Run("long-prompts", "outrider", (Segment(LONG, 0.6),), n_event=8),
+    Run("long-prompts-staged", "promoe", (Segment(LONG, 0.4, n_stage=6),), n_event=8),
+    Run("long-answer", "outrider", (Segment(one_sequence(((4,), 40)), 0.5),), n_event=30),
     Run(
         "stocked",
         "outrider",
@@ -245,8 +250,17 @@ RUNS: tuple[Run, ...] = (
         machine=_HOST | _LINK | {"host_us": 128, "host_expert_token_us": 4, "dense_us": 0},
         is_live=False,
     ),
+    Run(
+        "hybrid-long",
+        "lru-overlapped",
+        (Segment(one_sequence(((4,), 24)), 0.5),),
+        hybrid="auto",
+        machine=_HOST,
+        is_live=False,
+    ),
     Run("host-only", "lru-overlapped", hybrid="cpu-only", machine=_HOST, is_live=False),
     Run("store", "outrider", host_share=0.5),
+    Run("store-equal", "promoe", (Segment(SOLO, 0.375),), host_share=0.4),
     Run("store-small", "lru-overlapped", host_share=0.1),
     Run("store-cut", "moepic", host_share=0.4),
     Run("store-group", "klotski", (Segment(GROUP),), host_share=0.7),

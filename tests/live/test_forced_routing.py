@@ -126,6 +126,12 @@ def test_what_does_not_fit_is_refused(file: ModelFile, ids: np.ndarray) -> None:
         _native.ForcedRouting(layers[:-1], file.n_expert, ids)
     with pytest.raises(ValueError, match="does not fit"):
         _native.ForcedRouting(layers, int(ids.max()), ids)
+    weights = np.zeros(ids.shape, np.float32)
+    for seen in ({"weights": weights[:-1]}, {"inputs": np.zeros((len(ids) - 1, 1, 1), np.float32)}):
+        with pytest.raises(ValueError, match="does not fit"):
+            _native.ForcedRouting(layers, file.n_expert, ids, **seen)
+    with pytest.raises(ValueError, match="0 or more"):
+        _native.CopyRule(n_event=-1)
     forced = _native.ForcedRouting(layers, file.n_expert, ids)
     with pytest.raises(IndexError, match="ends before"):
         forced.begin_pass(len(ids) - 2, 3)
