@@ -251,7 +251,7 @@ def test_nothing_is_kept_until_the_digest_is_known(
     def slowly(descriptor: int) -> Iterator[memoryview]:
         for piece in pieces(descriptor):
             n_read[0] += 1
-            may_go_on.wait()
+            may_go_on.wait(20)  # a failure ends, too
             yield piece
 
     monkeypatch.setattr(digests, "pieces", slowly)
