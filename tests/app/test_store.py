@@ -685,3 +685,20 @@ def test_exports_of_version_1_are_read(path: Path, tmp_path: Path) -> None:
 )
 def test_a_failure_is_described_in_a_few_words(error: Exception, words: str) -> None:
     assert words in schema.reason(error)
+
+
+def test_titles_and_drafts_at_their_edges(path: Path) -> None:
+    whole = "w" * 30 + " " + "v" * 29  # 60 characters: the longest title that is not cut
+    assert title_of(whole) == whole
+    assert title_of(whole + "v") == "w" * 30 + "\u2026"
+    store = ChatStore.open(path)
+    gone, stays = store.new_chat("gone"), store.new_chat("stays")
+    for chat_id in (0, gone, stays):
+        store.set_draft(chat_id, f"draft {chat_id}")
+    store.rename(stays, "a name")
+    store.delete(gone)
+    store.purge()
+    assert store.draft(0) == "draft 0" and store.draft(stays) == f"draft {stays}"
+    assert store.draft(gone) == ""
+    assert [(row.title, row.is_named) for row in store.chats()] == [("a name", True)]
+    store.close()
