@@ -127,6 +127,16 @@ def test_groups(
     assert counts["n_pass"] < counts["n_token"] / 2
 
 
+def test_no_pass_of_a_long_group_mixes_its_rows(
+    open_engine: OpenEngine, oracle: Oracle, tiny: Path
+) -> None:
+    """An error in one pass of 61 occurs twice."""
+    engine = open_engine(tiny, n_sequence=3, context_length=1024)
+    assert len(list(engine.generate_group(asked(3, 150)))) == 3
+    counts = oracle.approve()
+    assert counts["n_pass"] > 2 * 61 and counts["n_token"] > 2 * counts["n_pass"]
+
+
 @pytest.mark.parametrize(
     "arch", ["qwen3moe", "deepseek2", "gpt-oss", "llama4", "gemma4", "qwen3next", "lfm2moe"]
 )
