@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
-import copy
 import difflib
+import itertools
 import os
 import random
 import re
@@ -32,20 +32,37 @@ ROOT = fast.ROOT
 HANG_S = 90
 """A test that lasts so much longer than tests may begin counts as a failure."""
 
-OPPOSITE: dict[type, type] = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
-    ast.And: ast.Or, ast.Or: ast.And, ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv,
-    ast.FloorDiv: ast.Mult, ast.Div: ast.Mult, ast.Mod: ast.FloorDiv, ast.LShift: ast.RShift,
-    ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
-}  # fmt: skip
-CXX = [
+BOTH = [
     (r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "), (r" == ", " != "),
-    (r" != ", " == "), (r" && ", " || "), (r" \|\| ", " && "), (r" \+ 1\b", " + 2"),
-    (r" - 1\b", ""), (r" \+ ", " - "), (r"\btrue\b", "false"), (r"\bfalse\b", "true"),
-    (r"\bif \(", "if (!("), (r"(?<=\n)( +)[\w.>-]+\([^;{}]*\);(?=\n)", r"\1;"),
-    (r" (\+=|-=) [^;]+;", ";"), (r"\b(continue|break);", ";"),
+    (r" != ", " == "), (r" \+ ", " - "), (r" - ", " + "), (r" \* ", " + "), (r" % ", " + "),
+    (r" << ", " >> "), (r" >> ", " << "), (r"(?<![\w.])(\d+)(?![\w.])", r"(\1 + 1)"),
 ]  # fmt: skip
+CHANGES = {
+    ".py": [
+        *BOTH, (r" // ", " * "), (r" and ", " or "), (r" or ", " and "), (r"\bTrue\b", "False"),
+        (r"\bFalse\b", "True"), (r" not in ", " in "), (r"(?<! not) in (?=.*:$)", " not in "),
+        (r" is not ", " is "), (r" is (?!not)", " is not "), (r"\bnot (?!in )", ""),
+        (r"\b(if|while) (.+):$", r"\1 not (\2):"), (r"^( +)return (?!None).+", r"\1return None"),
+        (r"^( +)(?:raise |break|continue|del |yield |[\w.\[\]]+\(|[\w.]+ [-+*|&]= ).*", r"\1pass"),
+        (r"^( +)self\.[\w.]+ = .+", r"\1pass"), (r",? \w+=[^,()]+(?=[,)])", ""),
+    ],
+    ".cc": [
+        *BOTH, (r" && ", " || "), (r" \|\| ", " && "), (r"\btrue\b", "false"),
+        (r"\bfalse\b", "true"), (r"\bif \((.+)\) \{$", r"if (!(\1)) {"),
+        (r"^( +)(?:[\w.>-]+\(.*\)|[\w.>\[\]()-]+ [-+]= .+|[\w.>\[\]-]+_ = .+);$", r"\1;"),
+        (r"^( +)(?:continue|break);$", r"\1;"),
+    ],
+}  # fmt: skip
+"""What is changed into what, in one line, but not within a text or a comment."""
+SUFFIXES = (".py", ".cc", ".h")
+IS_NO_CODE = {
+    ".py": re.compile(r'^\s*(@|from |import |def |class |"""|#)|"""'),
+    ".cc": re.compile(r"^\s*(#|//|\*|/\*)"),
+}
+NO_CODE = {
+    ".py": re.compile(r"""[frb]*("[^"]*"|'[^']*')|#.*"""),
+    ".cc": re.compile(r'"[^"]*"|//.*'),
+}
 
 # The installed package leads to the files of the checkout: lead each Python to the copy's instead.
 LEAD = """
@@ -69,94 +86,33 @@ class Mutant:
     end: int
     text: str
 
-
-def python_mutants(file: str, source: str) -> Iterator[Mutant]:
-    """Yield every change of a Python file."""
-    lines = source.splitlines(keepends=True)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
-
-    def place(line: int, column: int) -> int:
-        return starts[line - 1] + len(lines[line - 1].encode()[:column].decode())
-
-    for node in meaningful(ast.parse(source)):
-        texts = [(node, text) for text in changes(node)]
-        if isinstance(node, ast.If | ast.IfExp | ast.While):
-            test = node.test
-            if not isinstance(test, ast.Compare | ast.Constant | ast.UnaryOp):
-                texts.append((test, f"(not ({ast.unparse(test)}))"))
-        for changed, text in texts:
-            assert changed.end_lineno is not None and changed.end_col_offset is not None
-            begin = place(changed.lineno, changed.col_offset)
-            end = place(changed.end_lineno, changed.end_col_offset)
-            yield Mutant(file, begin, end, text)
+    def of(self, source: str) -> str:
+        """Return the file with the change."""
+        return source[: self.begin] + self.text + source[self.end :]
 
 
-def meaningful(node: ast.AST) -> Iterator[ast.stmt | ast.expr]:
-    """Yield the statements and expressions that act: no annotation, docstring or decorator."""
-    if isinstance(node, ast.stmt | ast.expr):
-        yield node
-    for name, value in ast.iter_fields(node):
-        if name in ("annotation", "returns", "decorator_list", "type_params"):
-            continue
-        for child in value if isinstance(value, list) else [value]:
-            is_text = isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)
-            is_typing = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
-            # Python 3.11 does not know where the parts of an f-string are.
-            if isinstance(child, ast.JoinedStr) or is_text or is_typing:
-                continue
-            if isinstance(child, ast.AST):
-                yield from meaningful(child)
+def mutants_of(file: str, source: str) -> Iterator[Mutant]:
+    """Yield every change of a file, line by line."""
+    kind, begin, within_text = file[file.rindex(".") :].replace(".h", ".cc"), 0, False
+    for line in source.splitlines(keepends=True):
+        odd = kind == ".py" and line.count('"""') % 2 == 1
+        if not (within_text or odd or IS_NO_CODE[kind].search(line)):
+            texts = [found.span() for found in NO_CODE[kind].finditer(line)]
+            for pattern, text in CHANGES[kind]:
+                for found in re.finditer(pattern, line.rstrip("\n")):
+                    at, end = found.span()
+                    if all(b <= at or end <= a or at <= a < b <= end for a, b in texts):
+                        yield Mutant(file, begin + at, begin + end, found.expand(text))
+        within_text ^= odd
+        begin += len(line)
 
 
-def changes(node: ast.AST) -> Iterator[str]:
-    """Yield what may stand in the place of a statement or an expression."""
-    match node:
-        case ast.Compare(ops=[operator, *_]) | ast.BoolOp(op=operator) | ast.BinOp(op=operator):
-            if type(operator) in OPPOSITE:
-                other = copy.deepcopy(node)
-                replacement = OPPOSITE[type(operator)]()
-                if isinstance(other, ast.Compare):
-                    other.ops[0] = replacement
-                else:
-                    other.op = replacement
-                yield f"({ast.unparse(other)})"
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield f"({ast.unparse(operand)})"
-        case ast.Constant(value=bool(value)):
-            yield str(not value)
-        case ast.Constant(value=int(value) | float(value)):
-            yield str(value + 1)
-        case ast.Call(func=function, args=args, keywords=keywords):
-            for left_out in keywords:
-                kept = [k for k in keywords if k is not left_out]
-                yield ast.unparse(ast.Call(function, args, kept))
-        case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
-            yield "return None"
-        case (
-            ast.Expr() | ast.AugAssign() | ast.Raise() | ast.Break() | ast.Continue() | ast.Delete()
-        ):
-            yield "pass"
-        case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
-            yield "pass"
-
-
-def cxx_mutants(file: str, source: str) -> Iterator[Mutant]:
-    """Yield every change of a C++ file, by its text."""
-    for pattern, text in CXX:
-        for found in re.finditer(pattern, source):
-            line = source[source.rfind("\n", 0, found.start()) + 1 : found.start()]
-            if "//" in line or line.lstrip().startswith(("#", "*")) or line.count('"') % 2:
-                continue
-            end, new = found.end(), found.expand(text)
-            if text.endswith("(!("):  # to the parenthesis that closes the condition
-                depth = 1
-                while depth:
-                    depth += {"(": 1, ")": -1}.get(source[end], 0)
-                    end += 1
-                new += source[found.end() : end] + ")"
-            yield Mutant(file, found.start(), end, new)
+def is_valid(mutant: Mutant, source: str) -> bool:
+    """Return whether Python can compile a mutant. A compiler judges C++ when it is tried."""
+    try:
+        return not mutant.file.endswith(".py") or bool(ast.parse(mutant.of(source)))
+    except SyntaxError:
+        return False
 
 
 class Copy:
@@ -242,15 +198,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60, help="of tests for each mutant")
     args = parser.parse_args()
-    kinds = {".py": python_mutants, ".cc": cxx_mutants, ".h": cxx_mutants}
     found: list[Mutant] = []
     sources: dict[str, str] = {}
     for given in args.files:
-        for path in sorted(p for p in [given, *given.rglob("*")] if p.suffix in kinds):
+        for path in sorted(p for p in [given, *given.rglob("*")] if p.suffix in SUFFIXES):
             name = path.resolve().relative_to(ROOT).as_posix()
             sources[name] = path.read_text(encoding="utf-8")
-            found += kinds[path.suffix](name, sources[name])
-    sample = random.Random(args.seed).sample(found, min(args.n, len(found)))
+            found += mutants_of(name, sources[name])
+    random.Random(args.seed).shuffle(found)
+    valid = (mutant for mutant in found if is_valid(mutant, sources[mutant.file]))
+    sample = list(itertools.islice(valid, args.n))
     print(f"{len(found)} mutants of {len(sources)} files are possible; {len(sample)} are tried.")
     with tempfile.TemporaryDirectory(prefix="mutants") as folder:
         tree = Copy(Path(folder), any(not m.file.endswith(".py") for m in sample))
@@ -266,7 +223,7 @@ def try_one(tree: Copy, mutant: Mutant, sources: dict[str, str], limit_s: float)
     if name not in tree.sound and (fault := tree.verdict(tests, limit_s)) != "lives":
         sys.exit(f"Without a mutant the tests of {name} do not pass: {fault}")
     tree.sound.add(name)
-    after = before[: mutant.begin] + mutant.text + before[mutant.end :]
+    after = mutant.of(before)
     tree.write(name, after)
     began_s = time.time()
     verdict = tree.verdict(tests, limit_s)
