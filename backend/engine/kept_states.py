@@ -259,7 +259,7 @@ class KeptStates:
     ) -> None:
         """Begin to write a piece in another thread, if has_room(). REQUIRES: not is_writing.
 
-        The owner's shorter versions of this piece are then deleted.
+        The owner's shorter versions of this piece, and those of other passes, are then deleted.
         """
         path = self._folder / owner / _name(parent, key_of(parent, tokens, made))
         arguments = path, parent, begin, tuple(tokens), state, has_room, made
@@ -287,7 +287,7 @@ class KeptStates:
         for other in path.parent.glob(_name(parent, "*")):
             with contextlib.suppress(OSError, DamagedState):
                 has = _read_tokens(other, parent).tokens
-                if len(has) < len(tokens) and has == tokens[: len(has)]:
+                if other != path and has == tokens[: len(has)]:
                     other.unlink()
         return True
 

@@ -395,6 +395,19 @@ def test_a_longer_chat_replaces_its_end_only(
     assert len(first.items() & second.items()) == 1
 
 
+def test_tokens_that_other_passes_computed_replace_the_same_tokens(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    """Asked again, the last token of the prompt is computed alone."""
+    engine = open_engine(tiny, context_length=1024)
+    engine.keep_in(tmp_path)
+    tokens = keep(engine, "chat-1")
+    first = {file.name for file in tmp_path.glob("*/*.state")}
+    assert keep(engine, "chat-1") == tokens
+    second = {file.name for file in tmp_path.glob("*/*.state")}
+    assert len(first) == len(second) == 2 and len(first & second) == 1
+
+
 def test_requests_that_are_answered_jointly_are_restored(
     open_engine: OpenEngine, oracle: Oracle, tiny: Path, tmp_path: Path
 ) -> None:
