@@ -9,6 +9,7 @@ import pytest
 
 from backend.engine.engine import Engine
 from backend.protocol.chat import AnswerText, ChatOptions
+from backend.protocol.group import Listener, Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.system.paths import embedded_model
 
@@ -95,3 +96,24 @@ def test_a_changed_answer_is_not_the_one_that_was_stopped(engine: Engine) -> Non
     changed = AnswerText(content=begun.content + " No")
     answer(engine, GREEDY, 3, changed)
     assert engine.statistics().n_reused < engine.statistics().n_prompt - 1
+
+
+def test_a_stopped_answer_of_a_group_goes_on_in_another(engine: Engine) -> None:
+    """It is given as far as it was written, and its sampler stays."""
+
+    class Stops(Listener):
+        n = 0
+
+        def wrote(self, piece: Any) -> None:
+            self.n += 1
+            if self.n == 7:
+                engine.stop()
+
+    tokens, _ = answer(engine, WARM, 20)
+    stops = Request(0, WARM, 20, ASKED, listener=Stops(), precedes=True)
+    (begun,) = engine.generate_group([stops], keeps=True)
+    assert begun.finish_reason == "cancelled" and begun.n_token == 7
+    goes_on = Request(0, WARM, 13, [*ASKED, begun.text.to_message()], precedes=True)
+    (rest,) = engine.generate_group([goes_on], keeps=True)
+    found = [piece.token_id for piece in (*begun.pieces, *rest.pieces) if piece.token_id >= 0]
+    assert found == tokens and rest.n_reused == begun.n_prompt + 7 - 1

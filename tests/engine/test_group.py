@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from factory import make_tiny
@@ -14,13 +14,14 @@ from reciter import make_reciter
 from backend import _native
 from backend.engine.engine import Engine
 from backend.engine.group_plan import GroupTimes, Measured, choose, plan_group, streams_pay
+from backend.engine.precedence import Precedence
 from backend.evaluation.verify import compare
 from backend.gguf.model_file import read_model
 from backend.methods import cells
 from backend.methods.catalogue import CACHED
 from backend.protocol.chat import ChatOptions
 from backend.protocol.errors import EngineError
-from backend.protocol.group import GroupAnswer, Request
+from backend.protocol.group import GroupAnswer, Listener, Request
 from backend.protocol.settings import Sampling
 
 OpenEngine = Callable[..., Engine]
@@ -516,3 +517,162 @@ def test_layers_are_read_whole_where_that_was_measured_to_be_faster(
     assert made.config.method == ("klotski-layers" if expected else "klotski")
     assert ("is read whole" in made.sentence) == expected
     assert asked == (["klotski", "klotski-layers"] if n_request >= 16 else ["klotski"])
+
+
+# What a group leaves, tells and observes.
+
+
+def test_two_shared_beginnings_follow_each_other(open_engine: OpenEngine, tiny: Path) -> None:
+    """The second one takes the place of the first, of which nothing stays."""
+    engine = open_engine(tiny, n_sequence=2, context_length=512)
+    beginnings = ["the first words of some requests ", "what all of the others begin with "]
+    prompts = [begin * 2 + end for begin in beginnings for end in ("one", "other")]
+
+    def tokens(asked_for: list[int]) -> list[list[int]]:
+        requests = [Request(i, GREEDY, 7, prompt=prompts[i]) for i in asked_for]
+        found = by_key(engine.generate_group(requests))
+        assert not any(answer.error for answer in found.values())
+        return [[piece.token_id for piece in found[i].pieces] for i in asked_for]
+
+    alone = [tokens([i])[0] for i in range(4)]
+    assert tokens([0, 1, 2, 3]) == alone
+    stats = engine.statistics()
+    assert stats.n_reused > 0.9 * stats.n_prompt > 100
+
+
+def test_a_shared_beginning_is_forgotten_with_its_group(
+    open_engine: OpenEngine, tmp_path: Path
+) -> None:
+    """An answer behind it has every cell of the context."""
+    path = make_reciter(tmp_path / "m.gguf", "ab", ends=False)
+    engine = open_engine(path, n_sequence=2, context_length=256)
+    shared = "the same words before every request "
+    list(engine.generate_group([asked(i, shared + "x" * i, 2) for i in range(2)], keeps=True))
+    list(engine.generate_text("x\n", GREEDY))
+    stats = engine.statistics()
+    assert engine.finish_reason == "context"
+    assert stats.n_prompt + stats.n_token == engine.n_context + 1
+
+
+class Heard(Listener):
+    """Notes what it is told. is_gone: from the given number of pieces on."""
+
+    def __init__(self, leaves_at: int = 10**9) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self.text = ""
+        self._leaves_at = leaves_at
+
+    @property
+    def is_gone(self) -> bool:
+        return len(self.text) >= self._leaves_at
+
+    def prefilled(self, done: int, total: int) -> None:
+        self.told.append(("prefilled", done, total))
+
+    def began(self, n_prompt: int, n_reused: int) -> None:
+        self.told.append(("began", n_prompt, n_reused))
+
+    def wrote(self, piece: Any) -> None:
+        self.text += piece.text
+
+
+def test_a_listener_is_told_of_each_piece_of_the_prompt_and_once_of_its_end(
+    open_engine: OpenEngine, reciter: Path
+) -> None:
+    engine = open_engine(reciter, n_sequence=2, n_ubatch=32, context_length=256)
+    heard = Heard()
+    request = replace(asked(0, "x" * 99, 3), listener=heard)
+    n = len(engine.tokenize("x" * 99 + "\n", add_bos=True))
+    list(engine.generate_group([request], keeps=True))
+    pieces = [("prefilled", done, n) for done in range(32, n, 32)]
+    assert heard.told == [*pieces, ("began", n, 0)] and heard.text == "abc"
+    again = replace(request, listener=(heard := Heard()))
+    list(engine.generate_group([again], keeps=True))
+    assert heard.told == [("began", n, n - 1)]
+
+
+def test_who_has_left_gets_no_further_token(open_engine: OpenEngine, reciter: Path) -> None:
+    engine = open_engine(reciter, n_sequence=2, context_length=256)
+    leaves = Heard(leaves_at=3)
+    found = by_key(
+        engine.generate_group([replace(asked(0, "x"), listener=leaves), asked(1, "y", 9)])
+    )
+    assert leaves.text == found[0].text.content == "abc" and found[0].n_token == 3
+    assert found[1].text.content == ALPHABET[:9]
+
+
+class Noted(Precedence):
+    """Lets others take part in every pass, or in none. Notes what was asked and observed."""
+
+    lets = True
+    made: ClassVar[list[Noted]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+        self.observed: list[tuple[int, int, int]] = []
+        self.n_disturbed = 0
+        self.made.append(self)
+
+    def allows(self, n_other: int) -> bool:
+        self.asked.append(n_other)
+        return self.lets
+
+    def disturb(self) -> None:
+        super().disturb()
+        self.n_disturbed = getattr(self, "n_disturbed", 0) + 1
+
+    def observe(self, n_own: int, n_other: int, n_of_prompt: int, took_s: float) -> None:
+        assert took_s > 0
+        self.observed.append((n_own, n_other, n_of_prompt))
+
+
+def beside(engine: Engine, monkeypatch: pytest.MonkeyPatch, *, lets: bool) -> Noted:
+    """Answer a person who joins a running answer, and is joined by another's prompt."""
+    monkeypatch.setattr(Noted, "made", [])
+    monkeypatch.setattr(Noted, "lets", lets)
+    monkeypatch.setattr("backend.engine.group.Precedence", Noted)
+    own, n_pass = [first(10, "the person's own", 9)], 0
+
+    def requests() -> Iterator[Request | None]:
+        yield asked(0, "x", 20)
+        while n_pass < 8:
+            yield None
+        yield asked(1, "y" * 19, 2)
+
+    def now() -> Request | None:
+        return own.pop() if own and n_pass == 4 else None
+
+    def note(_: Any) -> None:
+        nonlocal n_pass
+        n_pass += 1
+
+    found = by_key(engine.generate_group(requests(), note, urgent=now))
+    assert {key: len(answer.text.content) for key, answer in found.items()} == {10: 9, 0: 20, 1: 2}
+    (noted,) = Noted.made
+    return noted
+
+
+def test_every_token_of_an_answer_that_precedes_is_observed(
+    open_engine: OpenEngine, reciter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first one comes with its prompt. Eight follow alone."""
+    engine = open_engine(reciter, n_sequence=4, context_length=512)
+    noted = beside(engine, monkeypatch, lets=False)
+    assert noted.observed == [(1, 0, 0)] * 8
+    assert noted.n_disturbed == 1 + 3  # by its begin, and by each of the three that joined
+    # Another's next token; then also a piece of 8 tokens of the prompt that has joined.
+    assert noted.asked == [1] * 3 + [1 + 8] * 5
+
+
+def test_others_are_observed_with_their_prompts(
+    open_engine: OpenEngine, reciter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = open_engine(reciter, n_sequence=4, context_length=512)
+    noted = beside(engine, monkeypatch, lets=True)
+    n_prompt = len(engine.tokenize("y" * 19 + "\n", add_bos=True))
+    pieces = [8, 8, n_prompt - 16]
+    assert noted.observed == [
+        *[(1, 1, 0)] * 3, *[(1, 1 + n, n) for n in pieces], (1, 2, 0), (1, 1, 0),
+    ]  # fmt: skip
+    assert noted.asked == [n for _, n, _ in noted.observed]
