@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fake_engine import FakeEngine
+from waiting import WAIT_S, until
 
+from backend.protocol.chat import AnswerText, Delta
 from backend.protocol.errors import EngineError, UntrustedError
+from backend.protocol.group import GroupAnswer, Request
+from backend.protocol.settings import Sampling
 from backend.server import bodies, guard
 from backend.server.ask import (
     ANY,
@@ -338,3 +343,440 @@ def test_the_limits_are_those_of_the_documents() -> None:
     assert N_PARALLEL == 4 and "Up to four answers" in server
     batch = " ".join((DOCS / "batch.md").read_text("utf-8").split())
     assert f"{bodies.MAX_DEPTH} levels or {bodies.MAX_VALUES:,} values" in batch
+
+
+# Joint answers.
+
+
+class JointEngine(FakeEngine):
+    """Answers a group's requests one after the other; `between` is called before each.
+
+    cramped: it has no room for several. given: what differs in the answers to a prompt, or the
+    fault that ends the group.
+    """
+
+    def __init__(self, *, cramped: bool = False, **given: Any) -> None:
+        super().__init__()
+        self.rooms: list[int] = []
+        self.keeps: list[bool] = []
+        self.running: list[Request] = []
+        self.prompts: list[str | None] = []
+        self.n_stop = 0
+        self.owner = ""
+        self.between: Callable[[], None] = lambda: None
+        self._cramped, self._given = cramped, given
+
+    def make_room(self, n_sequence: int) -> None:
+        self.rooms.append(n_sequence)
+        if self._cramped:
+            raise EngineError("There is no memory.")
+        self.n_sequence = n_sequence
+
+    def stop(self) -> None:
+        super().stop()
+        self.n_stop += 1
+
+    def generate_group(
+        self, requests: Iterator[Request | None], *, keeps: bool, urgent: Callable[[], Any]
+    ) -> Iterator[GroupAnswer]:
+        self.keeps.append(keeps)
+        while True:
+            while (own := urgent()) is not None:
+                self.running.append(own)
+            while len(self.running) < self.n_sequence and (new := next(requests)) is not None:
+                self.running.append(new)
+            self.between()
+            if not self.running:
+                return
+            request = self.running.pop(0)
+            self.prompts.append(request.prompt)
+            given = self._given.get(request.prompt or "", {})
+            if isinstance(given, Exception):
+                raise given
+            if (listener := request.listener) is not None and "error" not in given:
+                chance = SimpleNamespace(data=b"x", logprob=-0.5)
+                listener.began(7, 3)
+                listener.delta(Delta(content="x"))
+                chances = (chance, chance) if request.sampling.n_probs else ()
+                listener.wrote(SimpleNamespace(chances=chances))
+            yield replace(GroupAnswer(request, AnswerText(), (), "stop", "", 7, 1, 3), **given)
+
+
+class Owned:
+    """A request of the owner."""
+
+    def __init__(self, *prompts: str) -> None:
+        self.is_cancelled = False
+        self.joint: Any = None
+        self.taken: list[str] = []
+        self.faults: list[Exception] = []
+        self._prompts = prompts
+
+    def requests(self) -> list[Request]:
+        return [Request(p, Sampling(), prompt=p, precedes=True) for p in self._prompts]
+
+    def attach(self, joint: Any) -> None:
+        self.joint = joint
+
+    def take(self, given: GroupAnswer) -> bool:
+        self.taken.append(given.request.key)
+        return len(self.taken) == len(self._prompts)
+
+    def fail(self, error: Exception) -> None:
+        self.faults.append(error)
+
+
+def jointly(engine: FakeEngine, *prompts: str, n_run: int | None = None, **more: Any) -> Jointly:
+    made = Jointly(engine, **more)
+    asyncio.run(made.run(prompts, len(prompts) if n_run is None else n_run))
+    return made
+
+
+class Jointly:
+    """Has prompts of as many clients wait, and then the engine work."""
+
+    def __init__(self, engine: FakeEngine, **body: Any) -> None:
+        self.host = Host(engine)
+        self.turns = Turns(self.host)
+        self.news: dict[str, list[Any]] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self._body = body
+
+    async def ask(self, prompt: str) -> None:
+        asked = self.turns.answer(read_text({"prompt": prompt, **self._body}), prompt)
+        self.news[prompt] = []
+        self.tasks[prompt] = asyncio.ensure_future(self._take(asked, self.news[prompt]))
+        await settle()
+
+    @staticmethod
+    async def _take(asked: Any, news: list[Any]) -> None:
+        try:
+            async for each in asked:
+                news.append(each)
+        except RequestRefused as refused:
+            news.append(refused)
+
+    async def run(self, prompts: Sequence[str], n_run: int) -> None:
+        for prompt in prompts:
+            await self.ask(prompt)
+        for _ in range(n_run):
+            self.host.run_one()
+            await settle()
+        for task in self.tasks.values():
+            task.cancel()
+        await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+
+    def kinds(self, prompt: str) -> list[Any]:
+        return [type(each) for each in self.news[prompt] if not isinstance(each, Wait)]
+
+
+def test_all_that_wait_are_answered_in_one_group() -> None:
+    engine = JointEngine()
+    counts = []
+    engine.between = lambda: counts.append((len(engine.running), found.turns.may_join))
+    found = Jointly(engine)
+    asyncio.run(found.run([*"abcdef"], 1))
+    assert engine.prompts == [*"abcdef"] and engine.keeps == [True] and engine.owner == "server"
+    assert engine.rooms == [N_PARALLEL] and engine.n_stop == 0
+    assert counts == [(4, True), (4, True), (4, True), (3, True), (2, True), (1, True), (0, True)]
+    assert not found.turns.may_join and found.turns.n_open == 0
+    for prompt in "abcdef":
+        assert found.kinds(prompt) == [Begin, Part, Finish]
+        finish = found.news[prompt][-1]
+        assert (finish.n_prompt, finish.n_token, finish.n_reused) == (7, 1, 3)
+    places = [[w.n_before for w in found.news[p] if isinstance(w, Wait)] for p in "abcdef"]
+    assert places == [[], [1], [2], [3, 1], [4, 2], [5, 3]]
+    assert all(own == sorted(set(own), reverse=True) for own in places)
+
+
+def test_an_engine_without_room_is_asked_once_and_answers_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    engine = JointEngine(cramped=True)
+    found = jointly(engine, "a", "b")
+    assert engine.rooms == [N_PARALLEL] and not engine.keeps
+    assert [asked.prompt for asked in engine.asked] == ["a", "b"]
+    assert [found.kinds(prompt)[-1] for prompt in "ab"] == [Finish, Finish]
+    assert "There is no memory." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("why", ["other", "question"])
+def test_nobody_joins_who_must_wait(why: str) -> None:
+    """The owner's own requests come first, and a question is no answer."""
+    engine, counts = JointEngine(), []
+
+    async def ask() -> None:
+        found = Jointly(engine)
+
+        engine.between = lambda: counts.append(len(engine.running))
+        await found.ask("a")
+        question = None
+        if why == "question":
+            question = asyncio.ensure_future(found.turns.ask(lambda e: e.model.name))
+            await settle()
+        await found.ask("b")
+        found.host.n_other = int(why == "other")
+        found.host.run_one()
+        await settle()
+        assert counts == [1, 0] and found.kinds("b") == []
+        found.host.n_other = 0
+        while found.host.work:
+            found.host.run_one()
+            await settle()
+        assert found.kinds("b")[-1:] == [Finish]
+        if question is not None:
+            assert await question == "fake"
+
+    asyncio.run(ask())
+
+
+def test_nobody_joins_while_the_queue_is_paused() -> None:
+    engine = JointEngine()
+
+    async def paused() -> None:
+        found = Jointly(engine)
+        for prompt in "abcde":
+            await found.ask(prompt)
+        engine.between = found.turns.pause
+        for _ in range(3):
+            found.host.run_one()
+            await settle()
+        assert engine.prompts == [*"abcd"] and found.kinds("e") == []
+        engine.between = lambda: None
+        found.turns.resume()
+        await found.run((), 1)
+        assert found.kinds("e")[-1] is Finish
+
+    asyncio.run(paused())
+
+
+def test_one_that_fails_leaves_the_others_alone() -> None:
+    engine = JointEngine(a={"error": "It is odd."}, b={"finish_reason": "cancelled"})
+    found = jointly(engine, *"abc", n_run=1)
+    odd, stopped = found.news["a"][-1], found.news["b"][-1]
+    assert (odd.status, str(odd)) == (400, "It is odd.")
+    assert (stopped.status, stopped.retry_s) == (503, RETRY_S)
+    assert found.kinds("c") == [Begin, Part, Finish] and found.turns.n_open == 0
+
+
+def test_what_ends_the_group_is_told_to_all() -> None:
+    found = jointly(JointEngine(b=EngineError("The drive is gone.")), *"abc", n_run=1)
+    assert found.kinds("a")[-1] is Finish
+    for prompt in "bc":
+        refused = found.news[prompt][-1]
+        assert (refused.status, str(refused)) == (500, "The drive is gone.")
+    assert found.turns.n_open == 0
+
+
+def test_tokens_behind_the_last_text_are_sent_before_the_end() -> None:
+    found = jointly(JointEngine(), "a", logprobs=1)
+    parts = [each for each in found.news["a"] if isinstance(each, Part)]
+    assert [(part.delta.content, len(part.tokens)) for part in parts] == [("x", 0), ("", 1)]
+    assert parts[1].tokens[0].top == ((b"x", -0.5),)
+
+
+@pytest.mark.parametrize(("stops", "told"), [(["no", "so"], "so"), (["no"], "")])
+def test_only_a_stop_of_the_request_is_told(stops: list[str], told: str) -> None:
+    found = jointly(JointEngine(a={"stop": "so"}), "a", stop=stops)
+    assert found.news["a"][-1].stop == told
+
+
+def test_the_choices_of_a_request_end_together() -> None:
+    engine = JointEngine()
+    counts = []
+    engine.between = lambda: counts.append(len(engine.running))
+    found = jointly(engine, "a", "b", n=3, n_run=1)
+    assert counts[:2] == [4, 4] and engine.prompts == [*"aaabbb"]
+    assert [each.choice for each in found.news["b"] if isinstance(each, Finish)] == [0, 1, 2]
+    assert sum(isinstance(each, Begin) for each in found.news["b"]) == 1
+    assert [f.n_prompt for f in found.news["a"] if isinstance(f, Finish)] == [7, 0, 0]
+    assert found.turns.n_open == 0
+
+
+@pytest.mark.parametrize("leaves", ["b", "ab"])
+def test_the_engine_stops_when_nobody_waits_any_more(leaves: str) -> None:
+    engine, stops, counts = JointEngine(), [], []
+
+    async def ask() -> None:
+        found, loop = Jointly(engine), asyncio.get_running_loop()
+
+        def between() -> None:
+            if len(engine.running) == 2:
+                for n_left, prompt in enumerate(leaves, 1):
+                    loop.call_soon_threadsafe(found.tasks[prompt].cancel)
+                    until(lambda n=n_left: found.turns.n_open == 2 - n)
+                    stops.append(engine.n_stop)
+                asyncio.run_coroutine_threadsafe(found.ask("c"), loop).result(WAIT_S)
+                counts.clear()
+            counts.append(len(engine.running))
+
+        engine.between = between
+        await found.ask("a")
+        await found.ask("b")
+        for _ in range(3):
+            await asyncio.to_thread(found.host.run_one)
+            await settle()
+        assert found.kinds("c")[-1] is Finish
+        await found.run((), 0)
+
+    asyncio.run(ask())
+    # Nobody joins one that leaves, and a group that is stopped ends: another one follows.
+    assert counts == [2, 1, 0, 1, 0] and len(engine.keeps) == 2
+    assert stops == [0, 1][: len(leaves)]
+
+
+def test_the_owners_request_and_those_of_clients_are_answered_together() -> None:
+    engine, own = JointEngine(), Owned("mine", "mine too")
+
+    async def ask() -> None:
+        found = Jointly(engine)
+        engine.n_sequence = 4
+        await found.ask("a")
+        found.turns.answer_beside(engine, own)
+        await settle()
+        assert found.kinds("a") == [Begin, Part, Finish]
+        await found.ask("b")  # nothing of the group is before it
+        await found.ask("c")
+        assert found.news["b"] == [] and [w.n_before for w in found.news["c"]] == [1]
+        await found.run((), 3)
+
+    asyncio.run(ask())
+    assert engine.prompts == ["mine", "mine too", "a", "b", "c"] and engine.keeps == [True, True]
+    assert own.taken == ["mine", "mine too"] and own.faults == [] and engine.n_stop == 0
+    assert own.joint.is_shared
+
+
+def test_the_owner_is_told_what_ended_its_request() -> None:
+    for given, status in (({"mine": EngineError("It is gone.")}, None), ({}, 503)):
+        engine, own = JointEngine(**given), Owned("mine", "more")
+        turns = Turns(Host(engine))
+        if status is not None:
+            engine.between = engine.running.clear  # the group was stopped
+        turns.answer_beside(engine, own)
+        (fault,) = own.faults
+        assert getattr(fault, "status", None) == status and not own.joint.is_shared
+        assert not turns.may_join
+
+
+def test_the_engine_is_not_stopped_while_the_owner_waits() -> None:
+    engine, own = JointEngine(), Owned("mine")
+    turns, found = Turns(Host(engine)), []
+
+    def between() -> None:
+        if engine.running:
+            for own.is_cancelled in (False, True):
+                own.joint.stop()
+                found.append(engine.n_stop)
+
+    engine.between = between
+    turns.answer_beside(engine, own)
+    own.joint.stop()  # nobody waits, and so nothing is to stop
+    assert found == [0, 1] and engine.n_stop == 1
+
+
+class Counting(FakeEngine):
+    """Counts its stops. leave: called when the prompt was read."""
+
+    n_stop = 0
+    leave: Callable[[], None] | None = None
+
+    def stop(self) -> None:
+        self.n_stop += 1
+        super().stop()
+
+    def statistics(self) -> Any:
+        if self.reading.is_set() and self.leave is not None:
+            leave, self.leave = self.leave, None
+            leave()
+        return super().statistics()
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_an_answer_alone_is_stopped_when_its_client_leaves_and_not_at_its_end(leaves: bool) -> None:
+    engine = Counting()
+
+    async def ask() -> None:
+        found, loop = Jointly(engine), asyncio.get_running_loop()
+
+        def leave() -> None:
+            loop.call_soon_threadsafe(found.tasks["a"].cancel)
+            until(lambda: found.turns.n_open == 0)
+
+        engine.leave = leave if leaves else None
+        await found.ask("a")
+        await asyncio.to_thread(found.host.run_one)
+        await settle()
+        assert (Finish in found.kinds("a")) == (not leaves)
+        await found.run((), 0)
+
+    asyncio.run(ask())
+    assert (engine.n_stop > 0) == leaves and engine.owner == "server"
+
+
+def test_every_request_that_waited_is_served_after_a_pause() -> None:
+    async def ask() -> None:
+        found = Jointly(FakeEngine())
+        await found.ask("a")
+        await found.ask("b")
+        found.turns.pause()
+        while found.host.work:
+            found.host.run_one()
+        found.turns.resume()
+        assert len(found.host.work) == 2
+        await found.run((), 2)
+        assert [found.kinds(prompt)[-1] for prompt in "ab"] == [Finish, Finish]
+
+    asyncio.run(ask())
+
+
+def test_the_time_to_ask_again_and_the_length_of_the_log_are_chosen() -> None:
+    assert (RETRY_S, N_LOG) == (5, 50)
+
+
+class LateLoop(asyncio.SelectorEventLoop):
+    """The engine's thread goes on only when the client that was told of the end has left."""
+
+    turns: Turns | None = None
+
+    def call_soon_threadsafe(self, *args: Any, **more: Any) -> asyncio.Handle:
+        handle = super().call_soon_threadsafe(*args, **more)
+        if any(isinstance(each, Finish) for each in args):
+            until(lambda: self.turns is None or self.turns.n_open == 0)
+        return handle
+
+
+@pytest.mark.parametrize("engine", [Counting(), JointEngine()], ids=["alone", "jointly"])
+def test_who_leaves_with_the_whole_answer_stops_nothing(engine: Any) -> None:
+    async def ask() -> None:
+        host = Host(engine)
+        loop: Any = asyncio.get_running_loop()
+        loop.turns = turns = Turns(host)
+
+        async def whole() -> None:
+            news = turns.answer(read_text({"prompt": "a"}))
+            while not isinstance(await anext(news), Finish):
+                pass
+            await news.aclose()
+
+        task = asyncio.ensure_future(whole())
+        await settle()
+        await asyncio.to_thread(host.run_one)
+        await task
+
+    with asyncio.Runner(loop_factory=LateLoop) as runner:
+        runner.run(ask())
+    assert engine.n_stop == 0
+
+
+def test_who_leaves_while_somebody_may_join_is_seen_afterwards() -> None:
+    engine, own, found = JointEngine(), Owned("mine"), []
+
+    class Asked(Host):
+        def next_own(self, engine: Any) -> None:
+            if not own.is_cancelled:
+                own.is_cancelled = True
+                own.joint.stop()
+                found.append(engine.n_stop)
+
+    Turns(Asked(engine)).answer_beside(engine, own)
+    assert found == [0] and engine.n_stop > 0 and len(own.faults) == 1 and not own.taken
