@@ -5,7 +5,8 @@ to the file. All other modes implement the protocol themselves and start at once
 
 plain: the tools below. crash: ends with words on standard error. hang: never answers. floods,
 garbage, long: sends messages, words or one line without end. exits: ends in the middle of a call.
-changes: has another list of tools after a call. stubborn: ignores the end of its input and SIGTERM,
+changes: has another list of tools after a call. many, pages: lists 100 tools or one on each of
+endless pages. none: has no tools to list. stubborn: ignores the end of its input and SIGTERM,
 and starts a child that also ignores them.
 """
 
@@ -90,7 +91,7 @@ def plain(mode: str) -> None:
         method, number = message.get("method"), message.get("id")
         if method == "initialize":
             info = {"name": "tests", "version": "1"}
-            capabilities = {"tools": {"listChanged": True}}
+            capabilities = {} if mode == "none" else {"tools": {"listChanged": True}}
             version = message["params"]["protocolVersion"]
             result = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}
             say({"id": number, "result": result})
@@ -99,7 +100,14 @@ def plain(mode: str) -> None:
                 {"name": name, "description": f"It is {name}.", "inputSchema": arguments}
                 for name, arguments in tools.items()
             ]
-            say({"id": number, "result": {"tools": listed}})
+            result = {"tools": listed}
+            if mode in ("many", "pages"):
+                begin = int(message.get("params", {}).get("cursor", 0))
+                end = begin + (100 if mode == "many" else 1)
+                names = [f"t{n}" for n in range(begin, end)]
+                listed = [{"name": name, "inputSchema": schema()} for name in names]
+                result = {"tools": listed, "nextCursor": str(end)}
+            say({"id": number, "result": result})
         elif method == "tools/call":
             if mode == "exits":
                 print("I had enough", file=sys.stderr, flush=True)

@@ -92,7 +92,9 @@ class Host:
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Host]:
     """Share one host between most tests, because its start takes seconds."""
-    made = Host()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OUR_WORD", "secret")
+        made = Host()
     yield made
     made.close()
 
@@ -273,6 +275,98 @@ def test_a_result_is_limited_and_cleaned(host: Host, tmp_path: Path) -> None:
     result = host.wait_result()
     assert result["text"].startswith("redyyy") and result["text"].endswith("end")
     assert len(result["text"]) < 1100 and result["n_char"] == 5006
+
+
+@pytest.mark.parametrize(("mode", "n"), [("many", 256), ("pages", 20), ("none", 0)])
+def test_a_list_of_tools_has_an_end(host: Host, mode: str, n: int) -> None:
+    host.start(mode)
+    tools = host.wait_state("ready")["tools"]
+    assert [tool["name"] for tool in tools] == [f"t{i}" for i in range(n)]
+
+
+def test_what_is_no_request_is_passed_over(host: Host) -> None:
+    host.tell("call", server="x")
+    host.tell("start", server=host.name, config={})
+    host.tell("start", server=host.name, config=[])
+    host.tell("cancel", id=12345)
+    host.tell("unknown")
+    host.tell("ping", id=7)
+    assert host.wait(lambda m: m.get("type") != "server") == {"type": "pong", "id": 7}
+
+
+def test_a_server_that_is_not_ready_is_not_called(host: Host) -> None:
+    host.start("hang")
+    for name in ("", "never started"):
+        host.call("echo", name=name, text="x")
+        result = host.wait_result()
+        assert result["is_error"] and "is not running" in result["text"]
+
+
+def test_a_server_is_started_anew_in_its_place_and_stopped_once(host: Host) -> None:
+    host.start("plain")
+    before = host.wait_state("ready")["pid"]
+    host.start("plain")
+    after = host.wait_state("ready")["pid"]
+    assert not group(before) and group(after) == [after]
+    host.tell("stop", server=host.name)
+    off = host.wait_state("off")
+    assert (off["tools"], off["sentence"], off["last_words"]) == ([], "", "")
+    assert not group(after)
+    host.tell("stop", server=host.name)
+    host.tell("ping", id=8)
+    host.wait(lambda m: m["type"] == "pong")
+    assert [m["state"] for m in host.said if m["type"] == "server"][-1] == "off"
+    assert sum(m.get("state") == "off" and m["server"] == host.name for m in host.said) == 1
+
+
+def test_a_program_has_its_folder_its_variables_and_none_of_ours(
+    host: Host, tmp_path: Path
+) -> None:
+    """What it prints that is no message counts as its last words; three lines are told."""
+    code = (
+        "import os, sys; print('told before')\n"
+        "print('one\\n\\n', os.getcwd(), '\\n', os.environ['A_WORD'], end='', file=sys.stderr)"
+        "\nprint(*sorted({'OUR_WORD', 'PATH'} & os.environ.keys()), file=sys.stderr)"
+    )
+    config = {
+        "command": sys.executable, "args": ["-c", code], "cwd": str(tmp_path),
+        "env": {"A_WORD": "said "},
+    }  # fmt: skip
+    host.tell("start", server=host.name, config=config)
+    words = host.wait_state("failed")["last_words"].split("\n")
+    assert len(words) == 3 and "".join(words).find("OUR_WORD") < 0
+    assert {str(tmp_path), "said PATH"} <= {word.strip() for word in words}
+
+
+@pytest.mark.parametrize(
+    ("progress", "share"),
+    [({"progress": 5, "total": 4}, 1), ({"progress": -1, "total": 4}, 0), ({"progress": 1}, None),
+     ({"progress": 1, "total": 0}, None), ({"progress": 1, "total": -2}, None)],
+)  # fmt: skip
+def test_progress_is_a_share_or_unknown(
+    host: Host, tmp_path: Path, progress: dict[str, int], share: float | None
+) -> None:
+    told = progress_told(host, tmp_path / "answer", 1, message="w" * 300, **progress)
+    assert told == [{"type": "progress", "id": 1, "share": share, "words": "w" * 200}]
+
+
+def test_a_flood_of_progress_is_thinned(host: Host, tmp_path: Path) -> None:
+    told = progress_told(host, tmp_path / "answer", 1000, progress=1)
+    assert 1 <= len(told) < 200
+
+
+def progress_told(host: Host, path: Path, n: int, **params: Any) -> list[Message]:
+    """Have a server send its progress so often within a call. Return what is told of it."""
+    host.start("plain")
+    host.wait_state("ready")
+    params["progressToken"] = "ID"
+    note = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+    result = {"content": [{"type": "text", "text": "done"}]}
+    lines = [*[note] * n, {"jsonrpc": "2.0", "id": "ID", "result": result}]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    host.call("file", path=str(path))
+    assert host.wait_result()["text"] == "done"
+    return [m for m in host.said if m["type"] == "progress"]
 
 
 @pytest.mark.parametrize("how", ["closed", "killed"])
