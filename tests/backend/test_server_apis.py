@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ from waiting import WAIT_S, until
 
 from backend.protocol.chat import ChatFacts, Delta, ToolCall
 from backend.protocol.errors import EngineError, UntrustedError
+from backend.server import application
 from backend.server.ask import RequestRefused
 from backend.server.openai_responses import Kept
 
@@ -477,6 +479,50 @@ def test_text_is_split_into_tokens_and_joined(to: SimpleNamespace) -> None:
     assert to.served.post("/detokenize", {"tokens": [1, 2]}).json() == {"content": "x xx"}
     wrong = to.served.post("/detokenize", {"tokens": [-1]})
     assert wrong.status_code == 400 and "no such token" in wrong.text
+    for bad in (True, 1.0, "1", None):
+        wrong = to.served.post("/detokenize", {"tokens": [1, bad]})
+        assert wrong.status_code == 400 and "whole numbers" in wrong.text, bad
+    assert to.served.post("/tokenize", {"content": "a"}).json() == {"tokens": [1]}
+    assert to.served.post("/tokenize", {}).json() == {"tokens": []}
+
+
+def test_control_tokens_of_a_text_count_unless_it_is_asked_otherwise(
+    to: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[bool] = []
+
+    def tokenize(text: str, *, special: bool, add_bos: bool) -> list[int]:
+        found.append(special)
+        return []
+
+    monkeypatch.setattr(to.engine, "tokenize", tokenize)
+    for body in ({}, {"parse_special": True}, {"parse_special": False}):
+        assert to.served.post("/tokenize", {"content": "a", **body}).status_code == 200
+    assert found == [True, True, False]
+
+
+def test_a_model_is_described_in_both_forms(to: SimpleNamespace) -> None:
+    headers = {"x-api-key": KEY}
+    listed = httpx.get(to.served.url + "/v1/models", headers=headers).json()
+    one = httpx.get(to.served.url + "/v1/models/fake", headers=headers).json()
+    assert listed["object"] == "list" and listed["data"] == [one]
+    assert (listed["first_id"], listed["last_id"], listed["has_more"]) == ("fake", "fake", False)
+    kinds = {name: one[name] for name in ("id", "object", "owned_by", "type", "display_name")}
+    assert kinds == {
+        "id": "fake", "object": "model", "owned_by": "local", "type": "model",
+        "display_name": "fake",
+    }  # fmt: skip
+    at = datetime.strptime(one["created_at"], "%Y-%m-%dT%H:%M:%S%z")
+    assert at.timestamp() == one["created"] > 1_700_000_000
+    other = httpx.get(to.served.url + "/v1/models/other/one", headers=headers)
+    error = other.json()["error"]
+    assert (other.status_code, error["code"]) == (404, "model_not_found")
+    assert "other/one" in error["message"]
+
+
+def test_a_path_that_is_not_there_is_refused_in_a_sentence(to: SimpleNamespace) -> None:
+    said = httpx.get(to.served.url + "/v1/nothing", headers={"x-api-key": KEY})
+    assert said.status_code == 404 and said.json()["error"]["message"] == "Not Found."
 
 
 def test_embeddings_are_refused_and_not_tried_again(to: SimpleNamespace) -> None:
@@ -559,6 +605,30 @@ def test_who_waits_is_told_how_many_are_before_it(rig: Rig) -> None:
         assert ": reading the prompt, 4 of 4 tokens" in rest
         assert [line for line in rest if line][-1] == "data: [DONE]"
         assert [line for line in first.iter_lines() if line][-1] == "data: [DONE]"
+
+
+def test_a_silent_stream_repeats_its_last_comment(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one that is answered, and of one that waits. Then both go on."""
+    assert application.KEEP_ALIVE_S == 10
+    monkeypatch.setattr(application, "KEEP_ALIVE_S", 0.02)
+    gate = threading.Event()
+    to = rig(gate=gate)
+    headers = {"Authorization": f"Bearer {KEY}"}
+    url, body = to.served.url + "/v1/chat/completions", {"messages": HELLO, "stream": True}
+    with httpx.stream("POST", url, json=body, headers=headers) as first:
+        assert first.headers["content-type"].startswith("text/event-stream")
+        lines = (line for line in first.iter_lines() if line)
+        reads = ": reading the prompt, 4 of 4 tokens"
+        while (line := next(lines)) != reads:
+            assert line.startswith("data: ")
+        with httpx.stream("POST", url, json=body, headers=headers) as second:
+            others = (line for line in second.iter_lines() if line)
+            assert [next(others) for _ in range(3)] == [": waiting, 1 before"] * 3
+            assert [next(lines) for _ in range(3)] == [reads] * 3
+            gate.set()
+            assert [*lines][-1] == [*others][-1] == "data: [DONE]"
 
 
 def test_clients_take_turns(rig: Rig) -> None:
