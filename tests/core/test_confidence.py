@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from core_driver import Driver, chunks_of
 
-from backend._native import Confidence
+from backend._native import Confidence, Tuning
 
 N_EXPERT = 16
 
@@ -95,3 +96,40 @@ def test_absent_experts_may_be_wrong_more_often_while_the_link_has_time() -> Non
         c.gate_passed(waited=True)
     full = c.worthwhile(0, [0, 8], absent=[0, 8])[0]
     assert (least, full) == ([0], [])
+
+
+def test_each_age_of_an_absent_expert_is_judged_with_those_of_its_class() -> None:
+    """Ages 2 and 3 are one class, 4 to 7 the next; 128 or more is as never."""
+    ages = [(1, 1, 2), (2, 3, 4), (3, 2, 1), (4, 7, 8), (127, 64, 128), (128, 0, 127)]
+    for age, same, other in ages:
+        c = Confidence(1, N_EXPERT, min_precision=0.5)
+        c.judge(0, [int(e == 3) for e in range(N_EXPERT)])
+        for _ in range(age - 1):
+            c.judge(0, [0] * N_EXPERT)
+        c.worthwhile(0, [3], absent=[3])
+        c.judge(0, [0] * N_EXPERT)
+        assert c.precision_of_absent(same) == pytest.approx(63 / 64)
+        assert c.precision_of_absent(other) == 1.0
+        assert c.precision(0) == pytest.approx(255 / 256)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_the_core_counts_a_cancelled_copy_for_the_next_gate_only(waits: bool) -> None:
+    """While copies wait at every gate, absent experts have to be right more often."""
+    d = Driver(n_slot=4, n_layer=1, n_expert=N_EXPERT)
+
+    def one_token(depth: int) -> list[tuple[int, int]]:
+        d.core.tune(Tuning(depth=depth, min_precision=0.5))
+        d.begin()
+        ordered = d.predicted(0, 9).low
+        cancelled = d.routed(0, 0).cancelled
+        assert cancelled == ordered, "no copy has begun"
+        if d.flying:
+            d.arrive(0)
+        d.computed(0)
+        return ordered
+
+    assert one_token(depth=1) == chunks_of(9)
+    for _ in range(85):  # never right: the precision falls to about a quarter
+        one_token(depth=int(waits))
+    assert one_token(depth=1) == ([] if waits else chunks_of(9))

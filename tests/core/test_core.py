@@ -242,6 +242,19 @@ def test_a_displaced_expert_does_not_come_back_twice() -> None:
     d.settle()
 
 
+def test_a_displaced_expert_that_has_another_slot_stays_there() -> None:
+    d = Driver(n_slot=[3, 3], early_preemption=False)
+    for e in (1, 2, 4):
+        d.make_resident(0, e)
+    d.begin()
+    d.predicted(0, 3)  # in the place of 1
+    d.routed(0, 1)  # in the place of 2
+    assert d.held() == {1, 3, 4}
+    d.arrive(1)
+    assert len(d.aborted().cancelled) == len(CHUNK_BYTES)  # of 3
+    assert sorted(d.slots()) == [("free", -1, False), ("ready", 1, False), ("ready", 4, False)]
+
+
 def test_an_expert_that_lost_its_forecast_halfway_can_be_needed_again() -> None:
     """The other chunks are ordered again although one copy from before is still in flight."""
     d = Driver(n_slot=4)

@@ -221,6 +221,25 @@ def test_a_forecast_is_judged_by_what_was_used_and_what_had_come() -> None:
     d.routed(0, 1, 2)
     c = d.counts()
     assert (c.predicted, c.predicted_used, c.predicted_ready) == (3, 2, 1)
+    d.settle()
+    d.computed(1)
+    d.computed(2)
+    d.routed(0, 1, 2)
+    assert d.counts().predicted == 3, "a forecast is judged once"
+
+
+def test_a_forecast_that_was_never_near_is_dropped_at_its_gate() -> None:
+    d = Driver(n_slot=4, depth=0)
+    d.make_resident(0, 5)
+    d.make_resident(1, 5)
+    d.begin()
+    assert d.predicted(1, 2).low == []
+    for layer in range(2):
+        d.routed(layer, 5)
+        d.computed(5)
+    d.core.tune(Tuning(depth=1))
+    d.begin()
+    assert d.routed(0, 5).low == [], "it was for the pass before"
 
 
 @pytest.mark.parametrize("unknown", ["predictor", "eviction", "scheduler"])

@@ -235,6 +235,8 @@ def test_a_layer_with_a_slot_for_every_expert_gets_all_of_them() -> None:
     driver.begin()
     assert driver.perform(driver.core.unasked(0, 3)).kinds == []
     assert driver.counts(0).hits == 3 * 2 and driver.counts(0).misses == 2
+    driver.core.unasked(0, 5)
+    assert driver.counts(0).hits == 3 * 2 + 8, "no more than all experts"
 
 
 def prompt(n_slot: int, n_stage: int = 0, **options: int) -> Driver:
@@ -305,6 +307,35 @@ def test_more_is_read_ahead_where_the_link_brought_all() -> None:
     finish(driver, driver.routed(1, *range(20)))
     driver.predicted(2, *range(20, 40))
     assert len(driver.flying) > 48
+
+
+def test_reading_ahead_grows_by_half_while_the_link_brings_all() -> None:
+    driver = prompt(20)
+    n_read = []
+    for n_expected in (20, 20, 20, 20, 1, 20, 20, 20):
+        driver.begin(Phase.prefill)
+        finish(driver, driver.routed(0, *range(20)))
+        absent = [e for e in range(40) if e not in driver.held(1)]
+        n_read.append(len(driver.predicted(1, *absent[:n_expected]).low))
+        if len(n_read) > 1:  # of the first ones, no copy begins
+            driver.settle()
+        here = sorted(e for s, e, _ in driver.slots(1) if s == "ready")
+        finish(driver, driver.routed(1, *(here * 20)[:20]))
+        driver.settle()
+    assert n_read == [48, 6, 12, 18, 3, 27, 39, 60], "whole experts in 48, 8, 12, 18, 27, 40, 60"
+
+
+@pytest.mark.parametrize(("n_waiting", "n_next"), [(8, 48), (9, 45), (20, 36)])
+def test_reading_ahead_shrinks_by_what_waits_at_the_gate(n_waiting: int, n_next: int) -> None:
+    """A few may wait: they are about to begin."""
+    driver = prompt(20)
+    finish(driver, driver.routed(0, *range(20)))
+    assert len(driver.predicted(1, *range(20, 36)).low) == 48
+    for _ in range(48 - n_waiting):
+        driver.end_next()
+    here = sorted(e for s, e, _ in driver.slots(1) if s == "ready")
+    finish(driver, driver.routed(1, *(here * 20)[:20]))
+    assert len(driver.predicted(2, *range(20, 40)).low) == n_next
 
 
 def test_reading_ahead_passes_through_the_stage_where_there_is_one() -> None:

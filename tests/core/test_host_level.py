@@ -232,6 +232,20 @@ def test_what_is_expected_beyond_the_slots_is_fetched_into_the_store() -> None:
     assert {e for _, _, _, e, _ in levels.core.slots(1)} == {4, 5}
 
 
+@pytest.mark.parametrize("needed", [False, True])
+def test_at_the_gate_the_store_reads_on_only_for_what_is_needed(needed: bool) -> None:
+    """A needed expert that waits for a slot has no copy from the store yet."""
+    levels = Levels(n_slot=2, n_host=6, depth=1)
+    levels.core.pass_began(Phase.decode)
+    levels.layer(0, 0, 1)
+    levels.perform(levels.core.predicted(1, [4, 5, 6]))
+    before = [c.ticket for c in levels.flying.values() if c.expert == 6]
+    assert len(before) == len(CHUNK_BYTES)
+    levels.routed(1, 4, 5, *([6, 4] if needed else []))
+    after = [c.ticket for c in levels.flying.values() if c.expert == 6]
+    assert after == (before if needed else [])
+
+
 def test_a_read_that_fails_is_tried_again_and_then_given_up() -> None:
     levels = Levels(n_slot=2, n_host=4)
     levels.core.pass_began(Phase.decode)

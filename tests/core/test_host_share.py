@@ -19,6 +19,7 @@ from backend._native import (
     Phase,
     Shape,
     Spec,
+    Tuning,
     host_share,
 )
 
@@ -133,12 +134,15 @@ class Live:
         *,
         n_used: int = 4,
         start: bool = True,
+        eviction: str = "lru",
     ) -> None:
         scheduler = Spec("ordered")
         self.core = Core(
             Shape(8, n_used, [CHUNK_BYTES] * 2),
             Layout.per_layer([n_slot, n_slot]),
-            Composition(prefill=scheduler, decode=scheduler, hybrid=hybrid),
+            Composition(
+                evictions=[Spec(eviction)], prefill=scheduler, decode=scheduler, hybrid=hybrid
+            ),
         )
         self.copies: list[Any] = []
         self.withdrawn: list[int] = []
@@ -314,6 +318,38 @@ def test_what_is_kept_takes_the_place_of_the_least_worthy() -> None:
         assert live.routed(4, 4, 4, 4) == ([], [4])
         live.computed(4)
         assert live.copied() == expected
+
+
+@pytest.mark.parametrize(("n_use", "expected"), [(1, set()), (2, {4})])
+def test_what_is_kept_is_worth_more_than_what_leaves(n_use: int, expected: set[int]) -> None:
+    """A use has four tokens. Each of the slots' experts was used by six."""
+    live = Live(speeds=HostSpeeds(link_us_per_byte=1.2, host_us_per_byte=1.0), eviction="lfu")
+    for expert in range(4):
+        live.routed(expert, expert, expert, expert)
+        live.computed(expert)
+        live.arrive()
+        live.core.pass_began(Phase.decode)
+    for _ in range(2):
+        assert live.routed(0, 1, 2, 3) == ([0, 1, 2, 3], [])
+        live.computed(0, 1, 2, 3)
+        live.core.pass_began(Phase.decode)
+    for _ in range(n_use):
+        assert not live.copies
+        assert live.routed(4, 4, 4, 4) == ([], [4])
+        live.computed(4)
+        live.core.pass_began(Phase.decode)
+    assert live.copied() == expected
+
+
+@pytest.mark.parametrize(("n_copy", "n_host"), [(1, 2), (3, 2), (4, 3)])
+def test_the_link_first_ends_what_it_has_begun_for_other_layers(n_copy: int, n_host: int) -> None:
+    """Three copies bring one expert, the fourth most of another."""
+    speeds = HostSpeeds(link_us_per_byte=1.0, host_us_per_byte=1.0, n_copy=n_copy)
+    live = Live(speeds=speeds)
+    live.perform(live.core.tune(Tuning(depth=2)) or [])
+    live.perform(live.core.predicted(1, [0, 1, 2]))
+    assert len(live.copies) == 9
+    assert len(live.routed(0, 1, 2, 3)[1]) == n_host
 
 
 def test_a_late_one_may_be_the_hosts() -> None:
