@@ -305,6 +305,8 @@ def compute_bytes(model: ModelFile, context_length: int, n_ubatch: int = N_UBATC
     heads = 4 * 4 * n_head * _key_length(model)
     if model.architecture in _WITHOUT_FLASH:  # all scores at once, and a mask in f32
         mask, heads = 2 * mask, heads + 4 * n_head * n_cell
+    if model.architecture == "minimax-m3":  # a mask in f32 for all, and two for each head of blocks
+        mask += 4 * n_cell * (1 + 2 * _number(model, "attention.indexer.head_count"))
     return max(logits, n_ubatch * (mask + max(experts, heads)))
 
 
@@ -339,7 +341,11 @@ def _kv_values(model: ModelFile, layer: int) -> int:
     if isinstance(pattern, tuple) and layer < len(pattern) and pattern[layer]:
         key = _number(model, "attention.key_length_swa") or key
         value = _number(model, "attention.value_length_swa") or value
-    return n_head_kv * (key + (value or key))
+    values = n_head_kv * (key + (value or key))
+    if model.architecture == "minimax-m3" and layer >= _number(model, "leading_dense_block_count"):
+        # Sparse attention has a cache of its own to choose blocks by, with one head.
+        values += _number(model, "attention.indexer.key_length") + (value or key)
+    return values
 
 
 def _state_values(model: ModelFile) -> int:

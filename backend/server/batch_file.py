@@ -305,9 +305,9 @@ class AnswerFile:
 
     def _check_cut(self, number: int, line: bytes) -> None:
         """Raise BatchError where a damaged line was not written here."""
-        if line.startswith(b"\0"):  # a loss of power may leave zeros
+        if line.startswith(b"\0") and line.endswith(b"\n"):  # a loss of power may leave zeros
             return
-        begun = line.rstrip(b"\0 \r\n")
+        begun = line.strip(b"\0 \r\n")
         if begun and not (begun.startswith(_FIRST) or _FIRST.startswith(begun)):
             raise self._foreign(number)
 

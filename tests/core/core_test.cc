@@ -89,7 +89,7 @@ void log_keeps_memory() {
         core.handle(Routed{{0, 1, ids, {}}}, out);
         ids = {1, 2};
     }
-    require(describe(log.entries()[1].event) == "routed layer 0: 5 6", "the log has the experts of then");
+    require(describe(log.entries()[1].event) == "routed layer 0, 1 tokens: 5 6; weights", "the log has the experts of then");
     Core again(around, composition);
     require(replay(log, again) == -1, "the log can be replayed");
 }

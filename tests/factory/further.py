@@ -161,7 +161,7 @@ def _minimax_m2(m: Layout) -> None:
 
 def _minimax_m3(m: Layout) -> None:
     """Build sparse attention: a token sees the best blocks of tokens, and the last one."""
-    g, n_index = m.g, 16
+    g, n_index = m.g, m.g.head_dim
     m.common_keys()
     m.key(
         expert_feed_forward_length=g.n_ff_exp,
