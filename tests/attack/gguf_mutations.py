@@ -146,6 +146,8 @@ class Mutator:
             fraction = self._chance.choice(FRACTIONS)
             value = struct.pack(SCALARS[kind], fraction)
             self._note("set", name, fraction)
+        elif kind not in SCALARS:  # an earlier step gave it a type that does not exist
+            return
         else:
             before = struct.unpack(SCALARS[kind], value)[0]
             near = [before + d for d in (-1, 1, before, -before)] + [before // 2]
