@@ -40,7 +40,7 @@ def states_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """Return the folder in which workers and servers of this test keep states."""
-    folder = tmp_path_factory.getbasetemp() / f"states-{secrets.token_hex(6)}"
+    folder = tmp_path_factory.getbasetemp() / f"states-{secrets.token_hex(6)}" / "states"
     monkeypatch.setenv("OUTRIDER_STATES", str(folder))
     return folder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ from backend import _native
 from backend.engine import loading
 from backend.engine.error import native_sentence
 from backend.engine.experiment import Experiment
+from backend.engine.learned_settings import Key, LearnedSettings, key_of
 from backend.engine.loading import CachedModel
 from backend.gguf.model_file import ModelFile
 from backend.llama.api import Context, ProgressCallback
 from backend.memory.engine_plan import EnginePlan
 from backend.memory.plan import N_PREDICTION
+from backend.methods.auto import Learned
 from backend.methods.catalogue import METHODS, Method
 from backend.methods.compose import (
     NOTHING_LEARNED,
@@ -32,6 +35,7 @@ from backend.methods.part import Part
 from backend.methods.tuner import Tuner
 from backend.protocol.errors import EngineError
 from backend.system.memory import rss_bytes
+from backend.system.paths import learned_settings_file
 from backend.text import Text, text
 from backend.weights.lookup import load as load_learned
 
@@ -53,6 +57,8 @@ class ExpertCache:
         self._cached: CachedModel | None = None
         self._method: Method
         self._tuner: Tuner | None = None
+        self._settings = LearnedSettings(learned_settings_file())
+        self._begun: tuple[Key, Learned | None] = [], None  # what the tuner began with, and where
         self._even: _native.Layout  # the layout with the same memory for all layers
         self._empty_rss_bytes = 0  # RSS of this process when the slots were new
 
@@ -117,6 +123,7 @@ class ExpertCache:
 
     def close(self) -> bool:
         """Free the patched model. Return False where there is none."""
+        self._note_learned()
         cached, self._cached = self._cached, None
         if cached is not None:
             cached.close()
@@ -127,7 +134,8 @@ class ExpertCache:
         patch, experiment, method = self.patch, self._experiment, plan.method
         if experiment.accuracy is not None:
             method = with_accuracy(method, experiment.accuracy, lookahead=experiment.lookahead)
-        if self._tuner is None or method.name != self._method.name:
+        self._note_learned()
+        if is_first := self._tuner is None or method.name != self._method.name:
             self._method = method
             predicts = self._predictor is not None
             self._tuner = Tuner(method, patch.shape, predicts=predicts)
@@ -138,7 +146,34 @@ class ExpertCache:
             self._lay_out_layer()
         self._empty_rss_bytes = rss_bytes()
         why = text("auto.rate", rate=self.share)
-        self._tuner.attach(patch, self.n_slot, why)
+        learned = self._find_learned(self._tuner, is_first=is_first)
+        self._tuner.attach(patch, self.n_slot, why, learned)
+
+    def _find_learned(self, tuner: Tuner, *, is_first: bool) -> Learned | None:
+        """Return what an adaptive method begins with on this cache; None: as it is."""
+        if tuner.learned is None:
+            self._begun = [], None
+            return None
+        key = key_of(
+            self._file.fingerprint,
+            self._experiment,
+            predictor_text(self._predictor),
+            self.plan,
+            self.n_slot,
+        )
+        found = self._settings.find(key, tuner)
+        self._begun = key, found
+        return self._settings.guess(key, tuner) if found is None and is_first else found
+
+    def _note_learned(self) -> None:
+        """Keep what an adaptive method has learned since the cache was built."""
+        key, before = self._begun
+        learned = self._tuner.learned if self._tuner is not None else None
+        if not key or learned is None or not learned.refused:
+            return
+        if before is None or replace(learned, spent=before.spent) != before:
+            self._settings.note(key, learned)
+            self._begun = key, learned
 
     def observe(self, token: PassCost, wave_s: float) -> str:
         """Observe the cost of a decoded token. Return the adaptive method's decision, or ""."""
@@ -148,6 +183,7 @@ class ExpertCache:
 
     def idle(self) -> bool:
         """Run a method's idle-time maintenance. Return True if the slots were rebuilt."""
+        self._note_learned()
         if self._tuner is None or self.patch is None:
             return False
         found = self._tuner.new_layout(self._even.bytes(self.patch.shape))

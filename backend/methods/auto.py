@@ -1,23 +1,24 @@
-"""The method "auto": start reactive, measure alternatives, and keep those that are faster.
+"""The method "auto": measure alternatives to the present setting, and keep those that are faster.
 
-Independent tests found that prefetching loses 13 to 28 % on a saturated link and wins elsewhere,
-and that the ranking of evictions depends on the model. So every alternative runs in a trial against
-the setting in force (auto_trial.py). Measured figures only decide the order of trials. Each
-decision is a sentence with its figures. The module has no clock and no engine: costs come in,
-decisions come out.
+It begins with what was learned before, or with what most often is fastest. Independent tests found
+that prefetching loses 13 to 28 % on a saturated link and wins elsewhere, and that the ranking of
+evictions depends on the model. So every alternative runs in a trial against the setting in force
+(auto_trial.py). Measured figures only decide the order of trials. Each decision is a sentence with
+its figures. The module has no clock and no engine: costs come in, decisions come out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from backend.methods.auto_trial import SURE, SURE_AGAIN, Noise, Trial, Verdict
 from backend.methods.cost import PassCost, total
 from backend.text import Text, text
 
-__all__ = ["Auto", "Decision", "Setting"]
+__all__ = ["Auto", "Decision", "Learned", "Setting", "first_guess"]
 
 PRECISIONS = (0.0, 0.6, 0.85, 0.95)
 """Steps of Setting.min_precision."""
@@ -60,6 +61,53 @@ class Setting:
     eviction: str = "lru"
 
 
+def first_guess(evictions: Sequence[str], max_depth: int) -> Setting:
+    """Return the setting of the method `outrider`, the fastest in most measurements.
+
+    evictions and max_depth: as Auto's.
+    """
+    return Setting(max_depth > 0, max(max_depth, 1), eviction=evictions[0])
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What the method has learned: where it begins the next time."""
+
+    setting: Setting
+    refused: Mapping[str, int] = field(default_factory=dict)
+    """Moves that did not pay, each with the tokens until it is tried again."""
+    spent: float = 0.0
+    """The cost of trials beyond what all tokens allowed for, in tokens."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a plain dict."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: object, evictions: Sequence[str], max_depth: int) -> Learned | None:
+        """Return the inverse of to_json(); None where it is damaged or of another method.
+
+        evictions and max_depth: as Auto's.
+        """
+        try:
+            setting = Setting(**data["setting"])  # type: ignore[index]
+            refused = dict(data["refused"])  # type: ignore[index]
+            spent = float(data["spent"])  # type: ignore[index]
+            is_valid = (
+                isinstance(setting.prefetch, bool)
+                and (max_depth > 0 or not setting.prefetch)
+                and type(setting.depth) is int
+                and 1 <= setting.depth <= max(max_depth, 1)
+                and setting.min_precision in PRECISIONS
+                and setting.eviction in evictions
+                and all(type(n) is int and 0 < n <= N_RETRY_MAX for n in refused.values())
+                and 0 <= spent < math.inf
+            )
+        except (KeyError, TypeError, ValueError):
+            return None
+        return cls(setting, refused, spent) if is_valid else None
+
+
 @dataclass(frozen=True)
 class Decision:
     """The setting from now on. line: the reason, or "" for a change within a trial."""
@@ -78,10 +126,15 @@ class Auto:
     """Observes the cost of tokens and decides which setting is in force.
 
     evictions: names; the cache starts with the first. max_depth: how many layers ahead the
-    predictor forecasts; 0: there is no predictor.
+    predictor forecasts; 0: there is no predictor. learned: what it begins with; None: reactive.
     """
 
-    def __init__(self, evictions: Sequence[str] = ("lru",), max_depth: int = 1) -> None:
+    def __init__(
+        self,
+        evictions: Sequence[str] = ("lru",),
+        max_depth: int = 1,
+        learned: Learned | None = None,
+    ) -> None:
         assert evictions
         self.reactive = Setting(eviction=evictions[0])
         self.kept = self.reactive
@@ -105,6 +158,22 @@ class Auto:
         self._n_pending, self._n_wanted = 0, LOOK_YOUNG  # tokens
         self._sums = [0.0] * len(vars(PassCost()))
         self._then: PassCost | None = None  # _recent when the kept setting was new
+        if learned is not None:
+            self._begin_with(learned)
+
+    @property
+    def learned(self) -> Learned:
+        """What it would begin with the next time."""
+        refused = {move: refusal.n_interval for move, refusal in self._refusals.items()}
+        return Learned(self.kept, refused, max(0.0, self._cost - BUDGET * self._n_token))
+
+    def _begin_with(self, learned: Learned) -> None:
+        self.kept = self.setting = learned.setting
+        self._cost = learned.spent + BUDGET * self._n_token
+        self._tried |= set(learned.refused)
+        self._refusals = {
+            move: _Refusal(n, self._n_token + n) for move, n in learned.refused.items()
+        }
 
     def observe(self, window: PassCost) -> Decision | None:
         """Observe the cost of tokens under `setting`. Return a change of the setting, or None."""
@@ -147,10 +216,10 @@ class Auto:
         self._trial = self._next_trial()
         return Decision(self.setting, line) if line else None
 
-    def restart(self, why: str) -> Decision:
+    def restart(self, why: str, learned: Learned | None = None) -> Decision:
         """Try all alternatives again, after another change such as that of the cache rate.
 
-        why: begins the line: "The cache rate changed".
+        why: begins the line: "The cache rate changed". learned: go on with this instead.
         """
         if self._trial is not None:
             self._cost += self._trial.cost
@@ -160,7 +229,11 @@ class Auto:
         self.setting = self.kept
         self._recent = PassCost()
         self._n_warm = 0
-        return Decision(self.kept, self._try_all_again(why))
+        if learned is None:
+            return Decision(self.kept, self._try_all_again(why))
+        self._then, self._n_since_change = None, 0
+        self._begin_with(learned)
+        return Decision(self.kept, "")
 
     @property
     def _recent(self) -> PassCost:

@@ -120,7 +120,7 @@ _ALL = (
         "this project",
         predictor=LEARNED,
         fallback=NEXT_ROUTER,
-        evictions=(LRU, part("decayed")),
+        evictions=(part("decayed"), LRU),
         depth=2,
         min_precision=0.85,
         adaptive=True,

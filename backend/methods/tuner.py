@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from backend import _native
-from backend.methods.auto import Auto, Decision
+from backend.methods.auto import Auto, Decision, Learned, first_guess
 from backend.methods.auto_work import WorkMeter
 from backend.methods.catalogue import Method
 from backend.methods.cost import PassCost
@@ -44,9 +44,11 @@ class Tuner:
         self._tuned: Tuned | None = None
         self._work: WorkMeter | None = None
         self._auto: Auto | None = None
+        self._max_depth = method.depth if predicts else 0
         self._configurator: Configurator | None = None
         if method.adaptive:
-            self._auto = Auto(self._names, max_depth=method.depth if predicts else 0)
+            guess = Learned(first_guess(self._names, self._max_depth))
+            self._auto = Auto(self._names, self._max_depth, guess)
         if method.configured:
             self._configurator = Configurator(shape, configure_tokens)
 
@@ -65,21 +67,31 @@ class Tuner:
         """The decisions, a sentence each."""
         return () if self._auto is None else tuple(self._auto.lines)
 
-    def attach(self, tuned: Tuned, n_slot: int, why: str = "") -> None:
+    @property
+    def learned(self) -> Learned | None:
+        """What an adaptive method has learned, to begin with the next time."""
+        return None if self._auto is None else self._auto.learned
+
+    def learned_from(self, data: object) -> Learned | None:
+        """Return Learned.from_json() for this method."""
+        return Learned.from_json(data, self._names, self._max_depth)
+
+    def attach(
+        self, tuned: Tuned, n_slot: int, why: str = "", learned: Learned | None = None
+    ) -> None:
         """Tune this object from now on. Its cache has n_slot experts per layer and is empty.
 
-        why: begins the line about it, except for the first object.
+        why: begins the line about it, except for the first object. learned: what is known of such
+        a cache; None: nothing.
         """
         if self._auto is None:
             return
         is_first = self._tuned is None
         self._tuned = tuned
         self._work = WorkMeter(self._shape.n_layer, self._shape.n_expert, n_slot)
-        self._tune(
-            Decision(self._auto.setting, "")
-            if is_first
-            else self._auto.restart(why or text("auto.cache_changed"))
-        )
+        if is_first and learned is None:
+            return self._tune(Decision(self._auto.setting, ""))
+        return self._tune(self._auto.restart(why or text("auto.cache_changed"), learned))
 
     def observe(self, cost: PassCost, wave_s: float) -> str:
         """Observe the cost of a decoded token. Return the decision, or "".

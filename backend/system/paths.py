@@ -101,6 +101,11 @@ def digests_file() -> Path:
     return states_folder().with_name("digests.json")
 
 
+def learned_settings_file() -> Path:
+    """Return the file of what the adaptive method learned, beside the folder of states."""
+    return states_folder().with_name("auto.json")
+
+
 def backends_folder() -> Path:
     """Return the folder in which a bundle looks for further backends. Does not create it."""
     return data_folder() / "backends"

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import re
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
-from backend.methods.auto import Auto, Decision, Setting
+from backend import _native
+from backend.engine.learned_settings import LearnedSettings
+from backend.methods.auto import Auto, Decision, Learned, Setting
 from backend.methods.auto_trial import SURE, SURE_AGAIN, Noise, Trial, expected_loss, middle
 from backend.methods.auto_work import WorkMeter
+from backend.methods.catalogue import METHODS
 from backend.methods.cost import PassCost
+from backend.methods.tuner import Tuner
 
 REACTIVE = Setting()
 PREFETCH = Setting(prefetch=True)
@@ -336,3 +342,151 @@ def test_what_was_given_up_once_needs_more_evidence() -> None:
         return n
 
     assert tokens_until_adopted(SURE_AGAIN) > tokens_until_adopted(SURE)
+
+
+# What was learned.
+
+METHOD = METHODS["auto"]
+SHAPE = _native.Shape(8, 2, [[1 << 20], [1 << 20]])
+
+
+class Core:
+    """Records how it is tuned."""
+
+    def __init__(self) -> None:
+        self.tunings: list[_native.Tuning] = []
+
+    def tune(self, tuning: _native.Tuning, /) -> None:
+        self.tunings.append(tuning)
+
+    def snapshot(self) -> bytes:
+        return bytes(16)
+
+
+def decode(world: World, n_token: int, learned: Learned | None = None) -> tuple[Auto, set[Setting]]:
+    """Return the method after so many tokens, and the settings that were in force."""
+    auto = Auto(("lru", "other"), learned=learned)
+    seen = set()
+    for chance in world.luck(0, n_token):
+        seen.add(auto.setting)
+        auto.observe(world.cost(auto.setting, chance))
+    return auto, seen
+
+
+@pytest.mark.parametrize("name", ["prefetching helps", "prefetching hurts"])
+def test_what_was_learned_holds_from_the_first_token(name: str) -> None:
+    world = WORLDS[name]
+    first, seen = decode(world, 1000)
+    assert first.learned.refused and {setting.prefetch for setting in seen} == {False, True}
+    kept = Learned.from_json(json.loads(json.dumps(first.learned.to_json())), ("lru", "other"), 1)
+    assert kept == first.learned
+    again, seen = decode(world, 96, kept)
+    assert {setting.prefetch for setting in seen} == {first.kept.prefetch}
+    assert again.kept == first.kept
+
+
+def test_the_cost_of_trials_counts_after_the_next_loading() -> None:
+    """A bad move that is not yet refused waits until the tokens allow for it."""
+    _, seen = decode(WORLDS["prefetching hurts"], 40, Learned(REACTIVE, spent=3.5))
+    assert seen == {REACTIVE}
+    _, seen = decode(WORLDS["prefetching hurts"], 40, Learned(REACTIVE))
+    assert len(seen) > 1
+
+
+def test_a_refused_move_is_tried_again_in_the_end() -> None:
+    world = WORLDS["prefetching helps"]
+    wrong = Learned(REACTIVE, {"prefetch True": 512, "eviction other": 512})
+    assert decode(world, 500, wrong)[0].kept == REACTIVE
+    assert decode(world, 2000, wrong)[0].kept.prefetch
+
+
+def test_another_cache_of_which_much_is_known_goes_on_with_it() -> None:
+    auto, world = Auto(("lru", "other")), World()
+    live(auto, world, world.luck(0, 300))
+    learned = Learned(Setting(eviction="other"), {"prefetch True": 1000})
+    assert auto.restart("The cache rate is 25 %", learned) == Decision(learned.setting, "")
+    _, kept = live(auto, world, world.luck(1, 500))
+    assert not any(setting.prefetch for setting in kept)
+
+
+GOOD = {"setting": vars(REACTIVE), "refused": {"reactive": 512}, "spent": 1.5}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        [],
+        {},
+        {"setting": vars(REACTIVE)},
+        {**GOOD, "setting": {**vars(REACTIVE), "depth": 3}},
+        {**GOOD, "setting": {**vars(REACTIVE), "depth": True}},
+        {**GOOD, "setting": {**vars(REACTIVE), "eviction": "none"}},
+        {**GOOD, "setting": {**vars(REACTIVE), "eviction": ["lru"]}},
+        {**GOOD, "setting": {**vars(REACTIVE), "min_precision": 0.5}},
+        {**GOOD, "setting": {**vars(REACTIVE), "prefetch": 1}},
+        {**GOOD, "setting": {**vars(REACTIVE), "more": 1}},
+        {**GOOD, "refused": {"reactive": -1}},
+        {**GOOD, "refused": {"reactive": 1e9}},
+        {**GOOD, "refused": 7},
+        {**GOOD, "spent": math.nan},
+        {**GOOD, "spent": "1 token"},
+    ],
+)
+def test_what_is_damaged_is_not_used(data: object) -> None:
+    assert Learned.from_json(GOOD, ("lru",), 2) is not None
+    assert Learned.from_json(data, ("lru",), 2) is None
+
+
+def test_without_a_predictor_no_prefetching_is_remembered() -> None:
+    learned = Learned(PREFETCH).to_json()
+    assert Learned.from_json(learned, ("lru",), 1) is not None
+    assert Learned.from_json(learned, ("lru",), 0) is None
+
+
+@pytest.mark.parametrize("predicts", [False, True])
+def test_an_unknown_model_begins_as_the_fastest_method(predicts: bool) -> None:
+    core = Core()
+    Tuner(METHOD, SHAPE, predicts=predicts).attach(core, 4)
+    (tuning,) = core.tunings
+    fastest = METHODS["outrider"]
+    assert METHOD.evictions[tuning.eviction] == fastest.evictions[0]
+    assert tuning.prefetch == predicts
+    if predicts:
+        assert (tuning.depth, tuning.min_precision) == (fastest.depth, fastest.min_precision)
+
+
+def test_settings_are_kept_by_model_machine_cache_and_pack(tmp_path: Path) -> None:
+    tuner = Tuner(METHOD, SHAPE, predicts=True)
+    settings = LearnedSettings(tmp_path / "auto.json")
+    key = ["a model", "", "learned", "4 experts", "file", "a machine"]
+    assert settings.find(key, tuner) is None and settings.guess(key, tuner) is None
+    learned = Learned(Setting(eviction="lru"), {"prefetch True": 700})
+    settings.note(key, learned)
+    again = LearnedSettings(tmp_path / "auto.json")
+    assert again.find(key, tuner) == learned
+    for i in range(len(key)):
+        other = [*key[:i], "another", *key[i + 1 :]]
+        assert again.find(other, tuner) is None
+        assert again.guess(other, tuner) == Learned(learned.setting)
+    experiment = ["a third", "False (0.9, 1, 0.0)", *key[2:]]
+    again.note(experiment, Learned(Setting(True, 2, eviction="lru"), {"reactive": 512}))
+    again.note(["a fourth", *experiment[1:]], Learned(Setting(True, 2), {"reactive": 512}))
+    assert again.guess(["a fifth", *key[1:]], tuner) == Learned(learned.setting)
+    newer = Learned(Setting(True, 2, eviction="decayed"), {"reactive": 512})
+    again.note([*key[:3], "5 experts", *key[4:]], newer)
+    assert again.guess([*key[:3], "6 experts", *key[4:]], tuner) == Learned(newer.setting)
+    again.note(key, newer)
+    assert again.find(key, tuner) == newer
+    without = Tuner(METHOD, SHAPE, predicts=False)
+    assert again.find(key, without) is None  # it cannot prefetch
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"format": 2}', '{"format": 1, "settings": [1]}'])
+def test_a_damaged_file_is_as_none(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "auto.json"
+    path.write_text(text)
+    settings, key = LearnedSettings(path), ["a model", ""]
+    assert settings.guess(key, Tuner(METHOD, SHAPE, predicts=True)) is None
+    settings.note(key, Learned(REACTIVE, {"reactive": 512}))
+    assert settings.find(key, Tuner(METHOD, SHAPE, predicts=True)) is not None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +16,18 @@ from factory import make_tiny
 from waiting import WAIT_S
 
 from backend.engine.engine import Engine, EngineError
+from backend.engine.experiment import NO_EXPERIMENT
+from backend.engine.learned_settings import LearnedSettings, key_of
 from backend.gguf.model_file import ModelFileError, read_model
 from backend.llama.api import LlamaError
 from backend.memory.plan import plan
 from backend.memory.pressure import MemoryWatch, Reading
+from backend.methods.auto import Learned, Setting
 from backend.methods.catalogue import CACHED, METHODS
+from backend.methods.cost import PassCost
+from backend.packs.write import write
 from backend.protocol.settings import EngineConfig, Sampling
+from backend.system.paths import learned_settings_file
 
 OpenEngine = Callable[..., Engine]
 
@@ -592,3 +601,69 @@ def test_a_shortage_is_said(
         "Other programs need memory: 4 of 16 experts of each layer are kept instead of 12."
     )
     assert engine.cache.asked_rate == 0.75
+
+
+# What the adaptive method learned.
+
+
+def prefetched(engine: Engine) -> int:
+    """Return how many experts an answer fetched ahead."""
+    list(engine.generate_text(PROMPT, GREEDY, 12))
+    stats = engine.statistics()
+    return stats.prefetches_useful + stats.prefetches_wasted
+
+
+def test_an_engine_begins_with_what_was_learned(open_engine: OpenEngine, tiny: Path) -> None:
+    settings = LearnedSettings(learned_settings_file())
+    first = open_engine(tiny, cache_rate=0.25, method="auto")
+    key = key_of(
+        first.loaded.file.fingerprint,
+        NO_EXPERIMENT,
+        first.cache.predictor,
+        first.loaded.plan,
+        first.cache.n_slot,
+    )
+    counts = {}
+    for prefetch in (False, True):
+        settings.note(key, Learned(Setting(prefetch, 2, 0.0, "lru"), {"reactive": 512}))
+        counts[prefetch] = prefetched(open_engine(tiny, cache_rate=0.25, method="auto"))
+    assert counts[False] == 0 < counts[True]
+    # At another rate it begins with what this model had last.
+    assert prefetched(open_engine(tiny, cache_rate=0.5, method="auto")) > 0
+
+
+@pytest.mark.parametrize("end", [Engine.idle, Engine.close])
+def test_what_was_learned_is_kept(
+    end: Callable[[Engine], None], open_engine: OpenEngine, tiny: Path
+) -> None:
+    """Tokens take equally long whatever is tried, so the moves are refused."""
+    engine = open_engine(tiny, cache_rate=0.25, method="auto")
+    list(engine.generate_text(PROMPT, GREEDY, 1))
+    chance = random.Random(1)
+    for _ in range(400):
+        took_s = 0.02 * math.exp(chance.gauss(0, 0.01))
+        engine.loaded.observe(
+            PassCost(1, took_s, took_s / 2, took_s / 2, took_s / 4, hits=6, misses=6), 0.0
+        )
+    assert not learned_settings_file().exists()
+    end(engine)
+    (entry,) = json.loads(learned_settings_file().read_text())["settings"]
+    assert entry["key"][0] == engine.loaded.file.fingerprint
+    assert entry["refused"] and entry["setting"]["eviction"] == "decayed"
+
+
+def test_what_was_learned_belongs_to_the_pack(open_engine: OpenEngine, tmp_path: Path) -> None:
+    path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf")
+    settings = LearnedSettings(learned_settings_file())
+    file = read_model(path)
+    keys = []
+    for packed in (False, True):
+        if packed:
+            write(file, "file")
+        engine = open_engine(path, cache_rate=0.25, method="auto")
+        plan, cache = engine.loaded.plan, engine.cache
+        keys.append(key_of(file.fingerprint, NO_EXPERIMENT, cache.predictor, plan, cache.n_slot))
+        settings.note(keys[-1], Learned(Setting(packed, 2, 0.0, "lru"), {"reactive": 512}))
+        again = open_engine(path, cache_rate=0.25, method="auto")
+        assert (prefetched(again) > 0) == packed
+    assert keys[0] != keys[1]
