@@ -34,12 +34,13 @@ run:
 	@sh packaging/prepare.sh run
 	@$(PY) packaging/launch.py
 
-# All checks and tests run, whichever fails. The tests run in two processes; ARGS="-n 0" makes it one.
+# All checks and tests run, whichever fails. The tests run in three processes, because many wait for a child;
+# ARGS="-n 0" makes it one.
 # They start thousands of programs, so bytecode is kept, whatever the environment says.
 test: .dev
 	@status=0; \
 	$(MAKE) --no-print-directory lint || status=1; \
-	QT_QPA_PLATFORM=offscreen PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n 2 $(ARGS) || status=1; \
+	QT_QPA_PLATFORM=offscreen PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n 3 $(ARGS) || status=1; \
 	exit $$status
 
 # The minute counts a rebuild of the native part too.

@@ -191,11 +191,8 @@ def test_a_nasty_template_is_refused(
     assert list(engine.generate_text("Hello", GREEDY, 3))  # without it the model can be used
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_the_worker_survives_it(
-    name: str, client: WorkerClient, tiny: Path, tmp_path: Path
-) -> None:
-    client.request("load", path=str(hostile(tiny, tmp_path, name)), **LOAD).final()
+def test_the_worker_survives_it(client: WorkerClient, tiny: Path, tmp_path: Path) -> None:
+    client.request("load", path=str(hostile(tiny, tmp_path)), **LOAD).final()
     with pytest.raises(RequestFailed, match="^The chat template of random qwen3moe takes too long"):
         client.request("generate", messages=HELLO, sampling={}, max_tokens=3).final()
     greedy = {"temperature": 0}  # a sampled token may end the answer
@@ -203,19 +200,17 @@ def test_the_worker_survives_it(
     assert done["type"] == "done" and done["stats"]["n_token"] > 0
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_the_terminal_says_it(name: str, tiny: Path, tmp_path: Path) -> None:
-    process = start("chat", hostile(tiny, tmp_path, name), "-p", "Hello")
+def test_the_terminal_says_it(tiny: Path, tmp_path: Path) -> None:
+    process = start("chat", hostile(tiny, tmp_path, "nests"), "-p", "Hello")
     out, said = process.communicate(timeout=WAIT_S)
     sentence = "outrider: The chat template of random qwen3moe takes too long."
     assert (process.returncode, out, said.splitlines()[-1]) == (1, "", sentence)
 
 
-@pytest.mark.parametrize("name", HOSTILE)
 def test_the_server_answers_others_afterwards(
-    name: str, serve: Callable[[Path], Server], tiny: Path, tmp_path: Path
+    serve: Callable[[Path], Server], tiny: Path, tmp_path: Path
 ) -> None:
-    server = serve(hostile(tiny, tmp_path, name))
+    server = serve(hostile(tiny, tmp_path, "nests"))
     refused = server.post("chat/completions", {"messages": HELLO})
     assert refused.status_code == 400 and "takes too long" in refused.json()["error"]["message"]
     assert server.post("completions", {"prompt": "Hello"}).status_code == 200
