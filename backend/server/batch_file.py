@@ -39,6 +39,7 @@ _LINE_BYTES_MAX = 64 << 20
 _BEGINS = re.compile(r'\s*\{\s*"(custom_id|id)"\s*:\s*("(?:[^"\\]|\\.){0,1000}")')
 _FIRST = b'{"id": "'
 """The beginning of every line of answers."""
+_BLOCK_BYTES = 512  # the smallest of a drive
 
 
 class BatchError(ValueError):
@@ -290,7 +291,7 @@ class AnswerFile:
         for number, line in enumerate(self._file, 1):
             is_last = n_whole + len(line) == n_file
             if is_last and (not line.endswith(b"\n") or b"\0" in line):  # \0: it was never written
-                self._check_cut(number, line)
+                self._check_cut(number, line, is_first=n_whole == 0)
                 break
             n_whole += len(line)
             if not line.strip():
@@ -303,10 +304,16 @@ class AnswerFile:
                 raise self._foreign(number) from None
         self._file.truncate(n_whole)
 
-    def _check_cut(self, number: int, line: bytes) -> None:
-        """Raise BatchError where a damaged line was not written here."""
-        if line.startswith(b"\0") and line.endswith(b"\n"):  # a loss of power may leave zeros
-            return
+    def _check_cut(self, number: int, line: bytes, *, is_first: bool) -> None:
+        """Raise BatchError where a damaged line was not written here.
+
+        A loss of power leaves zeros in place of blocks of the drive that were not written.
+        """
+        if line.startswith(b"\0"):
+            block, rest = line[:_BLOCK_BYTES], line.replace(b"\0", b"").rstrip(b"\r\n")
+            is_text = all(byte >= ord(" ") for byte in rest)
+            if not is_first or not rest or (is_text and not block.strip(b"\0")):
+                return
         begun = line.strip(b"\0 \r\n")
         if begun and not (begun.startswith(_FIRST) or _FIRST.startswith(begun)):
             raise self._foreign(number)

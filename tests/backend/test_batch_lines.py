@@ -215,7 +215,11 @@ def test_blank_lines_of_answers_are_passed_over(tmp_path: Path) -> None:
     last.close()
 
 
-@pytest.mark.parametrize("content", [b'{"theme": "dark"}', b"text", b'{"id": "a"}\n{"x', b"\0\0x"])
+@pytest.mark.parametrize(
+    "content",
+    [b'{"theme": "dark"}', b"text", b'{"id": "a"}\n{"x', b"\0\0x", b"\0\0x\n",
+     b"\0" * 600 + b"\x01\x02", b"\0" * 511 + b"text"],
+)  # fmt: skip
 def test_a_file_without_answers_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other"
     path.write_bytes(content)
@@ -229,12 +233,17 @@ def test_zeros_after_a_loss_of_power_are_cut(tmp_path: Path) -> None:
     out.add(error_line(line_of("a"), "it failed"))
     out.close()
     whole = out.path.read_bytes()
-    for rest in (b"\0" * 100, b'{"id": "b', b"{", b'{"id": "b\0\0'):
+    middle = b"\0" * 512 + b"text of an answer" + b"\0" * 900
+    for rest in (b"\0" * 100, b'{"id": "b', b"{", b'{"id": "b\0\0', middle, b"\0\0text\0\0"):
         out.path.write_bytes(whole + rest)
         again = AnswerFile(out.path)
         assert again.done.keys() == {"a"}
         again.close()
         assert out.path.read_bytes() == whole
+    for first in (b"\0" * 100, middle, b"\0" * 512 + b'text"}\n'):  # of the first answer
+        out.path.write_bytes(first)
+        AnswerFile(out.path).close()
+        assert out.path.read_bytes() == b""
 
 
 @pytest.mark.skipif(os.name == "nt", reason="devices and pipes of POSIX")
