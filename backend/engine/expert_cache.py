@@ -58,7 +58,7 @@ class ExpertCache:
         self._method: Method
         self._tuner: Tuner | None = None
         self._settings = LearnedSettings(learned_settings_file())
-        self._begun: tuple[Key, Learned | None] = [], None  # what the tuner began with, and where
+        self._begun: tuple[Key, Learned] | None = None  # where the tuner began, and with what
         self._even: _native.Layout  # the layout with the same memory for all layers
         self._empty_rss_bytes = 0  # RSS of this process when the slots were new
 
@@ -146,14 +146,13 @@ class ExpertCache:
             self._lay_out_layer()
         self._empty_rss_bytes = rss_bytes()
         why = text("auto.rate", rate=self.share)
-        learned = self._find_learned(self._tuner, is_first=is_first)
-        self._tuner.attach(patch, self.n_slot, why, learned)
+        self._attach(self._tuner, why, is_first=is_first)
 
-    def _find_learned(self, tuner: Tuner, *, is_first: bool) -> Learned | None:
-        """Return what an adaptive method begins with on this cache; None: as it is."""
+    def _attach(self, tuner: Tuner, why: str, *, is_first: bool) -> None:
+        """Tune the new slots. An adaptive method begins with what is known of such slots."""
+        self._begun = None
         if tuner.learned is None:
-            self._begun = [], None
-            return None
+            return tuner.attach(self.patch, self.n_slot, why)
         key = key_of(
             self._file.fingerprint,
             self._experiment,
@@ -161,17 +160,20 @@ class ExpertCache:
             self.plan,
             self.n_slot,
         )
-        found = self._settings.find(key, tuner)
-        self._begun = key, found
-        return self._settings.guess(key, tuner) if found is None and is_first else found
+        known = self._settings.find(key, tuner)
+        if known is None and is_first:
+            known = self._settings.guess(key, tuner)
+        tuner.attach(self.patch, self.n_slot, why, known)
+        self._begun = key, tuner.learned
+        return None
 
     def _note_learned(self) -> None:
         """Keep what an adaptive method has learned since the cache was built."""
-        key, before = self._begun
         learned = self._tuner.learned if self._tuner is not None else None
-        if not key or learned is None or not learned.refused:
+        if self._begun is None or learned is None:
             return
-        if before is None or replace(learned, spent=before.spent) != before:
+        key, before = self._begun
+        if replace(learned, spent=before.spent) != before:
             self._settings.note(key, learned)
             self._begun = key, learned
 

@@ -328,7 +328,8 @@ class Auto:
 
     def _moves(self, old: Setting, new: Setting) -> set[str]:
         """Return the names of the moves from one setting to the other."""
-        differing = [name for name, value in vars(new).items() if getattr(old, name) != value]
+        counts = vars(new) if old.prefetch and new.prefetch else ("prefetch", "eviction")
+        differing = [name for name in counts if getattr(old, name) != getattr(new, name)]
         moves = (
             {f"{name} {getattr(new, name)}" for name in differing} if len(differing) == 1 else set()
         )

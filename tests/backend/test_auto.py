@@ -490,3 +490,14 @@ def test_a_damaged_file_is_as_none(text: str, tmp_path: Path) -> None:
     assert settings.guess(key, Tuner(METHOD, SHAPE, predicts=True)) is None
     settings.note(key, Learned(REACTIVE, {"reactive": 512}))
     assert settings.find(key, Tuner(METHOD, SHAPE, predicts=True)) is not None
+
+
+def test_a_method_that_stopped_prefetching_remembers_it() -> None:
+    """Its distance and precision do not matter then, so the way back is one move."""
+    world = WORLDS["prefetching hurts"]
+    auto = Auto(("lru", "other"), 2, Learned(Setting(True, 2)))
+    for chance in world.luck(0, 300):
+        auto.observe(world.cost(auto.setting, chance))
+        if not auto.kept.prefetch:
+            break
+    assert auto.kept == REACTIVE and auto.learned.refused == {"prefetch True": 512}
