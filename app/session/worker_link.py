@@ -66,7 +66,6 @@ class EngineLink(QObject):
         self._scope = "nothing"
         self._aside = 0  # number of the request for an answer aside; 0: there is none
         self._aside_text = ""
-        self._advice_is_aside = False
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(lambda: self._handle(self._connection.tick(time.monotonic())))
 
@@ -142,13 +141,10 @@ class EngineLink(QObject):
             max_tokens=max_tokens,
             aside=True,
         )
-        self._advice_is_aside = True
 
     def _take_aside(self, event: Event) -> bool:
         """Take an event of the answer aside. Return False for other events."""
         number = (event.message or {}).get("id")
-        if event.kind == "advice":
-            return self._advice_is_aside
         if not self._aside or (number or self._aside) != self._aside:
             return False
         if event.kind in ("done", "error"):
@@ -248,7 +244,6 @@ class EngineLink(QObject):
         if kind in ("generate", "load", "configure"):
             if self._aside:
                 self._connection.send("stop", id=self._aside)
-            self._advice_is_aside = False
         number = self._connection.request(kind, time.monotonic(), **fields)
         self._handle([])
         return number

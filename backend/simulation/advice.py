@@ -6,7 +6,7 @@ with a copy in flight; computing takes the time without stalls. The stall simula
 setting is compared with the measured stall, and their ratio scales every other forecast. If the
 ratio is too far from one, there is no forecast.
 
-This is a program of its own, of the lowest priority, which backend.worker.advisor starts. It reads
+This is a program of its own, of a low priority, which backend.worker.advisor starts. It reads
 the question from standard input and writes the answer to standard output, one JSON object each.
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ N_CACHE = 8
 """Number of cache sizes to try."""
 ALTERNATIVES = ("promoe", "outrider", "outrider-recall", "lru-overlapped")
 """Methods to try. `auto` tries settings by itself and gets no advice on methods."""
+LIMIT_S = 30.0
+"""The process ends itself after this much processor time."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,8 @@ def advise(
 ) -> Advice:
     """Answer a question. `trace`: the recent routing; its last request is the answer.
 
-    The earlier requests of the trace fill the cache, as in the live run. After `time_s` no further
-    simulation begins.
+    The earlier requests of the trace fill the cache, as in the live run. After `time_s` of
+    processor time no further simulation begins.
     """
     total_s = question.compute_s + question.stall_s
     share = question.stall_s / total_s if total_s > 0 else 0.0
@@ -86,7 +89,7 @@ def advise(
     n_decoded = int(np.count_nonzero(decoded))
     if question.n_token < N_TOKEN_MIN or n_decoded < N_TOKEN_MIN or question.bytes_read <= 0:
         return Advice(share, reason="The answer was too short for a forecast.")
-    deadline_s = time.monotonic() + time_s
+    deadline_s = time.process_time() + time_s
     setting = Setting(
         trace,
         routers=routers or [],
@@ -117,7 +120,7 @@ def advise(
         return Advice(share, scale=scale, reason="What was measured is not what is simulated.")
 
     def option(method: str, n_slot: int) -> Option | None:
-        if time.monotonic() > deadline_s:
+        if time.process_time() > deadline_s:
             return None
         try:
             simulated_s, n_byte = stall(method, n_slot)
@@ -195,10 +198,22 @@ def answer(request: dict[str, Any]) -> Advice:
     return advise(question, trace, learned=known, routers=list(routers(file, trace.layers)))
 
 
+def _limit_processor_time() -> None:
+    """End this process when it has used LIMIT_S of processor time."""
+
+    def watch() -> None:
+        while time.process_time() < LIMIT_S:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def main() -> int:
     """Answer the request on standard input."""
     if hasattr(os, "nice"):
-        os.nice(19)
+        os.nice(10)
+    _limit_processor_time()
     try:
         advice = answer(json.load(sys.stdin))
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -1,6 +1,6 @@
 """Asks for advice after an answer: keeps recent traces, and runs backend.simulation.advice.
 
-The advice never slows an answer. The simulation starts after the answer, at the lowest priority,
+The advice never slows an answer. The simulation starts after the answer, at a low priority,
 and is killed when the engine is needed again.
 """
 
@@ -27,8 +27,6 @@ KEPT_BYTES = 24 << 20
 """Limit of the kept traces: the last answer's, and earlier ones while there is room."""
 SPARE_SHARE = 0.8
 """Share of the free memory that the advice may give to a larger cache."""
-LIMIT_S = 30.0
-"""The process is killed after this time."""
 _DELETE_S = 2.5
 
 Advised = Callable[[dict[str, Any]], None]
@@ -115,11 +113,11 @@ class Advisor:
     ) -> None:
         """Run backend.simulation.advice and pass its answer to `advised`, unless it fails.
 
-        The process deletes the trace once it is read, because this one may be killed.
+        The process deletes the trace once it is read, because this one may be killed. It limits
+        its own processor time; a busy machine may make it wait for long.
         """
         from backend.traces.trace import join  # native part: not at the worker's start
 
-        process = None
         try:
             with tempfile.TemporaryDirectory(
                 prefix="outrider-", ignore_cleanup_errors=True
@@ -135,14 +133,12 @@ class Advisor:
                     if self._n_asked != number:
                         return
                     process = self._process = _start()
-                found, _ = process.communicate(json.dumps(request).encode("ascii"), LIMIT_S)
+                found, _ = process.communicate(json.dumps(request).encode("ascii"))
             with self._lock:
                 if self._n_asked == number and process.returncode == 0:
                     advised(json.loads(found))
-        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        except (OSError, ValueError) as error:
             print(f"advice: {error}", file=sys.stderr)
-            if process is not None:
-                process.kill()
 
 
 def _start() -> subprocess.Popen[bytes]:

@@ -312,7 +312,7 @@ class Worker:
     def _begin(self, job: Job) -> None:
         self._line.begin(job)
         self._learning.set_busy(True)
-        if self._advisor is not None:
+        if self._advisor is not None and job.kind == "generate" and not job.message.get("aside"):
             self._advisor.cancel()
 
     def _end(self, job: Job, final: Message) -> None:
@@ -365,14 +365,15 @@ class Worker:
 
         def end(final: Message | Exception) -> None:
             self._joint = None
-            if is_first:
+            if is_recorded:
                 self._unrecord(job, is_wanted=not answer.is_shared)
             self._end(job, self._failure(job, final) if isinstance(final, Exception) else final)
 
+        is_recorded = is_first and not job.message.get("aside")
         answer = JointAnswer(*self._parts(job, engine), on_end=end)
         answer.requests()  # refuses what is not valid
         self._joint = answer
-        if is_first:
+        if is_recorded:
             self._record()
         return answer
 
@@ -442,6 +443,8 @@ class Worker:
         if job.message.get("n_answer", 1) != 1:
             return JointAnswer(*self._parts(job, engine), on_end=lambda _: None).run()
         answer = Answer(*self._parts(job, engine))
+        if job.message.get("aside"):  # the advice is about the answer in the chat
+            return answer.run()
         self._record()
         try:
             return answer.run()

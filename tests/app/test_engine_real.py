@@ -12,6 +12,7 @@ from app.panel.expert_map import View
 from app.state.engine_choice import EngineChoice
 from app.state.engine_state import State
 from app.window.main_window import MainWindow
+from backend.protocol.chat import ChatOptions
 from backend.protocol.client import worker_command
 from backend.protocol.status import Advice
 from backend.system.paths import embedded_model
@@ -82,9 +83,9 @@ def test_after_an_answer_the_simulator_says_what_would_help(qtbot: Any, window: 
     window.link.advice.connect(told.append)
     ask(qtbot, window)
     told.clear()  # advice for an answer that was too short
-    # The simulation has the lowest priority, so other programs may hold it up.
-    qtbot.waitUntil(lambda: bool(told), timeout=8 * WAIT_MS)
+    qtbot.waitUntil(lambda: bool(told), timeout=WAIT_MS)
     advice = told[0]
+    assert "too short" not in advice.reason
     assert 0 <= advice.stall_share <= 1
     for option in (advice.cache, advice.method):
         assert option is None or (option.times >= 1.05 and option.cache_bytes > 0)
@@ -100,6 +101,22 @@ def test_after_an_answer_the_simulator_says_what_would_help(qtbot: Any, window: 
             ),
             timeout=WAIT_MS,
         )
+
+
+def test_an_answer_aside_leaves_the_advice_on_the_answer_in_the_chat(
+    qtbot: Any, window: MainWindow
+) -> None:
+    """A title is asked for while the advice is computed."""
+    told: list[Advice] = []
+    window.link.advice.connect(told.append)
+    ask(qtbot, window)
+    told.clear()
+    aside: list[str] = []
+    window.link.aside.connect(aside.append)
+    messages = [{"role": "user", "content": "Hello"}]
+    window.link.ask_aside(messages, {"temperature": 0.0}, ChatOptions(), 4)
+    qtbot.waitUntil(lambda: bool(aside and told), timeout=WAIT_MS)
+    assert "too short" not in told[0].reason
 
 
 def test_a_hidden_panel_is_told_nothing(qtbot: Any, window: MainWindow) -> None:
