@@ -129,8 +129,12 @@ class ExpertCache:
             cached.close()
         return cached is not None
 
-    def build(self, plan: EnginePlan) -> None:
-        """Rebuild the slots, empty. Raises EngineError."""
+    def build(self, plan: EnginePlan, *, empty: bool = False) -> None:
+        """Rebuild the slots. Raises EngineError.
+
+        The present experts stay as far as they have room, those that the method's eviction would
+        keep longest. empty: none stays.
+        """
         patch, experiment, method = self.patch, self._experiment, plan.method
         if experiment.accuracy is not None:
             method = with_accuracy(method, experiment.accuracy, lookahead=experiment.lookahead)
@@ -141,10 +145,10 @@ class ExpertCache:
             self._tuner = Tuner(method, patch.shape, predicts=predicts)
         self.plan, self._method = plan, method
         patch.set_statistics(self._tuner.statistics)
-        self._lay_out(layout(method, patch.shape, plan.n_slot))
+        self._lay_out(layout(method, patch.shape, plan.n_slot), keeps_residents=not empty)
         if self.layer_patch is not None:
             self._lay_out_layer()
-        self._empty_rss_bytes = rss_bytes()
+        self._empty_rss_bytes = rss_bytes() - int(patch.kept_bytes)
         why = text("auto.rate", rate=self.share)
         self._attach(self._tuner, why, is_first=is_first)
 
@@ -191,7 +195,7 @@ class ExpertCache:
         found = self._tuner.new_layout(self._even.bytes(self.patch.shape))
         if found is None:
             return False
-        self._lay_out(found)
+        self._lay_out(found, keeps_residents=True)
         self.patch.stock(self._tuner.stock())
         return True
 
@@ -272,7 +276,7 @@ class ExpertCache:
         """The predictor in use, or None."""
         return predictor_of(self._method, self.learned, has_routers=self.patch.n_embd > 0)
 
-    def _lay_out(self, even: _native.Layout) -> None:
+    def _lay_out(self, even: _native.Layout, *, keeps_residents: bool) -> None:
         """Rebuild the slots from an even layout. Raises EngineError.
 
         Beside a device, the CPU's layers get the slots that fit in RAM, and prompts get a stage.
@@ -301,7 +305,7 @@ class ExpertCache:
             hybrid=plan.config.hybrid,
             on_device=plan.devices is not None,
         )
-        _configure(patch, made, parts, options)
+        _configure(patch, made, parts, options, keeps_residents=keeps_residents)
 
     def _lay_out_layer(self) -> None:
         """Rebuild the slots of the layer for multi-token prediction, empty. Raises EngineError.
@@ -318,7 +322,8 @@ class ExpertCache:
             on_device=False,
         )
         options = _native.PatchOptions(**self._reading(), max_token=N_PREDICTION)
-        _configure(patch, layout(_LAYER_METHOD, patch.shape, self.plan.n_slot), parts, options)
+        slots = layout(_LAYER_METHOD, patch.shape, self.plan.n_slot)
+        _configure(patch, slots, parts, options, keeps_residents=False)
 
     def _reading(self) -> dict[str, Any]:
         """Return how experts are read and computed, of PatchOptions."""
@@ -331,10 +336,12 @@ class ExpertCache:
         }
 
 
-def _configure(patch: Any, made: _native.Layout, parts: Any, options: Any) -> None:
-    """Rebuild a patch's slots, empty. Raises EngineError."""
+def _configure(
+    patch: Any, made: _native.Layout, parts: Any, options: Any, *, keeps_residents: bool
+) -> None:
+    """Rebuild a patch's slots. Raises EngineError."""
     try:
-        patch.configure(made, parts, options)
+        patch.configure(made, parts, options, keeps_residents)
     except _native.SlotsTooLarge as error:
         raise EngineError(_too_large(error)) from None
     except (RuntimeError, ValueError) as error:

@@ -197,7 +197,7 @@ class LoadedModel:
         """
         wrong = self._experts.find_wrong(number)
         if wrong is not None:
-            self._experts.build(self.plan)
+            self._experts.build(self.plan, empty=True)
             layer, expert = wrong
             raise UntrustedError(text("engine.wrong_expert", expert=expert, layer=layer))
 

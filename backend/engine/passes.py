@@ -125,15 +125,20 @@ class Passes:
         return self._stop.is_set()
 
     def keep_prefix(self, prompt: Sequence[int]) -> int:
-        """Keep the prefix of the prompt that the context holds, or restore a longer one.
+        """Keep the longest prefix of the prompt that a sequence holds, or restore a longer one.
 
         Return its number of tokens. The last token is always computed again, because its logits
         are needed.
         """
+        n = n_equal(self.tokens, prompt[:-1])
+        for sequence, tokens in self._sequences.items():
+            if sequence and (n_of := n_equal(tokens, prompt[:-1])) > n:
+                self.loaded.context.forget_from(0)
+                self.loaded.context.copy_sequence(sequence, 0, len(tokens))
+                self.tokens, n = tokens, n_of
         for sequence in self._sequences.keys() - {0}:
             self.loaded.context.forget_from(0, sequence)
         self._sequences, self.kept_sequence = {}, 0
-        n = n_equal(self.tokens, prompt[:-1])
         if n < len(self.tokens) or n == 0:
             self.forget_from(n)
         if self.keeping is not None:

@@ -55,7 +55,7 @@ class Step(enum.IntEnum):
 
     NOTHING = 0
     REBUILD = 1
-    """Rebuild the cache, empty, with other slots or another method."""
+    """Rebuild the cache with other slots or another method. Experts that have room stay."""
     CONTEXT = 2
     """Make another llama.cpp context; the weights stay."""
     RELOAD = 3

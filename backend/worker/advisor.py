@@ -89,7 +89,7 @@ class Advisor:
             self._asking.join(_DELETE_S)
 
     def forget(self) -> None:
-        """Drop the traces: the cache was emptied, so they do not describe its contents."""
+        """Drop the traces: the cache has other slots, so they do not describe its contents."""
         self.cancel()
         self._traces.clear()
 

@@ -408,6 +408,23 @@ def test_a_full_cache_makes_room_for_what_a_chat_used() -> None:
     assert d.held() == {4, 5, 6}  # what was fetched counts as just used
 
 
+def test_experts_of_an_earlier_cache_are_there_at_once() -> None:
+    """As many as have room. They cost nothing, and leave before what was used since."""
+    d = Driver(n_slot=3)
+    for expert in (7, 2, 5, 4):
+        assert d.perform(d.core.kept(0, expert)).low == []
+    assert d.held() == {2, 5, 7}
+    assert d.routed(0, 2, 5).compute == [2, 5]
+    d.computed(2)
+    d.computed(5)
+    d.make_resident(0, 4)
+    assert d.held() == {2, 4, 5}
+    assert (d.counts().hits, d.counts().misses) == (2, 1)
+    empty = Driver(n_slot=3)
+    empty.make_resident(0, 4)
+    assert d.counts().bytes_read == empty.counts().bytes_read
+
+
 # Eviction.
 
 

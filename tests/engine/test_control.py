@@ -202,6 +202,14 @@ def test_an_answer_may_be_abandoned(open_engine: OpenEngine, endless: Path) -> N
 # The cache rate.
 
 
+def residents(engine: Engine) -> list[set[int]]:
+    """Return the resident experts of each layer, without those that arrive."""
+    n = engine.model.n_expert
+    cells = engine.residency()
+    layers = [cells[i : i + n] for i in range(0, len(cells), n)]
+    return [{e for e, cell in enumerate(layer) if cell & 3 == 1} for layer in layers]
+
+
 @pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss", "deepseek2"])
 def test_every_rate_gives_the_same_answer_without_loading_again(
     arch: str, open_engine: OpenEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -215,14 +223,14 @@ def test_every_rate_gives_the_same_answer_without_loading_again(
     with monkeypatch.context() as no_loading:
         no_loading.setattr("backend.engine.loading.CachedModel", None)
         for rate in (0.5, 0.0, 0.125, 0.75, 0.25):
-            n_before = engine.cache.n_slot
+            before = residents(engine)
             facts = engine.set_cache_rate(rate)
             assert facts == engine.cache and facts.asked_rate == rate
             assert facts.n_slot == max(int(rate * n_expert), n_used)
             assert facts.rate == facts.n_slot / n_expert and facts.min_rate == n_used / n_expert
             assert facts.bytes >= facts.n_slot * engine.model.expert_bytes
-            # A cache of another number of slots begins empty; one of the same number is kept.
-            assert (set(engine.residency()) == {0}) == (facts.n_slot != n_before)
+            for of_layer, kept in zip(before, residents(engine), strict=True):
+                assert kept <= of_layer and len(kept) == min(len(of_layer), facts.n_slot)
             assert tokens_with_reuse(engine) == expected_with_reuse
             assert engine.statistics().n_reused > 0  # the conversation is kept
             assert engine.statistics().misses > 0
@@ -232,6 +240,20 @@ def test_every_rate_gives_the_same_answer_without_loading_again(
     assert engine.statistics().misses == 0
     assert engine.set_cache_rate(0.25).mode == "cached"
     assert tokens(engine) == expected
+
+
+def test_a_smaller_cache_keeps_what_was_used_last(open_engine: OpenEngine, tiny: Path) -> None:
+    engine = open_engine(tiny, cache_rate=0.75, method="lru")
+    tokens(engine)
+    n, n_used = engine.model.n_expert, engine.model.n_expert_used
+    cells = engine.residency()
+    last = [{e for e in range(n) if cells[i + e] & 12} for i in range(0, len(cells), n)]
+    engine.set_cache_rate(0.0)
+    assert engine.cache.n_slot == n_used and residents(engine) == last
+    engine.set_cache_rate(0.75)
+    assert residents(engine) == last
+    for number in range(len(last) * n_used):  # their bytes are those of the file
+        engine.loaded.require_right_experts(number)
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan"), float("inf")])

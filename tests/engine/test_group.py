@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 from factory import make_tiny
+from oracle import Oracle
 from reciter import make_reciter
 
 from backend import _native
@@ -257,6 +258,23 @@ def test_a_conversation_is_kept_between_groups(
     assert n_reused == len(engine.tokenize(first)) > 0
     assert found == alone
     tokens("some words", 2, keeps=True)  # shorter than what is held
+
+
+@pytest.mark.parametrize("arch", ["qwen3moe", "lfm2moe"])
+@pytest.mark.parametrize("chosen", [0, 1])
+def test_a_conversation_of_a_group_goes_on_alone(
+    arch: str, chosen: int, open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
+) -> None:
+    """Whichever sequence holds it."""
+    engine = open_engine(make_tiny(arch, "F16", tmp_path / "m.gguf"), n_sequence=2)
+    prompts = ["some words of a chat\n", "another chat with its own words\n"]
+    for prompt in prompts:
+        (answer,) = engine.generate_group([Request(0, GREEDY, 1, prompt=prompt)], keeps=True)
+        assert not answer.error
+    list(engine.generate_text(prompts[chosen] + "and what follows\n", GREEDY, 4))
+    assert engine.statistics().n_reused == len(engine.tokenize(prompts[chosen])) > 0
+    list(engine.generate_text(prompts[1 - chosen], GREEDY, 4))
+    assert oracle.approve()["n_answer"] > 2
 
 
 def first(key: int, prompt: str, max_tokens: int = -1, **more: Any) -> Request:

@@ -10,7 +10,8 @@
                  (of these two: nobody sleeps before trying again)
    slow          every read takes 5 ms longer
    hang          no read ends as long as the file "hanging" exists
-   no-memory     there is none for pieces of 4 MB and more, once the file "shortage" exists      */
+   no-memory     there is none for pieces of 4 MB and more, once the file "shortage" exists;
+                 address space without memory is never given for less than 32 MB               */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,6 +20,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -69,6 +71,18 @@ int posix_memalign(void ** to, size_t alignment, size_t size) {
         return ENOMEM;
     }
     return real(to, alignment, size);
+}
+
+void * mmap(void * at, size_t size, int protection, int flags, int fd, off_t offset) {
+    static void * (*real)(void *, size_t, int, int, int, off_t);
+    if (!real) {
+        real = (void * (*) (void *, size_t, int, int, int, off_t)) dlsym(RTLD_NEXT, "mmap");
+    }
+    if (fd < 0 && (flags & MAP_NORESERVE) && (protection & PROT_WRITE) && size < 32 << 20 && fault("no-memory")) {
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
+    return real(at, size, protection, flags, fd, offset);
 }
 
 int nanosleep(const struct timespec * wanted, struct timespec * left) {

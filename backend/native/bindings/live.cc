@@ -247,7 +247,8 @@ void bind_live(nb::module_ & m) {
         .def("begin_probe", &Patch::begin_probe)
         .def("find_devices", &Patch::find_devices)
         .def("end_probe", &Patch::end_probe)
-        .def("configure", &Patch::configure, "layout"_a, "composition"_a, "options"_a, released())
+        .def("configure", &Patch::configure, "layout"_a, "composition"_a, "options"_a, "keeps_residents"_a = false,
+             released(), "Rebuild the slots: empty, or with the present experts that have room, the best first.")
         .def(
             "set_future", [](Patch & p, std::shared_ptr<Future> future) { p.set_future(std::move(future)); },
             "future"_a.none())
@@ -288,6 +289,7 @@ void bind_live(nb::module_ & m) {
         .def_prop_ro("router_biases", &Patch::router_biases)
         .def_prop_ro("layout", &Patch::layout)
         .def_prop_ro("slab_bytes", &Patch::slab_bytes)
+        .def_prop_ro("kept_bytes", &Patch::kept_bytes, "Of experts that the last configure() kept.")
         .def_prop_ro("host_bytes", &Patch::host_bytes)
         .def_prop_ro("host_held_bytes", &Patch::host_held_bytes, "The part of host_bytes that has pages.")
         .def_prop_ro("host_lacks_pinned", &Patch::host_lacks_pinned,

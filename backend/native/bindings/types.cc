@@ -406,6 +406,11 @@ void bind_types(nb::module_ & m) {
             "layer"_a, "experts"_a, "wanted"_a = std::vector<Expert>{},
             "Between answers: fetch these experts into the layer's free slots, or for those that are not wanted.")
         .def(
+            "kept",
+            [](OwnedCore & c, Layer layer, Expert expert, Slot slot) { return c.handle(Kept{layer, expert, slot}); },
+            "layer"_a, "expert"_a, "slot"_a = none,
+            "Before the first pass: the driver has this expert from an earlier cache.")
+        .def(
             "predicted",
             [](OwnedCore & c, Layer layer, std::vector<Expert> experts, std::vector<float> scores) {
                 return c.handle(Predicted{{layer, std::move(experts), std::move(scores)}});

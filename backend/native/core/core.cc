@@ -283,6 +283,18 @@ void Core::on(const Stocked & e, Commands & out) {
     }
 }
 
+void Core::on(const Kept & e, Commands &) {
+    const Place place{e.layer, Part::top};
+    const Pool pool = residency_.pool(place);
+    if (pool == none || layout().pools[size_t(pool)].buffer || layout().layers[size_t(e.layer)].is_cut()) {
+        return;
+    }
+    const Slot slot = e.slot != none ? e.slot : residency_.free_slot(place, e.expert);
+    if (slot != none) {
+        residency_.keep(place, slot, e.expert);
+    }
+}
+
 // Free the slot of the part that is least worth keeping, among the layer's parts of experts that are not wanted.
 Slot Core::make_room(Place place, std::span<const Expert> wanted) {
     const Pool pool = residency_.pool(place);

@@ -41,7 +41,7 @@ class Core {
     // and changes nothing, for settings (Tuned) and speeds (Measured) that make no sense.
     void handle(const Event & event, Commands & out);
 
-    // For events that no command answers: RequestBegan, Tuned, Measured.
+    // For events that no command answers: RequestBegan, Tuned, Measured, Kept.
     void handle(const Event & event);
 
     // Whether the layer's choice need not be read: all its experts stay resident, expert i in slot i, and no
@@ -64,6 +64,8 @@ class Core {
     const HostLevel * host() const { return host_.get(); }
     HostLevel * host() { return host_.get(); }
     const Tuning & tuning() const { return tuning_; }
+    // The worth of keeping an expert, by the eviction that decides: the lowest leaves first.
+    double worth(Layer layer, Expert expert) const { return chosen_->keep(layer, Part::top, expert); }
     // [layer][expert]: a Cell. Of a cut expert, its top's.
     std::vector<uint8_t> snapshot() const;
 
@@ -81,6 +83,7 @@ class Core {
     void on(const Routed & e, Commands & out);
     void on(const GateSeen & e, Commands & out);
     void on(const Stocked & e, Commands & out);
+    void on(const Kept & e, Commands & out);
     void on(const Predicted & e, Commands & out);
     void on(const Copied & e, Commands & out);
     void on(const Cancelled & e, Commands & out);

@@ -58,6 +58,14 @@ struct Stocked {
     std::span<const Expert> experts;
     std::span<const Expert> wanted;
 };
+// Before the first pass: the driver has this expert from an earlier cache. It takes `slot` of its layer's pool, or, if
+// that is none, a free one, and is ready at once. Nothing happens where no slot is free, or where the layer's experts
+// are cut.
+struct Kept {
+    Layer layer;
+    Expert expert;
+    Slot slot = none;
+};
 // A forecast from outside, treated like one of the predictor.
 struct Predicted {
     Forecast forecast;
@@ -95,8 +103,8 @@ struct Unasked {
     int32_t n_token;
 };
 
-using Event = std::variant<RequestBegan, Tuned, Measured, PassBegan, Reached, Routed, GateSeen, Stocked, Predicted,
-                           Copied, Cancelled, Failed, Computed, Withdrawn, CaughtUp, Aborted, Unasked>;
+using Event = std::variant<RequestBegan, Tuned, Measured, PassBegan, Reached, Routed, GateSeen, Stocked, Kept,
+                           Predicted, Copied, Cancelled, Failed, Computed, Withdrawn, CaughtUp, Aborted, Unasked>;
 
 // For std::visit: one function per type.
 template <typename... Fs>

@@ -80,6 +80,15 @@ void Residency::assign(Place place, Slot slot, Expert expert, bool prefetched) {
     }
 }
 
+void Residency::keep(Place place, Slot slot, Expert expert) {
+    assign(place, slot, expert, false);
+    SlotInfo & s = mutable_at(pool(place), slot);
+    s.state = SlotState::ready;
+    s.arrived = all_chunks(place.layer);
+    s.used = true;
+    n_ready_[place.layer] += place.part == Part::top;
+}
+
 uint32_t Residency::take_missing_chunks(Pool pool, Slot slot) {
     SlotInfo & s = mutable_at(pool, slot);
     require(s.state == SlotState::pending, "chunks are ordered for pending slots");

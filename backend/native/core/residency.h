@@ -112,6 +112,8 @@ class Residency {
 
     // REQUIRES: the slot is free, is of the place's pool, and the expert has no slot.
     void assign(Place place, Slot slot, Expert expert, bool prefetched);
+    // As assign(), and all chunks are there without a copy. Nothing is counted.
+    void keep(Place place, Slot slot, Expert expert);
     // Returns the mask of the chunks that had neither arrived nor been in flight; now they are. REQUIRES: pending.
     uint32_t take_missing_chunks(Pool pool, Slot slot);
     void chunks_arrived(Pool pool, Slot slot, uint32_t mask);

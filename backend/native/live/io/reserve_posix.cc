@@ -17,6 +17,8 @@ void * reserve_address_space(size_t size) {
     return p == MAP_FAILED ? nullptr : p;
 }
 
+const bool reserving_is_free = true;
+
 void release_address_space(void * address, size_t size) { ::munmap(address, std::max<size_t>(size, 1)); }
 
 void prefer_large_pages(void * address, size_t size) {
@@ -43,6 +45,15 @@ void give_pages(void * address, size_t size) {
     (void) address;
     (void) size;
 #endif
+}
+
+void take_pages(void * address, size_t size) {
+    constexpr uintptr_t page = 4096;
+    const uintptr_t first = (reinterpret_cast<uintptr_t>(address) + page - 1) / page * page;
+    const uintptr_t last = (reinterpret_cast<uintptr_t>(address) + size) / page * page;
+    if (first < last) {
+        ::madvise(reinterpret_cast<void *>(first), last - first, MADV_DONTNEED);
+    }
 }
 
 bool let_system_write(void *, size_t) { return true; }

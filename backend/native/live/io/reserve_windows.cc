@@ -54,6 +54,8 @@ LONG WINAPI on_exception(EXCEPTION_POINTERS * what) {
 
 }  // namespace
 
+const bool reserving_is_free = false;
+
 void * reserve_address_space(size_t size) {
     size = std::max<size_t>(size, 1);
     void * address = ::VirtualAlloc(nullptr, size, MEM_RESERVE, PAGE_READWRITE);
@@ -80,6 +82,8 @@ void give_pages(void * address, size_t size) {
     const auto first = reinterpret_cast<uintptr_t>(address);
     commit(first, first, first + size);
 }
+
+void take_pages(void *, size_t) {}
 
 bool let_system_write(void * address, size_t size) {
     const auto first = reinterpret_cast<uintptr_t>(address);

@@ -69,7 +69,7 @@ void place_tensor(ggml_tensor & tensor, ggml_backend_buffer_t buffer, void * add
 }
 
 Slab::Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files, const Shape & shape,
-           const Layout & layout, bool repack)
+           const Layout & layout, bool repack, const Slab * old)
     : files_(files), homes_(size_t(shape.n_layer)), repack_(repack) {
     std::vector<std::vector<std::vector<Home *>>> homes_of(layout.pools.size());  // [pool][chunk]
     for (Layer l = 0; l < shape.n_layer; l++) {
@@ -96,8 +96,12 @@ Slab::Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files,
     }
     try {
         for (size_t p = 0; p < homes_of.size(); p++) {
-            for (auto & homes : homes_of[p]) {
-                allocate(homes, layout.pools[p].n_slot);
+            for (size_t c = 0; c < homes_of[p].size(); c++) {
+                auto & homes = homes_of[p][c];
+                const int32_t n_most = shape.n_expert * int32_t(homes.size());
+                const bool is_whole = layout.pools[p].n_slot >= n_most;  // its experts change places
+                allocate(homes, {.pool = p, .chunk = Chunk(c), .n_home = homes.size()}, layout.pools[p].n_slot, n_most,
+                         is_whole ? nullptr : old);
             }
         }
         for (const ExpertTensor & t : tensors) {
@@ -140,6 +144,63 @@ void Slab::show_one(const ExpertTensor & t) {
 void Slab::restore() {
     for (const auto & [tensor, as_made] : saved_) {
         *tensor = as_made;
+    }
+}
+
+void Slab::leave_tensors() {
+    for (auto & parts : homes_) {
+        for (Homes & homes : parts) {
+            for (Home & home : homes) {
+                if (home.slots) {
+                    home.slots = own_tensors_.emplace_back(std::make_unique<ggml_tensor>(*home.slots)).get();
+                }
+            }
+        }
+    }
+    restore();
+    saved_.clear();
+}
+
+bool Slab::can_take(const Slab & from, Layer layer) const {
+    const auto is_same = [](const Home & a, const Home & b) {
+        return a.slots && b.slots && a.on_host && b.on_host && a.n_piece == 1 && b.n_piece == 1 &&
+               a.bytes() == b.bytes() && a.repacked == b.repacked;
+    };
+    return std::ranges::equal(homes_[size_t(layer)][size_t(Part::top)], from.homes_[size_t(layer)][size_t(Part::top)],
+                              is_same);
+}
+
+bool Slab::shares(const Slab & from, Layer layer) const {
+    const auto is_same = [](const Home & a, const Home & b) { return a.slots->data == b.slots->data; };
+    return can_take(from, layer) && std::ranges::equal(homes_[size_t(layer)][size_t(Part::top)],
+                                                       from.homes_[size_t(layer)][size_t(Part::top)], is_same);
+}
+
+uint64_t Slab::take(const Slab & from, Layer layer, Slot from_slot, Slot slot) const {
+    const Homes & homes = homes_[size_t(layer)][size_t(Part::top)];
+    const Homes & others = from.homes_[size_t(layer)][size_t(Part::top)];
+    uint64_t n_byte = 0;
+    for (size_t chunk = 0; chunk < homes.size(); chunk++) {
+        const Home & home = homes[chunk];
+        uint8_t * bytes = others[chunk].in_slot(from_slot);
+        n_byte += home.bytes();
+        if (home.in_slot(slot) != bytes) {
+            std::memcpy(home.in_slot(slot), bytes, home.bytes());
+        }
+        if (home.slots->data != others[chunk].slots->data) {
+            take_pages(bytes, home.bytes());
+        }
+    }
+    return n_byte;
+}
+
+void Slab::trim(const Slab & from) const {
+    for (const Reserved & was : from.reserved_) {
+        const auto is_same = [&](const Reserved & r) { return r.begin == was.begin; };
+        const auto it = std::ranges::find_if(reserved_, is_same);
+        if (it != reserved_.end() && it->used < was.used) {
+            take_pages(was.begin.get() + it->used, was.used - it->used);
+        }
     }
 }
 
@@ -190,7 +251,7 @@ Slab::Home Slab::home_of(const ExpertTensor & t, const LayerLayout & layer, cons
 // Allocate `n_slot` slots of the largest of `homes`; all of them use these slots. Throws if the device allows no buffer
 // of that size or memory is short. On the host, if possible, a slot's address is congruent modulo the block with its
 // expert's place in the file, so that direct reads need no second copy. Slots are then whole blocks.
-void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot) {
+void Slab::allocate(std::vector<Home *> & homes, Reserved wanted, int32_t n_slot, int32_t n_most, const Slab * old) {
     auto buft = homes.front()->memory;
     const bool is_host = ggml_backend_buft_is_host(buft);
     const auto larger = [](const Home * a, const Home * b) { return a->bytes() < b->bytes(); };
@@ -221,8 +282,19 @@ void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot) {
     if (!is_host && !is_supported(all, buft)) {
         throw SlotsTooLarge(all, size, buft);
     }
-    ggml_backend_buffer_t buffer =
-        buffers_.emplace_back(ggml_backend_buft_alloc_buffer(buft, is_host ? size + 2 * block : size)).get();
+    const bool is_plain = buft == ggml_backend_cpu_buffer_type();
+    wanted.size = stride * uint64_t(n_most) + 4 * block;
+    wanted.used = size + 2 * block;
+    wanted.stride = stride;
+    wanted.type = buft;
+    const bool is_reserved = (is_plain || largest.repacked) && wanted.used <= wanted.size && reserve(wanted, old);
+    ggml_backend_buffer_ptr made(is_reserved && is_plain
+                                     ? ggml_backend_cpu_buffer_from_ptr(wanted.begin.get(), wanted.used)
+                                     // The buffer of a type of its own only says how the slots are computed with.
+                                     : ggml_backend_buft_alloc_buffer(buft, is_reserved ? block
+                                                                            : is_host   ? wanted.used
+                                                                                        : size));
+    ggml_backend_buffer_t buffer = buffers_.emplace_back(std::move(made)).get();
     if (!buffer) {
         // Some devices allow larger buffers than they say, so this only explains a refusal.
         if (!is_host && size > ggml_backend_buft_get_max_size(buft)) {
@@ -232,10 +304,11 @@ void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot) {
     }
     ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
     bytes_ += size;
-    has_memory_asked_for_ = has_memory_asked_for_ && ggml_backend_buffer_get_type(buffer) == buft;
-    auto * base = static_cast<uint8_t *>(ggml_backend_buffer_get_base(buffer));
+    has_memory_asked_for_ = has_memory_asked_for_ && (is_reserved || ggml_backend_buffer_get_type(buffer) == buft);
+    auto * base = is_reserved ? wanted.begin.get() : static_cast<uint8_t *>(ggml_backend_buffer_get_base(buffer));
     if (is_host) {
-        prefer_large_pages(base, ggml_backend_buffer_get_size(buffer));
+        prefer_large_pages(base, wanted.used);
+        host_memory_.emplace_back(base, wanted.used);
         base += to_next_block(reinterpret_cast<uintptr_t>(base));
     } else {
         ggml_backend_buffer_clear(buffer, 0);
@@ -257,6 +330,27 @@ void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot) {
             ggml_backend_buffer_init_tensor(buffer, home->slots);
         }
     }
+}
+
+// Reserve address space of the size, or take that of another slab if it fits. Return whether there is some.
+bool Slab::reserve(Reserved & wanted, const Slab * old) {
+    const auto fits = [&](const Reserved & r) {
+        return r.pool == wanted.pool && r.chunk == wanted.chunk && r.n_home == wanted.n_home &&
+               r.stride == wanted.stride && r.type == wanted.type && r.size == wanted.size;
+    };
+    if (old) {
+        const auto it = std::ranges::find_if(old->reserved_, fits);
+        wanted.begin = it == old->reserved_.end() ? nullptr : it->begin;
+    }
+    if (!wanted.begin && reserving_is_free) {
+        const auto release = [size = wanted.size](uint8_t * begin) { release_address_space(begin, size); };
+        auto * begin = static_cast<uint8_t *>(reserve_address_space(wanted.size));
+        wanted.begin = begin ? std::shared_ptr<uint8_t>(begin, release) : nullptr;
+    }
+    if (wanted.begin) {
+        reserved_.push_back(wanted);
+    }
+    return wanted.begin != nullptr;
 }
 
 ggml_tensor * Slab::slots_of(const ggml_tensor * own, Part part) const {
@@ -401,18 +495,6 @@ void Slab::reads(std::span<const Copy> copies, std::vector<ReadRing::Read> & rea
                              home.in_slot(copy.slot) - place, size});
         });
     }
-}
-
-std::vector<std::span<uint8_t>> Slab::memory() const {
-    std::vector<std::span<uint8_t>> memory;
-    for (const auto & buffer : buffers_) {
-        const auto type = ggml_backend_buffer_get_type(buffer.get());
-        if (ggml_backend_buft_is_host(type) || type == repack_buffer_type()) {
-            auto * base = static_cast<uint8_t *>(ggml_backend_buffer_get_base(buffer.get()));
-            memory.emplace_back(base, ggml_backend_buffer_get_size(buffer.get()));
-        }
-    }
-    return memory;
 }
 
 bool Slab::goes_straight(const Home & home) const {

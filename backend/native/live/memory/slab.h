@@ -57,10 +57,12 @@ class Slab {
   public:
     // Allocate the layout's slots on the tensors' devices, and point the tensors of layers that are not cut at them.
     // `files` must outlive the slab. With `repack`, slots on the host have the CPU backend's fastest layout if it has
-    // one for the matrix. Throws std::runtime_error if memory is short. REQUIRES: the tensors are as llama.cpp made
-    // them; the layout fits the shape.
+    // one for the matrix. `old`: an earlier slab of the tensors, after leave_tensors(), or null; where its slots have
+    // the same form, their memory is used again, and slots with the same number keep their bytes. Throws
+    // std::runtime_error if memory is short. REQUIRES: the tensors are as llama.cpp made them; the layout fits the
+    // shape.
     Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files, const Shape & shape,
-         const Layout & layout, bool repack);
+         const Layout & layout, bool repack, const Slab * old = nullptr);
     // Restore the tensors.
     ~Slab() { restore(); }
     Slab(const Slab &) = delete;
@@ -87,8 +89,20 @@ class Slab {
     bool in_blocks() const;
     // Append those reads. REQUIRES: in_blocks().
     void reads(std::span<const Copy> copies, std::vector<ReadRing::Read> & reads) const;
+    // Give the tensors back to llama.cpp, and keep the slots' bytes. Afterwards only take() may read this slab.
+    void leave_tensors();
+    // Return whether another slab of the same tensors has the layer's experts in the same form, and both are in the
+    // host's memory.
+    bool can_take(const Slab & from, Layer layer) const;
+    // Return whether the layer's slots lie in that slab's memory, so that experts may stay in their slots.
+    bool shares(const Slab & from, Layer layer) const;
+    // Copy an expert of the layer from a slot of that slab, and free the pages of that slot if they are not shared.
+    // Return the bytes. REQUIRES: can_take().
+    uint64_t take(const Slab & from, Layer layer, Slot from_slot, Slot slot) const;
+    // Free the pages of that slab's memory that lie behind the slots of this one.
+    void trim(const Slab & from) const;
     // Return the host memory that holds slots.
-    std::vector<std::span<uint8_t>> memory() const;
+    const std::vector<std::span<uint8_t>> & memory() const { return host_memory_; }
     // Return the bytes of the copy. The read may be longer.
     uint64_t bytes_of(const Copy & copy) const;
     // Return the drive that the copy reads, below n_drive().
@@ -127,6 +141,19 @@ class Slab {
         uint64_t room() const { return slots->nb[2] - bytes(); }  // after it in its slot
     };
     using Homes = std::vector<Home>;  // [chunk]
+    // Address space for as many slots as a pool can ever have. Only slots that are used take memory.
+    struct Reserved {
+        std::shared_ptr<uint8_t> begin;
+        size_t size;
+        size_t used;  // by the pool's slots
+
+        // What makes the memory fit another slab:
+        size_t pool;
+        Chunk chunk;
+        size_t n_home;
+        uint64_t stride;
+        ggml_backend_buffer_type_t type;
+    };
     class Ranges;
 
     bool goes_straight(const Home & home) const;
@@ -134,7 +161,8 @@ class Slab {
 
     Home home_of(const ExpertTensor & t, const LayerLayout & layer, const Shape & shape, Part part);
     void show_one(const ExpertTensor & t);
-    void allocate(std::vector<Home *> & homes, int32_t n_slot);
+    void allocate(std::vector<Home *> & homes, Reserved wanted, int32_t n_slot, int32_t n_most, const Slab * old);
+    bool reserve(Reserved & wanted, const Slab * old);
     void restore();
     const uint8_t * as_in_slot(const Home & home, Expert expert, uint8_t * to) const;
     void fill_chunk(const Home & home, Expert expert, Slot slot) const;
@@ -149,6 +177,8 @@ class Slab {
     std::vector<std::pair<ggml_tensor *, ggml_tensor>> saved_;  // as llama.cpp made them
     std::vector<std::unique_ptr<ggml_tensor>> own_tensors_;  // of parts and stages
     std::vector<ggml_backend_buffer_ptr> buffers_;
+    std::vector<Reserved> reserved_;
+    std::vector<std::span<uint8_t>> host_memory_;
     uint64_t bytes_ = 0;
     bool has_memory_asked_for_ = true;
     bool repack_;

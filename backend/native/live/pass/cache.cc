@@ -13,7 +13,7 @@ constexpr uint64_t max_sent_bytes = 4 << 20;
 // Make the copies from the file, with the system's queue or with threads, and from the host store to devices.
 std::unique_ptr<Transfers> make_pool(Cache & cache, const Shape & shape) {
     const PatchOptions & options = cache.options;
-    const Slab * slab = &cache.slab;
+    const Slab * slab = cache.slab.get();
     const HostStore * store = cache.store.get();
     // Copies that are read together have the same target.
     const auto target = [slab, store](const Copy & c) -> const Slab & {
@@ -86,6 +86,23 @@ std::unique_ptr<Transfers> make_pool(Cache & cache, const Shape & shape) {
                                        std::move(to_devices), std::move(schedule));
 }
 
+// Both slabs count as allocated until the residents have moved. Do without them where the system refuses that.
+std::unique_ptr<Slab> make_slab(const MoeGraph & graph, const ExpertFiles & files, const Layout & layout, bool repack,
+                                Residents & left) {
+    const auto make = [&] {
+        return std::make_unique<Slab>(graph.tensors, files, graph.shape, layout, repack, left.slab.get());
+    };
+    try {
+        return make();
+    } catch (const std::runtime_error &) {
+        if (!left.slab) {
+            throw;
+        }
+        left = {};
+        return make();
+    }
+}
+
 }  // namespace
 
 std::vector<int32_t> divide_host(const MoeGraph & graph, uint64_t n_byte) {
@@ -100,30 +117,87 @@ std::vector<int32_t> divide_host(const MoeGraph & graph, uint64_t n_byte) {
 
 Cache::Cache(const MoeGraph & graph, const ExpertFiles & files, const Layout & layout_,
              std::vector<int32_t> n_host_slot_, const PatchOptions & options_, std::unique_ptr<Core> core_,
-             std::unique_ptr<HostStore> kept)
+             std::unique_ptr<HostStore> kept, Residents left)
     : options(options_),
       layout(layout_),
       n_host_slot(std::move(n_host_slot_)),
       store(kept || n_host_slot.empty() ? std::move(kept)
                                         : std::make_unique<HostStore>(graph.tensors, files, graph.shape, n_host_slot)),
       core(std::move(core_)),
-      slab(graph.tensors, files, graph.shape, layout, options.repack),
+      slab(make_slab(graph, files, layout, options.repack, left)),
       link_limit(options.link_bytes_per_s),
-      file_limit(store ? options.file_bytes_per_s : 0),
-      pool(make_pool(*this, graph.shape)) {
+      file_limit(store ? options.file_bytes_per_s : 0) {
+    keep(std::move(left));  // before the pool, which gives pages to all slots
+    pool = make_pool(*this, graph.shape);
     if (!pool->has_ring() && options.n_transfer_thread > 0 && !options.copy_rule) {
-        filler = std::make_unique<MemoryFiller>(slab.memory());
+        filler = std::make_unique<MemoryFiller>(slab->memory());
     }
     for (ggml_backend_dev_t device : graph.devices) {
         auto it = std::find_if(works.begin(), works.end(), [&](const auto & w) { return w->device() == device; });
         if (it == works.end()) {
             works.push_back(std::make_unique<DeviceWork>(
                 device, options.n_thread, graph.shape.n_expert_used, options.max_token,
-                [this](const ggml_tensor * t, Part part) { return slab.slots_of(t, part); }));
+                [this](const ggml_tensor * t, Part part) { return slab->slots_of(t, part); }));
             it = works.end() - 1;
         }
         work_of.push_back(it->get());
     }
+}
+
+void Cache::keep(Residents left) {
+    const Residency & residency = core->residency();
+    std::vector<int32_t> n_free;  // [pool]
+    for (Pool p = 0; p < residency.n_pool(); p++) {
+        n_free.push_back(residency.n_slot(p));
+    }
+    // Those that have room stay in their slots where they can. The others then go where none of those is.
+    std::vector<Residents::Resident> moving;
+    for (const Residents::Resident & r : left.experts) {
+        const Pool pool = residency.pool({r.layer, Part::top});
+        if (pool == none || n_free[size_t(pool)] == 0 || !slab->can_take(*left.slab, r.layer)) {
+            continue;
+        }
+        n_free[size_t(pool)]--;
+        if (r.slot < residency.n_slot(pool) && slab->shares(*left.slab, r.layer)) {
+            core->handle(Kept{r.layer, r.expert, r.slot});
+            kept_bytes += slab->take(*left.slab, r.layer, r.slot, r.slot);
+        } else {
+            moving.push_back(r);
+        }
+    }
+    for (const Residents::Resident & r : moving) {
+        core->handle(Kept{r.layer, r.expert});
+        if (const Slot slot = residency.find({r.layer, Part::top}, r.expert); slot != none) {
+            kept_bytes += slab->take(*left.slab, r.layer, r.slot, slot);
+        }
+    }
+    if (left.slab) {
+        slab->trim(*left.slab);
+    }
+}
+
+Residents Cache::take_residents() {
+    Residents left;
+    const Residency & residency = core->residency();
+    for (Layer l = 0; l < Layer(work_of.size()); l++) {
+        const Pool pool = residency.pool({l, Part::top});
+        if (pool == none || layout.pools[size_t(pool)].buffer || layout.layers[size_t(l)].is_cut()) {
+            continue;
+        }
+        for (Expert e = 0; e < residency.n_expert(); e++) {
+            const Slot slot = residency.find({l, Part::top}, e);
+            if (slot != none && residency.at(pool, slot).state == SlotState::ready) {
+                left.experts.push_back({l, e, slot});
+            }
+        }
+    }
+    std::ranges::stable_sort(left.experts, [this](const auto & a, const auto & b) {
+        return core->worth(a.layer, a.expert) > core->worth(b.layer, b.expert);
+    });
+    pool->drain();  // its threads write to the slots
+    slab->leave_tensors();
+    left.slab = std::move(slab);
+    return left;
 }
 
 uint64_t Cache::host_held_bytes() const {

@@ -47,16 +47,31 @@ struct PatchOptions {
 // own. Empty if it keeps none.
 std::vector<int32_t> divide_host(const MoeGraph & graph, uint64_t n_byte);
 
+// What a cache leaves to the next one of the same model.
+struct Residents {
+    struct Resident {
+        Layer layer;
+        Expert expert;
+        Slot slot;  // in `slab`
+    };
+
+    std::unique_ptr<Slab> slab;  // as after Slab::leave_tensors(); null: nothing is left
+    std::vector<Resident> experts;  // the most worth keeping first
+};
+
 struct Cache {
-    // `kept`: the store of an earlier cache with the same n_host_slot, or null. Throws std::runtime_error if memory is
-    // short.
+    // `kept`: the store of an earlier cache with the same n_host_slot, or null. Experts of `left` that have room are in
+    // the slots at once. Throws std::runtime_error if memory is short.
     Cache(const MoeGraph & graph, const ExpertFiles & files, const Layout & layout, std::vector<int32_t> n_host_slot,
-          const PatchOptions & options, std::unique_ptr<Core> core, std::unique_ptr<HostStore> kept);
+          const PatchOptions & options, std::unique_ptr<Core> core, std::unique_ptr<HostStore> kept, Residents left);
 
     // Return the store for the next cache if that has `n_slot`; otherwise null. REQUIRES: this cache is destroyed next.
     std::unique_ptr<HostStore> take_store(const std::vector<int32_t> & n_slot);
+    // Return the resident experts for the next cache. REQUIRES: this cache is destroyed next.
+    Residents take_residents();
     uint64_t host_held_bytes() const;
 
+    void keep(Residents left);
     DeviceWork & work(Layer layer) { return *work_of[size_t(layer)]; }
 
     const PatchOptions options;
@@ -65,11 +80,12 @@ struct Cache {
     // Members are destroyed from the last to the first: the pool stops before the memory that it writes to is freed.
     std::unique_ptr<HostStore> store;  // or null
     const std::unique_ptr<Core> core;
-    Slab slab;
+    std::unique_ptr<Slab> slab;
+    uint64_t kept_bytes = 0;  // of experts that an earlier cache left
     LinkLimit link_limit, file_limit;
     std::vector<std::unique_ptr<DeviceWork>> works;  // one for every device
     std::vector<DeviceWork *> work_of;  // [layer]
-    const std::unique_ptr<Transfers> pool;
+    std::unique_ptr<Transfers> pool;
     std::unique_ptr<MemoryFiller> filler;
 };
 

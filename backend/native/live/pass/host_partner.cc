@@ -66,7 +66,7 @@ KernelSpeed HostPartner::measure_device(DeviceWork & work, Layer layer) const {
     std::vector<ggml_tensor *> slots;
     for (const ExpertTensor & t : graph_.tensors) {
         if (t.layer == layer) {
-            slots.push_back(cache_.slab.slots_of(t.tensor, Part::top));
+            slots.push_back(cache_.slab->slots_of(t.tensor, Part::top));
         }
     }
     return kernel_speed(graph_.shape.expert_bytes(layer),

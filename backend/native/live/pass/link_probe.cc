@@ -40,7 +40,7 @@ double measure_link(Cache & cache, const Shape & shape, double seconds, bool by_
             const Expert expert = (first + i * 37) % shape.n_expert;  // not adjacent in the file
             for (Chunk chunk = 0; chunk < n_chunk; chunk++) {
                 const Copy copy{++ticket, layer, expert, Part::top, by_chunk ? chunk : whole_expert, i, Urgency::high};
-                n_byte += cache.slab.bytes_of(copy);
+                n_byte += cache.slab->bytes_of(copy);
                 cache.pool->submit(copy);
             }
         }

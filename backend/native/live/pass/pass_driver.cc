@@ -14,10 +14,10 @@ constexpr std::chrono::milliseconds max_wait(50);
 
 }  // namespace
 
-void PassDriver::drop_cache() {
+std::unique_ptr<Cache> PassDriver::take_cache() {
     forget_pieces();
     partner_.reset();  // first: its thread uses the cache's pool
-    cache_.reset();
+    return std::move(cache_);
 }
 
 void PassDriver::set_cache(std::unique_ptr<Cache> cache, const ExpertFiles & files, Hybrid hybrid) {

@@ -48,7 +48,8 @@ class PassDriver {
     mutable Mutex mutex;
 
     // Between passes. set_cache() throws std::runtime_error if the host cannot compute its share.
-    void drop_cache() REQUIRES(mutex);
+    std::unique_ptr<Cache> take_cache() REQUIRES(mutex);
+    void drop_cache() REQUIRES(mutex) { take_cache(); }
     void set_cache(std::unique_ptr<Cache> cache, const ExpertFiles & files, Hybrid hybrid) REQUIRES(mutex);
 
     // The scheduler of the context of the following passes, and its callback with `self` for it; null: unknown.

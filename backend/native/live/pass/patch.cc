@@ -26,7 +26,8 @@ std::string Patch::end_probe() {
     return objection;
 }
 
-void Patch::configure(const Layout & layout, const Composition & composition, const PatchOptions & options) {
+void Patch::configure(const Layout & layout, const Composition & composition, const PatchOptions & options,
+                      bool keeps_residents) {
     auto n_host_slot = divide_host(graph_, options.host_bytes);
     // First: this throws if the parts do not fit together.
     auto core = std::make_unique<Core>(Surroundings{graph_.shape,
@@ -40,11 +41,14 @@ void Patch::configure(const Layout & layout, const Composition & composition, co
     const Lock lock(driver_.mutex);
     // Pinning memory takes long: keep the store where it stays as it is.
     auto kept = driver_.cache() ? driver_.cache()->take_store(n_host_slot) : nullptr;
-    driver_.drop_cache();
+    // Destroying the old cache ends all that uses its slots; what it left still has their bytes.
+    auto old = driver_.take_cache();
+    Residents left = old && keeps_residents ? old->take_residents() : Residents();
+    old.reset();
     events_ = {};
     core->record(keeps_events_ ? &events_ : nullptr);
     driver_.set_cache(std::make_unique<Cache>(graph_, files_, layout, std::move(n_host_slot), options, std::move(core),
-                                              std::move(kept)),
+                                              std::move(kept), std::move(left)),
                       files_, composition.hybrid);
 }
 
@@ -145,7 +149,7 @@ std::optional<std::pair<int, Expert>> Patch::find_wrong_slot(uint64_t number) co
         return std::nullopt;
     }
     const Copy & chosen = ready[number % ready.size()];
-    if (!cache->slab.differs(chosen)) {
+    if (!cache->slab->differs(chosen)) {
         return std::nullopt;
     }
     return std::pair(graph_.numbers[size_t(chosen.layer)], chosen.expert);
@@ -163,7 +167,12 @@ bool Patch::reads_by_ring() const {
 
 uint64_t Patch::slab_bytes() const {
     const Lock lock(driver_.mutex);
-    return driver_.cache() ? driver_.cache()->slab.bytes() : 0;
+    return driver_.cache() ? driver_.cache()->slab->bytes() : 0;
+}
+
+uint64_t Patch::kept_bytes() const {
+    const Lock lock(driver_.mutex);
+    return driver_.cache() ? driver_.cache()->kept_bytes : 0;
 }
 
 uint64_t Patch::host_bytes() const {

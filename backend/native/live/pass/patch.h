@@ -29,10 +29,12 @@ class Patch {
     void find_devices() { probe_->find_devices(); }
     std::string end_probe();
 
-    // Rebuild the cache, empty, between passes. REQUIRES: a successful probe. Throws std::invalid_argument, and changes
+    // Rebuild the cache between passes: empty, or with the present experts that have room, those that the eviction
+    // would keep longest. REQUIRES: a successful probe. Throws std::invalid_argument, and changes
     // nothing, if the layout or the composition does not fit the model. Throws std::runtime_error if memory is short;
     // then there is no cache until a call succeeds.
-    void configure(const Layout & layout, const Composition & composition, const PatchOptions & options);
+    void configure(const Layout & layout, const Composition & composition, const PatchOptions & options,
+                   bool keeps_residents = false);
     // Parts that know the future (oracle, belady) use it from the next configure() on.
     void set_future(std::shared_ptr<const Future> future) { future_ = std::move(future); }
     // MoEpic's configurator learns from it from the next configure() on; may be null.
@@ -94,6 +96,7 @@ class Patch {
     Layout layout() const;
     bool reads_by_ring() const;  // the system's queue reads, not threads
     uint64_t slab_bytes() const;
+    uint64_t kept_bytes() const;  // of experts that were kept by configure()
     uint64_t host_bytes() const;  // of the host store
     bool host_lacks_pinned() const;  // the store is in ordinary memory: the driver had no more pinned memory
     uint64_t host_held_bytes() const;  // the part of host_bytes() that has pages
