@@ -239,6 +239,18 @@ def test_a_layer_with_a_slot_for_every_expert_gets_all_of_them() -> None:
     assert driver.counts(0).hits == 3 * 2 + 8, "no more than all experts"
 
 
+def test_after_a_layer_that_is_not_asked_the_next_ones_forecast_is_due() -> None:
+    driver = Driver([8, 4], chunks=False, fill=1, depth=1)
+    driver.make_resident(0, 5, 2)
+    driver.begin()
+    assert driver.predicted(1, 3, 0).low == [] == driver.predicted(0, 5).low
+    assert [e for e, _ in driver.perform(driver.core.unasked(0, 1)).low] == [3, 0]
+    driver.settle()
+    driver.begin()
+    driver.routed(0, 5, 2)
+    assert driver.counts(0).predicted == 0, "the pass before needed nothing of the layer's forecast"
+
+
 def prompt(n_slot: int, n_stage: int = 0, **options: int) -> Driver:
     """Return a driver in a prompt: three layers of 40 experts. The slots hold the first ones."""
     shape = Shape(40, 2, [CHUNK_BYTES] * 3)

@@ -189,6 +189,16 @@ def test_what_is_worth_less_goes_past_the_store() -> None:
     assert levels.in_host() == {0, 1}
 
 
+def test_what_the_slots_hold_longest_leaves_the_store_first() -> None:
+    levels = Levels(n_slot=4, n_host=3, eviction="lfu")
+    levels.core.pass_began(Phase.decode)
+    for experts in ((0, 1), (1, 2), (1, 2)):
+        levels.layer(0, *experts)
+    assert levels.in_host() == {0, 1, 2}
+    levels.layer(0, 3)
+    assert levels.in_host() == {0, 2, 3}
+
+
 def test_a_forecast_that_is_called_back_leaves_no_half_expert() -> None:
     levels = Levels(n_slot=2, n_host=4, early_preemption=True)
     levels.core.pass_began(Phase.decode)

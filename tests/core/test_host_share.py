@@ -320,16 +320,20 @@ def test_what_is_kept_takes_the_place_of_the_least_worthy() -> None:
         assert live.copied() == expected
 
 
-@pytest.mark.parametrize(("n_use", "expected"), [(1, set()), (2, {4})])
-def test_what_is_kept_is_worth_more_than_what_leaves(n_use: int, expected: set[int]) -> None:
-    """A use has four tokens. Each of the slots' experts was used by six."""
+@pytest.mark.parametrize(
+    ("n_round", "n_use", "expected"), [(2, 1, set()), (2, 2, {4}), (4, 2, set())]
+)
+def test_what_is_kept_is_worth_more_than_what_leaves(
+    n_round: int, n_use: int, expected: set[int]
+) -> None:
+    """A use has four tokens. Each of the slots' experts was used by four, and once per round."""
     live = Live(speeds=HostSpeeds(link_us_per_byte=1.2, host_us_per_byte=1.0), eviction="lfu")
     for expert in range(4):
         live.routed(expert, expert, expert, expert)
         live.computed(expert)
         live.arrive()
         live.core.pass_began(Phase.decode)
-    for _ in range(2):
+    for _ in range(n_round):
         assert live.routed(0, 1, 2, 3) == ([0, 1, 2, 3], [])
         live.computed(0, 1, 2, 3)
         live.core.pass_began(Phase.decode)
