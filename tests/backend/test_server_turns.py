@@ -646,6 +646,89 @@ def test_the_owners_request_and_those_of_clients_are_answered_together() -> None
     assert own.joint.is_shared
 
 
+def test_nobody_joins_while_one_that_left_is_still_answered() -> None:
+    engine, counts = JointEngine(), []
+
+    async def ask() -> None:
+        found, loop = Jointly(engine), asyncio.get_running_loop()
+
+        def between() -> None:
+            if not engine.prompts:
+                loop.call_soon_threadsafe(found.tasks["b"].cancel)
+                until(lambda: found.turns.n_open == 2)
+                asyncio.run_coroutine_threadsafe(found.ask("d"), loop).result(WAIT_S)
+            counts.append([request.prompt for request in engine.running])
+
+        engine.between = between
+        for prompt in "abc":
+            await found.ask(prompt)
+        await asyncio.to_thread(found.host.run_one)
+        await found.run((), 0)
+
+    asyncio.run(ask())
+    assert counts == [[*"abc"], [*"bc"], [*"cd"], ["d"], []] and engine.n_stop == 0
+
+
+def test_one_joins_when_another_was_answered_and_has_left() -> None:
+    engine, counts = JointEngine(), []
+
+    async def ask() -> None:
+        found, loop = Jointly(engine), asyncio.get_running_loop()
+
+        def between() -> None:
+            if engine.prompts == ["a"]:
+                until(lambda: found.turns.n_open == 1)
+                asyncio.run_coroutine_threadsafe(found.ask("c"), loop).result(WAIT_S)
+            counts.append([request.prompt for request in engine.running])
+
+        engine.between = between
+        await found.ask("a")
+        await found.ask("b")
+        await asyncio.to_thread(found.host.run_one)
+        await settle()
+        assert found.kinds("c")[-1] is Finish and found.turns.n_open == 0
+        await found.run((), 0)
+
+    asyncio.run(ask())
+    assert counts == [[*"ab"], ["b"], ["c"], []] and len(engine.keeps) == 1
+
+
+def test_nobody_joins_the_owner_while_the_queue_is_paused() -> None:
+    engine, own = JointEngine(), Owned("mine", "more")
+
+    async def ask() -> None:
+        found = Jointly(engine)
+        engine.n_sequence = 4
+        await found.ask("a")
+        found.turns.pause()
+        found.turns.answer_beside(engine, own)
+        assert engine.prompts == ["mine", "more"] == own.taken and found.kinds("a") == []
+        found.turns.resume()
+        found.turns.answer_beside(engine, Owned("again"))
+        assert engine.prompts[2:] == ["again", "a"]
+        await found.run((), 0)
+
+    asyncio.run(ask())
+
+
+def test_the_owners_requests_take_room_of_the_group() -> None:
+    engine, own = JointEngine(), Owned("mine", "mine too")
+
+    async def ask() -> Jointly:
+        found = Jointly(engine)
+        engine.n_sequence = 4
+        for prompt in "abcd":
+            await found.ask(prompt)
+        found.turns.answer_beside(engine, own)
+        await settle()
+        await found.run((), 0)
+        return found
+
+    found = asyncio.run(ask())
+    places = [[w.n_before for w in found.news[p] if isinstance(w, Wait)] for p in "abcd"]
+    assert places == [[], [1], [2, 1], [3, 2]]
+
+
 def test_the_owner_is_told_what_ended_its_request() -> None:
     for given, status in (({"mine": EngineError("It is gone.")}, None), ({}, 503)):
         engine, own = JointEngine(**given), Owned("mine", "more")
