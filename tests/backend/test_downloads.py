@@ -662,7 +662,8 @@ def test_a_failure_says_why_and_can_be_tried_again(hub: FakeHub, downloads: Down
     until(lambda: state(downloads, number) is State.DONE)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"format": 1}', '{"format": 9}', '{"format": 1, '
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 1}', '{"format": 9}',
+    '{"format": 2, "folder": "/x", "downloads": []}', '{"format": 1, '
     '"folder": "/x", "downloads": [{"source": "a/b", "name": "x", "folder": "/x", "files": '
     '[{"url": "http://x", "name": "../x.gguf", "size_bytes": 1}]}]}'])  # fmt: skip
 def test_a_damaged_list(tmp_path: Path, text: str) -> None:

@@ -382,6 +382,20 @@ def test_a_full_second_drive_leaves_nothing_behind(
     assert left == [mine]
 
 
+def test_a_value_that_is_not_finite_is_named_and_leaves_no_pack(file: ModelFile) -> None:
+    (tensor, *_), block_bytes, expert, block = file.expert_tensors[1], 18, 3, 5
+    at = tensor.offset + expert * tensor.matrix_bytes + block * block_bytes
+    with file.path.open("r+b") as handle:
+        handle.seek(at)
+        handle.write(b"\0\x7c")  # infinity, as the scale of a block of Q4_0
+    with pytest.raises(pack.PackError) as refused:
+        pack.write(read_model(file.path), "file")
+    n_before = expert * tensor.matrix_bytes // block_bytes
+    for words in (tensor.name, f"in block {n_before + block}"):
+        assert words in str(refused.value)
+    assert [path.name for path in file.path.parent.iterdir() if "pack" in path.name] == []
+
+
 def test_a_dense_model_has_none(tmp_path: Path) -> None:
     file = read_model(make_tiny("dense", "Q4_0", tmp_path / "m.gguf"))
     with pytest.raises(pack.PackError, match="no experts"):
