@@ -64,8 +64,15 @@ def test_a_model_that_is_named_is_loaded_and_the_reply_says_it(
     assert ask(served, "first").json()["model"] == "first"
     assert shelf.opened[0].n_close == 1
     headers = {"Authorization": f"Bearer {KEY}"}
-    listed = httpx.get(served.url + "/v1/models", headers=headers).json()["data"]
-    assert [model["id"] for model in listed] == ["first", "one", "two", "broken"]
+    listed = httpx.get(served.url + "/v1/models", headers=headers).json()
+    assert [model["id"] for model in listed["data"]] == ["first", "one", "two", "broken"]
+    assert (listed["first_id"], listed["last_id"]) == ("first", "broken")
+
+
+def test_the_model_that_is_named_counts_the_tokens(served: Served, shelf: Shelf) -> None:
+    body = {"model": "two", "messages": HELLO}
+    assert served.post("/v1/messages/count_tokens", body).json() == {"input_tokens": 1}
+    assert len(shelf.opened) == 1 and served.engine.n_close == 1
 
 
 def test_a_model_has_one_name(shelf: Shelf) -> None:
