@@ -14,7 +14,6 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-import torch._inductor.config as inductor
 from torch import Tensor
 
 LOSS_ROWS = 2048  # rows of logits in memory at once
@@ -39,6 +38,8 @@ class Fusible:
         if not Fusible.enabled:
             return self.plain(*args)
         if self.compiled is None:
+            import torch._inductor.config as inductor  # heavy; only fusing needs it
+
             inductor.cpp.dynamic_threads = True  # the number of threads may change between calls
             self.compiled = torch.compile(self.plain, dynamic=False, fullgraph=True)
         return self.compiled(*args)

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anthropic
 import httpx
-import openai
 import pytest
 from factory import make_tiny, spoil
 from fake_engine import FakeEngine
+from later import Later
 from served import KEY, Served
 
 from backend.server.ask import Begin, RequestRefused, Wait
@@ -26,6 +25,8 @@ from backend.server.openai_text import read_text
 from backend.server.running import ServerError, listen
 from backend.server.turns import MAX_WAITING_OF_ONE, Turns
 from backend.system.paths import embedded_model
+
+anthropic, openai = Later("anthropic"), Later("openai")
 
 IMAGE_ELSEWHERE = {
     "role": "user",

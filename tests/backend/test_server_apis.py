@@ -12,11 +12,10 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
-import anthropic
 import httpx
-import openai
 import pytest
 from fake_engine import FakeEngine
+from later import Later
 from served import KEY, Served
 from waiting import WAIT_S, until
 
@@ -25,6 +24,8 @@ from backend.protocol.errors import EngineError, UntrustedError
 from backend.server import application
 from backend.server.ask import RequestRefused
 from backend.server.openai_responses import Kept
+
+anthropic, openai = Later("anthropic"), Later("openai")
 
 HELLO = [{"role": "user", "content": "how is the weather"}]
 SCHEMA = {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]}

@@ -8,16 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import mcp_types as types
 import pytest
-from mcp.shared.exceptions import MCPError
+from later import Later
 
 from backend.text import Text, text
-from backend.tools.host import text_of, why
 from backend.tools.plain_text import arguments_shown, clean_json, read_arguments, shorten
 from backend.tools.settings import Server, ToolSettings, read_foreign
 from backend.tools.tool import Tool, offered
-from backend.tools.transports import N_MESSAGE_BURST, Pace, ServerFault
+
+exceptions, host, transports, types = map(
+    Later, ("mcp.shared.exceptions", "backend.tools.host", "backend.tools.transports", "mcp_types")
+)
 
 HIDDEN = "\u2022" * 6
 
@@ -264,40 +265,41 @@ def test_a_result_becomes_text() -> None:
     inner = types.TextResourceContents(uri="file:///b", text="two")
     blob = types.BlobResourceContents(uri="file:///c", blob="QUJD")
     embedded = [types.EmbeddedResource(type="resource", resource=r) for r in (inner, blob)]
-    assert text_of(result(said, image, link, *embedded)) == (
+    assert host.text_of(result(said, image, link, *embedded)) == (
         "one\n[image, image/png, 6,000 bytes, not shown]\n[resource n: file:///a]\ntwo\n"
         "[resource file:///c, 3 bytes, not shown]"
     )
-    assert text_of(result(said, structured={"a": 1})) == "one"
-    assert text_of(result(structured={"ä": 1})) == '{\n "ä": 1\n}'
-    assert text_of(result(link, structured={"a": 1})).endswith('{\n "a": 1\n}')
-    assert text_of(result()) == ""
+    assert host.text_of(result(said, structured={"a": 1})) == "one"
+    assert host.text_of(result(structured={"ä": 1})) == '{\n "ä": 1\n}'
+    assert host.text_of(result(link, structured={"a": 1})).endswith('{\n "a": 1\n}')
+    assert host.text_of(result()) == ""
 
 
 def test_a_failure_has_one_line() -> None:
-    fault = ServerFault(text("tools.ended"))
-    assert why(BaseExceptionGroup("g", [ValueError("x"), BaseExceptionGroup("h", [fault])])) == "x"
-    found = why(BaseExceptionGroup("g", [ValueError("x"), fault]))
+    fault = transports.ServerFault(text("tools.ended"))
+    inner = BaseExceptionGroup("h", [fault])
+    assert host.why(BaseExceptionGroup("g", [ValueError("x"), inner])) == "x"
+    found = host.why(BaseExceptionGroup("g", [ValueError("x"), fault]))
     assert found == text("tools.ended") and isinstance(found, Text)
-    assert why(ServerFault()) == ""
-    assert why(ValueError("one\ntwo")) == "one" and why(ValueError("  ")) == "ValueError"
-    assert why(ValueError("x" * 400)) == "x" * 300
-    assert why(ValueError("a\u200b\x1b[31mb")) == "ab"
-    assert why(MCPError(code=1, message="it is gone\nreally")) == "it is gone"
+    assert host.why(transports.ServerFault()) == ""
+    assert host.why(ValueError("one\ntwo")) == "one" and host.why(ValueError("  ")) == "ValueError"
+    assert host.why(ValueError("x" * 400)) == "x" * 300
+    assert host.why(ValueError("a\u200b\x1b[31mb")) == "ab"
+    assert host.why(exceptions.MCPError(code=1, message="it is gone\nreally")) == "it is gone"
 
 
 def test_messages_have_a_pace() -> None:
-    def n_taken(pace: Pace, n_byte: int, now_s: float) -> int:
+    def n_taken(pace: transports.Pace, n_byte: int, now_s: float) -> int:
         for n in range(20_000):
             try:
                 pace.count(n_byte, now_s)
-            except ServerFault:
+            except transports.ServerFault:
                 return n
         return 20_000
 
-    assert n_taken(Pace(), 0, 0.0) == N_MESSAGE_BURST == 10_000
-    assert n_taken(Pace(), 16 << 10, 0.0) == 5_000, "a long message counts as several"
-    pace = Pace()
+    assert n_taken(transports.Pace(), 0, 0.0) == transports.N_MESSAGE_BURST == 10_000
+    assert n_taken(transports.Pace(), 16 << 10, 0.0) == 5_000, "a long message counts as several"
+    pace = transports.Pace()
     assert n_taken(pace, 0, 0.0) == 10_000
     assert math.isclose(n_taken(pace, 0, 2.0), 999, abs_tol=1)
     assert math.isclose(n_taken(pace, 0, 3.0), 499, abs_tol=1)
