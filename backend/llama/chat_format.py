@@ -29,6 +29,8 @@ CHATML = (
     "'<|im_end|>\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
+RENDER_LIMIT_S = 3.0
+"""The processor time that rendering a short conversation may take."""
 _START_S = 60.0  # added for a busy machine, where processor time passes slowly
 _N_LONG = 500  # messages; fewer are not shortened when they take too long
 _READ_LIMIT_S = 10.0  # processor time for reading a piece of an answer
@@ -352,7 +354,7 @@ def _limit_s(n_message: int) -> float:
     conversation_format.py leaves out the oldest messages where a template looks back at all. Where
     rendering takes too long nonetheless, they are left out in another process.
     """
-    return 3 + n_message / 2000
+    return RENDER_LIMIT_S + n_message / 2000
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from reciter import with_template
 from waiting import WAIT_S
 
 from backend.engine.engine import Engine, EngineError
+from backend.llama import chat_format
 from backend.protocol.client import RequestFailed, WorkerClient
 from backend.protocol.settings import EngineConfig, Sampling
 
@@ -183,8 +184,14 @@ def test_rendering_goes_on_in_another_process_when_one_was_killed(
 
 @pytest.mark.parametrize("name", NASTY)
 def test_a_nasty_template_is_refused(
-    name: str, open_engine: OpenEngine, tiny: Path, tmp_path: Path
+    name: str,
+    open_engine: OpenEngine,
+    tiny: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # The endless ones run for this processor time. The others fail in less than half of it.
+    monkeypatch.setattr(chat_format, "RENDER_LIMIT_S", 0.5)
     engine = open_engine(with_template(tiny, tmp_path / "nasty.gguf", NASTY[name]))
     with pytest.raises(EngineError, match=r"^The chat template of random qwen3moe [^\n]+\.$"):
         engine.generate(HELLO, GREEDY, 3)
