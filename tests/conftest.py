@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import secrets
 import signal
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same")
 
+gc.disable()  # while tests are collected; little of that is garbage
+
 # A shell may start background jobs with Ctrl-C ignored. Child processes would inherit this, and
 # the tests that stop them by Ctrl-C would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -28,6 +31,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # device would then connect to it, and llama.cpp ends the process if there is no answer.
 # The default way of pytest-xdist to deal out tests keeps their order in each process.
 DEVICE_TESTS = {"test_device", "test_host_store", "test_hybrid", "test_on_device"}
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was imported and collected out of the garbage collections that follow."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
