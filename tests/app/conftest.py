@@ -11,6 +11,7 @@ import pytest
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
+from PySide6.QtCore import QEvent  # noqa: E402
 from PySide6.QtWidgets import QApplication  # noqa: E402
 from window_page import WindowPage  # noqa: E402
 from window_samples import FAKE_WORKER, WAIT_MS, Model, Opener  # noqa: E402
@@ -45,7 +46,7 @@ def model(tmp_path: Path) -> Model:
 
 
 @pytest.fixture
-def open_window(qtbot: Any, tmp_path: Path) -> Iterator[Opener]:
+def open_window(qapp: QApplication, qtbot: Any, tmp_path: Path) -> Iterator[Opener]:
     """Open windows with the fake engine or with another worker."""
     windows: list[WindowPage] = []
     if not (tmp_path / "settings.json").exists():
@@ -53,6 +54,11 @@ def open_window(qtbot: Any, tmp_path: Path) -> Iterator[Opener]:
         (tmp_path / "settings.json").write_text(json.dumps(manual), encoding="utf-8")
 
     def make(path: Path | None = None, command: list[str] | None = None) -> WindowPage:
+        if not windows:
+            # As at a start: no style sheet yet. Under one, every widget that gets another parent
+            # is styled again, which takes half of the time of building a window.
+            qapp.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+            qapp.setStyleSheet("")
         window = WindowPage(command or FAKE_WORKER, tmp_path / "settings.json")
         window.qtbot = qtbot
         qtbot.addWidget(window)
