@@ -7,19 +7,28 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backend.engine.dry_run import DryRun
-from backend.machines.drive import drive_of, in_whole_blocks, jointly
+from backend.machines.drive import drive_of, in_whole_blocks, jointly, on_one_drive
 from backend.machines.threads import compute_threads
 from backend.memory import devices
 from backend.memory.engine_plan import EnginePlan, MachineState, SlowTier, plan_engine
 from backend.memory.headroom import is_measured, note_taken, with_taken
 from backend.packs.file import find
 from backend.system.memory import available_bytes, physical_cores, processors
+from backend.text import text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from backend.gguf.model_file import ModelFile
+    from backend.machines.drive import Drive
     from backend.memory.devices import Device
     from backend.memory.placement import DevicePlan, Placement
+    from backend.packs.file import Pack
     from backend.protocol.settings import EngineConfig
+
+_SLOWER = 0.8
+"""A pack's drives are slower below this share of the model's speed. Speeds of a drive differ by
+less from one measurement to the next."""
 
 
 class Observer:
@@ -102,13 +111,31 @@ class Observer:
         return replace(with_taken(device), free_bytes=free_bytes)
 
     def _slow_tier(self, config: EngineConfig) -> SlowTier:
-        """Find the pack. Measure its drives and the threads where no measurement exists."""
+        """Find the pack. Measure its drives and the threads where no measurement exists.
+
+        A pack on drives that read more slowly than the model's is not used.
+        """
         pack, remark = find(self.file) if config.pack else (None, "")
-        sources = pack.sources if pack else {self.file.paths[0]: 1}
-        tensors = (t for ts in self.file.expert_tensors.values() for t in ts)
-        ring = pack is not None or in_whole_blocks(t.matrix_bytes for t in tensors)
-        drives = [drive_of(path, ring=ring) for path in sources]
-        drive = jointly(drives, [*sources.values()])
+        drives = self._drives(pack)
+        if pack is not None and not on_one_drive([*pack.sources, *self.file.paths]):
+            speed = jointly([*drives.values()], [*pack.sources.values()]).bytes_per_s
+            own = self._drives(None)
+            (own_speed,) = (drive.bytes_per_s for drive in own.values())
+            if 0 < speed < _SLOWER * own_speed:
+                why = text("pack.slower", pack=int(speed), model=int(own_speed))
+                remark = text("pack.not_used", file=pack.path.name, reason=why)
+                pack, drives = None, own
+        shares = [*pack.sources.values()] if pack else [1]
         if not config.n_thread:
-            self._n_thread = compute_threads(next(iter(sources)), drives[0], ring=ring)
-        return SlowTier(drive, self._n_thread, pack, remark)
+            source, drive = next(iter(drives.items()))
+            self._n_thread = compute_threads(source, drive, ring=self._by_ring(pack))
+        return SlowTier(jointly([*drives.values()], shares), self._n_thread, pack, remark)
+
+    def _drives(self, pack: Pack | None) -> dict[Path, Drive]:
+        """Return how to read each file of the pack; None: the model's file."""
+        sources = [*pack.sources] if pack else self.file.paths[:1]
+        return {path: drive_of(path, ring=self._by_ring(pack)) for path in sources}
+
+    def _by_ring(self, pack: Pack | None) -> bool:
+        tensors = (t for ts in self.file.expert_tensors.values() for t in ts)
+        return pack is not None or in_whole_blocks(t.matrix_bytes for t in tensors)

@@ -132,6 +132,14 @@ def jointly(drives: Sequence[Drive], shares: Sequence[float]) -> Drive:
     )
 
 
+def on_one_drive(paths: Iterable[Path]) -> bool:
+    """Whether all files are in one file system, or one cannot be asked for its own."""
+    try:
+        return len({_key(path) for path in paths}) == 1
+    except OSError:
+        return True
+
+
 def _key(path: Path) -> str:
     """Return an identifier of the file system that does not depend on where it is mounted."""
     if hasattr(os, "statvfs"):

@@ -822,6 +822,9 @@ ENGLISH: Mapping[str, str] = {
         "The drive of {folder} is too slow to help: {speed:size} per second, and another one "
         "reads {others:size}.",
     ),
+    "pack.slower": QT_TRANSLATE_NOOP(
+        "messages", "its drive reads {pack:size} per second, the model's {model:size}"
+    ),
     "pack.stopped": QT_TRANSLATE_NOOP(
         "messages", "Packing was stopped; it continues there when it is asked for again."
     ),

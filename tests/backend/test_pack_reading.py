@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from factory import make_tiny
 
+from backend.engine.observer import Observer
 from backend.gguf.model_file import ModelFile, read_model
+from backend.machines.drive import Drive
 from backend.packs import write as pack
 from backend.packs.offer import PackOffer
+from backend.protocol.settings import EngineConfig
 
 AGAIN = "outrider pack writes it again."
 
@@ -21,6 +24,29 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelFile:
     """Return a model with two layers of 8 experts."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     return read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf", n_layer=2, n_expert=8))
+
+
+@pytest.mark.parametrize(
+    ("pack_speed", "same", "used"), [(1e9, False, False), (1.9e9, False, True), (1e9, True, True)]
+)
+def test_a_pack_on_a_slower_drive_is_not_used(
+    file: ModelFile, monkeypatch: pytest.MonkeyPatch, pack_speed: float, same: bool, used: bool
+) -> None:
+    """On one drive, measurements of both differ by chance."""
+    written = pack.write(file, "file")
+    speeds = {written.path: pack_speed, file.path: 2e9}
+    systems = "pack" if not same else "one", "one"
+    monkeypatch.setattr(
+        "backend.engine.observer.drive_of",
+        lambda path, *, ring: Drive(bytes_per_s=speeds[path]),
+    )
+    monkeypatch.setattr(
+        "backend.machines.drive._key", dict(zip(speeds, systems, strict=True)).__getitem__
+    )
+    tier = Observer(file).plan(EngineConfig(cache_rate=0.5), None, None).tier
+    assert (tier.pack is not None) == used
+    assert tier.drive.bytes_per_s == (pack_speed if used else 2e9)
+    assert bool(tier.remark) != used
 
 
 @pytest.mark.parametrize("n_byte", [-4096, -1, 1, 4096])

@@ -4814,6 +4814,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Das Laufwerk von {folder} ist zu langsam, um zu nützen: {speed:size} in der Sekunde, und ein anderes liest {others:size}.</translation>
 </message>
 <message>
+<source>its drive reads {pack:size} per second, the model&apos;s {model:size}</source>
+<translation>ihr Laufwerk liest {pack:size} pro Sekunde, das des Modells {model:size}</translation>
+</message>
+<message>
 <source>Packing was stopped; it continues there when it is asked for again.</source>
 <translation>Das Packen wurde angehalten; beim nächsten Mal geht es dort weiter.</translation>
 </message>
@@ -5638,7 +5642,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Ein Port ist eine Zahl von 0 bis 65535, nicht {port}.</translation>
 </message>
 <message>
-<source>The method computed experts in two parts, whose sum rounds differently from llama.cpp's: nothing behind it is shown.</source>
+<source>The method computed experts in two parts, whose sum rounds differently from llama.cpp&apos;s: nothing behind it is shown.</source>
 <translation>Das Verfahren hat Experten in zwei Teilen berechnet, deren Summe anders rundet als bei llama.cpp: Was danach kommt, ist nicht gezeigt.</translation>
 </message>
 <message>
@@ -5670,7 +5674,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Der Kontext des Protokolls hat {name}; das ist nicht llama.cpps Vorgabe und wird nicht verglichen.</translation>
 </message>
 <message>
-<source>llama.cpp could not make the log's context.</source>
+<source>llama.cpp could not make the log&apos;s context.</source>
 <translation>llama.cpp konnte den Kontext des Protokolls nicht anlegen.</translation>
 </message>
 <message>
