@@ -27,9 +27,10 @@ from backend.cli.common import (
 )
 from backend.cli.crashes import Notes
 from backend.engine.engine import Engine
-from backend.engine.group import n_seen
+from backend.engine.group import Group, n_seen
 from backend.engine.group_plan import (
     GroupPlan,
+    GroupWatch,
     cells_most,
     plan_group,
     streams_pay,
@@ -224,6 +225,7 @@ class _Work:
     def answer(self, engine: Engine) -> int:
         """Answer them. Return the exit status."""
         made = self._plan(engine)
+        watch = GroupWatch(engine, made)
         _notice(made.sentence)
         self._model = engine.model.name
         self._began_s = time.monotonic()
@@ -237,7 +239,7 @@ class _Work:
         with Interrupts(interrupted):
             if self._alone:
                 self._compute(engine, replace(made.config, n_sequence=1), self._alone)
-            self._compute(engine, made.config)
+            self._compute(engine, made.config, watch=watch)
         show_progress("")
         n_done = len(self._out.done) - self._n_before
         took_s = time.monotonic() - self._began_s
@@ -277,13 +279,25 @@ class _Work:
             yield replace(line, id=f"line {line.number}") if is_renamed else line
 
     def _compute(
-        self, engine: Engine, config: EngineConfig, only: frozenset[int] | None = None
+        self,
+        engine: Engine,
+        config: EngineConfig,
+        only: frozenset[int] | None = None,
+        watch: GroupWatch | None = None,
     ) -> None:
         """Answer the requests of these numbers, or all, with these settings."""
         engine.change(config)
         requests = self._requests(only)
-        for answer in engine.generate_group(requests, self._show, attends=self._attends):
+
+        def observe(group: Group) -> None:
+            self._show(group)
+            if watch is not None:
+                watch.observe(group)
+
+        for answer in engine.generate_group(requests, observe, attends=self._attends):
             self._take(engine, answer)
+        if watch is not None:
+            watch.end()
 
     @property
     def _attends(self) -> tuple[int, int]:
@@ -381,7 +395,7 @@ class _Work:
         self._out.note(line.id, line.digest, is_failed=is_failed)
         self._notes.answered(line.number)
 
-    def _show(self, group: Any) -> None:
+    def _show(self, group: Group) -> None:
         """Show how far it is, and the time that is left."""
         now_s = time.monotonic()
         is_terminal = sys.stderr is not None and sys.stderr.isatty()

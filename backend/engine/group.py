@@ -85,6 +85,8 @@ class Group:
     ) -> None:
         self.n_sequence = 1
         self.n_ended = 0
+        self.n_decoded = 0
+        """Tokens that the last pass gave; 0 if it also read prompts."""
         self.urgent: Callable[[], Request | None] = lambda: None
         self.on_unfinished: Callable[[PartialAnswer], None] | None = None
         self.keeps = False
@@ -388,6 +390,7 @@ class Group:
         adapts = is_token and len(rows) == 1 and owners[0].request.precedes
         if not self._passes.compute_rows(rows, numbers, last_s, is_token=is_token, adapts=adapts):
             return None
+        self.n_decoded = len(rows) if is_token else 0
         own = [m for m in self._members if m.request.precedes]
         is_answered = bool(own) and all(m.n_done >= len(m.prompt) for m in own)
         others = [m for m in owners if not m.request.precedes]

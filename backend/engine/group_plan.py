@@ -13,24 +13,24 @@ computing and t_io the time to read one expert, the paper's inequalities for a l
 The smallest n that fulfils them leaves no time in which only the drive works. On a processor a
 larger n still gains, because a token of many takes less time to compute than one alone. So the plan
 goes on to the smallest n whose predicted speed is within 1 % of the best.
+
+Nothing is computed for a plan. The times come from the passes of earlier groups (GroupWatch). A
+first group has as many sequences as memory permits: in every sweep more were faster, up to 64.
 """
 
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from backend.engine.error import engine_errors
-from backend.engine.group import SHARED_TOKENS_MIN
+from backend.engine.group import SHARED_TOKENS_MIN, Group
 from backend.engine.kept_states import n_equal
 from backend.gguf.tables import ONE_SEQUENCE
-from backend.llama.api import Row
 from backend.machines import kept
 from backend.memory.plan import CELL_STEP, headroom_bytes, kv_bytes
 from backend.methods.cost import PassCost
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
 N_MOST = 255
 _FILE = "groups.json"
-_VERSION = 2  # of what is measured
-_SIZES = (1, 4, 16, 32, 64)
-"""Numbers of sequences that are measured."""
-_N_PROMPT = 8
-_N_ROUND = 2
-"""All numbers of sequences are measured, and then again: the machine's load may change."""
-_N_STEP = 3
-_N_STEP_MOST = 12
-_STEPS_S = 0.5
-"""A round measures a number of sequences for this time, within these numbers of passes."""
+_VERSION = 3  # of what is measured
+_N_FIRST_MOST = 64
+"""Sequences of a group of which nothing is known: no sweep went further."""
+_N_PASS = 4
+"""Passes of a number of sequences that make a row, and passes of each side of a trial."""
+_N_SETTLE = 2
+"""Passes after a change that do not count: the cache fills."""
+_KNOWN = 0.75
+"""Share of the possible sequences from which on a plan believes the times of fewer."""
+_N_ROW_MOST = 12
 _NEAR = 0.99
 """Share of the best predicted speed that ends the search for a larger group."""
 _WHOLE = "klotski-layers"
@@ -61,13 +61,15 @@ _WHOLE = "klotski-layers"
 _ADAPTS = ("auto", "klotski")
 """Methods whose group may use that one, if it was measured to be faster."""
 _N_MANY = 16
-"""Sequences from which on it is measured: fewer need too few of a layer's experts."""
+"""Sequences from which on it is tried: fewer need too few of a layer's experts."""
 _WORTH = 1.03
 _N_STREAM = 8
 _N_CELL_MOST = 1 << 24
 """Cells of the longest context (EngineConfig.context_length)."""
 _KV_SHARE = 0.8
 """Share of the free memory that the attention caches may take."""
+_HEADROOM_SHARE = 0.25
+"""Most of the free memory that stays free for others, where little is free."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,8 @@ class GroupTimes:
 class GroupPlan:
     """How a group runs. n: requests at once. config: the engine's settings for it.
 
-    n_paper: the smallest n that fulfils the inequalities, or 0 if none does.
+    n_paper: the smallest n that fulfils the inequalities, or 0 if none does. times: what it is
+    planned from, None if nothing is known.
     """
 
     n: int
@@ -187,7 +190,7 @@ def plan_group(engine: Engine, n_asked: int, n_cell: int, n_request: int) -> Gro
     """Plan a group of the engine's model. Raises EngineError.
 
     n_asked: the number of sequences, 0: the best one. n_cell: cells of the context for one request.
-    n_request: all requests there are. Measures, if needed, for some seconds.
+    n_request: all requests there are.
     """
     if engine.file.architecture in ONE_SEQUENCE:
         return GroupPlan(1, _config(engine, 1, n_cell), text("engine.one_sequence"))
@@ -200,12 +203,17 @@ def plan_group(engine: Engine, n_asked: int, n_cell: int, n_request: int) -> Gro
         return GroupPlan(n, _config(engine, n, n_cell), why)
     if most == 1:
         return GroupPlan(1, _config(engine, 1, n_cell), text("group.one", cells=n_cell))
-    method, times = engine.loaded.config.method, group_times(engine, most)
+    known = kept.read(_FILE)
+    method = engine.loaded.config.method
+    times, whole = (_of_json(known.get(_key(engine, m))) for m in (method, _WHOLE))
+    if times is None or times.rows[-1].n < _KNOWN * min(most, _N_FIRST_MOST):
+        n = min(most, _N_FIRST_MOST)
+        return GroupPlan(n, _config(engine, n, n_cell), text("group.first", n=n))
     n, n_paper, binding = choose(times, most)
     how: Text | str = ""
-    if method in _ADAPTS and most >= _N_MANY and times.read_share > 0:
-        whole = group_times(engine, most, _WHOLE)
-        if times.rows[-1].layer_s > _WORTH * whole.rows[-1].layer_s:
+    if method in _ADAPTS and whole is not None and most >= _N_MANY:
+        n_both = min(most, times.rows[-1].n, whole.rows[-1].n)
+        if n_both >= _N_MANY and times.layer_s(n_both) > _WORTH * whole.layer_s(n_both):
             method, times, how = _WHOLE, whole, text("group.whole")
             n, n_paper, binding = choose(times, most)
     config = replace(_config(engine, n, n_cell), method=method)
@@ -272,35 +280,21 @@ def _cells_in_memory(engine: Engine, n_cell: int) -> float:
     """Return how many cells fit in attention caches of n_cell each."""
     loaded = engine.loaded
     kv_type = loaded.config.kv_type
-    free_bytes = available_bytes() - loaded.untouched_bytes()
-    room_bytes = free_bytes - headroom_bytes(max(free_bytes, 0))
+    free_bytes = max(available_bytes() - loaded.untouched_bytes(), 0)
+    room_bytes = free_bytes - min(headroom_bytes(free_bytes), _HEADROOM_SHARE * free_bytes)
     if loaded.config.kv_on_drive:
         room_bytes = shutil.disk_usage(cache_folder()).free
     n_many = 64  # llama.cpp rounds up; so the size of many, divided
     one_bytes = kv_bytes(engine.file, n_many * n_cell, kv_type) / n_many
-    return n_cell * _KV_SHARE * max(room_bytes, 0) / max(one_bytes, 1)
+    return n_cell * _KV_SHARE * room_bytes / max(one_bytes, 1)
 
 
-def group_times(engine: Engine, n_most: int, method: str = "") -> GroupTimes:
-    """Return the times of the engine's model, by default with its method. Measure where unknown."""
-    sizes = tuple(n for n in _SIZES if n < n_most) + (min(n_most, _SIZES[-1]),)
-    sizes = tuple(sorted(set(sizes)))
+def _key(engine: Engine, method: str) -> str:
+    """Return what the times of a method depend on."""
     cache, config = engine.cache, engine.loaded.config
-    model = (
-        engine.file.fingerprint,
-        method or cache.method,
-        f"{cache.rate:.4f}",
-        cache.layout,
-        cache.pack,
-    )
-    how = _VERSION, cache.device, cache.hybrid, engine.loaded.plan.n_thread, config.kv_type, sizes
-    key = "|".join(map(str, (*model, *how)))
-    known = kept.read(_FILE)
-    found = _of_json(known.get(key))
-    if found is None:
-        found = measure(engine, sizes, method or config.method)
-        kept.write(_FILE, {**known, key: asdict(found)})
-    return found
+    model = engine.file.fingerprint, method, f"{cache.rate:.4f}", cache.layout, cache.pack
+    how = _VERSION, cache.device, cache.hybrid, engine.loaded.plan.n_thread, config.kv_type
+    return "|".join(map(str, (*model, *how)))
 
 
 def _of_json(data: object) -> GroupTimes | None:
@@ -313,75 +307,102 @@ def _of_json(data: object) -> GroupTimes | None:
         return None
 
 
-def measure(engine: Engine, sizes: Sequence[int], method: str) -> GroupTimes:
-    """Decode with each number of sequences and return the method's times. Raises EngineError.
+class GroupWatch:
+    """Learns the times of a group from its own passes, and tries to read whole layers.
 
-    The tokens are drawn from the vocabulary, always the same ones. The engine's settings for groups
-    are lost.
+    Create it before the group's settings are in force, let it observe() after each pass, and end()
+    after the last one. The trial begins when a group of _N_MANY or more has shown its speed: the
+    cache is rebuilt between two passes, experts that fit stay, and the slower method is left again.
+    Passes of a trial are those of the answers, so it costs the difference only. It changes no bit.
     """
-    before = engine.loaded.config
-    most = max(sizes)
-    n_cell = _N_PROMPT + _N_STEP_MOST + 2
-    wanted_config = replace(before, n_sequence=most, context_length=most * n_cell, method=method)
-    engine.change(replace(wanted_config, automatic=False))
-    passes = engine.passes
+
+    def __init__(self, engine: Engine, made: GroupPlan) -> None:
+        self._engine = engine
+        self._own = self._method = made.config.method
+        self._key = {m: _key(engine, m) for m in (self._own, _WHOLE)}
+        self._costs: dict[str, dict[int, list[tuple[PassCost, float]]]] = {}
+        self._n_settle = _N_SETTLE
+        known = _of_json(kept.read(_FILE).get(self._key[_WHOLE]))
+        self._may_try = self._own in _ADAPTS and not (known and known.rows[-1].n >= _N_MANY)
+
+    def observe(self, group: Group) -> None:
+        """Observe the pass that has ended, and change the method where that is faster.
+
+        Raises EngineError.
+        """
+        n = group.n_decoded
+        if not n:
+            return
+        if self._n_settle:
+            self._n_settle -= 1
+            return
+        meter = self._engine.passes.meter
+        costs = self._costs.setdefault(self._method, {}).setdefault(n, [])
+        costs.append((meter.token, meter.token_wave_s))
+        del costs[:-_N_ROW_MOST]
+        if not self._may_try or n < _N_MANY or self._n_many(self._method) < _N_PASS:
+            return
+        if self._method == self._own:
+            if any(cost.stall_s > 0 for cost, _ in costs):
+                self._change(_WHOLE)
+            return
+        self._may_try = False
+        if self._token_s(self._own) <= _WORTH * self._token_s(_WHOLE):
+            self._change(self._own)
+
+    def _n_many(self, method: str) -> int:
+        """Return the passes with many sequences."""
+        return sum(len(of) for n, of in self._costs[method].items() if n >= _N_MANY)
+
+    def _token_s(self, method: str) -> float:
+        """Return the median seconds of a token in passes with many sequences."""
+        costs = self._costs[method].items()
+        return median(cost.wall_s / n for n, of in costs if n >= _N_MANY for cost, _ in of)
+
+    def _change(self, method: str) -> None:
+        config = replace(self._engine.loaded.config, method=method)
+        if not self._engine.passes.rebuild(config):
+            self._may_try = False
+            return
+        self._method, self._n_settle = method, _N_SETTLE
+
+    def end(self) -> None:
+        """Keep what was learned for the next plan."""
+        known = kept.read(_FILE)
+        for method, costs in self._costs.items():
+            if rows := {n: of for n, of in costs.items() if len(of) >= _N_PASS}:
+                times = _with_rows(_of_json(known.get(self._key[method])), self._engine, rows)
+                known = {**known, self._key[method]: asdict(times)}
+        kept.write(_FILE, known)
+
+
+def _with_rows(
+    earlier: GroupTimes | None,
+    engine: Engine,
+    costs_of: Mapping[int, Sequence[tuple[PassCost, float]]],
+) -> GroupTimes:
+    """Return the times of these passes, by number of sequences, and of earlier ones."""
     n_moe = max(engine.file.n_moe_layer, 1)
-    rows, read_bytes, busy_s, wanted = [], 0, 0.0, 0
-    with engine_errors():
-        costs_of: dict[int, list[tuple[PassCost, float]]] = {n: [] for n in sizes}
-        for n in (*sizes,) * _N_ROUND:
-            costs_of[n] += _passes(engine, n)[1:]  # the first one finds the caches as prompts do
-        for n, costs in costs_of.items():
-            one = [cost for cost, _ in costs]
-            # Medians, because other programs hold up some passes.
-            wave_s = median(wave for _, wave in costs)
-            compute_s, wait_s = median(c.compute_s for c in one), median(c.stall_s for c in one)
-            needed = sum(c.hits + c.late + c.misses for c in one) / len(one)
-            experts = needed / n_moe if needed else float(engine.file.n_expert_used)
-            # Layers without a miss are computed in one piece, with the experts.
-            dense_s = max(compute_s - wave_s, 0.0)
-            rows.append(Measured(n, dense_s / n_moe, wave_s / n_moe, experts, wait_s / n_moe))
-            read_bytes += sum(c.bytes_read for c in one)
-            busy_s += sum(c.link_busy_s for c in one)
-            wanted += sum(c.hits + c.late + c.misses for c in one)
-    passes.forget_all()
-    engine.change(before)
+    rows = {row.n: row for row in earlier.rows} if earlier is not None else {}
+    read_bytes, busy_s, wanted = 0, 0.0, 0
+    for n, costs in costs_of.items():
+        one = [cost for cost, _ in costs]
+        # Medians, because other programs hold up some passes.
+        wave_s = median(wave for _, wave in costs)
+        compute_s, wait_s = median(c.compute_s for c in one), median(c.stall_s for c in one)
+        needed = sum(c.hits + c.late + c.misses for c in one) / len(one)
+        experts = needed / n_moe if needed else float(engine.file.n_expert_used)
+        # Layers without a miss are computed in one piece, with the experts.
+        dense_s = max(compute_s - wave_s, 0.0)
+        rows[n] = Measured(n, dense_s / n_moe, wave_s / n_moe, experts, wait_s / n_moe)
+        read_bytes += sum(c.bytes_read for c in one)
+        busy_s += sum(c.link_busy_s for c in one)
+        wanted += sum(c.hits + c.late + c.misses for c in one)
     expert_bytes = engine.file.expert_bytes_total / max(n_moe * engine.file.n_expert, 1)
     read_s = expert_bytes * busy_s / read_bytes if read_bytes else 0.0
     share = min(read_bytes / expert_bytes / wanted, 1.0) if wanted and expert_bytes else 0.0
-    return GroupTimes(
-        tuple(rows), n_moe, engine.file.n_expert, engine.file.n_expert_used, read_s, share
-    )
-
-
-def _passes(engine: Engine, n: int) -> list[tuple[PassCost, float]]:
-    """Decode with n sequences. Return the cost of every joint pass and its time in waves."""
-    passes, context = engine.passes, engine.loaded.context
-    passes.begin()
-    passes.forget_all()
-    draw = np.random.default_rng(n)
-    tokens = draw.integers(0, engine.loaded.llama.n_vocab, (n, _N_PROMPT + _N_STEP_MOST))
-    numbers = [passes.next_sequence() for _ in range(n)]
-
-    def compute(columns: range, *, is_token: bool) -> None:
-        places = [(s, i) for i in columns for s in range(n)]
-        for begin in range(0, len(places), context.n_ubatch):
-            part = places[begin : begin + context.n_ubatch]
-            rows = [Row(int(tokens[s, i]), i, s, i == columns[-1]) for s, i in part]
-            rows[-1] = replace(rows[-1], has_logits=True)
-            passes.compute_rows(
-                rows, [numbers[s] for s, _ in part], time.perf_counter(), is_token=is_token
-            )
-
-    compute(range(_N_PROMPT), is_token=False)
-    found: list[tuple[PassCost, float]] = []
-    began_s = time.perf_counter()
-    for i in range(_N_PROMPT, _N_PROMPT + _N_STEP_MOST):
-        compute(range(i, i + 1), is_token=True)
-        found.append((passes.meter.token, passes.meter.token_wave_s))
-        if len(found) >= _N_STEP and time.perf_counter() - began_s >= _STEPS_S:
-            break
-    return found
+    every = tuple(rows[n] for n in sorted(rows))
+    return GroupTimes(every, n_moe, engine.file.n_expert, engine.file.n_expert_used, read_s, share)
 
 
 def _line(sizes: Sequence[int], values: Sequence[float], n: int) -> float:

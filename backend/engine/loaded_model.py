@@ -134,6 +134,24 @@ class LoadedModel:
                 raise
         self._pressure = Pressure(self.file, self.plan)
 
+    def rebuild(self, config: EngineConfig) -> bool:
+        """Apply settings that change the cache only, between two passes.
+
+        Return False, and change nothing, where they change more. On failure, restore the old ones
+        and raise.
+        """
+        before = self.plan
+        plan = self._observer.plan(config, before, self._held_bytes())
+        if plan.step_from(before) is not Step.REBUILD:
+            return False
+        try:
+            self.apply(plan)
+        except Exception:
+            self.apply(before)
+            raise
+        self._pressure = Pressure(self.file, self.plan)
+        return True
+
     def apply(self, plan: EnginePlan, progress: Progress | None = None) -> Step:
         """Bring a plan into force. Return the step that this took.
 

@@ -24,7 +24,7 @@ from backend.llama.api import Row
 from backend.llama.vision import ImageChunk, without_mask
 from backend.memory.pressure import PERIOD_S
 from backend.protocol.errors import EngineError, UntrustedError
-from backend.protocol.settings import DRAFTED_MAX
+from backend.protocol.settings import DRAFTED_MAX, EngineConfig
 from backend.text import text
 
 if TYPE_CHECKING:
@@ -476,8 +476,19 @@ class Passes:
         """
         with engine_errors():
             if self.loaded.mind_memory():
-                self.meter.cache_rebuilt()
-                self.loaded.patch.request_began()
+                self._follow_cache()
+
+    def rebuild(self, config: EngineConfig) -> bool:
+        """Apply settings of the cache; see LoadedModel.rebuild(). Raises EngineError."""
+        with engine_errors():
+            is_rebuilt = self.loaded.rebuild(config)
+            if is_rebuilt:
+                self._follow_cache()
+        return is_rebuilt
+
+    def _follow_cache(self) -> None:
+        self.meter.cache_rebuilt()
+        self.loaded.patch.request_began()
 
 
 def n_place(tokens: Sequence[int], images: Mapping[int, ImageChunk]) -> int:

@@ -240,6 +240,11 @@ ENGLISH: Mapping[str, str] = {
         "messages", "The URL {url} is not known; /v1/chat/completions and /v1/completions are."
     ),
     "group.asked": QT_TRANSLATE_NOOP("messages", "{n} requests are computed at once."),
+    "group.first": QT_TRANSLATE_NOOP(
+        "messages",
+        "{n} requests are computed at once, all that there are or that memory permits. What is "
+        "measured meanwhile plans the next group.",
+    ),
     "group.memory": QT_TRANSLATE_NOOP(
         "messages",
         "{n} requests of {cells} tokens are computed at once: memory does not permit {asked}.",

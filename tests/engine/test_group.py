@@ -14,12 +14,21 @@ from reciter import make_reciter
 
 from backend import _native
 from backend.engine.engine import Engine
-from backend.engine.group_plan import GroupTimes, Measured, choose, plan_group, streams_pay
+from backend.engine.group import Group
+from backend.engine.group_plan import (
+    GroupTimes,
+    GroupWatch,
+    Measured,
+    choose,
+    plan_group,
+    streams_pay,
+)
 from backend.engine.precedence import Precedence
 from backend.evaluation.verify import compare
 from backend.gguf.model_file import read_model
 from backend.methods import cells
 from backend.methods.catalogue import CACHED
+from backend.methods.cost import PassCost
 from backend.protocol.chat import ChatOptions
 from backend.protocol.errors import EngineError
 from backend.protocol.group import GroupAnswer, Listener, Request
@@ -498,43 +507,79 @@ def test_a_dense_model_is_planned_too() -> None:
 def test_the_plan_gives_every_request_its_room(
     open_engine: OpenEngine, reciter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of a first group nothing is known, and nothing is computed to know it."""
     monkeypatch.setattr("backend.machines.kept.data_folder", lambda: tmp_path)
     engine = open_engine(reciter, cache_rate=0.25)
     made = plan_group(engine, 0, n_cell=40, n_request=6)
-    assert 1 <= made.n <= 6 and made.times is not None
-    assert made.config.n_sequence == made.n and made.config.context_length == 40 * made.n
-    asked_for = plan_group(engine, 3, n_cell=40, n_request=6)
-    assert asked_for.n == 3 and asked_for.times is None
+    assert (made.n, made.times, engine.statistics().n_token) == (6, None, 0)
+    assert made.config.n_sequence == 6 and made.config.context_length == 240
+    assert plan_group(engine, 0, n_cell=40, n_request=100).n == 64
+    assert plan_group(engine, 3, n_cell=40, n_request=6).n == 3
 
 
-@pytest.mark.parametrize(
-    ("whole_s", "n_request", "expected"), [(0.9, 16, True), (1.1, 16, False), (0.9, 8, False)]
-)
-def test_layers_are_read_whole_where_that_was_measured_to_be_faster(
+def test_little_memory_is_used_for_more_requests_too(
+    open_engine: OpenEngine, reciter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backend.machines.kept.data_folder", lambda: tmp_path)
+    engine = open_engine(reciter, cache_rate=0.25)
+    monkeypatch.setattr("backend.engine.group_plan.available_bytes", lambda: 100 << 20)
+    few = plan_group(engine, 0, n_cell=16384, n_request=60).n
+    assert 1 < few < 60
+    monkeypatch.setattr("backend.engine.group_plan.available_bytes", lambda: 50 << 20)
+    assert plan_group(engine, 0, n_cell=16384, n_request=60).n < few
+
+
+def watched(engine: Engine, seconds: dict[str, float], n: int) -> tuple[list[list[int]], set[str]]:
+    """Answer a planned group of n whose passes cost this by method. Return tokens and methods."""
+    made = plan_group(engine, 0, n_cell=40, n_request=n)
+    watch, methods = GroupWatch(engine, made), set[str]()
+    engine.change(made.config)
+
+    def observe(group: Group) -> None:
+        method = engine.loaded.config.method
+        methods.add(method)
+        engine.passes.meter.token = PassCost(
+            1, seconds[method], 0.5, seconds[method] - 0.5, 0.1, bytes_read=9, misses=8
+        )
+        watch.observe(group)
+
+    requests = [Request(i, GREEDY, 30, prompt=f"word {i} of") for i in range(n)]
+    found = by_key(engine.generate_group(requests, observe))
+    watch.end()
+    return [[piece.token_id for piece in found[i].pieces] for i in range(n)], methods
+
+
+@pytest.mark.parametrize(("whole_s", "n", "is_faster"), [(0.9, 16, True), (1.1, 16, False)])
+def test_layers_are_read_whole_where_a_trial_was_faster(
     whole_s: float,
-    n_request: int,
-    expected: bool,
+    n: int,
+    is_faster: bool,
     open_engine: OpenEngine,
-    reciter: Path,
+    tiny: Path,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Only a group of 16 or more is measured with that method, too."""
-    asked = []
+    """The trial takes place within the answers, which stay the same. The next plan knows it."""
+    monkeypatch.setattr("backend.machines.kept.data_folder", lambda: tmp_path)
+    engine = open_engine(tiny, cache_rate=0.25, method="klotski")
+    seconds = {"klotski": 1.0, "klotski-layers": whole_s}
+    tokens, methods = watched(engine, seconds, n)
+    assert methods == {"klotski", "klotski-layers"}
+    assert engine.loaded.config.method == ("klotski-layers" if is_faster else "klotski")
+    engine.change(replace(engine.loaded.config, method="klotski"))
+    made = plan_group(engine, 0, n_cell=40, n_request=n)
+    assert made.times is not None and made.times.rows[-1].n == n
+    again, methods = watched(engine, seconds, n)
+    assert methods == {made.config.method}  # no second trial
+    assert again == tokens
 
-    def measured(_engine: Engine, sizes: tuple[int, ...], method: str) -> GroupTimes:
-        asked.append(method)
-        layer_s = whole_s if method == "klotski-layers" else 1.0
-        rows = tuple(Measured(n, layer_s, 0.0, 4.0) for n in sizes)
-        return GroupTimes(rows, 4, 8, 2, 0.1, 0.5)
 
-    monkeypatch.setattr("backend.machines.kept.read", lambda _: {})
-    monkeypatch.setattr("backend.machines.kept.write", lambda *_: None)
-    monkeypatch.setattr("backend.engine.group_plan.measure", measured)
-    engine = open_engine(reciter, cache_rate=0.25, method="klotski")
-    made = plan_group(engine, 0, n_cell=40, n_request=n_request)
-    assert made.config.method == ("klotski-layers" if expected else "klotski")
-    assert ("is read whole" in made.sentence) == expected
-    assert asked == (["klotski", "klotski-layers"] if n_request >= 16 else ["klotski"])
+def test_a_small_group_tries_nothing(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backend.machines.kept.data_folder", lambda: tmp_path)
+    engine = open_engine(tiny, cache_rate=0.25, method="klotski")
+    assert watched(engine, {"klotski": 1.0}, 15)[1] == {"klotski"}
 
 
 # What a group leaves, tells and observes.

@@ -4678,6 +4678,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Für den dichten Teil von {dense:size} fehlen {missing:size} Speicher: Er wird immer wieder aus der Datei gelesen, was langsam ist.</translation>
 </message>
 <message>
+<source>{n} requests are computed at once, all that there are or that memory permits. What is measured meanwhile plans the next group.</source>
+<translation>{n} Anfragen werden zugleich berechnet, alle, die es gibt oder die der Speicher zulässt. Was dabei gemessen wird, plant die nächste Gruppe.</translation>
+</message>
+<message>
 <source>{file} has another vocabulary than the model, so it cannot guess its next words.</source>
 <translation>{file} hat ein anderes Vokabular als das Modell und kann deshalb dessen nächste Wörter nicht raten.</translation>
 </message>
