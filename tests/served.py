@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +50,13 @@ class Served:
     def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
         given = {"Authorization": f"Bearer {KEY}", **headers}
         return httpx.post(self.url + path, json=body, headers=given, timeout=WAIT_S)
+
+
+@contextlib.contextmanager
+def asked(served: Served, path: str, body: Any) -> Iterator[socket.socket]:
+    """Send a request, and leave at the end."""
+    data = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nx-api-key: {KEY}\r\n"
+    with socket.create_connection(("127.0.0.1", served.port)) as connection:
+        connection.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        yield connection

@@ -493,10 +493,10 @@ class Group:
         """Add the tokens that were chosen. Yield the answers that have ended."""
         for member in chosen:
             self._add(member)
-        for member in list(self._members):
+        for member in self._members + self._waiting:
             listener = member.request.listener
             if member.answer.has_ended or (listener is not None and listener.is_gone):
-                self._leave(member, keeps=self.keeps)
+                self._release(member, keeps=self.keeps)
                 yield self._ended(member)
         for member in list(self._members):  # in the order in which they joined
             is_full = member.n_done - member.n_gone >= member.n_cell

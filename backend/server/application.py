@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn import Server
 
 from backend.server import anthropic_messages, openai_chat, openai_responses, openai_text
@@ -45,8 +45,6 @@ from backend.server.turns import News, Turns
 
 KEEP_ALIVE_S = 10.0
 """Longest silence of a stream; then the last comment is repeated."""
-_POLL_S = 0.2
-"""Time between two checks whether the client is still connected."""
 _QUEUE_HEADER = "x-queue-position"
 
 
@@ -127,7 +125,7 @@ def make_application(turns: Turns, key: str) -> ASGIApp:
         post("/detokenize", text, Fields, tools.detokenize),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _on_http})
-    return Guard(app, key)
+    return Guard(_Attended(app), key)
 
 
 def make_server(turns: Turns, key: str, port: int) -> Server:
@@ -234,14 +232,13 @@ async def _complete(request: Request, turns: Turns, api: Api, body: Any, ask: As
     news = turns.answer(ask, _client(request))
     headers = {_QUEUE_HEADER: "0"}
     # Await the first news here, so that a request that is refused at once gets its own status.
-    first = await _next(news, request)
+    first = await anext(news, None)
     if isinstance(first, Wait) and first.n_before:
         headers[_QUEUE_HEADER] = str(first.n_before)
     if ask.stream:
         stream = _Stream(api, body, ask, turns.model_name or ask.model)
-        return StreamingResponse(
-            stream.lines(news, first), media_type="text/event-stream", headers=headers
-        )
+        lines = stream.lines(news, first)
+        return _Streamed(lines, news, media_type="text/event-stream", headers=headers)
     async with aclosing(news):
         parts, finishes, begin = [], [], None
         while first is not None:
@@ -251,25 +248,65 @@ async def _complete(request: Request, turns: Turns, api: Api, body: Any, ask: As
                 finishes.append(first)
             elif isinstance(first, Begin):
                 begin = first
-            first = await _next(news, request)
+            first = await anext(news, None)
     assert begin is not None
     whole = api.writer(body, ask, begin.model).whole(parts, finishes)
     return JSONResponse(whole, headers=headers)
 
 
-async def _next(news: AsyncGenerator[News], request: Request) -> News | None:
-    """Return the next news, or None at the end.
+class _Attended:
+    """Cancels a request as soon as its client leaves, wherever the request is."""
 
-    Raises ClientDisconnect, and stops the answer, if the client has gone.
-    """
-    task = asyncio.ensure_future(anext(news, None))
-    while not task.done():
-        await asyncio.wait({task}, timeout=_POLL_S)
-        if not task.done() and await request.is_disconnected():
-            task.cancel()
-            await asyncio.wait({task})
-            raise ClientDisconnect
-    return task.result()
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        serving, has_body, has_left = asyncio.current_task(), asyncio.Event(), False
+        assert serving is not None
+
+        async def watch() -> None:
+            nonlocal has_left
+            await has_body.wait()
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            has_left = True
+            serving.cancel()
+
+        async def receive_body() -> Message:
+            if has_body.is_set():
+                await asyncio.Future()  # what follows is watched
+            message = await receive()
+            if message["type"] == "http.request" and not message.get("more_body"):
+                has_body.set()
+            return message
+
+        async def send_until_end(message: Message) -> None:
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                watcher.cancel()  # the end of an answer is a disconnection, too
+            await send(message)
+
+        watcher = asyncio.ensure_future(watch())
+        try:
+            await self._app(scope, receive_body, send_until_end)
+        except asyncio.CancelledError:
+            if not has_left or serving.uncancel():
+                raise
+        finally:
+            watcher.cancel()
+
+
+class _Streamed(StreamingResponse):
+    """Sends a stream. Ends the answer, too, when its client leaves."""
+
+    def __init__(self, lines: AsyncGenerator[str], news: AsyncGenerator[News], **more: Any) -> None:
+        super().__init__(lines, **more)
+        self._lines, self._news = lines, news
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the stream."""
+        async with aclosing(self._news), aclosing(self._lines):
+            await self.stream_response(send)
 
 
 class _Stream:
@@ -281,30 +318,29 @@ class _Stream:
         self._finishes: list[Finish] = []
         self._comment = ": \n\n"
 
-    async def lines(self, news: AsyncGenerator[News], first: News | None) -> AsyncIterator[str]:
+    async def lines(self, news: AsyncGenerator[News], first: News | None) -> AsyncGenerator[str]:
         """Yield the text of the stream; `first` is the first of the news."""
-        async with aclosing(news):
+        try:
+            yield self._write(first)
+            task = asyncio.ensure_future(anext(news, None))
             try:
-                yield self._write(first)
-                task = asyncio.ensure_future(anext(news, None))
-                try:
-                    while True:
-                        await asyncio.wait({task}, timeout=KEEP_ALIVE_S)
-                        if not task.done():
-                            yield self._comment
-                        elif (item := task.result()) is None:
-                            break
-                        else:
-                            yield self._write(item)
-                            task = asyncio.ensure_future(anext(news, None))
-                finally:
+                while True:
+                    await asyncio.wait({task}, timeout=KEEP_ALIVE_S)
                     if not task.done():
-                        task.cancel()
-                        await asyncio.wait({task})
-                events = self._writer.closing(self._finishes)
-            except RequestRefused as error:
-                events = self._writer.failed(error)
-            yield _lines(events) + self._writer.end
+                        yield self._comment
+                    elif (item := task.result()) is None:
+                        break
+                    else:
+                        yield self._write(item)
+                        task = asyncio.ensure_future(anext(news, None))
+            finally:
+                if not task.done():
+                    task.cancel()
+                    await asyncio.wait({task})
+            events = self._writer.closing(self._finishes)
+        except RequestRefused as error:
+            events = self._writer.failed(error)
+        yield _lines(events) + self._writer.end
 
     def _write(self, news: News | None) -> str:
         if isinstance(news, Wait):

@@ -708,9 +708,9 @@ class _Joint:
                 continue
             turn.attach(self)
             try:
-                if turn.is_cancelled:
-                    raise _STOPPED
                 for choice in turn.choices(self._engine):
+                    if turn.is_cancelled:
+                        raise _STOPPED
                     self._n_running += 1
                     yield choice.request
             except RequestRefused as error:

@@ -664,6 +664,20 @@ def test_who_has_left_gets_no_further_token(open_engine: OpenEngine, reciter: Pa
     assert found[1].text.content == ALPHABET[:9]
 
 
+def test_who_leaves_while_waiting_for_room_is_not_answered(
+    open_engine: OpenEngine, reciter: Path
+) -> None:
+    engine = open_engine(reciter, n_sequence=2, context_length=256)
+    sizes: list[int] = []
+    leaves = replace(asked(1, "z", 200), listener=Heard(leaves_at=0))
+    answers = engine.generate_group(
+        [asked(0, "x", 200), leaves], lambda group: sizes.append(group.n_running)
+    )
+    gone, stays = answers
+    assert (gone.request.key, gone.finish_reason, gone.n_token) == (1, "cancelled", 0)
+    assert stays.text.content == ALPHABET and max(sizes) == 1
+
+
 class Noted(Precedence):
     """Lets others take part in every pass, or in none. Notes what was asked and observed."""
 

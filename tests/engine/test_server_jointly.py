@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +9,7 @@ from typing import Any
 
 import pytest
 from reciter import make_reciter
-from served import KEY, Served
+from served import Served, asked
 from waiting import WAIT_S, until
 
 from backend.engine.engine import Engine
@@ -85,17 +83,40 @@ def test_who_leaves_does_not_stop_the_others(
     with ThreadPoolExecutor(1) as pool:
         stays = pool.submit(text_of, served, "x")
         assert watch.began.wait(WAIT_S)
-        body = json.dumps({**BODY, "prompt": "y\n"})
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
-        head += f"Authorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
-        head += f"Content-Length: {len(body)}\r\n\r\n"
-        with socket.create_connection(("127.0.0.1", served.port)) as leaves:
-            leaves.sendall((head + body).encode())
+        with asked(served, "/v1/completions", {**BODY, "prompt": "y\n"}):
             until(lambda: served.turns.n_open == 2)
         until(lambda: served.turns.n_open == 1)
         watch.go.set()
         assert stays.result()["choices"][0]["text"] == ALPHABET
     assert text_of(served, "z", max_tokens=2)["choices"][0]["text"] == "ab"
+
+
+def test_one_that_is_left_while_it_is_written_makes_room(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next tokens are not computed, and the other goes on."""
+    compute, sizes = served.engine.passes.compute_rows, []
+    both, left = threading.Event(), threading.Event()
+
+    def watched(rows: Any, *rest: Any, **more: Any) -> bool:
+        sizes.append(len({row.sequence for row in rows}))
+        if len(sizes) == 1:
+            until(lambda: served.turns.n_open == 2)
+        elif sizes[-1] == 2 and not both.is_set():
+            both.set()
+            assert left.wait(WAIT_S)
+        return compute(rows, *rest, **more)
+
+    monkeypatch.setattr(served.engine.passes, "compute_rows", watched)
+    with ThreadPoolExecutor(1) as pool:
+        stays = pool.submit(text_of, served, "x")
+        until(lambda: served.turns.n_open == 1)
+        with asked(served, "/v1/completions", {**BODY, "prompt": "y\n"}):
+            assert both.wait(WAIT_S)
+        until(lambda: served.turns.n_open == 1)
+        left.set()
+        assert stays.result()["choices"][0]["text"] == ALPHABET
+    assert sizes.count(2) == 1
 
 
 def test_a_conversation_is_kept_beside_others(served: Served) -> None:
