@@ -38,7 +38,7 @@ from backend.engine.group_plan import (
 )
 from backend.protocol.group import GroupAnswer, Request
 from backend.protocol.settings import EngineConfig, Sampling
-from backend.server.ask import Ask, Finish, RequestRefused
+from backend.server.ask import Ask, Finish, RequestRefused, n_chosen
 from backend.server.batch_file import (
     AnswerFile,
     BatchError,
@@ -377,7 +377,7 @@ class _Work:
             choice,
             given.finish_reason,
             n_prompt=given.n_prompt if is_first else 0,
-            n_token=given.n_token,
+            n_token=n_chosen(given.n_token, given.finish_reason, given.stop),
             n_reasoning=len(engine.tokenize(reasoning)) if reasoning else 0,
             stop=given.stop if given.stop in found.ask.options.stops else "",
         )

@@ -84,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"Key: {key}", flush=True)
         if paths:
             print(f"On request: {', '.join(paths)}", flush=True)
+        print(_context(engine), flush=True)
         for said in filter(None, (engine.cache.overridden, engine.cache.reason)):
             print(said, file=sys.stderr, flush=True)
         print("Ctrl-C ends it.", file=sys.stderr, flush=True)
@@ -99,6 +100,17 @@ def _open(path: Path, config: EngineConfig) -> Engine:
     engine = Engine.open(path, config)
     engine.keep_in(states_folder())
     return engine
+
+
+def _context(engine: Engine) -> str:
+    """Return a sentence on what a conversation holds."""
+    n_all, n_sequence = int(engine.loaded.context.n_context), engine.n_sequence
+    said = f"A conversation has up to {engine.n_context:,} tokens"
+    if engine.n_context == engine.file.context_length < engine.loaded.config.context_length:
+        said += ", as many as the model was trained with"
+    if n_sequence > 1:
+        said += f"; up to {n_sequence} at once share {n_all:,}"
+    return said + "."
 
 
 def _models(folders: list[str]) -> dict[str, Path]:

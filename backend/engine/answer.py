@@ -326,7 +326,7 @@ class Answer:
                 return
             if passes.is_stopped:
                 break
-            if passes.n_place >= self._context.n_context:
+            if passes.n_place >= self._context.n_longest:
                 self.finish_reason = "context"
                 break
             with engine_errors():
@@ -352,7 +352,7 @@ class Answer:
             n_guessed = max(self._n_drafted, int(self._was_asked))
             took_s = passes.meter.token.wall_s - self._read_s
             width.observe(self._n_equal, n_guessed, n_right, took_s)
-        n_free = self._context.n_context - passes.n_place - 1
+        n_free = self._context.n_longest - passes.n_place - 1
         n_left = n_free if max_tokens < 0 else max_tokens - self.n_token - 1
         n_most = min(n_free, n_left, self._context.n_ubatch - 1)
         found, self._n_equal = self._lookup.find(self._tokens, width.n_most)
@@ -362,7 +362,7 @@ class Answer:
         n = max(min(width.choose(self._n_equal), n_most), 0)
         self._was_asked, self._read_s = drafter is not None and n > 0, 0.0
         if drafter is not None and n > 0:
-            least, n_context = width.cost(BY_MODEL, n), self._context.n_context
+            least, n_context = width.cost(BY_MODEL, n), self._context.n_longest
             found = drafter.guess(self._tokens, n, least, n_context, lambda: passes.is_stopped)
             self._read_s = drafter.read_s
         draft = list(itertools.takewhile(lambda t: not self._llama.ends_answer(t), found[:n]))

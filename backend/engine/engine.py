@@ -435,7 +435,7 @@ class Engine:
                         tokens += chunk
                 tokens += split(following, add_bos=False)
         tokens = tokens or [max(model.bos, 0)]
-        n, n_context = n_place(tokens, chunks_by_token), self._context.n_context
+        n, n_context = n_place(tokens, chunks_by_token), self.n_context
         if n >= n_context:
             raise EngineError(text("engine.prompt_too_long", n=n, n_context=n_context))
         if is_marked:
@@ -465,7 +465,7 @@ class Engine:
             return 0
         with engine_errors():
             tokens = self._tokens_of(prompt, add_bos=self._llama.adds_bos)
-        tokens = tokens[: min(max_tokens, self._context.n_context - 1)]
+        tokens = tokens[: min(max_tokens, self.n_context - 1)]
         passes, n_step = self.passes, self._context.n_ubatch
         passes.forget_from(0)
         for i in range(0, len(tokens), n_step):
@@ -684,8 +684,8 @@ class Engine:
 
     @property
     def n_context(self) -> int:
-        """The length of the context in tokens."""
-        return int(self._context.n_context)
+        """The tokens that one conversation may have."""
+        return int(self._context.n_longest)
 
     @property
     def _patch(self) -> Any:

@@ -99,6 +99,7 @@ class Group:
         self._members: list[_Member] = []  # in the order in which they joined
         self._idle: dict[int, list[int]] = {}  # tokens of the sequences that nobody uses
         self._shared: list[int] = []  # the tokens of the sequence that holds a shared beginning
+        self._n_unpaid = 0  # of them, those computed that no request counts as its own yet
         self._precedence = Precedence()
         self._owned: _Member | None = None  # the last one with an owner
         self._began_s = 0.0  # when the group began, or the last request that precedes joined it
@@ -269,7 +270,7 @@ class Group:
     @property
     def _n_all(self) -> int:
         """The cells that one request may have."""
-        return self._context.n_context - len(self._shared)
+        return min(self._context.n_context - len(self._shared), self._context.n_longest)
 
     def _n_cell(self, member: _Member) -> int:
         """Return the cells that a request needs at first. Every one may have the whole context."""
@@ -293,10 +294,11 @@ class Group:
             prompt, place = member.prompt[:-1], (n_cell, member.sequence)
             member.n_done = keeping.restore(prompt, member.n_done, *place)
         if not member.answer.n_token:
-            member.n_reused = member.n_done
+            member.n_reused = member.n_done - self._n_unpaid
             stats = self._passes.meter.statistics
             stats.n_prompt += len(member.prompt)
-            stats.n_reused += member.n_done
+            stats.n_reused += member.n_reused
+        self._n_unpaid = 0
         if not member.request.precedes:
             self._members.append(member)
             return
@@ -378,7 +380,7 @@ class Group:
             with engine_errors():
                 if not self._passes.compute_rows(rows, numbers, now_s, is_token=False):
                     return
-        self._shared = prompts[0][:n]
+        self._shared, self._n_unpaid = prompts[0][:n], n - n_done
 
     # Passes.
 
@@ -500,7 +502,7 @@ class Group:
                 yield self._ended(member)
         for member in list(self._members):  # in the order in which they joined
             is_full = member.n_done - member.n_gone >= member.n_cell
-            is_full = is_full or member.n_done >= self._context.n_context
+            is_full = is_full or member.n_done >= self._context.n_longest
             if member in self._members and is_full and not self._grow(member):
                 member.answer.finish_reason = "context"
                 self._pass_on(member, member.answer.end(member.next))
@@ -528,7 +530,7 @@ class Group:
 
         Where none is free, those who joined last wait until there is room again.
         """
-        if member.n_done >= self._context.n_context:
+        if member.n_done >= self._context.n_longest:
             return False
         if member.n_cell >= self._n_all and len(self._members) == 1:
             return False

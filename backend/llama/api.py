@@ -409,6 +409,8 @@ class Context:
         if not self._pointer:
             raise LlamaError(text("engine.no_context", reason=log.last_error()))
         self.n_context: int = llama_cpp.llama_n_ctx(self._pointer)
+        self.n_longest: int = min(self.n_context, model.n_context_trained or self.n_context)
+        """The tokens that one conversation may have, as in llama.cpp's server."""
         self.n_ubatch: int = min(n_ubatch, llama_cpp.llama_n_batch(self._pointer))
         self._memory = llama_cpp.llama_get_memory(self._pointer)
         self._batch = llama_cpp.llama_batch_init(self.n_ubatch, 0, 1)

@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from backend.packs.file import Pack
 
 
+_CONTEXT_STEP = 256
+
+
 class Step(enum.IntEnum):
     """The work that a plan needs. Each step includes the steps before it.
 
@@ -304,7 +307,7 @@ def _overridden(file: ModelFile, config: EngineConfig, on_devices: int, free_byt
         if n_slot != slots(file, config.cache_rate):
             rate = rate_of(n_slot, file.n_expert)
             said.append(text("memory.rate_by_hand", rate=config.cache_rate, automatic=rate))
-    n = min(config.context_length, file.context_length or config.context_length)
+    n = _held(min(config.context_length, _longest(file, config)))
     if "context_length" in by_hand and n != free.context_length:
         would_be = free.context_length
         said.append(text("memory.context_by_hand", n=n, automatic=would_be))
@@ -318,12 +321,21 @@ def _resolved(
 ) -> EngineConfig:
     """Return EnginePlan.settings. n_thread: the number where the settings have none."""
     token_bytes = file.token_dense_bytes + file.token_expert_bytes
-    longest = (file.context_length or config.context_length) * config.n_sequence
     return replace(
         config,
-        context_length=min(config.context_length, longest),
+        context_length=min(config.context_length, _longest(file, config)),
         n_thread=min(config.n_thread or useful_threads(token_bytes, n_thread), n_thread_max),
     )
+
+
+def _longest(file: ModelFile, config: EngineConfig) -> int:
+    """Return the tokens of all conversations where each has as many as the model knows."""
+    return (file.context_length or config.context_length) * config.n_sequence
+
+
+def _held(n_token: int) -> int:
+    """Return the tokens that a context holds: llama.cpp rounds up to multiples of 256."""
+    return -(-n_token // _CONTEXT_STEP) * _CONTEXT_STEP
 
 
 def _on_devices(file: ModelFile, made: EnginePlan, machine: MachineState) -> EnginePlan:

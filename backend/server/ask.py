@@ -130,8 +130,8 @@ class Part:
 class Finish:
     """The end of the answer number `choice`. reason: of Engine.finish_reason.
 
-    n_prompt: tokens of the prompt; 0 for further answers to the same one. n_reasoning: tokens of
-    the thought. stop: the stop string that ended the answer, or "".
+    n_prompt: tokens of the prompt; 0 for further answers to the same one. n_token: of n_chosen().
+    n_reasoning: tokens of the thought. stop: the stop string that ended the answer, or "".
     """
 
     choice: int
@@ -141,6 +141,14 @@ class Finish:
     n_reused: int = 0
     n_reasoning: int = 0
     stop: str = ""
+
+
+def n_chosen(n_token: int, reason: str, stop: str) -> int:
+    """Return the tokens of an answer with the one that ended it, as OpenAI and llama.cpp count.
+
+    stop: the text that ended it, or "": of the request, or of the model's template.
+    """
+    return n_token + (reason in ("stop", "tool_calls") and not stop)
 
 
 Event = tuple[str, Json]

@@ -29,6 +29,7 @@ from backend.server.ask import (
     Token,
     Wait,
     log_once,
+    n_chosen,
 )
 from backend.text import Text
 
@@ -560,7 +561,7 @@ class _Choice(Listener):
                 self._number,
                 reason,
                 n_prompt=n_prompt if self._is_first else 0,
-                n_token=n_token,
+                n_token=n_chosen(n_token, reason, stop),
                 n_reused=n_reused if self._is_first else 0,
                 n_reasoning=len(engine.tokenize(reasoning)) if reasoning else 0,
                 stop=stop if stop in self.turn.ask.options.stops else "",

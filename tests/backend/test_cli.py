@@ -603,7 +603,7 @@ def test_real_prompt_with_files(tiny: Path, tmp_path: Path) -> None:
 def test_a_crash_of_the_server_is_one_sentence() -> None:
     """llama.cpp ends its process on some models: the command loads them in a child."""
     process = subprocess.Popen(
-        [*REAL_CLI, "serve", "--port", "0", "--cache-rate", "0.5"],
+        [*REAL_CLI, "serve", "--port", "0", "--cache-rate", "0.5", "--context", "16"],
         env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -611,7 +611,8 @@ def test_a_crash_of_the_server_is_one_sentence() -> None:
         bufsize=0,
     )
     assert process.stdout is not None
-    process.stdout.readline()  # it serves
+    said = [process.stdout.readline().decode() for _ in range(3)]  # it serves
+    assert said[2] == "A conversation has up to 256 tokens; up to 4 at once share 256.\n"
     (child,) = psutil.Process(process.pid).children()
     child.send_signal(signal.SIGSEGV)
     _, err = process.communicate(timeout=WAIT_S)

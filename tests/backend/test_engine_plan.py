@@ -285,6 +285,9 @@ def test_what_is_set_by_hand_stays_and_says_what_it_overrides(files: dict[str, M
     made = plan_engine(file, asked.decided(context_length=512), state)
     assert (made.n_slot, made.n_context) == (8, 512)
     assert "The context is 512 tokens by hand; automatic it would be 32,768." in made.overridden
+    for n_asked, n_held in ((16, "256"), (257, "512")):  # llama.cpp holds multiples of 256
+        rounded = plan_engine(file, asked.decided(context_length=n_asked), state).overridden
+        assert f"The context is {n_held} tokens by hand" in rounded
     longer = plan_engine(
         file,
         made.config.decided(context_length=1024),

@@ -168,7 +168,7 @@ def test_a_shared_beginning_is_computed_once(open_engine: OpenEngine, reciter: P
     assert {answer.text.content for answer in found.values()} == {"abcd"}
     stats = engine.statistics()
     n_system = len(engine.tokenize(system)) - 1
-    assert stats.n_reused >= 6 * n_system > 0
+    assert 6 * n_system > stats.n_reused >= 5 * n_system > 0  # the first one's was computed
     assert stats.n_token == 24
 
 
@@ -195,6 +195,22 @@ def test_a_full_context_ends_an_answer(open_engine: OpenEngine, tmp_path: Path) 
     n_context = engine.n_context
     assert [found[i].finish_reason for i in range(2)] == ["context", "context"]
     assert [found[i].n_prompt + found[i].n_token for i in range(2)] == [n_context + 1] * 2
+
+
+def test_a_conversation_is_no_longer_than_the_model_was_trained_for(
+    open_engine: OpenEngine, tmp_path: Path
+) -> None:
+    """Alone, and beside others, whose context is longer."""
+    path = make_reciter(tmp_path / "m.gguf", "ab", ends=False, n_ctx=300)
+    engine = open_engine(path, n_sequence=2, context_length=8192)
+    assert (engine.loaded.context.n_context, engine.n_context) == (768, 300)
+    (found,) = engine.generate_group([asked(0, "x")])
+    assert (found.finish_reason, found.n_prompt + found.n_token) == ("context", 301)
+    list(engine.generate_text("x\n", GREEDY))
+    stats = engine.statistics()
+    assert (engine.finish_reason, stats.n_prompt + stats.n_token) == ("context", 301)
+    (found,) = engine.generate_group([asked(0, "x" * 600)])
+    assert "the context holds only 300" in found.error
 
 
 def test_a_stop_drops_what_is_not_complete(open_engine: OpenEngine, reciter: Path) -> None:
@@ -600,7 +616,7 @@ def test_two_shared_beginnings_follow_each_other(open_engine: OpenEngine, tiny: 
     alone = [tokens([i])[0] for i in range(4)]
     assert tokens([0, 1, 2, 3]) == alone
     stats = engine.statistics()
-    assert stats.n_reused > 0.9 * stats.n_prompt > 100
+    assert 0.5 * stats.n_prompt > stats.n_reused > 0.4 * stats.n_prompt > 60  # one of two each
 
 
 def test_a_shared_beginning_is_forgotten_with_its_group(

@@ -76,6 +76,23 @@ def test_several_choices_are_computed_jointly(
     assert len(watch.sizes) <= 7 and max(watch.sizes) == 3
 
 
+def test_a_new_prompt_with_several_answers_is_not_said_to_be_cached(served: Served) -> None:
+    """Its beginning is computed once for all answers, and was not in the context before."""
+    prompt, cached = "0123456789 and more than sixteen tokens of words " * 3, []
+    for _ in range(2):
+        usage = text_of(served, prompt, n=3, max_tokens=5)["usage"]
+        cached.append(usage["prompt_tokens_details"]["cached_tokens"])
+    assert cached[0] < 10 < 100 < usage["prompt_tokens"] - 1 == cached[1]
+
+
+def test_an_end_counts_as_a_token_and_a_limit_does_not(served: Served) -> None:
+    for limit, n_token in ((40, 27), (26, 26), (3, 3)):
+        usage = text_of(served, "x", max_tokens=limit)["usage"]
+        assert usage["completion_tokens"] == n_token
+    usage = text_of(served, "x", stop=["de"])["usage"]
+    assert usage["completion_tokens"] == 5
+
+
 def test_who_leaves_does_not_stop_the_others(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
