@@ -117,11 +117,11 @@ def test_one_that_is_left_while_it_is_written_makes_room(
 
     def watched(rows: Any, *rest: Any, **more: Any) -> bool:
         sizes.append(len({row.sequence for row in rows}))
-        if len(sizes) == 1:
-            until(lambda: served.turns.n_open == 2)
-        elif sizes[-1] == 2 and not both.is_set():
+        if sizes[-1] == 2 and not both.is_set():
             both.set()
             assert left.wait(WAIT_S)
+        elif len(sizes) == 1:
+            until(lambda: served.turns.n_open == 2)
         return compute(rows, *rest, **more)
 
     monkeypatch.setattr(served.engine.passes, "compute_rows", watched)
