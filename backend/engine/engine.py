@@ -26,7 +26,7 @@ from backend.engine.group import Group
 from backend.engine.keeping import Keeping
 from backend.engine.loaded_model import LoadedModel, Progress
 from backend.engine.moments import Watch
-from backend.engine.passes import Passes, n_place
+from backend.engine.passes import Held, Passes, n_place
 from backend.gguf.model_file import ModelFile, read_model
 from backend.gguf.tables import ONE_SEQUENCE
 from backend.llama import guard
@@ -528,22 +528,28 @@ class Engine:
     def set_cache_rate(self, rate: float) -> CacheFacts:
         """Change the cache rate between answers.
 
-        Between two cached rates nothing is loaded again and the conversation's context is kept.
-        At 1.0 llama.cpp runs unpatched, so a change from or to 1.0 loads the model again.
+        Between two cached rates nothing is loaded again. At 1.0 llama.cpp runs unpatched, so a
+        change from or to 1.0 loads the model again. The conversation's context is kept.
         """
         return self.change(self.loaded.config.decided(cache_rate=rate))
 
     def change(self, config: EngineConfig) -> CacheFacts:
         """Apply other settings between answers; see LoadedModel.change. Raises EngineError."""
-        context = self.loaded.context
+        context, before = self.loaded.context, self.loaded.plan
+        held: list[Held] = []
         if self.passes.keeping is not None:
             self.passes.keeping.pause()
+        self.loaded.on_leaving = lambda: held.append(self.passes.held())
         try:
             self.loaded.change(config)
         finally:
+            self.loaded.on_leaving = None
             self.passes.width = Width(DRAFTED_MAX)
             if self.loaded.context is not context:
                 self.passes.take_sequences()
+                self.passes.has_moved = False
+                if held and self.loaded.context is not None and self.loaded.reads_states_of(before):
+                    self.passes.go_on_with(held[0])
             if self.passes.keeping is not None:
                 self.passes.keeping.begin("")
                 self.passes.keeping.obey_budget()

@@ -298,6 +298,8 @@ class Keeping:
         if not states.wait() and self._lacking:  # there is no room, or the drive fails
             self._lacking.clear()
         if self._lacking is None:
+            if passes.has_moved:
+                return self._write_used()  # other kernels may have computed the tokens
             root, n_piece = self.root(), passes.loaded.context.n_piece
             if not root:
                 return self._write_used()

@@ -55,6 +55,8 @@ class LoadedModel:
         self.context: Any = None
         self._of_weights: tuple[str, ...] = ()  # warnings, without those of the context
         self.stop_flag = _native.StopFlag()
+        self.on_leaving: Callable[[], None] | None = None
+        """Called once, before the context is closed."""
         self._experts = ExpertCache(file, experiment)
         self.weights = Weights(file, self._experts)
         self._observer = Observer(file)
@@ -133,6 +135,14 @@ class LoadedModel:
                 self.apply(before)
                 raise
         self._pressure = Pressure(self.file, self.plan)
+
+    def reads_states_of(self, plan: EnginePlan) -> bool:
+        """Whether the context can go on with what one of that plan has computed.
+
+        Longrope chooses its factors by the length of the context.
+        """
+        has_factors = any("rope_factors" in tensor.name for tensor in self.file.tensors)
+        return not has_factors or plan.n_context == self.plan.n_context
 
     def rebuild(self, config: EngineConfig) -> bool:
         """Apply settings that change the cache only, between two passes.
@@ -244,6 +254,9 @@ class LoadedModel:
 
     def _close_context(self) -> None:
         if self.context is not None:
+            if self.on_leaving is not None:
+                leaving, self.on_leaving = self.on_leaving, None
+                leaving()
             self._experts.computes_in(None)
             self.context.close()
             self.context = None

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,17 +15,20 @@ from backend import _native
 from backend.engine.drafts import Width
 from backend.engine.error import engine_errors, native_sentence
 from backend.engine.keeping import Keeping, n_before_image
-from backend.engine.kept_states import n_equal
+from backend.engine.kept_states import key_of, n_equal
 from backend.engine.meter import Meter
 from backend.engine.moments import Watch
 from backend.gguf.identity import FileChangedError
 from backend.gguf.scales import not_finite_sentence
 from backend.llama import api as llama
 from backend.llama.api import Row
+from backend.llama.past import UNKNOWN
 from backend.llama.vision import ImageChunk, without_mask
+from backend.memory.plan import headroom_bytes, kv_bytes
 from backend.memory.pressure import PERIOD_S
 from backend.protocol.errors import EngineError, UntrustedError
 from backend.protocol.settings import DRAFTED_MAX, EngineConfig
+from backend.system.memory import available_bytes
 from backend.text import text
 
 if TYPE_CHECKING:
@@ -37,6 +41,14 @@ N_COMPARED = 2
 
 _N_CHECK = 8
 """Tokens that are computed again where the first bad layer is looked for without a patch."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A conversation, and its state as llama.cpp writes it; empty if there is none."""
+
+    tokens: list[int]
+    state: bytearray
 
 
 class Passes:
@@ -68,6 +80,8 @@ class Passes:
         """The sequence whose state the drive keeps."""
         self.n_cleared = 0
         """How often all sequences were forgotten."""
+        self.has_moved = False
+        """Whether the context may hold tokens that another context computed."""
         self._n_compared = 0
         self._distrust: UntrustedError | None = None  # the next request fails with it
         self._piece = (0, 0, 0)  # tokens of the prompt: before this pass, in it, in all
@@ -157,6 +171,7 @@ class Passes:
         """
         n = n if self.loaded.context.forget_from(n) else 0
         del self.tokens[n:]
+        self.has_moved = self.has_moved and n > 0
         return n
 
     def prefill(self, prompt: Sequence[int], on_prefill: Callable[[int, int], None] | None) -> bool:
@@ -270,7 +285,7 @@ class Passes:
         """Forget all positions of all sequences."""
         self.take_sequences()
         self.loaded.context.clear()
-        self.n_cleared += 1
+        self.n_cleared, self.has_moved = self.n_cleared + 1, False
 
     def _drop_all(self) -> None:
         """Forget all positions, also those on the drive: they may be wrong."""
@@ -295,6 +310,30 @@ class Passes:
         """Keep the tokens of sequences, which the context holds. kept: on the drive, too."""
         self._sequences, self.kept_sequence = dict(held), kept
         self.tokens = held.get(0, [])
+
+    def held(self) -> Held:
+        """Return the conversation with its state, to go on with in another context.
+
+        It ends before an image. Its state is empty where memory is short.
+        """
+        tokens = self.kept_tokens[: n_before_image(self.kept_tokens)]
+        loaded = self.loaded
+        n_byte = kv_bytes(loaded.file, len(tokens), loaded.config.kv_type)
+        free_bytes = available_bytes()
+        if not tokens or n_byte > free_bytes - headroom_bytes(free_bytes):
+            return Held([], bytearray())
+        return Held(tokens, loaded.context.state(0, len(tokens), self.kept_sequence))
+
+    def go_on_with(self, held: Held) -> None:
+        """Take a conversation, if the context can hold it. REQUIRES: the context is empty."""
+        n, context = len(held.tokens), self.loaded.context
+        if not held.state or n > context.n_context:
+            return
+        key = key_of("", held.tokens)
+        if context.log is not None:
+            context.log.write("kept", key, "", 0, held.tokens, UNKNOWN)
+        if context.set_state(held.state, n, key=key):
+            self.tokens, self.has_moved = held.tokens, True
 
     @property
     def kept_tokens(self) -> list[int]:

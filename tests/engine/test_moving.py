@@ -1,0 +1,95 @@
+"""A conversation goes on in another context: at another cache rate, with programs beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factory import make_tiny
+from oracle import Oracle
+
+from backend.engine.engine import Engine
+from backend.protocol.settings import Sampling
+
+OpenEngine = Callable[..., Engine]
+
+EMBEDDED = Path(__file__).resolve().parents[2] / "assets/embedded/outrider-tiny.gguf"
+GREEDY = Sampling(temperature=0)
+PROMPT = "some words that a conversation begins with " * 4
+
+
+def begin(engine: Engine) -> None:
+    list(engine.generate_text(PROMPT, GREEDY, 6))
+
+
+def go_on(engine: Engine, tokens: list[int]) -> int:
+    """Read a conversation and one more token. Return how many were computed."""
+    engine.passes.begin()
+    n_known = engine.passes.keep_prefix([*tokens, 1])
+    assert engine.passes.prefill([*tokens, 1], None)
+    return len(tokens) + 1 - n_known
+
+
+@pytest.mark.parametrize("architecture", ["qwen3moe", "qwen3next", "gemma4", "gpt-oss"])
+def test_a_conversation_goes_on_at_every_cache_rate(
+    open_engine: OpenEngine, oracle: Oracle, tmp_path: Path, architecture: str
+) -> None:
+    """Also where the weights are loaded again. Stock llama.cpp computes the same from there."""
+    engine = open_engine(make_tiny(architecture, "Q4_0", tmp_path / "m.gguf"), cache_rate=0.5)
+    begin(engine)
+    for rate in (1.0, 0.25, 1.0):
+        tokens = list(engine.passes.tokens)
+        engine.set_cache_rate(rate)
+        assert go_on(engine, tokens) == 1, rate
+    engine.close()
+    oracle.approve()
+
+
+def test_room_for_programs_keeps_the_conversation(open_engine: OpenEngine, tiny: Path) -> None:
+    engine = open_engine(tiny, cache_rate=0.5)
+    begin(engine)
+    for n_sequence in (4, 1):
+        tokens = list(engine.passes.tokens)
+        engine.change(replace(engine.loaded.config, n_sequence=n_sequence))
+        assert go_on(engine, tokens) == 1, n_sequence
+
+
+def test_what_has_moved_is_not_kept_on_the_drive(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    """Other kernels computed it than those by whose name it would be found."""
+    engine = open_engine(tiny, cache_rate=0.5)
+    engine.keep_in(tmp_path / "states")
+    engine.owner = "chat-1"
+    begin(engine)
+    engine.set_cache_rate(1.0)
+    tokens = list(engine.passes.tokens)
+    engine.passes.keeping.begin("chat-1")
+    assert go_on(engine, tokens) == 1
+    while engine.keep():
+        pass
+    assert not [*(tmp_path / "states").rglob("*.state")]
+    engine.forget()
+    engine.owner = "chat-1"
+    begin(engine)
+    while engine.keep():
+        pass
+    assert [*(tmp_path / "states").rglob("*.state")]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"context_length": 256}, {"kv_type": "q8_0"}, {"kv_type": "q8_0", "cache_rate": 1}]
+)
+def test_a_context_that_cannot_hold_it_begins_again(
+    open_engine: OpenEngine, changes: dict[str, Any]
+) -> None:
+    engine = open_engine(EMBEDDED, cache_rate=0.5, context_length=512)
+    list(engine.generate_text("word " * 260, GREEDY, 2))
+    tokens = list(engine.passes.tokens)
+    assert len(tokens) > 256
+    engine.change(replace(engine.loaded.config, **changes))
+    n = min(len(tokens), 200)
+    assert go_on(engine, tokens[:n]) == n + 1
