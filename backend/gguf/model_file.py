@@ -34,6 +34,7 @@ from backend.gguf.tables import (
     ARCHITECTURES,
     BY_HEADS,
     BY_INTERVAL,
+    FILE_TYPES,
     HEADS_FILL,
     IN_VECTORS,
     N_EXPERT_MAX,
@@ -155,6 +156,17 @@ class ModelFile:
         """The Jinja source of the model's chat template, or None."""
         template = self.metadata.get("tokenizer.chat_template")
         return template if isinstance(template, str) else None
+
+    @property
+    def quantisation(self) -> str:
+        """The mixture of types that the file states, or otherwise the type of most bytes."""
+        stated = self.metadata.get("general.file_type")
+        if isinstance(stated, int) and stated in FILE_TYPES:
+            return FILE_TYPES[stated]
+        n_bytes: Counter[str] = Counter()
+        for tensor in self.tensors:
+            n_bytes[tensor.type_name] += tensor.n_bytes
+        return max(n_bytes, key=lambda name: n_bytes[name])
 
     @property
     def n_expert_used(self) -> int:

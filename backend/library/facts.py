@@ -22,15 +22,6 @@ if TYPE_CHECKING:
 _FORMAT = 1
 _N_KEPT_MAX = 4096
 
-# llama_ftype of llama.h: the mixture of types that the file states.
-_FILE_TYPES = {
-    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K",
-    11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S",
-    17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS",
-    23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M",
-    30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4", 39: "NVFP4",
-}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Facts:
@@ -78,7 +69,7 @@ class Facts:
             fingerprint=model.fingerprint,
             name=model.name,
             architecture=model.architecture,
-            quantisation=_quantisation(model),
+            quantisation=model.quantisation,
             n_parameter=n_total,
             n_parameter_active=n_total - n_expert_weights + n_expert_active,
             file_bytes=model.file_size_bytes,
@@ -104,17 +95,6 @@ class Facts:
                 if type(getattr(whole, item.name)) is not want:
                     raise TypeError(f"{item.name} is of the wrong kind")
         return made
-
-
-def _quantisation(model: ModelFile) -> str:
-    """Return the mixture that the file states, or otherwise the type of most bytes."""
-    stated = model.metadata.get("general.file_type")
-    if isinstance(stated, int) and stated in _FILE_TYPES:
-        return _FILE_TYPES[stated]
-    n_bytes: dict[str, int] = {}
-    for tensor in model.tensors:
-        n_bytes[tensor.type_name] = n_bytes.get(tensor.type_name, 0) + tensor.n_bytes
-    return max(n_bytes, key=lambda name: n_bytes[name])
 
 
 class FactsCache:

@@ -1,4 +1,4 @@
-"""A local server that speaks the protocols of OpenAI and Anthropic (docs/server.md).
+"""A local server that speaks the protocols of OpenAI, Anthropic and Ollama (docs/server.md).
 
 `ask.py` has what they share. `openai_chat.py`, `openai_text.py`, `openai_responses.py` and
 `anthropic_messages.py` each read requests and write answers. `turns.py` queues requests for one

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn import Server
 
-from backend.server import anthropic_messages, openai_chat, openai_responses, openai_text
+from backend.server import anthropic_messages, ollama, openai_chat, openai_responses, openai_text
 from backend.server.ask import (
     FLAG,
     LIST,
@@ -40,7 +40,7 @@ from backend.server.ask import (
     check_text,
     shown,
 )
-from backend.server.guard import Guard, listen
+from backend.server.guard import Guard, error_form, listen
 from backend.server.turns import News, Turns
 
 KEEP_ALIVE_S = 10.0
@@ -50,11 +50,15 @@ _QUEUE_HEADER = "x-queue-position"
 
 @dataclass(frozen=True)
 class Api:
-    """A protocol: reads a request, writes its answer, given the model's name, and its errors."""
+    """A protocol: reads a request, writes its answer, given the model's name, and its errors.
+
+    is_lines: a stream is a JSON object in each line, without events and comments.
+    """
 
     read: Callable[[Any], Ask]
     writer: Callable[[Any, Ask, str], Writer]
     error: Callable[[RequestRefused], Json]
+    is_lines: bool = False
 
 
 Serve = Callable[[Request, Any], Awaitable[Response]]
@@ -85,6 +89,15 @@ def make_application(turns: Turns, key: str) -> ASGIApp:
         lambda _, ask, model: anthropic_messages.MessageWriter(ask, model),
         anthropic_messages.error_json,
     )
+
+    def of_ollama(read: Callable[[Any], Ask], *, is_chat: bool) -> Api:
+        def write(_: Any, ask: Ask, model: str) -> Writer:
+            return ollama.OllamaWriter(ask, model, is_chat=is_chat)
+
+        return Api(read, write, ollama.error_json, is_lines=True)
+
+    of_chat = of_ollama(ollama.read_chat, is_chat=True)
+    of_text = of_ollama(ollama.read_generate, is_chat=False)
     tools = _Tools(turns)
 
     def post(path: str, api: Api, read: Callable[[Any], Any], serve: Serve) -> Route:
@@ -102,6 +115,8 @@ def make_application(turns: Turns, key: str) -> ASGIApp:
 
     def answers(path: str, api: Api) -> Route:
         async def complete(request: Request, asked: tuple[Any, Ask]) -> Response:
+            if api.is_lines and not (asked[1].messages or asked[1].prompts):
+                return await tools.load(request, asked[1], api)
             return await _complete(request, turns, api, *asked)
 
         return post(path, api, lambda body: (body, _read(api, body)), complete)
@@ -123,6 +138,14 @@ def make_application(turns: Turns, key: str) -> ASGIApp:
         post("/v1/embeddings", text, Fields, tools.embeddings),
         post("/tokenize", text, Fields, tools.tokenize),
         post("/detokenize", text, Fields, tools.detokenize),
+        answers("/api/chat", of_chat),
+        answers("/api/generate", of_text),
+        post("/api/embed", of_text, Fields, tools.embeddings),
+        post("/api/embeddings", of_text, Fields, tools.embeddings),
+        post("/api/show", of_text, ollama.read_show, tools.show),
+        Route("/api/tags", tools.tags),
+        Route("/api/ps", tools.running),
+        Route("/api/version", tools.version),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _on_http})
     return Guard(_Attended(app), key)
@@ -133,9 +156,10 @@ def make_server(turns: Turns, key: str, port: int) -> Server:
     return listen(make_application(turns, key), turns.stop, port)
 
 
-async def _on_http(_request: Request, error: Exception) -> Response:
+async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return refuse(RequestRefused(f"{error.detail}.", status=error.status_code))
+    refused = RequestRefused(f"{error.detail}.", status=error.status_code)
+    return refuse(refused, error_form(request.url.path))
 
 
 def refuse(
@@ -178,6 +202,39 @@ class _Tools:
         created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._began))
         openai = {"id": name, "object": "model", "created": self._began, "owned_by": "local"}
         return {**openai, "type": "model", "display_name": name, "created_at": created}
+
+    async def tags(self, _request: Request) -> Response:
+        """List the models as Ollama does."""
+        return await self._entries(self._turns.model_names)
+
+    async def running(self, _request: Request) -> Response:
+        """List the loaded model as Ollama does."""
+        return await self._entries([name] if (name := self._turns.model_name) else [])
+
+    async def _entries(self, names: list[str]) -> Response:
+        paths = [(name, path) for name in names if (path := self._turns.path_of(name))]
+        entries = await asyncio.to_thread(lambda: [ollama.entry(*each) for each in paths])
+        return JSONResponse({"models": entries})
+
+    async def show(self, _request: Request, name: str) -> Response:
+        """Describe one model as Ollama does."""
+        path = self._turns.path_of(name)
+        if path is None:
+            raise ollama.not_found(name)
+        return JSONResponse(await asyncio.to_thread(ollama.show, path))
+
+    async def version(self, _request: Request) -> Response:
+        """Tell which version of Ollama has this API."""
+        return JSONResponse({"version": ollama.VERSION})
+
+    async def load(self, request: Request, ask: Ask, api: Api) -> Response:
+        """Load the model that a request names and asks nothing of, as Ollama does."""
+        loaded, names = self._turns.model_name, self._turns.model_names
+        if loaded is None or ask.model != loaded and ask.model in names:
+            await self._ask(request, lambda _: None, ask.model)
+        writer = api.writer(None, ask, self._turns.model_name or ask.model)
+        assert isinstance(writer, ollama.OllamaWriter)
+        return JSONResponse(writer.loaded())
 
     async def count_tokens(self, request: Request, ask: Ask) -> Response:
         """Count the tokens of the prompt that a request would give."""
@@ -238,7 +295,8 @@ async def _complete(request: Request, turns: Turns, api: Api, body: Any, ask: As
     if ask.stream:
         stream = _Stream(api, body, ask, turns.model_name or ask.model)
         lines = stream.lines(news, first)
-        return _Streamed(lines, news, media_type="text/event-stream", headers=headers)
+        kind = "application/x-ndjson" if api.is_lines else "text/event-stream"
+        return _Streamed(lines, news, media_type=kind, headers=headers)
     async with aclosing(news):
         parts, finishes, begin = [], [], None
         while first is not None:
@@ -310,13 +368,13 @@ class _Streamed(StreamingResponse):
 
 
 class _Stream:
-    """Writes the news of an answer as server-sent events."""
+    """Writes the news of an answer as server-sent events, or as lines."""
 
     def __init__(self, api: Api, body: Any, ask: Ask, model: str) -> None:
         self._api, self._body, self._ask = api, body, ask
         self._writer = api.writer(body, ask, model)
         self._finishes: list[Finish] = []
-        self._comment = ": \n\n"
+        self._comment = self._said("")
 
     async def lines(self, news: AsyncGenerator[News], first: News | None) -> AsyncGenerator[str]:
         """Yield the text of the stream; `first` is the first of the news."""
@@ -340,25 +398,31 @@ class _Stream:
             events = self._writer.closing(self._finishes)
         except RequestRefused as error:
             events = self._writer.failed(error)
-        yield _lines(events) + self._writer.end
+        yield self._lines(events) + self._writer.end
 
     def _write(self, news: News | None) -> str:
         if isinstance(news, Wait):
-            self._comment = f": {news.words}\n\n"
+            self._comment = self._said(news.words)
             return self._comment
         if isinstance(news, Begin):
-            self._comment = ": answering\n\n"
+            self._comment = self._said("answering")
             self._writer = self._api.writer(self._body, self._ask, news.model)
-            return _lines(self._writer.opening(news))
+            return self._lines(self._writer.opening(news))
         if isinstance(news, Finish):
             self._finishes.append(news)
             return ""
         assert isinstance(news, Part)
-        return _lines(self._writer.part(news))
+        return self._lines(self._writer.part(news))
 
+    def _said(self, words: str) -> str:
+        return "" if self._api.is_lines else f": {words}\n\n"
 
-def _lines(events: list[Event]) -> str:
-    return "".join(
-        (f"event: {name}\n" if name else "") + f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
-        for name, data in events
-    )
+    def _lines(self, events: list[Event]) -> str:
+        found = []
+        for name, data in events:
+            if self._api.is_lines:
+                found.append(f"{json.dumps(data, ensure_ascii=False)}\n")
+            else:
+                head = f"event: {name}\n" if name else ""
+                found.append(f"{head}data: {json.dumps(data, ensure_ascii=False)}\n\n")
+        return "".join(found)

@@ -7,6 +7,7 @@ not known are ignored, and logged once each; a known field of a wrong type is re
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -63,6 +64,8 @@ class Ask:
     echo: bool = False
     n_top: int = 0
     """The number of most probable tokens to report, where `sampling.n_probs` is not 0."""
+    asked_s: float = field(default_factory=time.monotonic, compare=False)
+    """When it was read, on the clock of Finish."""
 
     @property
     def has_images(self) -> bool:
@@ -131,7 +134,8 @@ class Finish:
     """The end of the answer number `choice`. reason: of Engine.finish_reason.
 
     n_prompt: tokens of the prompt; 0 for further answers to the same one. n_token: of n_chosen().
-    n_reasoning: tokens of the thought. stop: the stop string that ended the answer, or "".
+    n_reasoning: tokens of the thought. stop: the stop string that ended the answer, or "". began_s,
+    read_s, ended_s: when the engine took it up, had read its prompt and was done (time.monotonic).
     """
 
     choice: int
@@ -141,6 +145,9 @@ class Finish:
     n_reused: int = 0
     n_reasoning: int = 0
     stop: str = ""
+    began_s: float = 0.0
+    read_s: float = 0.0
+    ended_s: float = 0.0
 
 
 def n_chosen(n_token: int, reason: str, stop: str) -> int:

@@ -35,11 +35,12 @@ class EngineThread:
         self._name = str(engine.model.name)
         self._open_model = open_model
         self._paths = dict(models or {})
+        own = Path(engine.model.path)
         if open_model is not None:
-            own = Path(engine.model.path)
             same = [name for name, path in self._paths.items() if path.resolve() == own.resolve()]
             self._name = same[0] if same else self._name
             self._paths.setdefault(self._name, own)
+        self._files = {self._name: own, **self._paths}
         self._unload_after_s = unload_after_s
         self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -54,6 +55,10 @@ class EngineThread:
     def models(self) -> Sequence[str]:
         """The names of the models that a request may name."""
         return list(self._paths)
+
+    def path_of(self, name: str) -> Path | None:
+        """Return the file of a model, or None."""
+        return self._files.get(name)
 
     def submit(self, work: Work) -> None:
         """Queue `work(engine)`."""

@@ -19,10 +19,9 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from backend.server.anthropic_messages import error_json as anthropic_error
-from backend.server.ask import RequestRefused
+from backend.server import anthropic_messages, ollama, openai_chat
+from backend.server.ask import Json, RequestRefused
 from backend.server.bodies import Bodies
-from backend.server.openai_chat import error_json
 
 ADDRESS = "127.0.0.1"
 MAX_IDLE = 64
@@ -42,6 +41,13 @@ _TOO_MANY = (
 )
 
 
+def error_form(path: str) -> Callable[[RequestRefused], Json]:
+    """Return how a refusal is written to the clients of a path."""
+    if path.startswith("/v1/messages"):
+        return anthropic_messages.error_json
+    return ollama.error_json if path.startswith("/api/") else openai_chat.error_json
+
+
 class Guard:
     """Passes on requests that address this machine and have the key. Refuses others.
 
@@ -59,7 +65,7 @@ class Guard:
             return
         request = Request(scope)
         if refused := self._refusal(request):
-            form = anthropic_error if request.url.path.startswith("/v1/messages") else error_json
+            form = error_form(request.url.path)
             # The connection is closed, so that the body of a stranger is not read.
             headers = {"Connection": "close"}
             answer = JSONResponse(form(refused), status_code=refused.status, headers=headers)

@@ -14,6 +14,7 @@ import time
 import traceback
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from backend.protocol.chat import Delta
@@ -81,6 +82,9 @@ class Host(Protocol):
     @property
     def models(self) -> Sequence[str]:
         """The names of the models that load() accepts."""
+
+    def path_of(self, name: str) -> Path | None:
+        """Return the file of a model, or None."""
 
     @property
     def n_other(self) -> int:
@@ -194,6 +198,10 @@ class Turns:
         """The names of all models that a request may ask for, the loaded one first."""
         loaded = self._host.model_name
         return list(dict.fromkeys([*([loaded] if loaded else []), *self._host.models]))
+
+    def path_of(self, name: str) -> Path | None:
+        """Return the file of a model, or None."""
+        return self._host.path_of(name)
 
     def stop(self) -> None:
         """End all waiting answers and the one in progress."""
@@ -515,6 +523,7 @@ class _Choice(Listener):
         self._tokens: list[Token] = []  # not sent yet
         self._token_lock = threading.Lock()
         self._reasoning: list[str] = []
+        self._began_s, self._read_s = time.monotonic(), 0.0
 
     @property
     def request(self) -> Request:
@@ -539,6 +548,7 @@ class _Choice(Listener):
 
     def wrote(self, piece: Any) -> None:
         """Keep the probabilities of a token for the next delta."""
+        self._read_s = self._read_s or time.monotonic()
         if piece.chances:
             with self._token_lock:
                 self._tokens.append(token_of(piece.chances, self.turn.ask.n_top))
@@ -555,7 +565,7 @@ class _Choice(Listener):
         """Tell that the answer is complete. Return whether the request has all its answers."""
         if self._tokens:
             self.delta(Delta())
-        reasoning, engine = "".join(self._reasoning), self._engine
+        reasoning, engine, ended_s = "".join(self._reasoning), self._engine, time.monotonic()
         return self.turn.finish(
             Finish(
                 self._number,
@@ -565,6 +575,9 @@ class _Choice(Listener):
                 n_reused=n_reused if self._is_first else 0,
                 n_reasoning=len(engine.tokenize(reasoning)) if reasoning else 0,
                 stop=stop if stop in self.turn.ask.options.stops else "",
+                began_s=self._began_s,
+                read_s=self._read_s or ended_s,
+                ended_s=ended_s,
             )
         )
 

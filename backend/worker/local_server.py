@@ -72,6 +72,10 @@ class ServerDesk:
         """The names of the models that a request may name, the client's own one first."""
         return list(self._paths)
 
+    def path_of(self, name: str) -> Path | None:
+        """Return the file of a model, or None."""
+        return self._paths.get(name)
+
     @property
     def n_other(self) -> int:
         """The number of the client's own requests that wait or are in progress."""

@@ -61,7 +61,7 @@ def attack_request(seed: int, _folder: Path) -> str:
     errors = io.StringIO()
     with contextlib.redirect_stderr(errors):
         status, body = asyncio.run(call(_app[0], request))
-    if trouble := fault(request[0], status, body) or errors.getvalue():
+    if trouble := fault(*request[:2], status, body) or errors.getvalue():
         raise Finding(f"{trouble}\n{request}")
     return str(status)
 

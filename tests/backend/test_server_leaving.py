@@ -24,6 +24,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": "a", "max_tokens": -1},
     "/v1/responses": {"input": "a"},
     "/v1/messages": {"messages": HELLO, "max_tokens": 1 << 30},
+    "/api/chat": {"messages": HELLO},
+    "/api/generate": {"prompt": "a"},
 }
 
 

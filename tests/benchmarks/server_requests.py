@@ -48,12 +48,14 @@ FIELDS = (
     "frequency_penalty repeat_penalty reasoning reasoning_effort thinking chat_template_kwargs "
     "grammar json_schema system instructions text include previous_response_id store background "
     "output_config conversation content tokens add_special role type name id call_id arguments "
-    "function tool_calls tool_call_id unheard_of"
+    "function tool_calls tool_call_id images think format options keep_alive raw suffix template "
+    "num_predict num_ctx context tool_name thinking unheard_of"
 ).split()
 DEEP = "a deeply nested object"
 PATHS = (
     "/v1/chat/completions /v1/completions /v1/responses /v1/messages /v1/messages/count_tokens "
-    "/v1/embeddings /tokenize /detokenize /v1/models /v1/models/fake /health /nowhere"
+    "/v1/embeddings /tokenize /detokenize /v1/models /v1/models/fake /health /nowhere /api/chat "
+    "/api/generate /api/embed /api/embeddings /api/show /api/tags /api/ps /api/version /api/pull"
 ).split()
 ENDS = ("[DONE]", '"message_stop"', '"response.completed"', '"response.incomplete"', '"error"')
 
@@ -168,7 +170,7 @@ async def call(app: Any, request: tuple[str, str, dict[str, str], bytes]) -> tup
     return status, bytes(body)
 
 
-def fault(method: str, status: int, body: bytes) -> str:
+def fault(method: str, path: str, status: int, body: bytes) -> str:
     """Return what is wrong with an answer, or ""."""
     if status >= 500:
         return f"status {status}"
@@ -180,9 +182,18 @@ def fault(method: str, status: int, body: bytes) -> str:
     if status == 200 and text.startswith(("data:", "event:", ":")):
         last = [line for line in text.split("\n\n") if line.strip()][-1]
         return "" if any(end in last for end in ENDS) else f"a stream ends with {last[:200]}"
-    data = json.loads(text)
-    if status >= 400 and not data["error"]["message"].endswith("."):
-        return f"no sentence: {data['error']['message']!r}"
+    if is_of_ollama := path.startswith("/api/"):
+        *whole, last = [json.loads(line) for line in text.splitlines()]
+        if any(line["done"] for line in whole):
+            return "a stream goes on behind its end"
+        data = last
+    else:
+        data = json.loads(text)
+    if status >= 400:
+        sentence = data["error"] if is_of_ollama else data["error"]["message"]
+        return "" if sentence.endswith(".") else f"no sentence: {sentence!r}"
+    if path in ("/api/chat", "/api/generate") and not (data.get("done") or "error" in data):
+        return f"a stream ends with {data}"
     return ""
 
 
@@ -207,7 +218,7 @@ async def attack(n: int, seed: int, engine: Any = None) -> Counter[int]:
             request = mutator.request()
             with contextlib.redirect_stderr(errors):
                 status, body = await call(app, request)
-            trouble = fault(request[0], status, body) or errors.getvalue()
+            trouble = fault(*request[:2], status, body) or errors.getvalue()
             assert not trouble, f"request {i} of seed {seed}: {trouble}\n{request}"
             found[status] += 1
     finally:

@@ -1,0 +1,416 @@
+"""Ollama's API: chats, texts, and what it tells of models.
+
+Source: Ollama's API reference, and its types in Go and Python for what the reference leaves out. A
+stream is a JSON object in each line. Names of models end in a tag: `NAME:latest` is NAME.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backend.gguf.header import ModelFileError
+from backend.gguf.model_file import ModelFile, read_model
+from backend.protocol.chat import AnswerText
+from backend.server.ask import (
+    FLAG,
+    LIST,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    TEXTS,
+    UP_TO_20,
+    WHOLE,
+    Ask,
+    Begin,
+    Conversation,
+    Event,
+    Fields,
+    Finish,
+    Json,
+    Part,
+    RequestRefused,
+    Token,
+    call_json,
+    either,
+    read_options,
+    read_sampling,
+    read_stops,
+    shown,
+)
+from backend.server.openai_chat import effort_options, logprobs, read_tools
+
+VERSION = "0.13.0"
+"""The version of Ollama whose API this is. Programs compare it with the one that they need."""
+_TAG = ":latest"
+_N_KEPT = 256  # models whose facts are kept
+# How Ollama loads a model; here the command line and the window decide.
+_OF_LOADING = (
+    "num_ctx",
+    "num_batch",
+    "num_gpu",
+    "main_gpu",
+    "num_thread",
+    "num_keep",
+    "use_mmap",
+    "use_mlock",
+    "low_vram",
+    "f16_kv",
+    "vocab_only",
+    "numa",
+    "penalize_newline",
+)
+
+
+# Requests.
+
+
+def read_chat(body: Any) -> Ask:
+    """Read the body of /api/chat. Raises RequestRefused. Without messages nothing is asked."""
+    fields = Fields(body)
+    return _ask(fields, **read_tools(fields, "function"), messages=_messages(fields))
+
+
+def read_generate(body: Any) -> Ask:
+    """Read the body of /api/generate. Raises RequestRefused. Without a prompt nothing is asked."""
+    fields = Fields(body)
+    prompt, images = fields.get("prompt", TEXT, ""), _images(fields)
+    if fields.get("suffix", TEXT, ""):
+        raise fields.refusal("suffix", "is not possible here: no model fills in a middle")
+    if fields.get("context", LIST):
+        raise fields.refusal("context", "is not kept here; send the conversation to /api/chat")
+    if fields.get("template", TEXT, ""):
+        raise fields.refusal("template", "cannot be replaced here; send a prompt with raw")
+    system, is_raw = fields.get("system", TEXT, ""), fields.get("raw", FLAG, False)
+    if not prompt and not images:
+        return _ask(fields)
+    if is_raw:
+        if images:
+            raise fields.refusal("images", "need a template, which raw leaves out")
+        return _ask(fields, prompts=(prompt,))
+    talk = Conversation()
+    if system:
+        talk.say("system", system)
+    talk.say("user", [*images, {"type": "text", "text": prompt}] if images else prompt)
+    return _ask(fields, messages=talk.done("prompt"))
+
+
+def read_embed(body: Any) -> Fields:
+    """Read the body of /api/embed or of /api/embeddings. Raises RequestRefused."""
+    fields = Fields(body)
+    fields.get("input", either(TEXT, TEXTS))
+    fields.get("keep_alive", either(TEXT, NUMBER))
+    return fields
+
+
+def read_show(body: Any) -> str:
+    """Return the model's name in the body of /api/show. Raises RequestRefused."""
+    fields = Fields(body)
+    old = fields.get("name", TEXT, "")
+    return untagged(fields.get("model", TEXT, "") or old)
+
+
+def _ask(
+    fields: Fields,
+    messages: tuple[Json, ...] = (),
+    prompts: tuple[str, ...] = (),
+    **of_options: Any,
+) -> Ask:
+    """Read what chats and texts share."""
+    options = fields.table("options")
+    options.ignore(*_OF_LOADING)
+    limit = options.get("num_predict", WHOLE, -1)
+    fields.get("keep_alive", either(TEXT, NUMBER))  # the server's --unload-after decides
+    n_top = fields.get("top_logprobs", UP_TO_20, 0)
+    has_probs = n_top or fields.get("logprobs", FLAG, False)
+    ask = Ask(
+        model=untagged(fields.get("model", TEXT, "")),
+        max_tokens=limit if limit > 0 else -1,
+        stream=fields.get("stream", FLAG, True),
+        sampling=read_sampling(options, max(n_top, 1) if has_probs else 0),
+        n_top=n_top,
+        options=read_options(
+            **of_options,
+            **_thinking(fields),
+            json_schema=_schema(fields),
+            stops=read_stops(options, "stop"),
+        ),
+        messages=messages,
+        prompts=prompts,
+    )
+    options.log_others()
+    fields.log_others()
+    return ask
+
+
+def _thinking(fields: Fields) -> Json:
+    think = fields.get("think", either(FLAG, TEXT))
+    return effort_options(think, True) if isinstance(think, str) else effort_options("", think)
+
+
+def _schema(fields: Fields) -> Json | None:
+    wanted = fields.get("format", either(TEXT, OBJECT), "")
+    if wanted not in ("", "json") and isinstance(wanted, str):
+        raise fields.refusal("format", 'must be "json" or a schema')
+    if isinstance(wanted, dict):
+        return wanted or {"type": "object"}
+    return {"type": "object"} if wanted else None
+
+
+def _images(fields: Fields) -> list[Json]:
+    images: list[str] = fields.get("images", TEXTS, [])
+    return [{"type": "image", "data": image.rpartition(",")[2]} for image in images]
+
+
+def _messages(fields: Fields) -> tuple[Json, ...]:
+    talk = Conversation()
+    calls = _Calls()
+    for message in fields.tables("messages"):
+        role = message.need("role", TEXT)
+        content, images = message.get("content", TEXT, ""), _images(message)
+        if role in ("system", "user"):
+            talk.say(role, [*images, {"type": "text", "text": content}] if images else content)
+        elif role == "tool":
+            name = message.get("tool_name", TEXT) or message.get("name", TEXT, "")
+            given = message.get("tool_call_id", TEXT, "")
+            talk.result(calls.answered(given, name), content, name)
+        elif role == "assistant":
+            made = [calls.add(call) for call in message.tables("tool_calls")]
+            talk.assistant(content, message.get("thinking", TEXT, ""), made)
+        else:
+            raise message.refusal("role", "must be system, user, assistant or tool")
+    return talk.done("messages") if talk.messages else ()
+
+
+class _Calls:
+    """The calls of tools in a conversation. Ollama's have no ids: results follow in their order."""
+
+    def __init__(self) -> None:
+        self._n = 0
+        self._open: list[tuple[str, str]] = []  # ids and names of calls without a result
+
+    def add(self, call: Fields) -> Json:
+        """Return a call in OpenAI's form."""
+        function = call.table("function")
+        name, arguments = function.need("name", TEXT), function.get("arguments", OBJECT, {})
+        call_id = call.get("id", TEXT, "") or f"call_{self._n}"
+        self._n += 1
+        self._open.append((call_id, name))
+        return call_json(call_id, name, json.dumps(arguments, ensure_ascii=False))
+
+    def answered(self, given: str, name: str) -> str:
+        """Return the id of the call that a result belongs to."""
+        for call in self._open:
+            if call[0] == given if given else name in ("", call[1]):
+                self._open.remove(call)
+                return call[0]
+        return given
+
+
+# Answers.
+
+
+class OllamaWriter:
+    """Writes the answer to a chat or to a prompt, whole or in lines."""
+
+    end = ""
+
+    def __init__(self, ask: Ask, model: str, *, is_chat: bool) -> None:
+        self._ask, self._model, self._is_chat = ask, model, is_chat
+        self._calls = AnswerText()
+
+    def opening(self, begin: Begin) -> list[Event]:
+        """Return nothing: a stream begins with its first text."""
+        return []
+
+    def part(self, part: Part) -> list[Event]:
+        """Return a line with what the answer gained. Calls follow at the end, where they are whole.
+
+        Tokens of a call come with it.
+        """
+        delta = part.delta
+        self._calls.add(type(delta)(tool_calls=delta.tool_calls))
+        if not (delta.content or delta.reasoning or part.tokens):
+            return []
+        return [("", self._piece(AnswerText(delta.reasoning, delta.content), part.tokens))]
+
+    def closing(self, finishes: list[Finish]) -> list[Event]:
+        """Return the calls, and the end with the figures."""
+        calls = [("", self._piece(self._calls))] if self._calls.tool_calls else []
+        return [*calls, ("", {**self._piece(AnswerText()), **self._figures(finishes)})]
+
+    def failed(self, error: RequestRefused) -> list[Event]:
+        """Return the error."""
+        return [("", error_json(error))]
+
+    def whole(self, parts: list[Part], finishes: list[Finish]) -> Json:
+        """Return the answer."""
+        answer = AnswerText()
+        tokens: list[Token] = []
+        for part in parts:
+            answer.add(part.delta)
+            tokens += part.tokens
+        return {**self._piece(answer, tokens), **self._figures(finishes)}
+
+    def loaded(self) -> Json:
+        """Return the reply to a request that asks nothing and only loads the model."""
+        return {**self._piece(AnswerText()), "done": True, "done_reason": "load"}
+
+    def _piece(self, answer: AnswerText, tokens: Iterable[Token] = ()) -> Json:
+        head: Json = {"model": tagged(self._model), "created_at": _time(time.time())}
+        thought = {"thinking": answer.reasoning} if answer.reasoning else {}
+        if self._is_chat:
+            message: Json = {"role": "assistant", "content": answer.content, **thought}
+            if answer.tool_calls:
+                message["tool_calls"] = [
+                    {"id": call.id, "function": {"index": i, **_function(call)}}
+                    for i, call in enumerate(answer.tool_calls)
+                ]
+            head["message"] = message
+        else:
+            head |= {"response": answer.content, **thought}
+        if self._ask.sampling.n_probs and (found := logprobs(list(tokens))):
+            head["logprobs"] = found
+        return {**head, "done": False}
+
+    def _figures(self, finishes: list[Finish]) -> Json:
+        (finish,) = finishes
+        asked_s = self._ask.asked_s
+        return {
+            "done": True,
+            "done_reason": "stop" if finish.reason in ("stop", "tool_calls") else "length",
+            "total_duration": _ns(asked_s, finish.ended_s),
+            "load_duration": _ns(asked_s, finish.began_s),
+            "prompt_eval_count": finish.n_prompt,
+            "prompt_eval_duration": _ns(finish.began_s, finish.read_s),
+            "eval_count": finish.n_token,
+            "eval_duration": _ns(finish.read_s, finish.ended_s),
+        }
+
+
+def _function(call: Any) -> Json:
+    """Return a call with its arguments as an object. An answer that was cut has an empty one."""
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        arguments = {}
+    return {"name": call.name, "arguments": arguments if isinstance(arguments, dict) else {}}
+
+
+def _ns(begin_s: float, end_s: float) -> int:
+    return max(round((end_s - begin_s) * 1e9), 0)
+
+
+def _time(at_s: float) -> str:
+    whole_s = math.floor(at_s)
+    text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole_s))
+    return f"{text}.{int((at_s - whole_s) * 1e6):06}Z"
+
+
+def error_json(error: RequestRefused) -> Json:
+    """Return a refusal in Ollama's form."""
+    return {"error": str(error)}
+
+
+# Models.
+
+
+def tagged(name: str) -> str:
+    """Return a model's name with a tag, as Ollama's names are."""
+    return name if ":" in name else name + _TAG
+
+
+def untagged(name: str) -> str:
+    """Return a model's name without the tag that stands for none."""
+    return name.removesuffix(_TAG)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A model file, or None for one that cannot be read."""
+
+    path: Path
+    file: ModelFile | None
+
+
+@functools.lru_cache(_N_KEPT)
+def _read(path: Path, _changed_ns: int) -> _Found:
+    try:
+        return _Found(path, read_model(path))
+    except ModelFileError:
+        return _Found(path, None)
+
+
+def entry(name: str, path: Path) -> Json:
+    """Describe a model as /api/tags and /api/ps do. Reads the file's header where it is new."""
+    return {"name": tagged(name), "model": tagged(name), **_facts(path)}
+
+
+def show(path: Path) -> Json:
+    """Describe a model as /api/show does. Reads the file's header where it is new."""
+    facts, file = _facts(path), _file(path)
+    template = (file.chat_template if file is not None else None) or ""
+    can = ["completion"]
+    if "tools" in template:
+        can.append("tools")
+    if any(word in template for word in ("enable_thinking", "<think>", "reasoning_effort")):
+        can.append("thinking")
+    if any(path.parent.glob("mmproj*.gguf")):
+        can.append("vision")
+    values = file.metadata.items() if file is not None else ()
+    return {
+        "template": template,
+        "details": facts["details"],
+        "model_info": {k: v for k, v in values if _is_plain(v)},
+        "capabilities": can,
+        "modified_at": facts["modified_at"],
+    }
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int) or isinstance(value, float) and math.isfinite(value)
+
+
+def _file(path: Path) -> ModelFile | None:
+    try:
+        return _read(path, path.stat().st_mtime_ns).file
+    except OSError:
+        return None
+
+
+def _facts(path: Path) -> Json:
+    file = _file(path)
+    changed_s = path.stat().st_mtime if file is not None else 0.0
+    n = sum(math.prod(tensor.shape) for tensor in file.tensors) if file is not None else 0
+    family = file.architecture if file is not None else ""
+    return {
+        "modified_at": _time(changed_s),
+        "size": file.file_size_bytes if file is not None else 0,
+        "digest": "",
+        "details": {
+            "parent_model": "",
+            "format": "gguf",
+            "family": family,
+            "families": [family] if family else [],
+            "parameter_size": _size(n),
+            "quantization_level": file.quantisation if file is not None else "",
+        },
+    }
+
+
+def _size(n: int) -> str:
+    for scale, unit in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if n >= scale:
+            return f"{n / scale:.1f}{unit}"
+    return str(n)
+
+
+def not_found(name: str) -> RequestRefused:
+    """Return Ollama's refusal of a name."""
+    return RequestRefused(f"model '{shown(name)}' not found.", status=404)
