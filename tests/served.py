@@ -17,6 +17,7 @@ from backend.engine.engine import Engine
 from backend.protocol.settings import EngineConfig
 from backend.server.application import make_server
 from backend.server.engine_host import EngineThread
+from backend.server.guard import LOCAL, Access
 from backend.server.turns import Turns
 
 KEY = "a-key"
@@ -25,7 +26,9 @@ KEY = "a-key"
 class Served:
     """An engine, or a tiny model, behind a server on a free port."""
 
-    def __init__(self, engine: Any, *, key: str = KEY, **of_host: Any) -> None:
+    def __init__(
+        self, engine: Any, *, key: str = KEY, access: Access = LOCAL, **of_host: Any
+    ) -> None:
         if isinstance(engine, Path):
             engine = Engine.open(engine, EngineConfig(cache_rate=0.5, context_length=256))
         self.engine = engine
@@ -34,7 +37,7 @@ class Served:
         listener.bind(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]
         self.turns = Turns(self.host)
-        self.server = make_server(self.turns, key, self.port)
+        self.server = make_server(self.turns, key, access)
         run = lambda: self.server.run(sockets=[listener])  # noqa: E731
         self.thread = threading.Thread(target=run, daemon=True)
         self.thread.start()

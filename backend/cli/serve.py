@@ -1,11 +1,14 @@
-"""`outrider serve`: a local server that speaks OpenAI's and Anthropic's protocols."""
+"""`outrider serve`: a local server that speaks OpenAI's, Anthropic's and Ollama's protocols."""
 
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
+import re
 import secrets
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,21 +19,23 @@ from backend.library.scan import by_name, scan
 from backend.protocol.settings import EngineConfig
 from backend.server.application import make_server
 from backend.server.engine_host import EngineThread
-from backend.server.guard import ADDRESS
+from backend.server.guard import ADDRESS, Access
 from backend.server.running import ServerError, listen
 from backend.server.turns import N_PARALLEL, Turns
 from backend.system.paths import embedded_model, states_folder
 
 _KEY_VARIABLE = "OUTRIDER_API_KEY"
+_KEY_CHARS_MIN = 16
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     parser.description = (
         "Serve a model to programs on this machine through the protocols of OpenAI "
-        "(/v1/chat/completions, /v1/responses, /v1/completions, /v1/models) and Anthropic "
-        "(/v1/messages). It listens on 127.0.0.1 only and asks for a key: that of "
-        f"{_KEY_VARIABLE} in the environment, or a new one that it shows."
+        "(/v1/chat/completions, /v1/responses, /v1/completions, /v1/models), Anthropic "
+        "(/v1/messages) and Ollama (/api/chat, /api/generate). It listens on 127.0.0.1 only, "
+        f"unless --host is given, and asks for a key: that of {_KEY_VARIABLE} in the environment, "
+        "or a new one that it shows."
     )
     add = parser.add_argument
     add("model", nargs="?", metavar="MODEL", help="a GGUF file; without it the embedded model")
@@ -55,6 +60,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"answers that are computed at once; they share the context (default: {N_PARALLEL})",
     )
+    add(
+        "--host",
+        type=_address,
+        default=ADDRESS,
+        metavar="ADDRESS",
+        help="let other machines connect to this address of this machine, 0.0.0.0 for all; nothing "
+        "is encrypted, so others in the network can read the key and all that is said",
+    )
+    add(
+        "--allow-host",
+        type=_host_name,
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name by which other machines call this one; may be given several times",
+    )
+    add(
+        "--allow-origin",
+        type=_origin,
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="let pages of this origin read answers, such as https://chat.example; they need the "
+        "key, too; * for all pages; may be given several times",
+    )
     add_automatic_options(parser)
 
 
@@ -66,10 +96,18 @@ def run(args: argparse.Namespace) -> int:
     key = os.environ.get(_KEY_VARIABLE, "")
     is_new = not key
     key = key or secrets.token_urlsafe(24)
+    access = Access(args.host, frozenset(args.allow_host), frozenset(args.allow_origin))
+    if access.is_open and len(key) < _KEY_CHARS_MIN:
+        raise UserError(
+            f"The key in {_KEY_VARIABLE} has {len(key)} characters. One that other machines may "
+            f"try must have at least {_KEY_CHARS_MIN}; without it a new key is made."
+        )
     try:
-        listener = listen(args.port)
+        listener = listen(args.port, args.host)
     except ServerError as error:
         raise UserError(str(error)) from None
+    for warning in _warnings(access):
+        print(warning, file=sys.stderr, flush=True)
     engine = _open(path, config)
     host = EngineThread(
         engine,
@@ -79,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
     )
     try:
         port = listener.getsockname()[1]
-        print(f"Serving {host.model_name} at http://{ADDRESS}:{port}/v1", flush=True)
+        print(f"Serving {host.model_name} at {_url(args.host, port)}/v1", flush=True)
         if is_new:
             print(f"Key: {key}", flush=True)
         if paths:
@@ -88,7 +126,8 @@ def run(args: argparse.Namespace) -> int:
         for said in filter(None, (engine.cache.overridden, engine.cache.reason)):
             print(said, file=sys.stderr, flush=True)
         print("Ctrl-C ends it.", file=sys.stderr, flush=True)
-        make_server(Turns(host, n_parallel=args.parallel), key, port).run(sockets=[listener])
+        turns = Turns(host, n_parallel=args.parallel)
+        make_server(turns, key, access).run(sockets=[listener])
     finally:
         host.stop()
         host.close()
@@ -100,6 +139,49 @@ def _open(path: Path, config: EngineConfig) -> Engine:
     engine = Engine.open(path, config)
     engine.keep_in(states_folder())
     return engine
+
+
+def _url(address: str, port: int) -> str:
+    """Return the URL at which the server answers; for all addresses, that of this machine."""
+    own = {"0.0.0.0": ADDRESS, "::": "::1"}.get(address, address)
+    return f"http://{f'[{own}]' if ':' in own else own}:{port}"
+
+
+def _warnings(access: Access) -> Iterator[str]:
+    if access.is_open:
+        yield (
+            "Other machines can connect with the key. Nothing is encrypted: whoever can listen in "
+            "the network reads the key, the requests and the answers. Use it in a network that you "
+            "trust, or through ssh or a VPN."
+        )
+    if "*" in access.origins:
+        yield "Pages of all origins may use the server if they have the key."
+
+
+def _address(text: str) -> str:
+    """Parse an argument: an address of this machine."""
+    try:
+        return str(ipaddress.ip_address("127.0.0.1" if text == "localhost" else text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be an address of this machine, such as 0.0.0.0 for all, not '{text}'"
+        ) from None
+
+
+def _host_name(text: str) -> str:
+    """Parse an argument: a host without a port."""
+    if not re.fullmatch(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?|\[[0-9A-Fa-f:.]+\]", text):
+        raise argparse.ArgumentTypeError(f"must be a name such as my-pc.local, not '{text}'")
+    return text.lower()
+
+
+def _origin(text: str) -> str:
+    """Parse an argument: an origin as browsers send it."""
+    if not re.fullmatch(r"\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^/\s?#@]+", text):
+        raise argparse.ArgumentTypeError(
+            f"must be an origin such as https://chat.example, without a path, not '{text}'"
+        )
+    return text.lower()
 
 
 def _context(engine: Engine) -> str:

@@ -40,7 +40,7 @@ from backend.server.ask import (
     check_text,
     shown,
 )
-from backend.server.guard import Guard, error_form, listen
+from backend.server.guard import LOCAL, Access, Guard, error_form, listen
 from backend.server.turns import News, Turns
 
 KEEP_ALIVE_S = 10.0
@@ -65,7 +65,7 @@ Serve = Callable[[Request, Any], Awaitable[Response]]
 """Answers a request, given what was read of its body."""
 
 
-def make_application(turns: Turns, key: str) -> ASGIApp:
+def make_application(turns: Turns, key: str, access: Access = LOCAL) -> ASGIApp:
     """Return the server as an ASGI application. REQUIRES: a key that is not empty."""
     assert key
     kept = openai_responses.Kept()
@@ -148,12 +148,12 @@ def make_application(turns: Turns, key: str) -> ASGIApp:
         Route("/api/version", tools.version),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _on_http})
-    return Guard(_Attended(app), key)
+    return Guard(_Attended(app), key, access)
 
 
-def make_server(turns: Turns, key: str, port: int) -> Server:
-    """Return a server for programs on this machine. run() serves until should_exit is set."""
-    return listen(make_application(turns, key), turns.stop, port)
+def make_server(turns: Turns, key: str, access: Access = LOCAL) -> Server:
+    """Return a server. run(sockets=…) serves until should_exit is set."""
+    return listen(make_application(turns, key, access), turns.stop)
 
 
 async def _on_http(request: Request, error: Exception) -> Response:

@@ -1,22 +1,25 @@
-"""Who may speak to the server: this machine only, with the key, and not too many at once.
+"""Who may speak to the server: this machine with the key, and not too many at once.
 
 The key is required although only this machine can connect, because any web page in a browser can
 connect, too. For the same reason the Host header must name this machine (a page whose domain was
-resolved to 127.0.0.1 would send its own name), an Origin header must, too, and no answer permits
-other origins (no CORS).
+resolved to 127.0.0.1 would send its own name), and an Origin header must, too. Other names, pages
+of other origins (CORS) and other machines are admitted only where the user names them (Access).
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import uvicorn
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from backend.server import anthropic_messages, ollama, openai_chat
@@ -33,7 +36,7 @@ MAX_UNUSED = 256
 IDLE_S = 5.0
 """A connection is closed that has no request for this time, and twice this time at most."""
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
-
+_EXPOSED = "x-queue-position, retry-after"
 
 _TOO_MANY = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
@@ -48,14 +51,41 @@ def error_form(path: str) -> Callable[[RequestRefused], Json]:
     return ollama.error_json if path.startswith("/api/") else openai_chat.error_json
 
 
+@dataclass(frozen=True)
+class Access:
+    """Who may ask beside programs on this machine, all of them with the key.
+
+    address: the address to listen at. names: further names of this machine, in lower case, for the
+    Host header; the address at which a connection arrives is always one. origins: of pages that may
+    read answers, in lower case; "*": of all pages.
+    """
+
+    address: str = ADDRESS
+    names: frozenset[str] = frozenset()
+    origins: frozenset[str] = frozenset()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether other machines can connect."""
+        return not ipaddress.ip_address(self.address).is_loopback
+
+    def admits(self, origin: str) -> bool:
+        """Return whether pages of an origin may read answers."""
+        return "*" in self.origins or origin.lower() in self.origins
+
+
+LOCAL = Access()
+"""Programs on this machine only."""
+
+
 class Guard:
     """Passes on requests that address this machine and have the key. Refuses others.
 
     The scope of a request that is passed on has the `room` of its body.
     """
 
-    def __init__(self, app: ASGIApp, key: str) -> None:
-        self._app, self._key = app, key.encode()
+    def __init__(self, app: ASGIApp, key: str, access: Access = LOCAL) -> None:
+        self._app, self._key, self._access = app, key.encode(), access
         self._bodies = Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,7 +94,12 @@ class Guard:
             await self._app(scope, receive, send)
             return
         request = Request(scope)
-        if refused := self._refusal(request):
+        refused, shares = self._refusal(request), self._shares(request)
+        if refused is None and shares and _is_preflight(request):
+            await Response(status_code=204, headers=_permission(request))(scope, receive, send)
+            return
+        refused = refused or self._no_key(request)
+        if refused is not None:
             form = error_form(request.url.path)
             # The connection is closed, so that the body of a stranger is not read.
             headers = {"Connection": "close"}
@@ -72,15 +107,22 @@ class Guard:
             await answer(scope, receive, send)
             return
         with self._bodies.room() as scope["room"]:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, self._shared(request, send) if shares else send)
 
     def _refusal(self, request: Request) -> RequestRefused | None:
-        if not _is_this_machine(request.headers.get("host", "")):
-            return RequestRefused("This server answers only to this machine.", status=403)
+        """Return why a request is refused, whatever its key."""
+        hosts = request.headers.getlist("host")
+        names = {*_HOSTS, *self._access.names, _address(request)}
+        if len(hosts) != 1 or _name(hosts[0]) not in names:
+            return RequestRefused("This server answers only to its own names.", status=403)
         for origin in request.headers.getlist("origin"):
             scheme, _, host = origin.partition("://")
-            if scheme not in ("http", "https") or not _is_this_machine(host):
+            is_own = scheme in ("http", "https") and _name(host) in _HOSTS
+            if not is_own and not self._access.admits(origin):
                 return RequestRefused("This server answers no page of another origin.", status=403)
+        return None
+
+    def _no_key(self, request: Request) -> RequestRefused | None:
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         keys = [given] if kind.lower() == "bearer" else []
         keys.append(request.headers.get("x-api-key", ""))  # Anthropic's clients
@@ -92,13 +134,60 @@ class Guard:
             )
         return None
 
+    def _shares(self, request: Request) -> bool:
+        """Return whether the page that sent a request may read the answer."""
+        origins = request.headers.getlist("origin")
+        return len(origins) == 1 and self._access.admits(origins[0])
 
-def _is_this_machine(host: str) -> bool:
-    """Return whether a host, with or without a port, is a name of this machine."""
+    def _shared(self, request: Request, send: Send) -> Send:
+        """Return a send() that lets the page read the answer."""
+
+        async def share(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(raw=message["headers"])
+                headers["Access-Control-Allow-Origin"] = request.headers["origin"]
+                headers["Access-Control-Expose-Headers"] = _EXPOSED
+                headers.add_vary_header("Origin")
+            await send(message)
+
+        return share
+
+
+def _is_preflight(request: Request) -> bool:
+    """Return whether a browser asks whether a page may send a request. It sends no key then."""
+    return request.method == "OPTIONS" and "access-control-request-method" in request.headers
+
+
+def _permission(request: Request) -> dict[str, str]:
+    """Return the headers that permit a page's request. What they permit needs the key."""
+    return {
+        "Access-Control-Allow-Origin": request.headers["origin"],
+        "Access-Control-Allow-Methods": "GET, POST",
+        "Access-Control-Allow-Headers": request.headers.get("access-control-request-headers", ""),
+        "Access-Control-Max-Age": "600",
+        "Vary": "Origin",
+    }
+
+
+def _name(host: str) -> str:
+    """Return a host in lower case, without its port."""
     name, colon, port = host.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()):
         name = host
-    return name.lower() in _HOSTS
+    return name.lower()
+
+
+def _address(request: Request) -> str:
+    """Return the address at which a request has arrived, as a host.
+
+    No page of another machine has an address of this one as its host.
+    """
+    try:
+        address = ipaddress.ip_address(request.scope["server"][0])
+    except (TypeError, ValueError):
+        return ADDRESS
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    return str(mapped) if mapped.version == 4 else f"[{mapped}]"
 
 
 class _Connection(H11Protocol):
@@ -179,12 +268,10 @@ class _Connection(H11Protocol):
         self.transport.abort()
 
 
-def listen(app: ASGIApp, stop: Callable[[], None], port: int) -> uvicorn.Server:
-    """Return a server for programs on this machine. stop: ends the answers in progress."""
+def listen(app: ASGIApp, stop: Callable[[], None]) -> uvicorn.Server:
+    """Return a server, whose run() takes sockets. stop: ends the answers in progress."""
     config = uvicorn.Config(
         app,
-        host=ADDRESS,
-        port=port,
         http=type("Connection", (_Connection,), {"idle": {}}),
         ws="none",
         log_level="warning",

@@ -21,16 +21,17 @@ class ServerError(OSError):
         return str(self.args[0])
 
 
-def listen(port: int) -> socket.socket:
-    """Return a socket of this machine's own address where programs may connect from now on.
+def listen(port: int, address: str = ADDRESS) -> socket.socket:
+    """Return a socket where programs may connect from now on.
 
-    port 0: any free port. Raises ServerError.
+    port 0: any free port. address: of this machine. Raises ServerError.
     """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     # asyncio sends small pieces at once only if the protocol is named.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((ADDRESS, port))
+        listener.bind((address, port))
         listener.listen()
     except OSError as error:
         listener.close()
@@ -50,7 +51,7 @@ class RunningServer:
         self.turns = Turns(host, changed)
         self._listener = listen(port)
         self.port: int = self._listener.getsockname()[1]
-        self._server = make_server(self.turns, key, self.port)
+        self._server = make_server(self.turns, key)
         self._thread = threading.Thread(target=self._run, name="server", daemon=True)
         self._thread.start()
 

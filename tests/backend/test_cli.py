@@ -599,6 +599,28 @@ def test_real_prompt_with_files(tiny: Path, tmp_path: Path) -> None:
     assert "none cannot be read" in done.stderr and done.returncode == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--host", "my-pc"], "must be an address of this machine"),
+        (["--allow-host", "my-pc:80"], "must be a name such as"),
+        (["--allow-origin", "chat.example"], "must be an origin such as"),
+        (["--allow-origin", "https://chat.example/"], "must be an origin such as"),
+    ],
+)
+def test_who_may_ask_is_named_in_the_right_form(words: list[str], said: str) -> None:
+    check_one_sentence(outrider("serve", *words), said, status=2)
+
+
+def test_other_machines_need_a_long_key_and_their_user_is_warned(tmp_path: Path) -> None:
+    words = ["serve", tmp_path / "none.gguf", "--port", "0", "--host", "0.0.0.0"]
+    short = outrider(*words, env={**environment(), "OUTRIDER_API_KEY": "short"})
+    check_one_sentence(short, "must have at least 16", status=1)
+    warning, refused = outrider(*words, "--allow-origin", "*").stderr.split("\n", 1)
+    assert "Nothing is encrypted" in warning
+    assert "Pages of all origins" in refused and "none.gguf" in refused
+
+
 @posix
 def test_a_crash_of_the_server_is_one_sentence() -> None:
     """llama.cpp ends its process on some models: the command loads them in a child."""

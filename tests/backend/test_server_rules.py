@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import httpx
 import pytest
 from fake_engine import FakeEngine
 from served import Served
+
+from backend.server.application import make_application
+from backend.server.engine_host import EngineThread
+from backend.server.guard import Access
+from backend.server.turns import Turns
 
 KEY = "correct-horse-battery"
 PATHS = {
@@ -165,6 +172,44 @@ def served() -> Iterator[Served]:
     made.close()
 
 
+PAGE = "https://chat.example"
+NAMED = Access(
+    names=frozenset({"my-pc.local"}), origins=frozenset({PAGE, "app://notes", "http://pc:3000"})
+)
+ALSO_REFUSED = [
+    *TABLE,
+    host("the same end as a name's", "Host: evil-my-pc.local"),
+    host("a domain of a name", "Host: evil.my-pc.local"),
+    host("the same beginning as a name's", "Host: my-pc.local.evil"),
+    host("a name without its end", "Host: my-pc"),
+    host("a page's", "Host: chat.example"),
+    origin("http://chat.example"),
+    origin(f"{PAGE}:8443"),
+    origin(f"{PAGE}.evil"),
+    origin(f"{PAGE}/"),
+    origin("https://evil.chat.example"),
+    origin("https://chat.example@evil.example"),
+    origin("http://pc"),
+    origin("http://pc:30000"),
+    origin("app://notes.evil"),
+    origin("http://my-pc.local"),
+    origin("*"),
+    origin(PAGE, "http://evil.example"),
+    origin(f"{PAGE}, http://evil.example"),
+    Refused("page without a key", (HOST, f"Origin: {PAGE}")),
+    Refused("page with a wrong key", (HOST, f"Origin: {PAGE}", "Authorization: Bearer x")),
+    Refused("page of a wrong host", ("Host: evil.example", f"Origin: {PAGE}", BEARER), (403,)),
+]
+"""What is refused where names and pages are admitted, too. A page is told nothing either."""
+
+
+@pytest.fixture(scope="module")
+def named() -> Iterator[Served]:
+    made = Served(FakeEngine(), key=KEY, access=NAMED)
+    yield made
+    made.close()
+
+
 @dataclass(frozen=True)
 class Answer:
     status: int
@@ -221,6 +266,93 @@ def test_it_is_refused_on_every_path(served: Served, row: Refused) -> None:
                 is_of_openai = not path.startswith("/v1/messages")
                 assert error["message"] and ("code" in error) == is_of_openai
     assert served.turns.n_request == n_before
+
+
+@pytest.mark.parametrize("row", ALSO_REFUSED, ids=lambda row: row.name)
+def test_it_is_refused_where_others_are_admitted(named: Served, row: Refused) -> None:
+    for path in ("/v1/models", "/v1/completions", "/v1/messages", "/api/tags"):
+        answer = ask(named, PATHS[path], path + row.query, row.headers, row.version)
+        assert answer.status in row.status, (path, answer)
+        check_refusal(answer)
+    if row.status != (401,):  # whether a page may ask is told without the key
+        answer = ask(named, "OPTIONS", "/v1/models", (*row.headers, *PREFLIGHT), row.version)
+        assert answer.status in row.status
+        check_refusal(answer)
+    assert named.turns.n_request == 0
+
+
+@pytest.mark.parametrize("page", [PAGE, "app://notes", "http://pc:3000", "HTTPS://Chat.example"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/show", "/nowhere"])
+def test_a_page_that_the_user_named_may_ask_and_read(named: Served, page: str, path: str) -> None:
+    may = ask(named, "OPTIONS", path, (HOST, f"Origin: {page}", *PREFLIGHT))
+    assert may.status == 204 and may.body == b""
+    assert may.headers["access-control-allow-origin"] == page
+    assert may.headers["access-control-allow-headers"] == "authorization"
+    assert "POST" in may.headers["access-control-allow-methods"]
+    assert may.headers["vary"] == "Origin"
+    assert "access-control-allow-credentials" not in may.headers
+    answer = ask(named, "POST", path, (HOST, f"Origin: {page}", BEARER))
+    assert answer.status == (400 if path.startswith("/v1/") else 404)  # it may read why
+    assert answer.headers["access-control-allow-origin"] == page
+    assert answer.headers["vary"] == "Origin"
+
+
+def test_a_page_reads_a_stream(named: Served) -> None:
+    body = {"messages": [{"role": "user", "content": "a"}], "stream": True}
+    headers = {"Authorization": f"Bearer {KEY}", "Origin": PAGE}
+    url = named.url + "/v1/chat/completions"
+    answer = httpx.post(url, json=body, headers=headers, timeout=30)
+    assert answer.headers["access-control-allow-origin"] == PAGE
+    assert "sunny." in answer.text and answer.text.endswith("data: [DONE]\n\n")
+
+
+def test_all_pages_may_ask_only_where_the_user_says_so(served: Served) -> None:
+    every = Served(FakeEngine(), key=KEY, access=Access(origins=frozenset({"*"})))
+    try:
+        for page in ("null", "https://evil.example", "file://"):
+            headers = (HOST, f"Origin: {page}")
+            may = ask(every, "OPTIONS", "/v1/models", (*headers, *PREFLIGHT))
+            assert may.status == 204 and may.headers["access-control-allow-origin"] == page
+            assert ask(every, "GET", "/v1/models", (*headers, BEARER)).status == 200
+            check_refusal(refused := ask(every, "GET", "/v1/models", headers))
+            assert refused.status == 401
+            assert ask(served, "OPTIONS", "/v1/models", (*headers, *PREFLIGHT)).status == 403
+    finally:
+        every.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "host_header", "status"),
+    [
+        ("http://192.168.1.5:8088", "192.168.1.5:8088", 200),
+        ("http://192.168.1.5:8088", "192.168.1.5", 200),
+        ("http://192.168.1.5:8088", "my-pc.local:8088", 200),
+        ("http://192.168.1.5:8088", "MY-PC.local", 200),
+        ("http://192.168.1.5:8088", "192.168.1.6", 403),
+        ("http://192.168.1.5:8088", "192.168.1.5.evil.example", 403),
+        ("http://192.168.1.5:8088", "evil.example", 403),
+        ("http://[fd00::5]:8088", "[fd00::5]:8088", 200),
+        ("http://[fd00::5]:8088", "[fd00::6]", 403),
+        ("http://[::ffff:10.0.0.2]:8088", "10.0.0.2:8088", 200),
+    ],
+)
+def test_a_request_of_another_machine_names_this_one(
+    url: str, host_header: str, status: int
+) -> None:
+    """By the address at which it has arrived, or by a name that the user gave."""
+    host = EngineThread(FakeEngine())
+    app = make_application(Turns(host), KEY, replace(NAMED, address="0.0.0.0"))
+
+    async def get(**headers: str) -> int:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url=url) as client:
+            return (await client.get("/v1/models", headers=headers)).status_code
+
+    try:
+        assert asyncio.run(get(Host=host_header, Authorization=f"Bearer {KEY}")) == status
+        assert asyncio.run(get(Host=host_header)) == (401 if status == 200 else 403)
+    finally:
+        host.close()
 
 
 @pytest.mark.parametrize("path", PATHS)
