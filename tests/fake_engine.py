@@ -49,6 +49,7 @@ class FakeEngine:
         self.model = SimpleNamespace(name=name, path=name, chat=ChatFacts(tools=True))
         self.asked: list[SimpleNamespace] = []
         self.finish_reason = self.stop_text = ""
+        self.fitted: tuple[str, ...] = ()
         self.n_close = 0
         self.n_sequence = 1
         self.reading = threading.Event()

@@ -10,6 +10,7 @@ from typing import Any
 from backend.cli.common import UserError, printable, write_error
 from backend.gguf.header import ArraySummary, Header, read_header, read_string
 from backend.llama.chat_format import AnswerReader, ChatFormat, Rendered
+from backend.llama.fitting import REMARKS
 from backend.protocol.chat import AnswerText, ChatFacts, ChatOptions, Json
 from backend.protocol.errors import RequestError
 from backend.text import text
@@ -143,10 +144,12 @@ def _report(facts: ChatFacts, rendered: Rendered, answer: AnswerText) -> Json:
         "thinks_by_default": facts.thinks_by_default,
         "efforts": list(facts.efforts),
         "tools": facts.tools,
+        "tools_described": facts.tools_described,
         "parallel_tool_calls": facts.parallel_tool_calls,
         "system": facts.system,
         "thinks": rendered.thinks,
         "left_out": rendered.n_left_out,
+        "fitted": list(rendered.fitted),
         "reasoning": answer.reasoning,
         "content": answer.content,
         "tool_calls": [call.to_json() for call in answer.tool_calls],
@@ -163,8 +166,9 @@ def _lines(facts: ChatFacts, rendered: Rendered, answer: AnswerText | None) -> l
     efforts = f"\nefforts: {', '.join(facts.efforts)}" if facts.efforts else ""
     lines = [
         f"thinking: {thinking}{efforts}",
-        f"tools: {'yes' if facts.tools else 'no'}",
+        f"tools: {'described in the system message' if facts.tools_described else 'yes'}",
         f"system prompt: {'yes' if facts.system else 'no, it is put into the first message'}",
+        *(f"fitted: {word}: {REMARKS[word]}" for word in rendered.fitted),
         *_section("prompt", rendered.prompt),
     ]
     if answer is not None:

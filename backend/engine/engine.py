@@ -67,6 +67,8 @@ class Engine:
         self.finish_reason = ""
         self.stop_text = ""
         """The stop that ended the last answer, or ""."""
+        self.fitted: tuple[str, ...] = ()
+        """What was changed in the last conversation for its template (Rendered.fitted)."""
         self.owner = ""
         """Who keeps the conversation of the next request (keep_in); "": nobody."""
         self._raw: list[str] = []
@@ -125,6 +127,7 @@ class Engine:
         if partial is None:
             return iter(())
         stops = (*options.stops, *partial.rendered.stops)
+        self.fitted = partial.rendered.fitted
         answer = Answer(self.passes, partial, self._context, stops)
         return self._answer(answer, max_tokens, on_prefill, on_delta)
 

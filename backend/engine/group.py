@@ -259,6 +259,8 @@ class Group:
     def _reading(self, request: Request, partial: PartialAnswer) -> Reading | None:
         if request.listener is None:
             return None
+        if partial.rendered is not None and partial.rendered.fitted:
+            request.listener.fitted(partial.rendered.fitted)
         with engine_errors():
             return Reading(self._open_reader(partial.rendered), request.listener.delta, partial)
 

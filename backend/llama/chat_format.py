@@ -60,8 +60,8 @@ class Rendered:
     AnswerReader needs although they are control tokens. stops: texts that end the answer. thinks:
     the prompt ends within an opened thought. begun: the part of the prompt that begins the answer,
     which the grammar takes as written. n_left_out: messages left out to shorten the
-    conversation. thinking_start, thinking_ends: what opens a thought, or "",
-    and what may end it.
+    conversation. fitted: what was changed in it, words of fitting.REMARKS. thinking_start,
+    thinking_ends: what opens a thought, or "", and what may end it.
     """
 
     prompt: str
@@ -73,6 +73,7 @@ class Rendered:
     thinks: bool = False
     begun: str = ""
     n_left_out: int = 0
+    fitted: tuple[str, ...] = ()
     thinking_start: str = ""
     thinking_ends: tuple[str, ...] = ()
     parser: Mapping[str, Any] = field(default_factory=dict)
@@ -90,6 +91,7 @@ class Rendered:
             thinks=data["thinks"],
             begun=data["begun"],
             n_left_out=data["n_left_out"],
+            fitted=tuple(data["fitted"]),
             thinking_start=data["thinking_start"],
             thinking_ends=tuple(data["thinking_ends"]),
             parser=data["parser"],

@@ -10,12 +10,16 @@ import contextlib
 import datetime
 import json
 import re
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any
 
 from backend import _chat
-from backend.llama.guard import MEDIA, Guard, has_images, is_marked, python_value, unmarked
+from backend.llama import generic_calls
+from backend.llama.fitting import Fitted, Fitting, texts_joined, with_system
+from backend.llama.guard import MEDIA, Guard, has_images, is_marked, unmarked
 from backend.protocol.chat import AnswerText, ChatFacts, Delta, Json, ToolCall
 
 SWITCHES: Sequence[tuple[str, Any, Any]] = (
@@ -95,49 +99,6 @@ SEPARATORS: Sequence[Separator] = (
 )
 
 
-@dataclass(frozen=True)
-class ToolList:
-    """How a model reads of its tools where the template leaves that to the system prompt.
-
-    in_template: a mark of the templates that it applies to. tool: with name, description and
-    parameters (JSON).
-    """
-
-    in_template: str
-    start: str
-    tool: str
-    end: str
-
-
-TOOL_LISTS: Sequence[ToolList] = (
-    ToolList(  # DeepSeek V3.1, as its model card says
-        "<｜tool▁call▁begin｜>'+ tool['function']['name'] + '<｜tool▁sep｜>'",
-        "\n\n## Tools\nYou have access to the following tools:\n\n",
-        "### {name}\nDescription: {description}\n\nParameters: {parameters}\n\n",
-        "IMPORTANT: ALWAYS adhere to this exact format for tool use:\n"
-        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>tool_call_name<｜tool▁sep｜>tool_call_arguments"
-        "<｜tool▁call▁end｜>{additional_tool_calls}<｜tool▁calls▁end｜>\n\nWhere:\n"
-        "- `tool_call_name` must be an exact match to one of the available tools\n"
-        "- `tool_call_arguments` must be valid JSON that strictly follows the tool's Parameters "
-        "Schema\n"
-        "- For multiple tool calls, chain them directly without separators or spaces",
-    ),
-)
-
-
-@dataclass(frozen=True)
-class PythonCalls:
-    """Marks around calls [name(argument=value), …] that a template drops from the conversation."""
-
-    in_template: str
-    start: str
-    end: str
-
-
-PYTHON_CALLS: Sequence[PythonCalls] = (
-    PythonCalls("<|tool_response_start|>", "<|tool_call_start|>", "<|tool_call_end|>"),  # LFM2
-)
-
 _N_SHORT = 64
 """Messages that are rendered without a look at the time. Half as many show what a template does."""
 _N_LONG = 256
@@ -145,11 +106,11 @@ _N_LONG = 256
 _GROWTH_MAX = 8.0
 """Four times the messages make 4 times the rounds of loops, or 16 times where one looks back."""
 
-_Row = TypeVar("_Row", ToolList, PythonCalls)
 _CLOSES_LATER = "\ue000"  # a private-use character, which no mark begins with
 _THOUGHT, _CONTENT = "\ue001", "\ue002"
 _PROBE = " probe"
 _NOTHING: Json = {"reasoning": "", "content": ""}
+_ID_CHARS_MAX = 64
 
 
 class ConversationFormat:
@@ -176,10 +137,7 @@ class ConversationFormat:
         self._own_tags: list[tuple[str, str]] = []  # of thoughts, as llama.cpp finds them
         self._looking_back: dict[frozenset[tuple[str, ...]], bool] = {}  # by kinds of messages
         caps = self._template.caps()
-        self._tool_list = None if caps["supports_tools"] else _of_template(TOOL_LISTS, template)
-        self._python_calls = (
-            None if caps["supports_tool_calls"] else _of_template(PYTHON_CALLS, template)
-        )
+        self._fitting = Fitting(template, caps, self._prompt_of, self._guard.words)
         self._switches: dict[str, tuple[Any, Any]] = {}
         self._words: tuple[str, str] | None = None
 
@@ -196,15 +154,13 @@ class ConversationFormat:
             self._switches = self._find_switches(ask)
             self._words = None if self._switches else self._find_words(ask)
             has_switch = bool(self._switches or self._words)
-            is_told = caps["supports_tools"] or self._tool_list is not None
-            is_python = self._python_calls is not None
-            tools = is_told and (caps["supports_tool_calls"] or is_python)
             self._facts = ChatFacts(
                 thinking="switch" if has_switch else "always" if shows_thoughts else "none",
                 thinks_by_default=self._is_on(ask) if has_switch else shows_thoughts,
                 efforts=self._find_efforts(ask),
-                tools=tools,
-                parallel_tool_calls=tools and (caps["supports_parallel_tool_calls"] or is_python),
+                tools=True,
+                tools_described=not self._fitting.knows_tools,
+                parallel_tool_calls=self._fitting.knows_parallel_calls,
                 system=caps["supports_system_role"],
             )
         return self._facts
@@ -221,11 +177,8 @@ class ConversationFormat:
         images = has_images(messages)
         # Everything from here on is marked, except for what grammars and parsers are made of.
         messages, options = self._guard.messages(messages), self._guarded(options, images)
-        messages = self._told_of_tools(messages, options)
-        if messages and messages[-1]["role"] == "assistant":
-            applied = self._continued(messages, options)
-        else:
-            applied = self._apply_long(messages, options)
+        applied, way = self._fitted(messages, options)
+        calls = [call for m in (*messages, *way.messages) for call in m.get("tool_calls", ())]
         begun: str = applied["begun"] + applied["prefill"]
         starts = [applied["thinking_start"]] if applied["thinking_start"] else []
         known = [mark for row in THOUGHTS for mark in (row.start, row.end, row.then)]
@@ -245,6 +198,7 @@ class ConversationFormat:
             "preserved": preserved,
             "stops": applied["stops"],
             "n_left_out": applied["n_left_out"],
+            "fitted": list(way.remarks),
             "thinks": bool(continued["reasoning"])
             if continued["reasoning"] or continued["content"]
             else is_opened,
@@ -258,6 +212,8 @@ class ConversationFormat:
                 "continued": continued,
                 "marks": preserved,
                 "start": applied["thinking_start"],
+                "described": applied["described"],
+                "ids": sorted({unmarked(call.get("id", "")) for call in calls}),
                 "separators": [
                     i for i, s in enumerate(SEPARATORS) if s.in_template in self._source
                 ],
@@ -300,14 +256,34 @@ class ConversationFormat:
         yield from ((thought.start, thought.end) for thought in THOUGHTS)
         yield from self._own_tags
 
-    def _told_of_tools(self, messages: list[Json], options: Json) -> list[Json]:
-        """Return the messages with what the template does not show of tools and calls."""
-        if (marks := self._python_calls) is not None:
-            messages = [_with_calls_as_text(message, marks) for message in messages]
-        tools = options["tools"]
-        if self._tool_list is None or not tools or options["tool_choice"] == "none":
-            return messages
-        return _with_system(messages, _tools_as_text(tools, self._tool_list))
+    def _fitted(self, messages: list[Json], options: Json) -> tuple[Json, Fitted]:
+        """Apply the conversation in the first way that the template accepts."""
+        refused: list[tuple[Fitted, Exception]] = []
+        for way in self._fitting.ways(messages, options):
+            if any(way.messages == other.messages for other, _ in refused):
+                continue
+            asked = {**options, "tools": [], "tool_choice": "none"} if way.describes else options
+            told = self._fitting.told(way.messages, asked)
+            try:
+                if told and told[-1]["role"] == "assistant":
+                    applied = self._continued(told, asked)
+                else:
+                    applied = self._apply_long(told, asked)
+            except (RuntimeError, ValueError) as error:
+                refused.append((way, error))
+                continue
+            if way.describes and options.get("json_schema") is None:
+                applied |= _described_calls(options)
+            return applied, way
+        raise min(refused, key=lambda pair: len(pair[0].remarks))[1]
+
+    def _prompt_of(self, messages: list[Json], tools: list[Json], is_exact: bool) -> str:
+        """Return the prompt alone of messages with marks."""
+        options: Json = {"tools": tools, "tool_choice": "auto"}
+        request = self._request(self._fitting.told(messages, options), options)
+        request["plain"] = not is_exact
+        rendered: Json = json.loads(self._template.render(_dumps(request)))
+        return str(rendered["prompt"])
 
     def _apply(self, messages: Sequence[Json], options: Json, *, continues: bool = False) -> Json:
         """Call llama.cpp, and return its result with every field.
@@ -327,7 +303,7 @@ class ConversationFormat:
             applied["grammar"], applied["grammar_lazy"] = request["grammar"], False
         if applied["thinking_start"] not in self._source:
             applied["thinking_start"] = ""
-        return {**applied, "n_left_out": 0, "prefill": "", "continued": _NOTHING}
+        return {**applied, "n_left_out": 0, "prefill": "", "continued": _NOTHING, "described": None}
 
     def _request(self, messages: Sequence[Json], options: Json) -> Json:
         variables = dict(options.get("variables", {}))
@@ -509,7 +485,7 @@ class ConversationFormat:
         for words in WORDS:
             if words[1] in self._source:
                 on, off = (
-                    _behind(self._plain(_with_system(messages, word)), messages) for word in words
+                    _behind(self._plain(with_system(messages, word)), messages) for word in words
                 )
                 if on != off:
                     return words
@@ -518,7 +494,7 @@ class ConversationFormat:
     def _with_words(self, messages: Sequence[Json], thinks: bool | None) -> Sequence[Json]:
         if self._words is None or thinks is None:
             return messages
-        return _with_system(messages, self._words[0 if thinks else 1])
+        return with_system(messages, self._words[0 if thinks else 1])
 
     def _is_on(self, messages: Sequence[Json]) -> bool:
         """Return whether the template thinks where its switch has no value.
@@ -569,6 +545,8 @@ class AnswerSplitter:
         self._thoughts = [THOUGHTS[i] for i in parser["thoughts"]]
         self._wrappers: list[int] = parser["wrappers"]
         self._continued: Json = parser["continued"]
+        self._described: list[str] | None = parser["described"]
+        self._ids = {*parser["ids"], *(call_id for _, call_id, *_ in shown["tool_calls"])}
         self._raw: str = parser["prefill"]
         self._prompted = ""  # a thought that is in the prompt, complete
         with contextlib.suppress(RuntimeError):
@@ -599,6 +577,10 @@ class AnswerSplitter:
         if reasoning:
             answer.reasoning = reasoning
         self._tidy(answer, is_final)
+        if self._described is not None:
+            answer.content, answer.tool_calls = generic_calls.read(
+                answer.content, self._described, is_final=is_final
+            )
         return answer
 
     def _parsed(self, raw: str, is_final: bool) -> AnswerText:
@@ -654,7 +636,7 @@ class AnswerSplitter:
             before = shown.tool_calls[i] if i < len(shown.tool_calls) else None
             if before is None:
                 if call.name:
-                    calls[i] = ToolCall(call.id or f"call_{i}", call.name, call.arguments)
+                    calls[i] = ToolCall(self._new_id(call.id), call.name, call.arguments)
                 else:
                     break
             elif more := _more(before.arguments, call.arguments):
@@ -662,6 +644,51 @@ class AnswerSplitter:
         return Delta(
             _more(shown.reasoning, answer.reasoning), _more(shown.content, answer.content), calls
         )
+
+    def _new_id(self, written: str) -> str:
+        """Return the id that the model wrote, if it is new in the conversation, or another one."""
+        new = written
+        if not written or written in self._ids or len(written) > _ID_CHARS_MAX:
+            named = re.fullmatch(r"(functions\..+):\d+", written[:_ID_CHARS_MAX])
+            ids = (f"{named[1]}:{i}" for i in range(len(self._ids) + 1)) if named else ()
+            new = next((i for i in ids if i not in self._ids), f"call_{secrets.token_hex(12)}")
+        self._ids.add(new)
+        return new
+
+
+def _described_calls(options: Json) -> Json:
+    """Return the fields of an applied conversation for calls in the generic form."""
+    tools: list[Json] = json.loads(unmarked(_dumps(options["tools"])))
+    names = [tool["function"]["name"] for tool in tools]
+    triggers = generic_calls.triggers()
+    form: Json = {"grammar_lazy": True, "triggers": triggers, "described": names}
+    plain = [{"type": "function", "function": {"name": name}} for name in names]
+    for known in (tools, plain):  # parameters may have what no grammar is made of
+        parallel = options.get("parallel_tool_calls", True)
+        schema = generic_calls.schema(known, parallel=parallel)
+        if grammar := _grammar_of(schema):
+            # Small models fill the free space of llama.cpp's grammars until they have to end.
+            compact = re.sub(r"^space ::= .*$", 'space ::= " "?', grammar, flags=re.MULTILINE)
+            return {**form, "grammar": compact}
+    raise AssertionError("a grammar of names alone is always made")
+
+
+def _grammar_of(schema: Json) -> str:
+    """Return the grammar of JSON; "" where llama.cpp makes none of the schema."""
+    request = {
+        "messages": [{"role": "user", "content": "Hi"}],
+        "tools": [],
+        "tool_choice": "none",
+        "json_schema": _dumps(schema),
+        "variables": {},
+    }
+    grammar: str = json.loads(_bare_template().render(_dumps(request)))["grammar"]
+    return grammar
+
+
+@cache
+def _bare_template() -> _chat.Template:
+    return _chat.Template("{% for m in messages %}{{ m.content }}{% endfor %}", "", "")
 
 
 def _last(messages: Sequence[Json], n: int) -> list[Json]:
@@ -777,6 +804,9 @@ def _readable(message: Mapping[str, Any]) -> Json:
             {"type": "media_marker", "text": MEDIA} if part.get("type") == "image" else part
             for part in content
         ]
+        content = texts_joined(content)
+        if len(content) == 1 and content[0].get("type") == "text":
+            content = content[0]["text"]
     readable["content"] = content
     if calls := readable.get("tool_calls"):
         readable["tool_calls"] = [_readable_call(call) for call in calls]
@@ -795,49 +825,9 @@ def _readable_call(call: Mapping[str, Any]) -> Json:
     return {**call, "type": "function", "function": {**call["function"], "arguments": arguments}}
 
 
-def _with_system(messages: Sequence[Json], words: str) -> list[Json]:
-    """Return the messages with words at the end of the system prompt."""
-    if messages and messages[0]["role"] == "system":
-        first, *rest = messages
-        gap = "" if words.startswith("\n") else "\n"
-        return [{**first, "content": _text(first["content"]) + gap + words}, *rest]
-    return [{"role": "system", "content": words}, *messages]
-
-
 def _behind(prompt: str | None, messages: Sequence[Json]) -> str:
     """Return what a prompt has behind the content of its last message."""
     return (prompt or "").rpartition(messages[-1]["content"])[2]
-
-
-def _of_template(rows: Sequence[_Row], template: str) -> _Row | None:
-    return next((row for row in rows if row.in_template in template), None)
-
-
-def _tools_as_text(tools: Sequence[Json], row: ToolList) -> str:
-    words = row.start
-    for tool in tools:
-        function = tool["function"]
-        words += row.tool.format(
-            name=function["name"],
-            description=function.get("description", ""),
-            parameters=json.dumps(function.get("parameters", {}), ensure_ascii=False),
-        )
-    return words + row.end
-
-
-def _with_calls_as_text(message: Json, marks: PythonCalls) -> Json:
-    """Return a readable message whose calls stand in its content."""
-    calls = []
-    for call in message.get("tool_calls", ()):
-        values = [
-            f"{k}={json.dumps(v, ensure_ascii=False) if isinstance(v, str) else python_value(v)}"
-            for k, v in json.loads(call["function"]["arguments"]).items()
-        ]
-        calls.append(f"{call['function']['name']}({', '.join(values)})")
-    if not calls:
-        return message
-    content = _text(message["content"]) + marks.start + f"[{', '.join(calls)}]" + marks.end
-    return {**{k: v for k, v in message.items() if k != "tool_calls"}, "content": content}
 
 
 def _tools(options: Json) -> tuple[list[Json], str]:

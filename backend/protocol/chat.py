@@ -229,13 +229,15 @@ class ChatFacts:
     """What a model's chat template can do.
 
     thinking: "none", "switch" (on or off), or "always". efforts: values of reasoning_effort that
-    the template names, weakest first. images: whether the loaded model sees images.
+    the template names, weakest first. tools_described: the template knows no tools; they are
+    described in the system message. images: whether the loaded model sees images.
     """
 
     thinking: str = "none"
     thinks_by_default: bool = False
     efforts: tuple[str, ...] = ()
     tools: bool = False
+    tools_described: bool = False
     parallel_tool_calls: bool = False
     system: bool = True
     images: bool = False

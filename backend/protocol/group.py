@@ -18,6 +18,9 @@ class Listener:
         """Whether nobody waits for the answer any more. Asked between two passes."""
         return False
 
+    def fitted(self, changes: Sequence[str]) -> None:
+        """Take what was changed in the conversation for its template (Rendered.fitted)."""
+
     def prefilled(self, done: int, total: int) -> None:
         """Take how many tokens of the prompt are computed."""
 

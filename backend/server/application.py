@@ -32,6 +32,7 @@ from backend.server.ask import (
     Event,
     Fields,
     Finish,
+    Fitted,
     Json,
     Part,
     RequestRefused,
@@ -46,6 +47,7 @@ from backend.server.turns import News, Turns
 KEEP_ALIVE_S = 10.0
 """Longest silence of a stream; then the last comment is repeated."""
 _QUEUE_HEADER = "x-queue-position"
+_FITTED_HEADER = "x-outrider-fitted"
 
 
 @dataclass(frozen=True)
@@ -292,6 +294,8 @@ async def _complete(request: Request, turns: Turns, api: Api, body: Any, ask: As
     first = await anext(news, None)
     if isinstance(first, Wait) and first.n_before:
         headers[_QUEUE_HEADER] = str(first.n_before)
+    if isinstance(first, Fitted):
+        headers[_FITTED_HEADER] = ", ".join(first.changes)
     if ask.stream:
         stream = _Stream(api, body, ask, turns.model_name or ask.model)
         lines = stream.lines(news, first)
@@ -306,6 +310,8 @@ async def _complete(request: Request, turns: Turns, api: Api, body: Any, ask: As
                 finishes.append(first)
             elif isinstance(first, Begin):
                 begin = first
+            elif isinstance(first, Fitted):
+                headers[_FITTED_HEADER] = ", ".join(first.changes)
             first = await anext(news, None)
     assert begin is not None
     whole = api.writer(body, ask, begin.model).whole(parts, finishes)
@@ -404,6 +410,8 @@ class _Stream:
         if isinstance(news, Wait):
             self._comment = self._said(news.words)
             return self._comment
+        if isinstance(news, Fitted):
+            return self._said(f"fitted to the template: {', '.join(news.changes)}")
         if isinstance(news, Begin):
             self._comment = self._said("answering")
             self._writer = self._api.writer(self._body, self._ask, news.model)

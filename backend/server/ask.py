@@ -112,6 +112,13 @@ class Wait:
 
 
 @dataclass(frozen=True)
+class Fitted:
+    """The conversation was changed for the model's template. changes: words of fitting.REMARKS."""
+
+    changes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Begin:
     """The prompt is known. n_reused: tokens of it that need not be computed."""
 
@@ -406,10 +413,10 @@ def read_image(url: str, where: str) -> Json:
 
 
 def joined(parts: list[Json]) -> str | list[Json]:
-    """Return parts of a content as one text, unless there is an image among them."""
+    """Return parts of a content as lines of one text, unless there is an image among them."""
     if any(part["type"] != "text" for part in parts):
         return parts
-    return "".join(part["text"] for part in parts)
+    return "\n".join(part["text"] for part in parts)
 
 
 @dataclass
@@ -435,7 +442,7 @@ class Conversation:
         if not joins or not self.messages or self.messages[-1]["role"] != "assistant":
             self.say("assistant", "")
         last = self.messages[-1]
-        last["content"] += content
+        last["content"] += ("\n" if last["content"] and content else "") + content
         if reasoning:
             last["reasoning_content"] = last.get("reasoning_content", "") + reasoning
         for call in calls:

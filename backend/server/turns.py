@@ -25,11 +25,11 @@ from backend.server.ask import (
     Ask,
     Begin,
     Finish,
+    Fitted,
     Part,
     RequestRefused,
     Token,
     Wait,
-    log_once,
     n_chosen,
 )
 from backend.text import Text
@@ -49,7 +49,7 @@ _STOPPED = RequestRefused(
 )
 
 Work = Callable[[Any], None]
-News = Wait | Begin | Part | Finish | RequestRefused
+News = Wait | Fitted | Begin | Part | Finish | RequestRefused
 
 
 class Own(Protocol):
@@ -457,7 +457,7 @@ class _Answer(_Turn):
     def __init__(self, ask: Ask, client: str, host: Host, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(ask.model, client, host, loop)
         self.ask = ask
-        self._has_begun = False
+        self._has_begun = self._is_fitted = False
         self._n_left = len(ask.prompts or (None,)) * ask.n
 
     def is_joint(self, engine: Any) -> bool:
@@ -469,13 +469,6 @@ class _Answer(_Turn):
         ask = self.ask
         if ask.has_images and not engine.model.chat.images:
             raise RequestRefused("The loaded model cannot see images.", param="messages")
-        if ask.options.tools and not engine.model.chat.tools:
-            if ask.options.tool_choice not in ("auto", "none"):
-                raise RequestRefused(
-                    "The loaded model knows no tools, so it cannot be made to call one.",
-                    param="tool_choice",
-                )
-            log_once("A request has tools, but the loaded model knows none.")
         for number, prompt in enumerate(ask.prompts or (None,)):
             for i in range(ask.n):
                 yield _Choice(
@@ -491,6 +484,12 @@ class _Answer(_Turn):
         if not self._has_begun:
             self._has_begun = True
             self._send(Begin(n_prompt, n_reused, self._host.model_name or engine.model.name))
+
+    def fitted(self, changes: Sequence[str]) -> None:
+        """Tell once what was changed in the conversation for its template."""
+        if changes and not self._is_fitted:
+            self._is_fitted = True
+            self._send(Fitted(tuple(changes)))
 
     def tell(self, news: News) -> None:
         """Send news to the client."""
@@ -537,6 +536,10 @@ class _Choice(Listener):
     def is_gone(self) -> bool:
         """Whether the client is gone."""
         return self.turn.is_cancelled
+
+    def fitted(self, changes: Sequence[str]) -> None:
+        """Tell what was changed in the conversation for its template."""
+        self.turn.fitted(changes)
 
     def prefilled(self, done: int, total: int) -> None:
         """Tell how much of the prompt is read."""
@@ -617,6 +620,8 @@ class _Choice(Listener):
                 )
         except Exception as error:
             raise _refusal(error, before_answer=True) from error
+        if prompt is None:
+            self.fitted(engine.fitted)
         for piece in pieces:
             begin()
             self.wrote(piece)

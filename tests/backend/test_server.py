@@ -18,6 +18,8 @@ from fake_engine import FakeEngine
 from later import Later
 from served import KEY, Served
 
+from backend.engine.engine import Engine
+from backend.protocol.settings import EngineConfig
 from backend.server.ask import Begin, RequestRefused, Wait
 from backend.server.engine_host import EngineThread
 from backend.server.openai_chat import read_chat
@@ -258,11 +260,37 @@ def test_a_schema_binds_the_answer(embedded: Served) -> None:
     assert found["name"] in ("fox", "hen") and type(found["n"]) is int
 
 
-def test_a_model_without_tools_cannot_be_made_to_call_one(embedded: Served) -> None:
-    body = {"messages": HELLO, "tools": [TOOL], "max_tokens": 5}
-    assert embedded.post("/v1/chat/completions", body).status_code == 200
-    refused = embedded.post("/v1/chat/completions", {**body, "tool_choice": "required"})
-    assert refused.status_code == 400 and "knows no tools" in refused.text
+def test_a_model_whose_template_knows_no_tools_can_be_made_to_call_one() -> None:
+    """Twice, whole and streamed; the header says that the conversation was changed."""
+    config = EngineConfig(cache_rate=0.5, context_length=1024)
+    embedded = Served(Engine.open(embedded_model(), config))
+    city = {"type": "object", "properties": {"city": {"enum": ["Oslo"]}}, "required": ["city"]}
+    tool = {"type": "function", "function": {"name": "f", "parameters": city}}
+    body: dict[str, Any] = {"messages": HELLO, "tools": [tool], "tool_choice": "required"}
+    body |= {"max_tokens": 120, "temperature": 0, "parallel_tool_calls": False}
+    ids = []
+    for _ in range(2):
+        answer = embedded.post("/v1/chat/completions", body)
+        assert answer.headers["x-outrider-fitted"].startswith("tools-described")
+        said = answer.json()["choices"][0]
+        (call,) = said["message"]["tool_calls"]
+        assert said["finish_reason"] == "tool_calls" and json.loads(call["function"]["arguments"])
+        streamed = embedded.post("/v1/chat/completions", {**body, "stream": True})
+        assert streamed.headers["x-outrider-fitted"] == answer.headers["x-outrider-fitted"]
+        lines = [line[6:] for line in streamed.text.splitlines() if line.startswith("data: {")]
+        deltas = [json.loads(line)["choices"][0]["delta"] for line in lines]
+        calls = [one for delta in deltas for one in delta.get("tool_calls", ())]
+        assert (
+            "".join(one["function"]["arguments"] for one in calls)
+            == (call["function"]["arguments"])
+        )
+        ids += [call["id"], calls[0]["id"]]
+        result = {"role": "tool", "tool_call_id": call["id"], "content": "Snow."}
+        body["messages"] = [*body["messages"], said["message"], result]
+    assert len(set(ids)) == 4
+    plain = embedded.post("/v1/chat/completions", {"messages": HELLO, "max_tokens": 1})
+    assert "x-outrider-fitted" not in plain.headers
+    embedded.close()
 
 
 def test_text_becomes_tokens_and_text_again(embedded: Served) -> None:
@@ -336,7 +364,7 @@ def test_unknown_fields_are_logged_once(caplog: pytest.LogCaptureFixture) -> Non
 def test_parts_of_text_are_joined_and_developers_are_the_system() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     ask = read_chat({"messages": [{"role": "developer", "content": parts}]})
-    assert ask.messages == ({"role": "system", "content": "ab"},)
+    assert ask.messages == ({"role": "system", "content": "a\nb"},)
 
 
 def test_what_is_no_json_is_refused(fake: Served) -> None:

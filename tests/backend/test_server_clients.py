@@ -7,7 +7,9 @@ was read, if it was. The contents are made up.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import httpx
 import pytest
 from fake_engine import FakeEngine
 from served import KEY, Served
-from waiting import WAIT_S
+from waiting import WAIT_S, until
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "clients"
 REQUESTS = [
@@ -92,3 +94,28 @@ def test_what_changes_with_each_request_is_not_in_the_prompt(served: Served) -> 
     data = json.loads((DATA / "claude-code.json").read_text(encoding="utf-8"))
     send(served, data["requests"][0])
     assert served.engine.asked[-1].messages[0]["content"] == "You are a coding agent.\n\nBe brief."
+
+
+def test_a_change_of_the_conversation_is_in_a_header_or_a_comment() -> None:
+    """A stream that has begun to wait has its headers; a comment says it there."""
+    gate = threading.Event()
+    made = Served(FakeEngine(gate=gate))
+    made.engine.fitted = ("systems-joined", "ids-rewritten")
+    body = {"messages": [{"role": "user", "content": "Hi"}]}
+    try:
+        with ThreadPoolExecutor() as pool:
+            first = pool.submit(made.post, "/v1/chat/completions", body)
+            until(made.engine.reading.is_set)
+            second = pool.submit(made.post, "/v1/chat/completions", {**body, "stream": True})
+            until(lambda: made.turns.n_open == 2)
+            gate.set()
+            assert first.result().headers["x-outrider-fitted"] == "systems-joined, ids-rewritten"
+            waited = second.result()
+        assert waited.headers["x-queue-position"] == "1"
+        assert ": fitted to the template: systems-joined, ids-rewritten\n" in waited.text
+        streamed = made.post("/v1/messages", {**body, "stream": True})
+        assert streamed.headers["x-outrider-fitted"] == "systems-joined, ids-rewritten"
+        made.engine.fitted = ()
+        assert "x-outrider-fitted" not in made.post("/v1/messages", body).headers
+    finally:
+        made.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backend.engine.engine import Engine, EngineError
+from backend.engine.engine import Engine
 from backend.llama.chat_format import ChatFormat
 from backend.protocol.chat import AnswerText, ChatOptions
 from backend.protocol.settings import Sampling
@@ -83,10 +83,13 @@ def test_a_forced_call_goes_round(choice: str, name: str, engine: Engine) -> Non
     assert f'"name": "{call.name}"' in prompt and f"<tool_response>\n{result}" in prompt
 
 
-def test_a_template_without_tools_cannot_be_forced(open_engine: OpenEngine) -> None:
+def test_a_template_without_tools_can_be_forced(open_engine: OpenEngine) -> None:
     engine = open_engine(embedded_model(), context_length=1024)
-    with pytest.raises(
-        EngineError, match=r"^The chat template of .+ has no form for tool calls\.$"
-    ):
-        ask(engine, ASKED, tool_choice="required")
+    asked = ask(engine, ASKED, tool_choice="clock", parallel_tool_calls=False)
+    assert engine.finish_reason == "tool_calls" and engine.fitted == ("tools-described",)
+    (call,) = asked.tool_calls
+    assert call.name == "clock" and isinstance(json.loads(call.arguments), dict)
+    told = {"role": "tool", "tool_call_id": call.id, "name": "clock", "content": "Noon."}
+    prompt = engine.format([*ASKED, asked.to_message(), told], ChatOptions(tools=TOOLS))
+    assert '{"tool_calls": [{"name": "clock"' in prompt and '"content": "Noon."' in prompt
     assert ask(engine, ASKED, 5).content  # with a free choice there may be no call

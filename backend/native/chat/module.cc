@@ -81,7 +81,8 @@ class Template {
     std::map<std::string, bool> caps() const { return common_chat_templates_get_caps(templates_.get()); }
 
     // request: messages and tools in OpenAI's form, tool_choice, parallel_tool_calls, json_schema and grammar in text,
-    // thinking, variables (name -> JSON in text), continues. Throws std::exception.
+    // thinking, variables (name -> JSON in text), continues, plain: only the prompt is wanted, without what llama.cpp
+    // finds out about thoughts and calls. Throws std::exception.
     std::string render(const std::string & request) const {
         const json asked = json::parse(request);
         common_chat_templates_inputs inputs;
@@ -96,6 +97,8 @@ class Template {
         for (const auto & [name, value] : asked.at("variables").items())
             inputs.chat_template_kwargs[name] = value.dump();
         if (flag_of(asked, "continues")) inputs.continue_final_message = COMMON_CHAT_CONTINUATION_AUTO;
+
+        inputs.force_pure_content = flag_of(asked, "plain");
 
         const common_chat_params params = applied(inputs);
         return json{
@@ -156,6 +159,7 @@ class Template {
         try {
             return common_chat_templates_apply(templates_.get(), inputs);
         } catch (const std::exception &) {
+            if (inputs.force_pure_content) throw;
             inputs.force_pure_content = true;  // without finding out how it marks thoughts and calls
             return common_chat_templates_apply(templates_.get(), inputs);
         }
