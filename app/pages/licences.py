@@ -38,8 +38,8 @@ SOFTWARE.
 """
 # The direct dependencies; theirs are found from their metadata.
 _OWN = (
-    "llama-cpp-python", "PySide6-Essentials", "filelock", "httpx2", "huggingface_hub", "mcp",
-    "numpy", "platformdirs", "psutil", "pygments", "pypdf", "starlette", "uvicorn",
+    "llama-cpp-python", "PySide6-Essentials", "filelock", "httpx2", "huggingface_hub", "llguidance",
+    "mcp", "numpy", "platformdirs", "psutil", "pygments", "pypdf", "starlette", "uvicorn",
 )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ from backend.llama.batch_log import (
     runs,
     settings_of,
 )
+from backend.llama.json_matcher import Vocabulary
 from backend.llama.past import Made, Past, Step
 from backend.system.paths import is_file
 from backend.system.spinning import computing
@@ -164,6 +165,7 @@ class Model:
         self.n_vocab: int = llama_cpp.llama_vocab_n_tokens(self.vocab)
         self.n_context_trained: int = llama_cpp.llama_model_n_ctx_train(pointer)
         self.architecture = self._metadata("general.architecture")
+        self._json_vocabulary: Vocabulary | None = None
 
     def _metadata(self, key: str) -> str:
         """Return a value of the file's header as text; "" if it has none."""
@@ -212,6 +214,40 @@ class Model:
             buffer = ctypes.create_string_buffer(-n)
             n = llama_cpp.llama_token_to_piece(self.vocab, token, buffer, len(buffer), 0, special)
         return bytes(buffer.raw[: max(n, 0)])
+
+    def json_vocabulary(self) -> Vocabulary:
+        """Return the tokens as JSON is written with them, built at the first use.
+
+        Tokens that may be marks, as "<think>", are left out. Raises MatcherError.
+        """
+        if self._json_vocabulary is None:
+            get_attr, pieces = llama_cpp.llama_vocab_get_attr, []
+            for token in range(self.n_vocab):
+                is_defined = get_attr(self.vocab, token) & llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED
+                piece = self.piece(token)
+                is_mark = is_defined and piece.startswith(b"<") and piece.endswith(b">")
+                pieces.append(b"" if is_mark else piece)
+            ends = [token for token in range(self.n_vocab) if self.ends_answer(token)]
+            for token in ends:
+                pieces[token] = b""
+            self._json_vocabulary = Vocabulary(pieces, ends or [self.n_vocab - 1])
+        return self._json_vocabulary
+
+    def rare_tokens(self, n: int, written: str) -> list[int]:
+        """Return tokens that are not in a text: control tokens, then the last of the vocabulary.
+
+        Raises LlamaError where there are not as many.
+        """
+        control: list[int] = []
+        others: list[int] = []
+        for token in range(self.n_vocab - 1, -1, -1):
+            piece = self.piece(token, special=True).decode(errors="replace")
+            if len(control) < n and piece and piece not in written and not self.ends_answer(token):
+                attr = llama_cpp.llama_vocab_get_attr(self.vocab, token)
+                (control if attr & llama_cpp.LLAMA_TOKEN_ATTR_CONTROL else others).append(token)
+        if len(control + others) < n:
+            raise LlamaError(text("grammar.too_large"))
+        return (control + others)[:n]
 
     def single_tokens(self, texts: Iterable[str]) -> frozenset[int]:
         """Return the tokens of those texts that are one token each."""

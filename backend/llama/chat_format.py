@@ -8,6 +8,8 @@ another.
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import signal
 import subprocess
 import sys
@@ -16,10 +18,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from backend.llama import json_schema
+from backend.llama import json_matcher, json_schema
 from backend.llama.api import LlamaError
 from backend.llama.guard import framing_texts
-from backend.protocol.chat import AnswerText, ChatFacts, ChatOptions, Delta, Json
+from backend.protocol.chat import AnswerText, ChatFacts, ChatOptions, Delta, Json, tool_name
 from backend.protocol.messages import Decoder, Message, ProtocolError, encode
 from backend.system import children
 from backend.text import text
@@ -34,6 +36,10 @@ RENDER_LIMIT_S = 3.0
 _START_S = 60.0  # added for a busy machine, where processor time passes slowly
 _N_LONG = 500  # messages; fewer are not shortened when they take too long
 _READ_LIMIT_S = 10.0  # processor time for reading a piece of an answer
+_SCHEMA_LIMIT_S = 3.0  # processor time for compiling a JSON schema
+_N_SCHEMAS_MAX = 256
+_ANY_OBJECT = '{"type":"object"}'
+_log = logging.getLogger("outrider.schemas")
 _NAME_CHARS_MAX = 80
 _READ_BYTES = 1 << 16
 
@@ -52,22 +58,35 @@ class Trigger:
 
 
 @dataclass(frozen=True)
+class Gap:
+    """A place in a grammar where JSON stands.
+
+    number: what stands there in the grammar, as a text. schema: of the JSON, in JSON, prepared for
+    llguidance.
+    """
+
+    number: int
+    schema: str
+
+
+@dataclass(frozen=True)
 class Rendered:
     """A prompt, and how its answer is sampled and read.
 
     prompt, begun: with the marks of the guard, which tokens_of() and unmarked() read.
-    grammar: GBNF, or "". grammar_lazy: it holds from a trigger on. preserved: texts of tokens that
-    AnswerReader needs although they are control tokens. stops: texts that end the answer. thinks:
-    the prompt ends within an opened thought. begun: the part of the prompt that begins the answer,
-    which the grammar takes as written. n_left_out: messages left out to shorten the
-    conversation. fitted: what was changed in it, words of fitting.REMARKS. thinking_start,
-    thinking_ends: what opens a thought, or "", and what may end it.
+    grammar: GBNF, or "". grammar_lazy: it holds from a trigger on. gaps: where JSON stands in it.
+    preserved: texts of tokens that AnswerReader needs although they are control tokens. stops:
+    texts that end the answer. thinks: the prompt ends within an opened thought. begun: the part of
+    the prompt that begins the answer, which the grammar takes as written. n_left_out: messages left
+    out to shorten the conversation. fitted: what was changed in it, words of fitting.REMARKS.
+    thinking_start, thinking_ends: what opens a thought, or "", and what may end it.
     """
 
     prompt: str
     grammar: str = ""
     grammar_lazy: bool = False
     triggers: tuple[Trigger, ...] = ()
+    gaps: tuple[Gap, ...] = ()
     preserved: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()
     thinks: bool = False
@@ -129,6 +148,7 @@ class ChatFormat:
         self._knows_source = False  # the process has received the template
         self._reads: AnswerReader | None = None  # the reader whose answer the process keeps
         self._is_rendering = False
+        self._schemas: dict[str, str] = {}  # prepared and compiled once
         self._lock = threading.RLock()  # one request at a time
         self._facts: ChatFacts | None = None
 
@@ -149,27 +169,82 @@ class ChatFormat:
         """Return the prompt for an answer, or for the rest of a last message of the assistant.
 
         Return None when stopped: by stop() while it renders, or where is_stopped() is true when
-        it begins. Raises LlamaError when the template fails, or takes too much time or memory.
+        it begins. Raises LlamaError when the template fails, or takes too much time or memory,
+        and for a JSON schema that cannot be guaranteed.
         """
         self._is_rendering = True  # set before is_stopped() is called, so that no stop is lost
+        asked = options
         if options.json_schema is not None:
-            options = replace(options, json_schema=json_schema.prepared(options.json_schema))
-        request: Message = {"render": list(messages), "options": options.to_json()}
+            self._held(options.json_schema)
+            options = replace(options, json_schema={})  # of which the grammar says nothing
+        written = {**options.to_json(), "gaps": json_matcher.is_installed()}
+        request: Message = {"render": list(messages), "options": written}
         try:
             try:
                 reply = self._ask(request, _limit_s(len(messages)), is_stopped)
             except _TooSlow:
                 if len(messages) < _N_LONG:
                     raise
-                request["options"] = {**options.to_json(), "shorten": True}
+                request["options"] = {**written, "shorten": True}
                 reply = self._ask(request, _limit_s(0), is_stopped)
         finally:
             self._is_rendering = False
         if reply is None:
             return None
-        if not reply["grammar"] and options.json_schema is not None:
+        if not reply["gaps"] and options.json_schema is not None:
             raise LlamaError(text("schema.unused", model=self._name))
-        return Rendered.from_json(reply)
+        gaps = tuple(self._gap(asked, *gap) for gap in reply["gaps"])
+        return replace(Rendered.from_json(reply), gaps=gaps)
+
+    def _gap(self, options: ChatOptions, number: int, tool: str, parameter: str) -> Gap:
+        """Return a gap for the answer's schema, or for the parameters of a tool or one of them."""
+        if not tool:
+            assert options.json_schema is not None
+            return Gap(number, self._held(options.json_schema))
+        wanted = next(one for one in options.tools if tool_name(one) == tool)
+        schema: Json = wanted["function"]["parameters"]
+        if parameter:
+            shared: Json = {n: schema[n] for n in ("$defs", "definitions") if n in schema}
+            schema = {**shared, **schema["properties"][parameter]}
+        return Gap(number, self._held(schema, tool))
+
+    def _held(self, schema: Json, tool: str = "") -> str:
+        """Return a schema for llguidance that compiles within the time limit. Raises LlamaError.
+
+        tool: the schema is of its parameters. They are a wish, so what cannot be held is logged.
+        """
+        try:
+            key = json.dumps([schema, bool(tool)])
+        except RecursionError:
+            raise LlamaError(text("schema.too_deep")) from None
+        if key not in self._schemas:
+            found = fault = ""
+            not_held: list[str] = []
+            for opened in (False, True):
+                prepared, not_held = json_schema.prepared(schema, opened=opened, lenient=bool(tool))
+                found = json.dumps(prepared, ensure_ascii=False)
+                fault = self._fault(found)
+                if fault in ("", text("schema.too_complex")):
+                    break
+            if fault and not tool:
+                raise LlamaError(fault)
+            if fault:
+                found, not_held = _ANY_OBJECT, [fault]
+            if not_held:
+                of = f" of the tool {ascii(tool)[:60]}" if tool else ""
+                _log.warning("Not held in the JSON schema%s: %s.", of, "; ".join(not_held)[:300])
+            if len(self._schemas) >= _N_SCHEMAS_MAX:
+                self._schemas.clear()
+            self._schemas[key] = found
+        return self._schemas[key]
+
+    def _fault(self, schema: str) -> str:
+        """Return why no answer can be held to a prepared schema, or "", within the time limit."""
+        try:
+            reply = self._ask({"schema": schema}, _SCHEMA_LIMIT_S, bool)
+        except (_TooSlow, _ProcessEnded):
+            return str(text("schema.too_complex"))
+        return "" if reply is None else str(reply["fault"])
 
     def reader(self, rendered: Rendered) -> AnswerReader:
         """Return what reads the answer to this prompt."""

@@ -109,6 +109,8 @@ _GROWTH_MAX = 8.0
 _CLOSES_LATER = "\ue000"  # a private-use character, which no mark begins with
 _THOUGHT, _CONTENT = "\ue001", "\ue002"
 _PROBE = " probe"
+_GAP = 770_077_007_700_000
+"""Stands in a grammar for JSON that llguidance matches; further gaps have the next numbers."""
 _NOTHING: Json = {"reasoning": "", "content": ""}
 _ID_CHARS_MAX = 64
 
@@ -195,6 +197,7 @@ class ConversationFormat:
             "grammar": applied["grammar"],
             "grammar_lazy": applied["grammar_lazy"],
             "triggers": applied["triggers"],
+            "gaps": applied["gaps"] if applied["grammar"] else [],
             "preserved": preserved,
             "stops": applied["stops"],
             "n_left_out": applied["n_left_out"],
@@ -225,12 +228,9 @@ class ConversationFormat:
         }
 
     def _guarded(self, options: Json, images: bool) -> Json:
-        """Return the options with marks in the texts of others: tools and the answer's schema."""
+        """Return the options with marks in the texts of others, which are the tools."""
         tools, choice = _tools(options)
-        guarded = {**options, "tools": self._guard.tools(tools, images), "tool_choice": choice}
-        if (schema := options.get("json_schema")) is not None:
-            guarded["json_schema"] = self._guard.values(schema, images)
-        return guarded
+        return {**options, "tools": self._guard.tools(tools, images), "tool_choice": choice}
 
     def _split_thought(self, message: Json) -> Json:
         """Return a message whose thought is apart, where marks would hide it from the template.
@@ -290,14 +290,19 @@ class ConversationFormat:
 
         Only "prompt" and "begun", which is the generation prompt, have the marks of the request.
         """
-        request = self._request(messages, options)
-        asked = _dumps({**request, "continues": continues})
+        request = {**self._request(messages, options), "continues": continues}
+        asked = _dumps(request)
         shown: Json = json.loads(self._template.render(asked))
-        applied, begun = shown, unmarked(shown["generation_prompt"])
+        applied, begun, template = shown, unmarked(shown["generation_prompt"]), self._template
         if self._bare is not self._template or is_marked(asked):
-            applied = json.loads(self._bare.render(unmarked(asked)))
+            applied, template = json.loads(self._bare.render(unmarked(asked))), self._bare
             if applied["generation_prompt"] != begun:
                 applied = json.loads(self._template.render(unmarked(asked)))
+                template = self._template
+        applied["gaps"] = [[_GAP, "", ""]] if request["json_schema"] else []
+        is_call = request["tools"] and applied["grammar"] and not request["json_schema"]
+        if is_call and options.get("gaps"):
+            applied |= _with_gaps(template, request)
         applied = {**applied, "prompt": shown["prompt"], "begun": shown["generation_prompt"]}
         if request["grammar"]:
             applied["grammar"], applied["grammar_lazy"] = request["grammar"], False
@@ -321,7 +326,7 @@ class ConversationFormat:
             "tools": options.get("tools", []),
             "tool_choice": options.get("tool_choice", "auto"),
             "parallel_tool_calls": options.get("parallel_tool_calls", True),
-            "json_schema": "" if schema is None else _dumps(schema),
+            "json_schema": "" if schema is None else _dumps({"const": _GAP}),
             "grammar": options.get("grammar", ""),
             "thinking": variables.get("enable_thinking", thinks is None or thinks) is True,
             "variables": variables,
@@ -828,6 +833,53 @@ def _readable_call(call: Mapping[str, Any]) -> Json:
 def _behind(prompt: str | None, messages: Sequence[Json]) -> str:
     """Return what a prompt has behind the content of its last message."""
     return (prompt or "").rpartition(messages[-1]["content"])[2]
+
+
+def _with_gaps(template: _chat.Template, request: Json) -> Json:
+    """Return the grammar of calls with gaps for JSON, and the numbers that stand there.
+
+    Most formats write all arguments as one object. Others write each parameter by itself; those
+    that are no texts are JSON.
+    """
+    plain = json.loads(unmarked(_dumps(request["tools"])))
+    for is_each in (False, True):
+        places: list[tuple[str, str]] = []  # a tool, and a parameter of it or ""
+        tools = [_tool_with_gaps(tool, places, is_each) for tool in plain]
+        asked = unmarked(_dumps({**request, "tools": tools}))
+        with contextlib.suppress(RuntimeError, ValueError):
+            grammar: str = json.loads(template.render(asked))["grammar"]
+            gaps = [[_GAP + n, *place] for n, place in enumerate(places)]
+            if found := [gap for gap in gaps if f'"{gap[0]}"' in grammar]:
+                return {"grammar": grammar, "gaps": found}
+    return {}
+
+
+def _tool_with_gaps(tool: Json, places: list[tuple[str, str]], is_each: bool) -> Json:
+    """Return a tool with gaps in place of its parameters, or of each. Append their places."""
+    function = tool["function"]
+    parameters = function.get("parameters")
+
+    def gap(parameter: str) -> Json:
+        places.append((function["name"], parameter))
+        return {"type": "integer", "const": _GAP + len(places) - 1}
+
+    if not isinstance(parameters, dict) or not parameters:
+        return tool
+    if not is_each:
+        return {**tool, "function": {**function, "parameters": gap("")}}
+    properties = parameters.get("properties")
+    if not isinstance(properties, dict):
+        return tool
+    named = {n: one if _may_be_text(one) else gap(n) for n, one in properties.items()}
+    return {**tool, "function": {**function, "parameters": {**parameters, "properties": named}}}
+
+
+def _may_be_text(schema: Any) -> bool:
+    """Return whether a parameter may be written as plain text."""
+    if not isinstance(schema, dict):
+        return True
+    types = schema.get("type")
+    return types is None or "string" in ([types] if isinstance(types, str) else types)
 
 
 def _tools(options: Json) -> tuple[list[Json], str]:

@@ -1,399 +1,496 @@
-"""Rewrites JSON schemas so that llama.cpp's grammars guarantee them.
+"""Prepares JSON schemas for llguidance, which holds an answer to them token by token.
 
-llama.cpp (common/json-schema.cpp) ignores keywords that it does not know, and siblings of others.
-An answer could then violate its schema. `prepared` returns a schema that is at least as strict and
-whose every keyword counts, or refuses the schema by the keyword.
+llguidance ignores keywords that its draft does not know, and takes numbers as 64-bit floats and
+patterns as Rust's. `prepared` returns a schema that is at least as strict as the given one and
+whose every keyword counts, or refuses the schema by the keyword. It also decides how an answer is
+written: an object that names properties and no `additionalProperties` has no others, because models
+end such objects.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 from backend.llama.api import LlamaError
+from backend.llama.patterns import FORMATS, PatternError, translated
 from backend.protocol.chat import Json
 from backend.text import text
 
-# Keywords that restrict values of each type.
+# Keywords that restrict values of each type, as llguidance knows them.
 _OF_TYPE: Mapping[str, tuple[str, ...]] = {
     "object": (
         "properties",
         "required",
         "additionalProperties",
         "patternProperties",
-        "propertyNames",
         "minProperties",
         "maxProperties",
-        "dependentRequired",
-        "dependentSchemas",
-        "dependencies",
-        "unevaluatedProperties",
     ),
-    "array": (
-        "items",
-        "prefixItems",
-        "additionalItems",
-        "minItems",
-        "maxItems",
-        "uniqueItems",
-        "contains",
-        "minContains",
-        "maxContains",
-        "unevaluatedItems",
-    ),
+    "array": ("items", "prefixItems", "additionalItems", "minItems", "maxItems"),
     "string": ("pattern", "format", "minLength", "maxLength"),
     "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
 }
-_OF_TYPE = {**_OF_TYPE, "integer": _OF_TYPE["number"], "boolean": (), "null": ()}
-_OF_ANY = ("not", "if", "then", "else", "$dynamicRef", "$recursiveRef")
-_CHOICES = ("$ref", "allOf", "anyOf", "oneOf", "const", "enum")
-_RESTRICTS = frozenset(
-    ("type", *_OF_ANY, *_CHOICES, *(word for words in _OF_TYPE.values() for word in words))
+_TYPES = (*_OF_TYPE, "integer", "boolean", "null")
+_APPLICATORS = ("$ref", "allOf", "anyOf", "oneOf")
+_KNOWN = frozenset(
+    ("type", "const", "enum", *_APPLICATORS, *(w for words in _OF_TYPE.values() for w in words))
 )
-_FORMATS = frozenset(("date", "time", "date-time", "uuid"))
+_NOT_HELD: Mapping[str, Sequence[Any]] = {
+    "$dynamicRef": (),
+    "$recursiveRef": (),
+    "contains": (),
+    "dependencies": ({},),
+    "dependentRequired": ({},),
+    "dependentSchemas": ({},),
+    "disallow": (),
+    "divisibleBy": (),
+    "extends": (),
+    "if": (),
+    "not": (False,),
+    "propertyNames": (True, {}),
+    "unevaluatedItems": (True, {}),
+    "unevaluatedProperties": (True, {}),
+    "uniqueItems": (False,),
+}
+"""Keywords of any draft that restrict values and cannot be held, with values that do not."""
+_OLD_DRAFT = re.compile(r"/draft-0[3-7]/")
 _DEPTH_MAX = 100
-_INTEGER_MAX = 10**15 - 1
-_CLASS = re.compile(r"\[\^?(?:[^\]\\]|\\.)+\]")
+_NODES_MAX = 20_000
+_INTEGER_MAX = 2**53 - 1  # floats have every integer up to here
+_TINY = 1e-12
+_SHORT = 1e-9
+"""Numbers have up to 16 digits before the point and nine behind it, so that models end them."""
+_MILLION = 1e6
+_COUNT_MAX = 10_000
+_LENGTH_MAX = 100_000
+_STEPS_MAX = 2**16 - 1
+_N_COMPARED = 64
+_NAMED_ESCAPES = "\b\t\n\f\r"
+_ANY_REFERENCE: Json = {"$ref": "#/$defs/any"}
+_ANY: Json = {
+    "anyOf": [
+        {"type": ["null", "boolean", "string"]},
+        {"type": "number", "minimum": -_INTEGER_MAX, "maximum": _INTEGER_MAX, "multipleOf": _SHORT},
+        {"type": "array", "items": _ANY_REFERENCE},
+        {"type": "object", "additionalProperties": _ANY_REFERENCE},
+    ]
+}
 
 
-def prepared(schema: Json) -> Json:
-    """Return a schema for llama.cpp, all of whose values are valid for `schema`.
+def prepared(
+    schema: Json, *, opened: bool = False, lenient: bool = False
+) -> tuple[Json, list[str]]:
+    """Return a schema for llguidance, all of whose values are valid for `schema`.
 
-    Raises LlamaError for a schema that llama.cpp cannot guarantee.
+    Also returns what of it is not held: unknown formats and, with `lenient`, every keyword that
+    would be refused. opened: objects that name no `additionalProperties` stay open. Raises
+    LlamaError for a schema that cannot be guaranteed.
     """
     try:
-        return _Preparation(schema).run()
-    except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        preparation = _Preparation(schema, lenient)
+        return preparation.run(opened), list(preparation.not_held)
+    except RecursionError:
+        raise LlamaError(text("schema.too_deep")) from None
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
         raise LlamaError(text("schema.malformed")) from None
 
 
 class _Preparation:
-    def __init__(self, root: Json) -> None:
+    def __init__(self, root: Json, lenient: bool) -> None:
         self._root = root
-        self._names: dict[str, str] = {}  # of the references, in "$defs"
+        self._lenient = lenient
+        self._is_old = bool(_OLD_DRAFT.search(str(root.get("$schema"))))
+        self._names: dict[tuple[str, bool, bool, bool], str] = {}  # of the references, in "$defs"
         self._defs: Json = {}
+        self._steps: set[float] = set()  # of multipleOf
+        self._n_node = self._n_joint = 0
+        self.not_held: dict[str, None] = {}
+        written = json.dumps(root, ensure_ascii=False, allow_nan=False)
+        written.encode()  # raises for half of a surrogate pair
+        self._has_references = '"$ref"' in written
+        self._has_steps = '"multipleOf"' in written
 
-    def run(self) -> Json:
-        prepared = self._node(self._root, 0)
-        return {**prepared, "$defs": self._defs} if self._defs else prepared
+    def run(self, opened: bool) -> Json:
+        node = self._node(self._root, 0, opened)
+        node = node if isinstance(node, dict) else {"allOf": [node]}
+        return {**node, "$defs": self._defs} if self._defs else node
 
-    def _node(self, schema: Any, depth: int) -> Json:
-        if schema is True:
-            return {}
-        if not isinstance(schema, dict):
-            raise _refusal("false" if schema is False else "a schema that is no object")
-        if depth > _DEPTH_MAX:
+    def _refuse(self, word: str) -> None:
+        """Refuse the schema, or note what of it is not held."""
+        if not self._lenient:
+            raise LlamaError(text("schema.unsupported", what=word))
+        self.not_held[word] = None
+
+    def _count(self, depth: int) -> None:
+        self._n_node += 1
+        if depth > _DEPTH_MAX or self._n_node > _NODES_MAX:
             raise LlamaError(text("schema.too_deep"))
-        given = {word: value for word, value in schema.items() if word in _RESTRICTS}
-        for word in _OF_ANY:
-            if word in given:
-                raise _refusal(word)
-        chosen = [word for word in _CHOICES if word in given]
-        if chosen:
-            return self._choice(chosen, given, depth)
-        types = _types(given)
-        if len(types) == 1:
-            return self._typed(types[0], given, depth)
-        if not types:
-            words = {word for word in given if word != "type"}
-            if not words:
-                return {}
-            # llama.cpp takes the words for those of one type, which is stricter.
-            types = [name for name in ("object", "array", "string") if words & {*_OF_TYPE[name]}]
-            return self._typed((types or ["integer"])[0], given, depth)
-        return {"anyOf": [self._typed(name, given, depth) for name in types]}
 
-    def _choice(self, chosen: Sequence[str], given: Json, depth: int) -> Json:
-        """Return a node of a reference, alternatives or fixed values, with no word beside it."""
-        word = "const" if "const" in chosen else "enum" if "enum" in chosen else chosen[0]
-        siblings = {name: value for name, value in given.items() if name != word}
-        value = given[word]
-        if word in ("const", "enum"):
-            return self._values([value] if word == "const" else value, siblings)
-        if word == "allOf":
-            return self._merged(value, siblings, depth)
-        if word in ("anyOf", "oneOf") and siblings.keys() == {"type"}:
-            # The type holds for each alternative.
-            value = [
-                {"type": siblings["type"], **part}
-                if isinstance(part, dict) and not {"type", *_CHOICES} & part.keys()
-                else {"allOf": [part, siblings]}
-                for part in _parts(word, value)
-            ]
-        elif siblings:
-            raise _refusal(f"{next(iter(siblings))} beside {word}")
+    def _node(self, schema: Any, depth: int, opened: bool, joint: bool = False) -> Any:
+        """Return a prepared schema.
+
+        opened: no object in it is closed. joint: others restrict the same value, so it is closed
+        where they meet.
+        """
+        self._count(depth)
+        closes = not opened and not joint
+        if schema is False or (schema is True and not closes):
+            return schema
+        given: Json = {} if schema is True else self._given(schema)
+        kinds = [word for word in given if word in _APPLICATORS]
+        self._n_joint += bool(kinds)
+        own = self._own(given, depth, opened, bool(kinds))
+        self._n_joint -= bool(kinds)
+        if not kinds:
+            return self._closed(own) if closes else own
+        meets = joint or len(kinds) > 1 or "allOf" in kinds or bool(own.keys() - {"type"})
+        parts = [own] if own else []
+        self._n_joint += meets
+        parts += [self._applied(word, given[word], depth, opened, meets) for word in kinds]
+        self._n_joint -= meets
+        if closes and meets and (names := self._names_of(given, depth)):
+            parts.append({"properties": names, "additionalProperties": False})
+        return parts[0] if len(parts) == 1 else {"allOf": parts}
+
+    def _given(self, schema: Any) -> Json:
+        """Return the keywords that restrict values. Refuse those that cannot be held."""
+        if not isinstance(schema, dict):
+            raise TypeError
+        if self._is_old and "$ref" in schema:
+            return {"$ref": schema["$ref"]}
+        if schema is not self._root and self._has_references and isinstance(schema.get("$id"), str):
+            self._refuse("$id within the schema")
+        for word in schema.keys() & _NOT_HELD.keys():
+            if word == "if" and not schema.keys() & {"then", "else"}:
+                continue
+            if not any(schema[word] is v or schema[word] == v == {} for v in _NOT_HELD[word]):
+                self._refuse(word)
+        for word in ("contentEncoding", "contentMediaType"):
+            if word in schema:
+                self.not_held[word] = None
+        return {word: value for word, value in schema.items() if word in _KNOWN}
+
+    def _applied(self, word: str, value: Any, depth: int, opened: bool, joint: bool) -> Json:
         if word == "$ref":
-            return {"$ref": self._reference(value)}
-        parts = _parts(word, value)
-        if word == "oneOf" and not self._are_disjoint(parts):
-            raise _refusal("oneOf with alternatives that overlap")
-        return {"anyOf": [self._node(part, depth + 1) for part in parts]}
+            return self._reference(value, depth, opened, joint)
+        if not isinstance(value, list) or not value:
+            raise TypeError
+        if word == "oneOf":
+            if self._are_disjoint(value):
+                word = "anyOf"
+            else:  # llguidance finds out, by what the alternatives permit without being closed
+                opened = True
+        return {word: [self._node(part, depth + 1, opened, joint) for part in value]}
 
-    def _reference(self, ref: Any) -> str:
+    def _reference(self, ref: Any, depth: int, opened: bool, joint: bool) -> Json:
         """Return a reference to the prepared form of a reference's target."""
-        if ref not in self._names:
+        key = (ref, opened, joint, self._n_joint > 0)
+        if key not in self._names:
             target = self._resolved(ref)
-            self._names[ref] = name = f"r{len(self._names)}"  # now, because it may refer to itself
-            self._defs[name] = self._node(target, 0)
-        return f"#/$defs/{self._names[ref]}"
+            self._names[key] = name = f"r{len(self._names)}"  # now, because it may refer to itself
+            self._defs[name] = self._node(target, depth + 1, opened, joint)
+        return {"$ref": f"#/$defs/{self._names[key]}"}
 
     def _resolved(self, ref: Any) -> Any:
         """Return the schema that a reference names."""
-        if not isinstance(ref, str) or not re.fullmatch(r"#(/[^~%]*)?", ref):
-            raise _refusal(f"the reference {ascii(ref)[:60]}")
         target: Any = self._root
-        for name in ref.split("/")[1:]:
+        own = self._root.get("$id")
+        written = ref.removeprefix(own.rstrip("#")) if isinstance(own, str) else ref
+        if not re.fullmatch(r"#(/.*)?", written, re.DOTALL):
+            self._refuse(f"the reference {ascii(ref)[:60]}")
+            return True
+        for part in written.split("/")[1:]:
+            name = unquote(part).replace("~1", "/").replace("~0", "~")
             is_place = re.fullmatch("[0-9]{1,9}", name)
             if isinstance(target, list) and is_place and int(name) < len(target):
                 target = target[int(name)]
             elif isinstance(target, dict) and name in target:
                 target = target[name]
             else:
-                raise _refusal(f"the reference {ascii(ref)[:60]}")
+                self._refuse(f"the reference {ascii(ref)[:60]}")
+                return True
         return target
 
-    def _values(self, values: Any, siblings: Json) -> Json:
-        """Return a node of fixed values, without those that a type beside it excludes."""
-        others = siblings.keys() - {"type"}
-        if others:
-            raise _refusal(f"{min(others)} beside fixed values")
+    def _closed(self, own: Json) -> Json:
+        """Return a schema whose objects have the named properties only, if it names any.
+
+        Values of which it says nothing become those of _ANY.
+        """
+        if not own:
+            return self._any()
+        types = own.get("type")
+        if "properties" in own and not {"additionalProperties", "patternProperties"} & own.keys():
+            names = {name: self._any() for name in own.get("required", ())}
+            named = {name: names.get(name) for name in own["properties"]} | names
+            own = {**own, "properties": {**named, **own["properties"]}}
+            own["additionalProperties"] = False
+        for name, word in (("object", "additionalProperties"), ("array", "items")):
+            if types == name and word not in own and "patternProperties" not in own:
+                own = {**own, word: self._any()}
+        return own
+
+    def _any(self) -> Json:
+        """Return a schema for any value. llguidance cannot tell what two references share."""
+        if self._n_joint:
+            return {}
+        self._defs["any"] = _ANY
+        return _ANY_REFERENCE
+
+    def _own(self, given: Json, depth: int, opened: bool, is_joined: bool) -> Json:
+        """Return the keywords of one schema that apply to its types."""
+        types = _types(given)
+        is_open = opened or is_joined or bool(given.keys() & {"const", "enum"})
+        if not types and not is_open:
+            # A schema that names no type means that of its keywords.
+            types = [name for name, words in _OF_TYPE.items() if given.keys() & {*words}][:1]
+        made: Json = {"type": types[0] if len(types) == 1 else types} if types else {}
+        for word in ("const", "enum"):
+            if word in given:
+                made[word] = self._values(given[word], word)
+        held = types or _TYPES
+        if "object" in held:
+            made |= self._object(given, depth, opened)
+        if "array" in held:
+            made |= self._array(given, depth, opened)
+        if "string" in held:
+            made |= self._string(given)
+        if "number" in held or "integer" in held:
+            made |= self._number(given, types)
+        return made
+
+    def _values(self, value: Any, word: str) -> Any:
+        values = [value] if word == "const" else value
         if not isinstance(values, list):
-            raise _refusal("enum that is no list")
-        types = _types(siblings)
-        kept = [value for value in values if not types or _has_type(value, types)]
-        if not kept:
+            raise TypeError
+        if not values:
             raise LlamaError(text("schema.impossible"))
-        return {"enum": kept}
+        fault = next((fault for one in values for fault in _faults(one, 0)), "")
+        if fault:
+            self._refuse(fault)
+            values = [one for one in values if not next(_faults(one, 0), "")]
+        return values[0] if word == "const" and values else values
 
-    def _merged(self, value: Any, siblings: Json, depth: int) -> Json:
-        """Return a node for schemas that hold together."""
-        parts = self._flat([*_parts("allOf", value), siblings], depth)
-        if len(parts) == 1:
-            return self._node(parts[0], depth + 1)
-        merged: Json = {}
-        for part in parts:
-            for word, own in part.items():
-                if word == "required":
-                    merged[word] = [*merged.get(word, []), *own]
-                elif word == "properties":
-                    merged[word] = self._together(merged.get(word, {}), own)
-                elif word in ("additionalProperties", "unevaluatedProperties"):
-                    if own not in (True, {}):
-                        raise _refusal(f"{word} within allOf")
-                elif merged.setdefault(word, own) != own:
-                    raise _refusal(f"two of {word} within allOf")
-        return self._node(merged, depth + 1)
+    def _object(self, given: Json, depth: int, opened: bool) -> Json:
+        made: Json = {}
+        properties, patterns = given.get("properties", {}), given.get("patternProperties", {})
+        required = list(dict.fromkeys(given.get("required", [])))
+        if isinstance(given.get("required"), bool):  # a word of draft 3, about this value
+            required = []
+        if "properties" in given:
+            made["properties"] = {
+                name: self._node(one, depth + 1, opened) for name, one in properties.items()
+            }
+        if required:
+            made["required"] = required
+        if "additionalProperties" in given:
+            made["additionalProperties"] = self._node(
+                given["additionalProperties"], depth + 1, opened
+            )
+        if patterns:
+            named = (*properties, *required)
+            is_plain = all(name.isascii() and name.isprintable() for name in named)
+            is_safe = is_plain and given.get("additionalProperties", False) is False
+            for pattern, one in patterns.items():
+                if regex := self._pattern(pattern, is_safe):
+                    made.setdefault("patternProperties", {})[regex] = self._node(
+                        one, depth + 1, opened
+                    )
+        if least := _count_of(given, "minProperties"):
+            # Others may have one name twice.
+            if least > len(required) + 1:
+                self._refuse("minProperties")
+            made["minProperties"] = min(least, len(required) + 1)
+        if "maxProperties" in given:
+            made["maxProperties"] = min(_count_of(given, "maxProperties"), _COUNT_MAX)
+        return made
 
-    def _flat(self, parts: Sequence[Any], depth: int) -> list[Json]:
-        """Return the parts of an allOf, with references resolved and inner ones flattened."""
-        if depth > _DEPTH_MAX:
-            raise LlamaError(text("schema.too_deep"))
-        flat: list[Json] = []
-        for part in parts:
-            if part is True:
+    def _array(self, given: Json, depth: int, opened: bool) -> Json:
+        items, first = given.get("items", True), given.get("prefixItems", [])
+        if isinstance(items, list):  # the form of older drafts
+            items, first = given.get("additionalItems", True), items
+        made: Json = {}
+        if first:
+            made["prefixItems"] = [self._node(one, depth + 1, opened) for one in first]
+        if items not in (True, {}):
+            made["items"] = self._node(items, depth + 1, opened)
+        if least := _count_of(given, "minItems"):
+            if least > _COUNT_MAX:
+                self._refuse("minItems of more than 10,000")
+            made["minItems"] = min(least, _COUNT_MAX)
+        if "maxItems" in given:
+            made["maxItems"] = min(_count_of(given, "maxItems"), _COUNT_MAX)
+        return made
+
+    def _string(self, given: Json) -> Json:
+        made: Json = {}
+        if "pattern" in given and (regex := self._pattern(given["pattern"], True)):
+            made["pattern"] = regex
+        if (name := given.get("format")) is not None:
+            if name in FORMATS:
+                made["allOf"] = [{"pattern": FORMATS[name]}]
+            else:
+                self.not_held[f"the format {ascii(name)[:40]}"] = None
+        if least := _count_of(given, "minLength"):
+            if least > _LENGTH_MAX:
+                self._refuse("minLength of more than 100,000")
+            made["minLength"] = min(least, _LENGTH_MAX)
+        if "maxLength" in given:
+            made["maxLength"] = min(_count_of(given, "maxLength"), _LENGTH_MAX)
+        return made
+
+    def _pattern(self, pattern: str, may_be_stricter: bool) -> str:
+        """Return a pattern for llguidance, or "" for one that is not held."""
+        try:
+            regex, is_exact = translated(pattern)
+        except PatternError as error:
+            self._refuse(f"{error} in pattern")
+            return ""
+        if not is_exact and not may_be_stricter:
+            # A name that it misses would count as an additional one.
+            self._refuse(f"patternProperties with {ascii(pattern)[:40]}")
+        return regex
+
+    def _number(self, given: Json, types: Sequence[str]) -> Json:
+        is_integer = "integer" in types and "number" not in types
+        is_short = not is_integer and not self._has_steps
+        is_bounded = is_integer or (is_short and "number" in types)
+        made: Json = {"multipleOf": _SHORT} if is_bounded and not is_integer else {}
+        for word, sign in (("minimum", 1), ("maximum", -1)):
+            excluding = f"exclusive{word.capitalize()}"
+            value, beyond = given.get(word), given.get(excluding)
+            if isinstance(beyond, bool):  # the form of draft 4
+                value, beyond = (None, value) if beyond else (value, None)
+            if beyond is not None and made and (beyond == 0 or _TINY <= abs(beyond) <= _MILLION):
+                # Floats of so few digits differ from the limit.
+                made[excluding], beyond = beyond, None
+            if (least := self._least(value, beyond, sign, is_integer)) > -math.inf:
+                made[word] = least * sign
+            elif is_bounded:
+                made[word] = -_INTEGER_MAX * sign
+        if (step := given.get("multipleOf")) is not None:
+            # Few fractions are floats: by these, 0.07 is no multiple of 0.01. llguidance multiplies
+            # the steps of schemas that hold together, in 32 bits.
+            self._steps.add(abs(step))
+            if not 0 < abs(step) == int(abs(step)) or math.prod(self._steps) > _STEPS_MAX:
+                self._refuse(f"multipleOf {step}")
+            else:
+                made["multipleOf"] = int(abs(step))
+        return made
+
+    def _least(self, value: Any, beyond: Any, sign: int, is_integer: bool) -> float:
+        """Return the least permitted value of sign * number, or -math.inf."""
+        found = [-math.inf]
+        for limit, is_excluded in ((value, False), (beyond, True)):
+            if limit is None:
                 continue
-            if not isinstance(part, dict):
-                raise _refusal("false within allOf")
-            rest = {word: value for word, value in part.items() if word in _RESTRICTS}
-            inner = rest.pop("allOf", [])
-            if "$ref" in rest:
-                inner = [*inner, self._resolved(rest.pop("$ref"))]
-            flat += self._flat(inner, depth + 1) if inner else []
-            if rest:
-                flat.append(rest)
-        return flat
+            least = limit * sign
+            if is_integer:
+                least = math.floor(least) + 1 if is_excluded else math.ceil(least)
+            elif is_excluded:  # many digits round to the limit itself
+                least += max(_TINY, abs(least) * _TINY)
+            if 0 < abs(least) < _TINY:
+                least = _TINY if least > 0 else 0
+            if least > _INTEGER_MAX:
+                self._refuse("numbers of more than 15 digits")
+            found.append(max(least, -_INTEGER_MAX))
+        return max(found)
 
-    def _together(self, first: Json, second: Json) -> Json:
-        """Return properties of which those of the same name hold together."""
-        both = {n: {"allOf": [first[n], second[n]]} for n in first.keys() & second.keys()}
-        return {**first, **second, **both}
+    def _names_of(self, given: Json, depth: int) -> Json:
+        """Return the properties that the parts of a schema name; none if a part allows others."""
+        names: Json = {}
+        seen: set[str] = set()
+
+        def visit(part: Any, depth: int) -> bool:
+            self._count(depth)
+            if not isinstance(part, dict):
+                return True
+            if part.keys() & {"additionalProperties", "patternProperties"}:
+                return False
+            names.update(dict.fromkeys(part.get("properties", ()), True))
+            for name in part.get("required", ()):
+                names.setdefault(name, self._any())
+            inner = [one for word in _APPLICATORS[1:] for one in part.get(word, ())]
+            if (ref := part.get("$ref")) is not None and ref not in seen:
+                seen.add(ref)
+                inner.append(self._resolved(ref))
+            return all([visit(one, depth + 1) for one in inner])
+
+        return names if visit(given, depth) else {}
 
     def _are_disjoint(self, parts: Sequence[Any]) -> bool:
-        marks = [self._mark(part) for part in parts]
+        """Return whether no value fits two of the schemas."""
+        if len(parts) > _N_COMPARED:
+            return False
+        try:
+            marks = [self._mark(part) for part in parts]
+        except _Unclear:
+            return False
         return all(_exclude(one, other) for i, one in enumerate(marks) for other in marks[i + 1 :])
 
     def _mark(self, part: Any) -> tuple[list[str], list[Any] | None, dict[str, list[Any]]]:
         """Return a schema's types, its fixed values, and those of its required properties."""
         merged: Json = {}
         properties: Json = {}
-        for piece in self._flat([part], 0):
+        for piece in self._flat(part, 0):
             properties |= piece.get("properties", {})
             merged = {**piece, **merged}
         named = {name: _fixed(properties.get(name)) for name in merged.get("required", [])}
         fixed = {name: values for name, values in named.items() if values is not None}
         return _types(merged), _fixed(merged), fixed
 
-    def _typed(self, name: str, given: Json, depth: int) -> Json:
-        """Return a node of one type."""
-        own = {word: value for word, value in given.items() if word in _OF_TYPE[name]}
-        if name == "object":
-            return self._object(own, depth)
-        if name == "array":
-            return self._array(own, depth)
-        if name == "string":
-            return _string(own)
-        if name == "integer":
-            return _integer(own)
-        for word in own:  # a grammar of numbers knows no bounds
-            raise _refusal(f"{word} of a {name}")
-        return {"type": name}
-
-    def _object(self, own: Json, depth: int) -> Json:
-        known = {"properties", "required", "additionalProperties", "minProperties"}
-        properties, required = own.get("properties", {}), own.get("required", [])
-        if not isinstance(properties, dict) or not isinstance(required, list):
-            raise _refusal("properties" if isinstance(required, list) else "required")
-        if own.get("minProperties", 0) > len(set(required)):
-            raise _refusal("minProperties")
-        for word in own.keys() - known:
-            raise _refusal(word)
-        others = own.get("additionalProperties", True)
-        if isinstance(others, dict):
-            others = self._node(others, depth + 1)
-        kept = {}
-        for name, schema in properties.items():
-            if schema is False and name not in required:
-                raise _refusal("a property that is false")
-            kept[name] = self._node(schema, depth + 1)
-        for name in required:
-            if name not in kept:
-                if others is False:
-                    raise LlamaError(text("schema.impossible"))
-                kept[name] = others if isinstance(others, dict) else {}
-        node: Json = {"type": "object"}
-        if kept or others is False:
-            node |= {"properties": kept, "required": list(dict.fromkeys(required))}
-        if "additionalProperties" in own:
-            node["additionalProperties"] = others
-        return node
-
-    def _array(self, own: Json, depth: int) -> Json:
-        items, first = own.get("items", True), own.get("prefixItems")
-        if isinstance(items, list):  # the form of older drafts
-            items, first = own.get("additionalItems", True), items
-        low, high = own.get("minItems", 0), own.get("maxItems", math.inf)
-        known = {"items", "prefixItems", "additionalItems", "minItems", "maxItems"}
-        for word in own.keys() - known:
-            if word != "uniqueItems" or own[word] is not False:
-                raise _refusal(word)
-        if low > high:
-            raise LlamaError(text("schema.impossible"))
-        if first:
-            # llama.cpp makes exactly these items.
-            if not low <= len(first) <= high:
-                raise _refusal("minItems or maxItems beside prefixItems")
-            return {"type": "array", "prefixItems": [self._node(s, depth + 1) for s in first]}
-        if items is False or high == 0:
-            return {"enum": [[]]}
-        node: Json = {"type": "array", "items": self._node(items, depth + 1)}
-        if low:
-            node["minItems"] = low
-        if high < math.inf:
-            node["maxItems"] = high
-        return node
+    def _flat(self, part: Any, depth: int) -> Iterator[Json]:
+        """Yield the schemas that hold together in one: itself, its allOf and its reference."""
+        self._count(depth)
+        if not isinstance(part, dict):
+            raise _Unclear
+        rest = {word: value for word, value in part.items() if word in _KNOWN}
+        inner = rest.pop("allOf", [])
+        if "$ref" in rest:
+            inner, rest = [*inner, self._resolved(rest["$ref"])], {} if self._is_old else rest
+        yield rest
+        for one in inner:
+            yield from self._flat(one, depth + 1)
 
 
-def _string(own: Json) -> Json:
-    lengths: Json = {word: own[word] for word in ("minLength", "maxLength") if word in own}
-    pattern, kind = own.get("pattern"), own.get("format")
-    if own.get("minLength", 0) > own.get("maxLength", math.inf):
-        raise LlamaError(text("schema.impossible"))
-    if kind in _FORMATS:
-        if pattern is not None or lengths:
-            raise _refusal(f"{'pattern' if pattern is not None else min(lengths)} beside format")
-        return {"type": "string", "format": kind}
-    if pattern is None:
-        return {"type": "string", **lengths}
-    if lengths:
-        raise _refusal(f"{min(lengths)} beside pattern")
-    return {"type": "string", "pattern": _pattern(pattern)}
-
-
-def _pattern(pattern: Any) -> str:
-    """Return a regular expression whose matches need no escapes in JSON, from end to end."""
-    if not isinstance(pattern, str):
-        raise _refusal("pattern")
-    begin = 1 if pattern.startswith("^") else 0
-    end = len(pattern) - (pattern.endswith("$") and not pattern.endswith("\\$"))
-    made, i = "", begin
-    while i < end:
-        made_now, i = _pattern_piece(pattern, i)
-        made += made_now
-    # A match of the whole is stricter than a match somewhere within.
-    return f"^({made})$"
-
-
-def _pattern_piece(pattern: str, i: int) -> tuple[str, int]:
-    """Return the next piece of a pattern in a form that llama.cpp knows, and where it ends."""
-    letter, following = pattern[i], pattern[i + 1 : i + 2]
-    if letter == ".":
-        return _class(r"[^\n\r]"), i + 1
-    if letter == "[":
-        if (match := _CLASS.match(pattern, i)) is None:
-            raise _refusal("a class of this kind in pattern")
-        return _class(match[0]), match.end()
-    if letter == "\\":
-        if following and following in "dDwWsS":
-            return _class(f"[{letter}{following}]"), i + 2
-        if following and following in "^$.[](){}|*+?-/":
-            return following if following in "-/" else letter + following, i + 2
-    elif letter == "(" and following == "?" and pattern[i + 2 : i + 3] == ":":
-        return "(", i + 3
-    elif letter in "*+?}" and following and following in "?+":
-        return letter, i + 2  # lazy or possessive: a full match stays one
-    elif letter not in '^$"' and letter.isprintable() and (letter, following) != ("(", "?"):
-        return letter, i + 1
-    raise _refusal(f"{ascii(pattern[i : i + 3])} in pattern")
-
-
-def _class(written: str) -> str:
-    """Return a class of characters without those that JSON would escape in a string."""
-    try:
-        regex = re.compile(written, re.ASCII)
-    except re.error:
-        raise _refusal(f"{ascii(written)[:40]} in pattern") from None
-    plain = [c for c in map(chr, range(0x20, 0x7F)) if c not in '"\\' and regex.fullmatch(c)]
-    others = r"\u00A1-\uD7FF" if all(map(regex.fullmatch, map(chr, range(0xA1, 0xD800)))) else ""
-    if not plain and not others:
-        raise _refusal(f"{ascii(written)[:40]} in pattern")
-    return "[" + "".join(rf"\x{ord(c):02X}" for c in plain) + others + "]"
-
-
-def _integer(own: Json) -> Json:
-    if "multipleOf" in own and own["multipleOf"] != 1:
-        raise _refusal("multipleOf")
-    if any(isinstance(value, bool) for value in own.values()):  # the form of an older draft
-        raise _refusal("exclusiveMinimum or exclusiveMaximum that is no number")
-    lows = [math.ceil(own["minimum"])] if "minimum" in own else []
-    lows += [math.floor(own["exclusiveMinimum"]) + 1] if "exclusiveMinimum" in own else []
-    highs = [math.floor(own["maximum"])] if "maximum" in own else []
-    highs += [math.ceil(own["exclusiveMaximum"]) - 1] if "exclusiveMaximum" in own else []
-    if not lows and not highs:
-        return {"type": "integer"}
-    # With one bound, llama.cpp's rules allow numbers beyond it: 1000 for a minimum of 1065.
-    low, high = max(lows, default=-_INTEGER_MAX), min(highs, default=_INTEGER_MAX)
-    if low > high:
-        raise LlamaError(text("schema.impossible"))
-    return {"type": "integer", "minimum": low, "maximum": high}
+class _Unclear(Exception):
+    """Nothing is known of what a schema excludes."""
 
 
 def _types(given: Mapping[str, Any]) -> list[str]:
     """Return the types that a schema names; none if it names none."""
     named = given.get("type", [])
-    types = [named] if isinstance(named, str) else named
+    types = [named] if isinstance(named, str) else list(named)
     for name in types:
-        if name not in _OF_TYPE:
-            raise _refusal(f"the type {ascii(name)[:40]}")
-    return list(types)
+        if name not in _TYPES:
+            raise LlamaError(text("schema.unsupported", what=f"the type {ascii(name)[:40]}"))
+    return types
 
 
-def _has_type(value: Any, types: Sequence[str]) -> bool:
-    names = {bool: "boolean", str: "string", list: "array", dict: "object", type(None): "null"}
-    if (name := names.get(type(value))) is not None:
-        return name in types
-    return "number" in types or ("integer" in types and value == int(value))
+def _count_of(given: Json, word: str) -> int:
+    value = given.get(word, 0)
+    if isinstance(value, bool) or value != int(value) or value < 0:
+        raise ValueError
+    return int(value)
+
+
+def _faults(value: Any, depth: int) -> Iterator[str]:
+    """Yield why a fixed value cannot be written exactly."""
+    if depth > _DEPTH_MAX:
+        raise LlamaError(text("schema.too_deep"))
+    if isinstance(value, str):
+        if any((c < " " and c not in _NAMED_ESCAPES) or c == "\x7f" for c in value):
+            yield "fixed values with control characters"
+    elif isinstance(value, float | int) and not isinstance(value, bool):
+        if abs(value) > _INTEGER_MAX or 0 < abs(value) < _TINY:
+            yield "numbers of more than 15 digits"
+    elif isinstance(value, list | dict):
+        for one in (*value, *(value.values() if isinstance(value, dict) else ())):
+            yield from _faults(one, depth + 1)
 
 
 def _fixed(schema: Any) -> list[Any] | None:
@@ -412,13 +509,3 @@ def _exclude(one: Any, other: Any) -> bool:
         return not any(value in other[1] for value in one[1])
     names = one[2].keys() & other[2].keys()
     return any(not any(v in other[2][name] for v in one[2][name]) for name in names)
-
-
-def _parts(word: str, value: Any) -> list[Any]:
-    if not isinstance(value, list) or not value:
-        raise _refusal(f"{word} that is no list")
-    return value
-
-
-def _refusal(word: str) -> LlamaError:
-    return LlamaError(text("schema.unsupported", what=word))

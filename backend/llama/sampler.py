@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import llama_cpp
+import numpy as np
 
 from backend import _native
 from backend.llama.api import Context, LlamaError, Model, log
 from backend.llama.guard import tokens_of
+from backend.llama.json_matcher import Matcher, MatcherError
 from backend.protocol.settings import Sampling
 from backend.text import text
 
@@ -35,6 +37,8 @@ _N_PENALISED = 64
 _GRAMMAR_CHARS_MAX = 4_000_000
 _RULES_MAX = 20_000
 _BRACKETS_MAX = 500
+_SPACE, _SHORT_SPACE = r'| " " | "\n"{1,2} [ \t]{0,20}', r'| " " | "\n"{1,2}'
+"""White space in llama.cpp's grammars, and what is left of it: small models write it on and on."""
 
 
 class Sampler:
@@ -140,8 +144,10 @@ class _Grammar:
         is_forced: bool,
         parallel: bool,
     ) -> None:
-        _check_size(rendered.grammar)
         self._model = model
+        self._gaps = _Gaps(model, rendered)
+        grammar = self._gaps.filled(rendered.grammar)
+        _check_size(grammar)
         self._trigger = _Trigger(rendered, is_forced) if rendered.grammar_lazy else None
         starts = model.single_tokens([rendered.thinking_start]) if is_forced else ()
         self._thought = next(iter(starts), -1)  # the token that may come instead of a forced start
@@ -151,7 +157,7 @@ class _Grammar:
         patterns = self._trigger.patterns if self._trigger is not None else []
         with log.captured() as lines:
             try:
-                self._native = _native.Grammar(addresses, vocab, rendered.grammar, patterns)
+                self._native = _native.Grammar(addresses, vocab, grammar, patterns)
                 # A forced call begins with a trigger, which this grammar has the model write.
                 start = self._trigger.start if self._trigger is not None else ""
                 self._start = _native.Grammar(addresses, vocab, start, []) if start else None
@@ -172,10 +178,15 @@ class _Grammar:
         )
         grammar = self._start or self._native
         try:
-            token = int(grammar.sample(chain_address, address, row, self._thought))
+            if self._start is None and self._gaps:
+                token = self._gaps.sample(self._native, chain_address, address, row, self._thought)
+                llama_cpp.llama_sampler_accept(chain, token)
+            else:
+                token = int(grammar.sample(chain_address, address, row, self._thought))
         except RuntimeError:
             raise LlamaError(text("grammar.stuck")) from None
-        if self._ends_early and self._start is None and self._model.piece(token).isspace():
+        is_frame = self._start is None and not self._gaps.is_open
+        if self._ends_early and is_frame and self._model.piece(token).isspace():
             # The call is complete. llama.cpp's grammars let white space follow without end.
             with contextlib.suppress(RuntimeError):
                 self._native.accept(self._model.eos)  # changes nothing, but tells whether it fits
@@ -197,7 +208,7 @@ class _Grammar:
         self._thought = -1
         try:
             for one in tokens:
-                self._native.accept(one)
+                self._gaps.accept(self._native, one)
         except RuntimeError:
             if trigger is None:
                 raise LlamaError(text("grammar.stuck")) from None
@@ -211,9 +222,118 @@ class _Grammar:
             tokens = tokens[0 if prompt[:1].isspace() else 1 :]
         try:
             for token in tokens:
-                self._native.accept(token)
+                for part in self._parts(token):
+                    self._gaps.accept(self._native, part)
         except RuntimeError:
             raise LlamaError(text("grammar.beginning")) from None
+
+    def _parts(self, token: int) -> list[int]:
+        """Return the token, or those of its letters where JSON begins or ends within it."""
+        if not self._gaps or self._gaps.fits(self._native, token):
+            return [token]
+        letters = self._model.piece(token).decode(errors="replace")
+        return [part for letter in letters for part in self._model.tokenize(letter, special=False)]
+
+
+class _Gaps:
+    """The gaps of a grammar, and the JSON that is being written in one of them.
+
+    In the grammar a token that no answer has stands for the JSON of a schema. Where the grammar
+    permits that token, JSON may begin; what the grammar itself permits there comes first, so that
+    no JSON begins in a thought. A token of the model lies on one side of the border.
+
+    is_open: JSON is being written.
+    """
+
+    def __init__(self, model: Model, rendered: Rendered) -> None:
+        try:
+            self._vocabulary = model.json_vocabulary() if rendered.gaps else None
+        except MatcherError as error:
+            raise LlamaError(str(error)) from None
+        schemas = list(dict.fromkeys(gap.schema for gap in rendered.gaps))
+        frame = rendered.grammar + rendered.begun
+        tokens = model.rare_tokens(len(schemas), frame) if schemas else []
+        self._schemas = dict(zip(tokens, schemas, strict=True))  # by the tokens that stand for them
+        stands = {schema: token for token, schema in self._schemas.items()}
+        self._places = {gap.number: stands[gap.schema] for gap in rendered.gaps}
+        self._n_vocab = model.n_vocab
+        self._began: dict[int, Matcher] = {}  # matchers at their beginnings
+        self._json: Matcher | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._schemas)
+
+    @property
+    def is_open(self) -> bool:
+        return self._json is not None
+
+    def filled(self, grammar: str) -> str:
+        """Return the grammar with tokens in its gaps, and less white space around them."""
+        if self._places:
+            grammar = grammar.replace(_SPACE, _SHORT_SPACE)
+        for number, token in self._places.items():
+            grammar = grammar.replace(f'"{number}"', f"<[{token}]>")
+        return grammar
+
+    def fits(self, grammar: _native.Grammar, token: int) -> bool:
+        """Return whether the token may come next."""
+        if self._json is not None and self._json.fits(token):
+            return True
+        if self._json is not None and not self._json.may_end:
+            return False
+        if token not in self._schemas and grammar.allows(token):
+            return True
+        return self._json is None and self._beginning(grammar, token) is not None
+
+    def sample(
+        self, grammar: _native.Grammar, chain: int, context: int, row: int, also: int
+    ) -> int:
+        """Choose a token that fits, or `also`. Raises RuntimeError where none fits."""
+        token = int(grammar.choose(chain, context, row, b""))
+        if token == also or self.fits(grammar, token):
+            return token
+        permitted = np.zeros(self._n_vocab, np.uint8)
+        if self._json is not None:
+            permitted |= self._json.allowed()
+        if self._json is None or self._json.may_end:
+            own = np.frombuffer(grammar.allowed(), np.uint8).copy()
+            own[list(self._schemas)] = 0
+            permitted |= own
+        if self._json is None:
+            for near in self._near(grammar):
+                permitted |= self._matcher(near).allowed()
+        return int(grammar.choose(chain, context, row, permitted.tobytes()))
+
+    def accept(self, grammar: _native.Grammar, token: int) -> None:
+        """Go on by a token. Raises RuntimeError where it does not fit."""
+        if self._json is None and (token in self._schemas or not grammar.allows(token)):
+            begins = self._beginning(grammar, token)
+            if begins is not None:
+                grammar.accept(begins)
+                self._json = self._began.pop(begins)
+        if self._json is not None and self._json.fits(token):
+            self._json.accept(token)
+            if self._json.is_complete:
+                self._json = None
+            return
+        if self._json is not None and not self._json.may_end:
+            raise RuntimeError
+        self._json = None
+        grammar.accept(token)
+
+    def _beginning(self, grammar: _native.Grammar, token: int) -> int | None:
+        """Return the token of a gap that is here and whose JSON may begin with a token."""
+        return next((t for t in self._near(grammar) if self._matcher(t).fits(token)), None)
+
+    def _near(self, grammar: _native.Grammar) -> list[int]:
+        return [token for token in self._schemas if grammar.allows(token)]
+
+    def _matcher(self, token: int) -> Matcher:
+        """Return the matcher at the beginning of the JSON that a token stands for."""
+        if token not in self._began:
+            assert self._vocabulary is not None
+            self._began[token] = self._vocabulary.matcher(self._schemas[token])
+        return self._began[token]
 
 
 class _Trigger:

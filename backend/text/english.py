@@ -390,6 +390,10 @@ ENGLISH: Mapping[str, str] = {
     "grammar.unparsable": QT_TRANSLATE_NOOP("messages", "it cannot be parsed"),
     "schema.impossible": QT_TRANSLATE_NOOP("messages", "No value fits the JSON schema."),
     "schema.malformed": QT_TRANSLATE_NOOP("messages", "The JSON schema is malformed."),
+    "schema.no_library": QT_TRANSLATE_NOOP(
+        "messages", "Answers under a JSON schema need the package llguidance, which is missing."
+    ),
+    "schema.too_complex": QT_TRANSLATE_NOOP("messages", "The JSON schema is too complex."),
     "schema.too_deep": QT_TRANSLATE_NOOP("messages", "The JSON schema is nested too deeply."),
     "schema.unsupported": QT_TRANSLATE_NOOP(
         "messages", "The JSON schema uses {what}, which answers cannot be held to."

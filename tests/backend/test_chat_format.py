@@ -223,9 +223,32 @@ def test_a_schema_and_a_grammar_reach_the_sampler(formats: dict[str, ChatFormat]
     schema = {"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}}
     chat_format = formats["Qwen-Qwen2.5-7B-Instruct"]
     prompt = rendered(chat_format, CHAT, json_schema=schema)
-    assert "colour" in prompt.grammar and not prompt.grammar_lazy
+    (gap,) = prompt.gaps
+    assert "colour" in gap.schema and f'"{gap.number}"' in prompt.grammar
+    assert not prompt.grammar_lazy
     assert read(chat_format, prompt, '{"colour": "red"}', 1).content == '{"colour": "red"}'
     assert rendered(chat_format, CHAT, grammar='root ::= "yes"').grammar == 'root ::= "yes"'
+
+
+@pytest.mark.parametrize(
+    ("name", "held"),
+    [
+        ("Qwen-Qwen2.5-7B-Instruct", ["object"]),
+        ("openai-gpt-oss-120b", ["object"]),
+        ("Qwen3-Coder", ["number"]),  # each parameter by itself; texts are no JSON
+        ("LFM2-8B-A1B", []),  # calls in Python
+    ],
+)
+def test_parameters_of_a_tool_have_gaps(
+    name: str, held: list[str], formats: dict[str, ChatFormat]
+) -> None:
+    properties = {"level": {"type": "number", "minimum": 3}, "name": {"type": "string"}}
+    parameters = {"type": "object", "properties": properties, "not": {"required": ["x"]}}
+    function = {"name": "set_level", "description": "", "parameters": parameters}
+    prompt = rendered(formats[name], CHAT, tools=({"type": "function", "function": function},))
+    assert [json.loads(gap.schema)["type"] for gap in prompt.gaps] == held
+    assert all(f'"{gap.number}"' in prompt.grammar for gap in prompt.gaps)
+    assert all('"minimum": 3' in gap.schema for gap in prompt.gaps)
 
 
 @pytest.mark.parametrize("name", ["Qwen3.5-4B", "openai-gpt-oss-120b", "google-gemma-4-31B-it"])

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from random_schemas import REFUSED, fault, random_schema
+from reciter import make_reciter
 
 from backend.engine.engine import Engine, EngineError
-from backend.llama.api import LlamaError
-from backend.llama.json_schema import prepared
+from backend.llama import chat_format
+from backend.llama.chat_format import Gap, Rendered
 from backend.protocol.chat import AnswerText, ChatOptions
-from backend.protocol.settings import Sampling
+from backend.protocol.settings import EngineConfig, Sampling
 
 ASKED = [{"role": "user", "content": "Describe a river."}]
+OpenEngine = Callable[..., Engine]
+
+
+@pytest.fixture(scope="module")
+def tiny_chat(tiny: Path) -> Any:
+    engine = Engine.open(tiny, EngineConfig(n_thread=1, context_length=1024))
+    yield engine
+    engine.close()
 
 
 def test_answers_to_random_schemas_are_valid(tiny_chat: Engine) -> None:
@@ -26,74 +38,78 @@ def test_answers_to_random_schemas_are_valid(tiny_chat: Engine) -> None:
         sampling = Sampling(temperature=1.0, seed=seed, top_k=0, min_p=0)
         answer, options = AnswerText(), ChatOptions(json_schema=schema)
         list(tiny_chat.generate(ASKED, sampling, 300, options=options, on_delta=answer.add))
-        # Otherwise the answer is cut, or random tokens end within a character.
-        if tiny_chat.finish_reason == "stop" and "\ufffd" not in answer.content:
+        if tiny_chat.finish_reason == "stop":
             assert fault(answer.content, schema) == "", (schema, answer)
             n_whole += 1
     assert n_whole > 10
 
 
-@pytest.fixture(scope="module")
-def tiny_chat(tiny: Path) -> Any:
-    from backend.protocol.settings import EngineConfig
-
-    engine = Engine.open(tiny, EngineConfig(n_thread=1, context_length=1024))
-    yield engine
-    engine.close()
-
-
-@pytest.mark.parametrize("schema", REFUSED, ids=str)
-def test_what_cannot_be_held_is_refused(schema: dict[str, Any], tiny_chat: Engine) -> None:
-    for nested in (schema, {"type": "array", "items": {"anyOf": [schema, {"type": "null"}]}}):
-        with pytest.raises(EngineError, match=r"^The JSON schema uses .+, which answers cannot "):
-            tiny_chat.generate(ASKED, Sampling(), 9, options=ChatOptions(json_schema=nested))
+def test_an_answer_goes_on_from_its_beginning(tiny_chat: Engine) -> None:
+    """The beginning ends within the JSON."""
+    schema = {"type": "object", "properties": {"ab": {"enum": [10, 12]}}, "required": ["ab"]}
+    begun = [*ASKED, {"role": "assistant", "content": '{"a'}]
+    answer, options = AnswerText(), ChatOptions(json_schema=schema)
+    list(tiny_chat.generate(begun, Sampling(seed=1), 60, options=options, on_delta=answer.add))
+    assert re.fullmatch(r'b":1[02]}\s*', answer.content)
 
 
-@pytest.mark.parametrize(
-    ("schema", "sentence"),
-    [
-        ({"enum": [1, 2], "type": "string"}, "No value fits"),
-        ({"type": "integer", "minimum": 2, "maximum": 1}, "No value fits"),
-        ({"required": ["a"], "additionalProperties": False}, "No value fits"),
-        ({"type": "string", "minLength": "x"}, "malformed"),
-        ({"type": "dog"}, "the type 'dog'"),
-        ({"$ref": "http://example.com/x"}, "the reference"),
-        ({"$ref": "#/$defs/none"}, "the reference"),
-        ({"anyOf": [{"$ref": "#/anyOf/\u00b2"}]}, "the reference"),
-        ({"type": "string", "pattern": "^(?=a)b$"}, "in pattern"),
-        ({"type": "string", "pattern": r"^\bA$"}, "in pattern"),
-    ],
-)  # fmt: skip
-def test_schemas_without_an_answer(schema: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(LlamaError, match=sentence):
-        prepared(schema)
+def test_a_schema_is_refused_before_the_answer(tiny_chat: Engine) -> None:
+    nested: dict[str, Any] = {"type": "null"}
+    for _ in range(40_000):
+        nested = {"items": nested}
+    for schema, sentence in ((REFUSED[0], "multipleOf 0.01"), (nested, "nested too deeply")):
+        with pytest.raises(EngineError, match=sentence):
+            tiny_chat.generate(ASKED, Sampling(), 9, options=ChatOptions(json_schema=schema))
 
 
-def nested(depth: int) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "null"}
-    for _ in range(depth):
-        schema = {"type": "array", "items": schema}
-    return schema
+def test_a_schema_that_takes_too_long_is_refused(
+    tiny_chat: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat_format, "_SCHEMA_LIMIT_S", 0.001)
+    schema = {"type": "object", "properties": {f"p{i}": {"enum": [i]} for i in range(3000)}}
+    with pytest.raises(EngineError, match=r"^The JSON schema is too complex\.$"):
+        tiny_chat.generate(ASKED, Sampling(), 9, options=ChatOptions(json_schema=schema))
 
 
-def test_deep_schemas_are_refused() -> None:
-    for depth in (200, 100_000):
-        with pytest.raises(LlamaError, match="deep"):
-            prepared(nested(depth))
+def test_without_llguidance_a_schema_is_refused(
+    tiny_chat: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat_format.ChatFormat, "_fault", lambda *_: "")
+    monkeypatch.setitem(__import__("sys").modules, "llguidance", None)
+    monkeypatch.setattr(tiny_chat.loaded.llama, "_json_vocabulary", None)
+    with pytest.raises(EngineError, match="need the package llguidance, which is missing"):
+        tiny_chat.generate(ASKED, Sampling(), 9, options=ChatOptions(json_schema={"const": 7}))
+
+
+NUMBER = 770_077_007_700_000
+LETTERS = {"type": "string", "pattern": "^[a-z]{2}$"}
 
 
 @pytest.mark.parametrize(
-    ("schema", "good", "bad"),
+    ("grammar", "schema", "text"),
     [
-        ({"required": ["a"]}, {"a": 1}, {}),
-        ({"allOf": [{"$ref": "#/$defs/s"}], "$defs": {"s": {"type": "string"}}}, "x", 1),
-        ({"type": ["string", "null"], "enum": ["a", 1, None]}, None, 1),
-        ({"type": "string", "anyOf": [{"minLength": 2}, {"maxLength": 0}]}, "ab", "a"),
-        ({"items": [{"type": "null"}], "additionalItems": False}, [None], [1]),
-        ({"exclusiveMinimum": 1.5, "maximum": 2.5}, 2, 3),
-        ({"allOf": [{"properties": {"a": {"const": 1}}}, {"required": ["a"]}]}, {"a": 1}, {}),
+        ('root ::= "ab" "770077007700000" ">"', LETTERS, r'ab"[a-z]{2}">'),
+        # A number may go on, and so may what follows.
+        ('root ::= "a" "770077007700000" "0"? "."', {"enum": [1, 10]}, r"a100?\.|a1\."),
+        # What the grammar permits comes first: the JSON begins after the thought.
+        ('root ::= [^d]* "d" "770077007700000" "."', {"const": "a"}, r'abc<d"a"\.'),
+        ('root ::= ("[" "770077007700000" "]" ","?){2}', {"type": "null"}, r"\[null\],?\[null\],?"),
     ],
 )  # fmt: skip
-def test_a_prepared_schema_is_as_strict(schema: dict[str, Any], good: Any, bad: Any) -> None:
-    validator = jsonschema.Draft202012Validator(prepared(schema))
-    assert validator.is_valid(good) and not validator.is_valid(bad)
+def test_json_stands_in_the_gap_of_a_grammar(
+    grammar: str, schema: Any, text: str, open_engine: OpenEngine, tmp_path: Path
+) -> None:
+    class Format:
+        def render(self, *_: Any) -> Rendered:
+            gap = Gap(NUMBER, json.dumps(schema))
+            return replace(Rendered("\n"), grammar=grammar, gaps=(gap,))
+
+        def stop(self) -> None:
+            """Do nothing."""
+
+        close = stop
+
+    engine = open_engine(make_reciter(tmp_path / "m.gguf", "abc<def>ghijk"))
+    engine.loaded.weights.chat_format = Format()
+    pieces = engine.generate(ASKED, Sampling(temperature=0), 60)
+    assert re.fullmatch(text, "".join(piece.text for piece in pieces))

@@ -93,3 +93,19 @@ def test_a_template_without_tools_can_be_forced(open_engine: OpenEngine) -> None
     prompt = engine.format([*ASKED, asked.to_message(), told], ChatOptions(tools=TOOLS))
     assert '{"tool_calls": [{"name": "clock"' in prompt and '"content": "Noon."' in prompt
     assert ask(engine, ASKED, 5).content  # with a free choice there may be no call
+
+
+def test_arguments_are_held_to_all_keywords(engine: Engine) -> None:
+    """Also to those that llama.cpp's grammar does not know."""
+    level = tool(
+        "set",
+        level={"type": "number", "minimum": 3, "maximum": 7},
+        code={"type": "string", "pattern": "^x}$"},
+    )
+    for seed in range(4):
+        options = ChatOptions(tools=(level,), tool_choice="set", parallel_tool_calls=False)
+        answer, sampling = AnswerText(), Sampling(temperature=1.5, seed=seed)
+        list(engine.generate(ASKED, sampling, 400, options=options, on_delta=answer.add))
+        assert engine.finish_reason == "tool_calls"
+        arguments = json.loads(answer.tool_calls[0].arguments)
+        assert 3 <= arguments["level"] <= 7 and arguments["code"] == "x}"

@@ -4082,6 +4082,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Das JSON-Schema ist fehlerhaft.</translation>
 </message>
 <message>
+<source>Answers under a JSON schema need the package llguidance, which is missing.</source>
+<translation>Antworten nach einem JSON-Schema brauchen das Paket llguidance, das fehlt.</translation>
+</message>
+<message>
+<source>The JSON schema is too complex.</source>
+<translation>Das JSON-Schema ist zu aufwendig.</translation>
+</message>
+<message>
 <source>The JSON schema is nested too deeply.</source>
 <translation>Das JSON-Schema ist zu tief verschachtelt.</translation>
 </message>

@@ -50,7 +50,25 @@ void bind_sampling(nb::module_ & m) {
             },
             "chain"_a, "context"_a, "row"_a, "also"_a,
             "Choose a token from the logits of a row of the last pass, and accept it in the chain.")
-        .def("accept", &Grammar::accept, "token"_a, "Advance the grammar by a token of the text.");
+        .def("accept", &Grammar::accept, "token"_a, "Advance the grammar by a token of the text.")
+        .def("allows", &Grammar::allows, "token"_a, "Return whether a token may come next.")
+        .def(
+            "allowed",
+            [](Grammar & self) {
+                const std::vector<uint8_t> permitted = self.allowed();
+                return nb::bytes(permitted.data(), permitted.size());
+            },
+            "Return a byte for every token of the vocabulary: whether it may come next.")
+        .def(
+            "choose",
+            [](Grammar & self, uintptr_t chain, uintptr_t context, int32_t row, const nb::bytes & permitted) {
+                const auto * data = static_cast<const uint8_t *>(permitted.data());
+                const std::vector<uint8_t> tokens(data, data + permitted.size());
+                return self.choose(reinterpret_cast<llama_sampler *>(chain), reinterpret_cast<llama_context *>(context),
+                                   row, tokens.empty() ? nullptr : &tokens);
+            },
+            "chain"_a, "context"_a, "row"_a, "permitted"_a,
+            "Choose a token without accepting it: of those with a byte that is not 0, or of all if there is none.");
 }
 
 }  // namespace outrider

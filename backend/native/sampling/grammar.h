@@ -2,6 +2,7 @@
 // into the end of the process; nanobind turns them into Python's.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -39,10 +40,18 @@ class Grammar {
     // Advance the grammar by a token of the text. Throws std::runtime_error if it does not fit.
     void accept(llama_token token);
 
-  private:
-    llama_token choose(llama_sampler * chain, llama_context * context, int32_t row, bool constrained);
+    // Return whether a token may come next.
     bool allows(llama_token token);
 
+    // Return for every token of the vocabulary whether it may come next.
+    std::vector<uint8_t> allowed();
+
+    // Choose a token as sample() does, without accepting it: any one, or one of those that are not 0 in `permitted`.
+    // Throws std::runtime_error where there is none.
+    llama_token choose(llama_sampler * chain, llama_context * context, int32_t row,
+                       const std::vector<uint8_t> * permitted);
+
+  private:
     LlamaFunctions llama_;
     const llama_vocab * vocab_;
     llama_sampler * grammar_;

@@ -1,0 +1,153 @@
+"""Holds JSON to schemas token by token, with llguidance.
+
+A matcher begins where the JSON does: llama.cpp's grammar of an answer (its thought, its fence, the
+marks of a call) has a gap for every schema, and backend/llama/sampler.py puts a matcher there.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from backend.text import text
+
+if TYPE_CHECKING:
+    import llguidance
+    from numpy.typing import NDArray
+
+_FORM = {"whitespace_flexible": False, "json_allowed_escapes": 'nrbtf\\"'}
+"""Without white space models end more answers. Without "\\u" a name has one spelling."""
+_REASONS: Sequence[tuple[str, str]] = (
+    ("oneOf constraints", "oneOf with alternatives that may overlap"),
+    ("are not disjoint", "patternProperties that overlap"),
+    ("min/maxProperties", "minProperties or maxProperties beside optional properties"),
+    ("stack level", "schemas that hold together and are recursive"),
+    ("circular references", "references in a circle"),
+    ("regex", "a pattern that is too complex"),
+)
+_REASON_CHARS_MAX = 100
+
+
+class MatcherError(RuntimeError):
+    """llguidance is missing or failed; the text is one plain sentence."""
+
+
+def is_installed() -> bool:
+    """Return whether llguidance is there. Without it no answer is held to a schema."""
+    return importlib.util.find_spec("llguidance") is not None
+
+
+def fault(schema: str) -> str:
+    """Return why no answer can be held to a prepared schema, or "".
+
+    Needs no vocabulary. May take long: call it where a deadline ends it.
+    """
+    try:
+        made = _matcher(_library().LLTokenizer("byte"), schema)
+    except MatcherError as error:
+        return str(error)
+    if not made.is_error():
+        made.compute_bitmask()  # finds the rest of what is too complex
+    return "" if not made.is_error() else _reason(made.get_error())
+
+
+class Vocabulary:
+    """A model's tokens, as llguidance has them. Makes matchers.
+
+    pieces: the bytes of each token; b"" for one that is never part of JSON. ends: the tokens that
+    end an answer. Raises MatcherError without llguidance. It takes about a second.
+    """
+
+    def __init__(self, pieces: Sequence[bytes], ends: Sequence[int]) -> None:
+        guidance = _library()
+        self._tokenizer = guidance.LLTokenizer(guidance.TokenizerWrapper(_Tokens(pieces, ends[0])))
+        self._ends = list(ends)
+        self._n = len(pieces)
+
+    def matcher(self, schema: str) -> Matcher:
+        """Return a matcher at the beginning of its JSON. Raises MatcherError."""
+        return Matcher(_matcher(self._tokenizer, schema), self._ends, self._n)
+
+
+class Matcher:
+    """A value in JSON that is being written."""
+
+    def __init__(self, native: llguidance.LLMatcher, ends: Sequence[int], n_vocab: int) -> None:
+        self._native = native
+        self._ends = ends
+        self._n_vocab = n_vocab
+        self._check()
+
+    def fits(self, token: int) -> bool:
+        """Return whether the token may come next."""
+        return token not in self._ends and self._native.validate_tokens([token]) == 1
+
+    def allowed(self) -> NDArray[np.uint8]:
+        """Return for every token whether it may come next. Raises MatcherError."""
+        bits = np.frombuffer(self._native.compute_bitmask(), np.uint8)
+        self._check()
+        allowed = np.unpackbits(bits, bitorder="little")[: self._n_vocab]
+        allowed[self._ends] = 0
+        return allowed
+
+    def accept(self, token: int) -> None:
+        """Go on by a token that fits."""
+        self._native.consume_token(token)
+        self._check()
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the value is complete, though it may go on as a number does."""
+        return bool(self._native.is_accepting())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the value is complete and cannot go on."""
+        return bool(self._native.is_accepting() and self._native.is_stopped())
+
+    def _check(self) -> None:
+        if self._native.is_error():
+            raise MatcherError(text("grammar.stuck"))
+
+
+class _Tokens:
+    """What llguidance.TokenizerWrapper reads. No text is ever split into tokens."""
+
+    bos_token_id = None
+
+    def __init__(self, pieces: Sequence[bytes], end: int) -> None:
+        self.tokens, self.eos_token_id = list(pieces), end
+
+    def __call__(self, _: bytes) -> list[int]:
+        return []
+
+
+def _matcher(tokenizer: llguidance.LLTokenizer, schema: str) -> llguidance.LLMatcher:
+    guidance = _library()
+    # Without forcing: the model may split its text into tokens in any way.
+    form = json.dumps({**json.loads(schema), "x-guidance": _FORM})
+    grammar = f'%llguidance {{"no_forcing": true}}\nstart: %json {form}'
+    limits = guidance.LLParserLimits(verbose_errors=False)
+    made: llguidance.LLMatcher = guidance.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
+    return made
+
+
+def _library() -> Any:
+    try:
+        import llguidance  # heavy, and only answers under a schema need it
+    except ImportError:
+        raise MatcherError(text("schema.no_library")) from None
+    return llguidance
+
+
+def _reason(error: str) -> str:
+    """Return a sentence for an error of llguidance."""
+    if "nsatisfiable" in error:
+        return str(text("schema.impossible"))
+    first = next((line.strip() for line in error.splitlines() if line.strip()), "")
+    what = next((what for mark, what in _REASONS if mark in error), first[:_REASON_CHARS_MAX])
+    return str(text("schema.unsupported", what=what.rstrip(".")))
