@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
-from PySide6.QtWidgets import QApplication, QLineEdit, QPushButton
+from PySide6.QtWidgets import QApplication, QLabel, QLineEdit, QPushButton
 
 from app.session.local_server import (
     MINUTES_MAX,
@@ -13,6 +14,7 @@ from app.session.local_server import (
     ServerFacts,
 )
 from app.text.messages import localized
+from app.widgets import files
 from app.widgets.fields import Number, Tick
 from app.widgets.page import Section, beside, small
 
@@ -27,9 +29,9 @@ class ServerSection(Section):
             small(
                 self.tr(
                     "Programs on this machine can use the loaded model through the protocols of "
-                    "OpenAI and Anthropic. Nothing outside this machine can connect, and a key is "
-                    "needed. Programs share the model's time with the chat, which keeps most of "
-                    "its speed."
+                    "OpenAI, Anthropic and Ollama. Nothing outside this machine can connect, and a "
+                    "key is needed. Programs share the model's time with the chat, which keeps "
+                    "most of its speed."
                 )
             )
         )
@@ -62,6 +64,17 @@ class ServerSection(Section):
         self.unload_min.setToolTip(
             self.tr("Time without a request or message; the next one loads the model again.")
         )
+        self.embedding_model = QLabel()
+        self.choose_embedding_model = QPushButton(self.tr("Choose…"))
+        self.choose_embedding_model.setAccessibleName(self.tr("Choose a model for embeddings"))
+        self.choose_embedding_model.setToolTip(
+            self.tr(
+                "A small model that turns texts into numbers or ranks documents for programs. It "
+                "is loaded when it is asked, beside the other one."
+            )
+        )
+        self.no_embedding_model = QPushButton(self.tr("None"))
+        self.no_embedding_model.setAccessibleName(self.tr("Use no model for embeddings"))
         self.status = small("")
         self._show_choice(server.choice)
         self.wide(self.on)
@@ -69,6 +82,10 @@ class ServerSection(Section):
         self.row(self.tr("Key"), beside(self.key, self.copy, self.renew))
         self.wide(self.loads_models)
         self.row(self.tr("Free the model after"), self.unload_min)
+        self.row(
+            self.tr("Embeddings"),
+            beside(self.embedding_model, self.choose_embedding_model, self.no_embedding_model),
+        )
         self.wide(self.status)
         self.on.toggled.connect(self._choose)
         self.loads_models.toggled.connect(self._choose)
@@ -76,6 +93,8 @@ class ServerSection(Section):
             field.editingFinished.connect(self._choose)
         self.copy.clicked.connect(self._copy)
         self.renew.clicked.connect(self._renew)
+        self.choose_embedding_model.clicked.connect(self._browse)
+        self.no_embedding_model.clicked.connect(lambda: self.use_for_embeddings(""))
         server.changed.connect(self._show)
         self._show(server.facts)
 
@@ -91,6 +110,7 @@ class ServerSection(Section):
         self.port.setValue(choice.port)
         self.loads_models.setChecked(choice.loads_models)
         self.unload_min.setValue(choice.unload_min)
+        self._show_embedding_model(choice.embedding_model)
         for field in (self.on, self.port, self.loads_models, self.unload_min):
             field.blockSignals(False)
 
@@ -101,9 +121,25 @@ class ServerSection(Section):
             port=self.port.value(),
             loads_models=self.loads_models.isChecked(),
             unload_min=self.unload_min.value(),
+            embedding_model=self._embedding_file,
         )
         if choice != self._server.choice:
             self._server.choose(choice)
+
+    def _browse(self) -> None:
+        if name := files.browse_model(self, self.tr("Choose a small model for embeddings")):
+            self.use_for_embeddings(name)
+
+    def use_for_embeddings(self, path: str) -> None:
+        """Let programs use the small model of a file; "": none."""
+        self._show_embedding_model(path)
+        self._choose()
+
+    def _show_embedding_model(self, path: str) -> None:
+        self._embedding_file = path
+        self.embedding_model.setText(Path(path).name if path else self.tr("none"))
+        self.embedding_model.setToolTip(path)
+        self.no_embedding_model.setEnabled(bool(path))
 
     def _copy(self) -> None:
         QApplication.clipboard().setText(self._server.choice.key)

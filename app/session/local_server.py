@@ -25,6 +25,7 @@ class ServerChoice:
 
     key: programs need it; made when it is first needed. loads_models: a request may name any model
     of the library. unload_min: minutes without work after which the model is freed; 0: never.
+    embedding_model: the file of a small model for embeddings, or "".
     """
 
     on: bool = False
@@ -32,6 +33,7 @@ class ServerChoice:
     key: str = ""
     loads_models: bool = False
     unload_min: int = 0
+    embedding_model: str = ""
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,8 @@ class LocalServer(QObject):
         if choice.loads_models:
             fields["models"] = {name: str(path) for name, path in self.models().items()}
             fields["settings"] = self.settings()
+        if choice.embedding_model:
+            fields["embedding_model"] = choice.embedding_model
         return {**fields, "unload_after_s": 60 * choice.unload_min}
 
     def _on_state(self, data: Json) -> None:

@@ -53,6 +53,7 @@ class Settings:
     server_key: str = ""  # made when it is first needed
     server_loads_models: bool = False
     server_unload_min: int = 0
+    server_embedding_model: str = ""  # a file
     page: str = "chat"  # to show at the next start
     open_chat: int = 0  # as well; 0: a new one
     width: int = 1320

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from backend.cli.common import UserError, add_automatic_options, automatic_config, whole_number
+from backend.engine.embedding_model import EmbeddingModel
 from backend.engine.engine import Engine
 from backend.library.facts import FactsCache
 from backend.library.scan import by_name, scan
@@ -61,6 +62,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"answers that are computed at once; they share the context (default: {N_PARALLEL})",
     )
     add(
+        "--embedding-model",
+        metavar="FILE",
+        default="",
+        help="a small model for /v1/embeddings, /api/embed or /v1/rerank, beside the other one; "
+        "loaded when it is asked, and freed when it was not for five minutes",
+    )
+    add(
         "--host",
         type=_address,
         default=ADDRESS,
@@ -91,7 +99,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     path = Path(args.model) if args.model else embedded_model()
-    config = replace(automatic_config(args), n_sequence=args.parallel)
+    small = args.embedding_model
+    config = replace(automatic_config(args), n_sequence=args.parallel, embedding_model=small)
+    embedder = EmbeddingModel(Path(small), config.n_thread) if small else None
     paths = _models(args.models)
     key = os.environ.get(_KEY_VARIABLE, "")
     is_new = not key
@@ -114,6 +124,7 @@ def run(args: argparse.Namespace) -> int:
         lambda path: _open(path, config),
         paths,
         60 * args.unload_after if args.unload_after else None,
+        embedder,
     )
     try:
         port = listener.getsockname()[1]
@@ -122,6 +133,9 @@ def run(args: argparse.Namespace) -> int:
             print(f"Key: {key}", flush=True)
         if paths:
             print(f"On request: {', '.join(paths)}", flush=True)
+        if embedder is not None:
+            does = "Ranking" if embedder.ranks else "Embeddings"
+            print(f"{does}: {embedder.name}, texts of up to {embedder.n_most:,} tokens", flush=True)
         print(_context(engine), flush=True)
         for said in filter(None, (engine.cache.overridden, engine.cache.reason)):
             print(said, file=sys.stderr, flush=True)
@@ -131,6 +145,8 @@ def run(args: argparse.Namespace) -> int:
     finally:
         host.stop()
         host.close()
+        if embedder is not None:
+            embedder.close()
         listener.close()
     return 0
 

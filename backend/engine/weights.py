@@ -10,6 +10,7 @@ from typing import Any
 
 from backend.engine import loading
 from backend.engine.draft_model import Drafter, DraftModel, draft_bytes, read_draft
+from backend.engine.embedding_model import embedding_bytes
 from backend.engine.expert_cache import ExpertCache
 from backend.engine.prediction_layer import PredictionLayer
 from backend.gguf.model_file import ModelFile
@@ -51,7 +52,8 @@ class Weights:
     def find_others(self, config: EngineConfig) -> int:
         """Find the mmproj file and the draft model. Return the bytes of RAM that they need.
 
-        Raises LlamaError where an mmproj file that was asked for is unfit.
+        A model for embeddings counts, too. Raises LlamaError where an mmproj file that was asked
+        for is unfit, and EngineError where a model for embeddings is.
         """
         self._vision_path = loading.vision_file(self._file, config.mmproj)
         n_bytes = self._vision_path.stat().st_size if self._vision_path is not None else 0
@@ -64,6 +66,8 @@ class Weights:
                 self._draft_remark = str(error)
             else:
                 n_bytes += draft_bytes(self._draft_file, config.context_length)
+        if config.embedding_model:
+            n_bytes += embedding_bytes(Path(config.embedding_model))
         return n_bytes
 
     def load(self, plan: EnginePlan, on_progress: Callable[[float], bool]) -> None:

@@ -199,6 +199,7 @@ REQUESTS: Mapping[str, _Fields] = {
         "models": (_PATHS, False),
         "settings": (_OBJECT, False),
         "unload_after_s": (_INT, False),
+        "embedding_model": (_TEXT, False),
     },
     "devices": _ID,
     "unload": _ID,

@@ -399,6 +399,9 @@ class EngineConfig(_Checked):
     (backend.memory.automatic), except those in by_hand."""
     by_hand: tuple[str, ...] = setting((), "names", choices=BY_HAND)
     """The settings that keep their values although `automatic` is set, of BY_HAND."""
+    embedding_model: str = setting("", "file", in_message=False)
+    """The file of a small model for embeddings, for which memory is left; "": none. The engine does
+    not load it: its owner does (backend.engine.embedding_model)."""
     n_ubatch: int = setting(
         0,
         "count",

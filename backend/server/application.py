@@ -22,7 +22,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn import Server
 
-from backend.server import anthropic_messages, ollama, openai_chat, openai_responses, openai_text
+from backend.server import (
+    anthropic_messages,
+    ollama,
+    openai_chat,
+    openai_responses,
+    openai_text,
+    vectors,
+)
 from backend.server.ask import (
     FLAG,
     LIST,
@@ -137,13 +144,15 @@ def make_application(turns: Turns, key: str, access: Access = LOCAL) -> ASGIApp:
             lambda body: _read(messages, body),
             tools.count_tokens,
         ),
-        post("/v1/embeddings", text, Fields, tools.embeddings),
+        post("/v1/embeddings", text, vectors.read_openai, tools.vectors),
+        post("/v1/rerank", text, vectors.read_rank, tools.vectors),
+        post("/rerank", text, vectors.read_rank, tools.vectors),
         post("/tokenize", text, Fields, tools.tokenize),
         post("/detokenize", text, Fields, tools.detokenize),
         answers("/api/chat", of_chat),
         answers("/api/generate", of_text),
-        post("/api/embed", of_text, Fields, tools.embeddings),
-        post("/api/embeddings", of_text, Fields, tools.embeddings),
+        post("/api/embed", of_text, vectors.read_ollama, tools.vectors),
+        post("/api/embeddings", of_text, vectors.read_ollama, tools.vectors),
         post("/api/show", of_text, ollama.read_show, tools.show),
         Route("/api/tags", tools.tags),
         Route("/api/ps", tools.running),
@@ -247,12 +256,12 @@ class _Tools:
         n = await self._ask(request, count, ask.model)
         return JSONResponse({"input_tokens": n})
 
-    async def embeddings(self, _request: Request, _fields: Fields) -> Response:
-        """Refuse. The graph that reads experts from the cache computes no embeddings."""
-        raise RequestRefused(
-            "This server computes no embeddings; use a small model for them, in another server.",
-            code="unsupported",
-        )
+    async def vectors(self, _request: Request, asked: vectors.Asked) -> Response:
+        """Have the small model compute what is asked, beside answers."""
+        found = await self._turns.vectors(asked.compute)
+        if found is None:
+            raise vectors.no_model()
+        return JSONResponse(asked.written(*found))
 
     async def tokenize(self, request: Request, fields: Fields) -> Response:
         """Split a text into tokens, as llama.cpp's server does."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backend.server.turns import Work
+from backend.server.turns import Embedder, Work
 
 _KEEP_S = 0.01  # between two pieces of the state that is written while no request runs
 
@@ -19,7 +19,8 @@ class EngineThread:
 
     It owns the engine and closes it in the end. open_model: opens the model of a path. models: the
     paths of the models that a request may name. unload_after_s: seconds without work after which
-    the engine is closed; the next request loads the model again.
+    the engine is closed; the next request loads the model again. embedder: the small model beside
+    it, which the caller closes.
     """
 
     n_other = 0
@@ -30,7 +31,9 @@ class EngineThread:
         open_model: Callable[[Path], Any] | None = None,
         models: Mapping[str, Path] | None = None,
         unload_after_s: float | None = None,
+        embedder: Embedder | None = None,
     ) -> None:
+        self.embedder = embedder
         self._engine = engine
         self._name = str(engine.model.name)
         self._open_model = open_model

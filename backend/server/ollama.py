@@ -101,14 +101,6 @@ def read_generate(body: Any) -> Ask:
     return _ask(fields, messages=talk.done("prompt"))
 
 
-def read_embed(body: Any) -> Fields:
-    """Read the body of /api/embed or of /api/embeddings. Raises RequestRefused."""
-    fields = Fields(body)
-    fields.get("input", either(TEXT, TEXTS))
-    fields.get("keep_alive", either(TEXT, NUMBER))
-    return fields
-
-
 def read_show(body: Any) -> str:
     """Return the model's name in the body of /api/show. Raises RequestRefused."""
     fields = Fields(body)

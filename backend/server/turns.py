@@ -21,6 +21,7 @@ from backend.protocol.chat import Delta
 from backend.protocol.errors import EngineError, UntrustedError
 from backend.protocol.group import GroupAnswer, Listener, Request
 from backend.protocol.settings import Sampling
+from backend.protocol.vectors import Vectors
 from backend.server.ask import (
     Ask,
     Begin,
@@ -72,8 +73,34 @@ class Own(Protocol):
         """Note that nothing more follows, and why."""
 
 
+class Embedder(Protocol):
+    """A small model beside the engine. Use from any thread. Methods raise EngineError."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    def embed(
+        self,
+        inputs: Sequence[str] | Sequence[Sequence[int]],
+        *,
+        cuts: bool = False,
+        is_gone: Callable[[], bool] = ...,
+    ) -> Vectors:
+        """Return a vector for each text or list of tokens. cuts: cut those that are too long."""
+
+    def rank(
+        self, query: str, documents: Sequence[str], *, is_gone: Callable[[], bool] = ...
+    ) -> Vectors:
+        """Return the score of each document for a query."""
+
+
 class Host(Protocol):
     """The owner of an engine."""
+
+    @property
+    def embedder(self) -> Embedder | None:
+        """The small model beside the engine, or None."""
 
     @property
     def model_name(self) -> str | None:
@@ -123,8 +150,7 @@ class Line:
         """Add a request behind those of its client. Raises RequestRefused if too many wait."""
         own = self._clients.get(turn.client, ())
         if len(self) >= MAX_WAITING or len(own) >= MAX_WAITING_OF_ONE:
-            sentence = "Too many requests wait already."
-            raise RequestRefused(sentence, status=429, code="rate_limit_exceeded", retry_s=RETRY_S)
+            raise _too_many()
         self._clients.setdefault(turn.client, deque()).append(turn)
 
     def next(self, fits: Callable[[_Turn], bool] = lambda _: True) -> _Turn | None:
@@ -173,6 +199,8 @@ class Turns:
         self._present: list[_Turn] = []
         self._n_free = 0  # requests that may join the present ones
         self._is_paused = False
+        self._n_vectors = 0  # requests to the small model
+        self._computing_vectors = asyncio.Lock()
         self._cramped: Any = None  # an engine that had no room for several answers
         self.may_join = False
         """Whether requests are being answered that others may join."""
@@ -241,6 +269,30 @@ class Turns:
         async for _ in self._news(turn):
             pass
         return turn.result
+
+    async def vectors(
+        self, compute: Callable[[Embedder, Callable[[], bool]], Vectors]
+    ) -> tuple[str, Vectors] | None:
+        """Return the name of the small model and what it computes; None where there is none.
+
+        It waits for other such requests, and not for answers. Raises RequestRefused.
+        """
+        embedder = self._host.embedder
+        if embedder is None:
+            return None
+        if self._n_vectors >= MAX_WAITING:
+            raise _too_many()
+        is_gone = threading.Event()
+        self._n_vectors += 1
+        try:
+            async with self._computing_vectors:
+                found = await asyncio.to_thread(compute, embedder, is_gone.is_set)
+        except Exception as error:
+            raise _refusal(error, before_answer=True) from error
+        finally:
+            is_gone.set()
+            self._n_vectors -= 1
+        return embedder.name, found
 
     async def _news(self, turn: _Turn) -> AsyncGenerator[News]:
         if self._host.model_name is None and not self._host.models:
@@ -759,6 +811,11 @@ class _Joint:
         self._turns.remove(turn)
         self._left(turn)
         turn.end(error)
+
+
+def _too_many() -> RequestRefused:
+    sentence = "Too many requests wait already."
+    return RequestRefused(sentence, status=429, code="rate_limit_exceeded", retry_s=RETRY_S)
 
 
 def token_of(chances: Sequence[Any], n_top: int) -> Token:

@@ -56,6 +56,24 @@ ENGLISH: Mapping[str, str] = {
         "messages", "{file} is not attached: a question can have at most {most:count} files."
     ),
     "attach.unreadable": QT_TRANSLATE_NOOP("messages", "{file} cannot be read: {reason}."),
+    # Embeddings
+    "embedding.empty": QT_TRANSLATE_NOOP("messages", "A text is empty."),
+    "embedding.failed": QT_TRANSLATE_NOOP("messages", "llama.cpp could not compute a text."),
+    "embedding.no_pooling": QT_TRANSLATE_NOOP(
+        "messages", "{file} is no model for embeddings: it names no pooling."
+    ),
+    "embedding.not_finite": QT_TRANSLATE_NOOP(
+        "messages", "The embedding of a text has values that are not finite."
+    ),
+    "embedding.only_ranks": QT_TRANSLATE_NOOP(
+        "messages", "{file} ranks documents and makes no embeddings."
+    ),
+    "embedding.ranks_not": QT_TRANSLATE_NOOP(
+        "messages", "{file} makes embeddings and ranks no documents."
+    ),
+    "embedding.too_long": QT_TRANSLATE_NOOP(
+        "messages", "A text has {n:count} characters, too many for {n_token:count} tokens."
+    ),
     # What the adaptive method decided
     "auto.again": QT_TRANSLATE_NOOP("messages", "{why}: the alternatives are tried again."),
     "auto.all_ranks": QT_TRANSLATE_NOOP("messages", "All of a forecast is fetched ahead"),

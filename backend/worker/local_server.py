@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.protocol.errors import RequestError
+from backend.protocol.errors import EngineError, RequestError
 from backend.protocol.messages import Message
 from backend.protocol.settings import EngineConfig
 from backend.text import text
 from backend.worker.request_queue import Work
 
 if TYPE_CHECKING:
+    from backend.engine.embedding_model import EmbeddingModel
     from backend.server.running import RunningServer
     from backend.server.turns import Own, Turns
 
@@ -56,8 +57,12 @@ class ServerDesk:
         self._own: tuple[str, Path] | None = None  # the client's model
         self._paths: dict[str, Path] = {}  # of the models that a request may name
         self._config: EngineConfig | None = None  # of those that are not the client's
+        self.embedder: EmbeddingModel | None = None
+        """The small model that programs may use beside the loaded one."""
         self.unload_after_s = 0
         """The seconds without work after which a model is freed; 0: it is kept."""
+        self.embedding_file = ""
+        """Its file, for which the next plan leaves memory; "": there is none."""
         self._last: Path | None = None  # loaded last
         self._gives_way = False  # a model that is being loaded is no longer wanted
 
@@ -180,6 +185,7 @@ class ServerDesk:
         """Switch the server off."""
         with self._lock:
             self._stop()
+            self._take_embedder("")
 
     def _switch(self, request: Message, reply: Callable[[Message], None]) -> None:
         with self._lock:
@@ -189,18 +195,37 @@ class ServerDesk:
     def _follow(self, request: Message) -> str:
         """Do what a request says. Return why that failed, or ""."""
         is_on = request["on"]
+        trouble = self._take_embedder(request.get("embedding_model", "") if is_on else "")
         settings = request.get("settings")
         self._config = EngineConfig.from_message(settings) if settings is not None else None
         self.unload_after_s = request.get("unload_after_s", 0) if is_on else 0
         self._gather()
         place = (request["port"], request["key"].strip()) if is_on else None
         if place == self._place:
-            return ""
+            return trouble
         self._stop()
         try:
-            return self._start(*place) if place is not None else ""
+            return (self._start(*place) if place is not None else "") or trouble
         except Exception as error:
             return text("server.not_started", reason=str(error))
+
+    def _take_embedder(self, path: str) -> str:
+        """Serve embeddings with the model of a file, "": with none. Return why not, or ""."""
+        if path == self.embedding_file:
+            return ""
+        before, self.embedder, self.embedding_file = self.embedder, None, ""
+        if before is not None:
+            before.close()
+        if not path:
+            return ""
+        from backend.engine.embedding_model import EmbeddingModel  # heavy: llama.cpp, numpy
+
+        try:
+            self.embedder = EmbeddingModel(Path(path))
+        except EngineError as error:
+            return str(error)
+        self.embedding_file = path
+        return ""
 
     def _start(self, port: int, key: str) -> str:
         from backend.server.running import RunningServer, ServerError  # heavy: starlette, uvicorn

@@ -415,7 +415,7 @@ class Worker:
             self._advisor.forget()
         if job.kind == "configure":
             config = EngineConfig.from_message(job.message)
-            engine.change(config)
+            engine.change(self._with_embeddings(config))
             self._note_config(config)
             return {"type": "configured", "id": job.id, **_in_force(engine)}
         assert job.kind == "set_cache_rate", job.kind
@@ -496,11 +496,15 @@ class Worker:
             return go_on()
 
         self._close_engine()
-        engine = self._engine_factory(path, config, progress)
+        engine = self._engine_factory(path, self._with_embeddings(config), progress)
         engine.keep_in(states_folder())
         with self._lock:
             self._engine, self._path = engine, path
         return engine
+
+    def _with_embeddings(self, config: EngineConfig) -> EngineConfig:
+        """Return the settings with room for the model for embeddings."""
+        return replace(config, embedding_model=self._server.embedding_file)
 
     def _open_own(
         self, path: Path, config: EngineConfig, job_id: int, go_on: Callable[[], bool]

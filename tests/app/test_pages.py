@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import httpx
 import pytest
 from factory import make_tiny
+from factory.embedding import make_embedder
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QDialogButtonBox, QFileDialog, QStyle, QWidget
 from waiting import WAIT_S
@@ -24,7 +25,7 @@ from app.state.engine_state import State
 from app.state.preset import Preset
 from app.text import language
 from app.text.methods import title_of
-from app.widgets import theme
+from app.widgets import files, theme
 from app.widgets.commands import COMMANDS, add_actions
 from app.window.main_window import MainWindow
 
@@ -192,7 +193,11 @@ def test_the_server_comes_back_with_the_engine(
 
 
 def test_a_program_names_a_model_of_the_library(
-    qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
+    qtbot: Any,
+    open_window: Opener,
+    model: Model,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The chat's own model comes back for the next message."""
     folder = tmp_path / "shelf"
@@ -228,7 +233,25 @@ def test_a_program_names_a_model_of_the_library(
     qtbot.waitUntil(lambda: "A program" not in section.status.text(), timeout=WAIT_MS)
     kept = saved(tmp_path)
     assert (kept["server_loads_models"], kept["server_unload_min"]) == (True, 5)
+
+    def embeds() -> int:
+        asked = {"url": f"{server.facts.address}/embeddings", "json": {"input": "the cat"}}
+        return httpx.post(**asked, headers=headers, timeout=WAIT_S).status_code
+
+    assert section.embedding_model.text() == "none" and embeds() == 400
+    small = make_embedder(tmp_path / "small.gguf")
+    monkeypatch.setattr(files, "browse_model", lambda *_: str(small))
+    section.choose_embedding_model.click()
+    qtbot.waitUntil(lambda: embeds() == 200, timeout=WAIT_MS)
+    assert section.embedding_model.text() == "small.gguf"
+    qtbot.waitUntil(
+        lambda: saved(tmp_path)["server_embedding_model"] == str(small), timeout=WAIT_MS
+    )
+    section.no_embedding_model.click()
+    qtbot.waitUntil(lambda: embeds() == 400, timeout=WAIT_MS)
+    section.choose_embedding_model.click()
     section.switch_off()
+    assert section.embedding_model.text() == "none"
     qtbot.waitUntil(lambda: not server.facts.on, timeout=WAIT_MS)
     assert not section.loads_models.isChecked() and not saved(tmp_path)["server_loads_models"]
 

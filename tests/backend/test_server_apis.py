@@ -527,7 +527,7 @@ def test_a_path_that_is_not_there_is_refused_in_a_sentence(to: SimpleNamespace) 
 
 
 def test_embeddings_are_refused_and_not_tried_again(to: SimpleNamespace) -> None:
-    with pytest.raises(openai.BadRequestError, match="computes no embeddings") as refused:
+    with pytest.raises(openai.BadRequestError, match="has no model for it") as refused:
         to.openai.embeddings.create(model="fake", input="a")
     assert refused.value.code == "unsupported"
 

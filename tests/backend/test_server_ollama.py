@@ -237,7 +237,7 @@ def test_a_format_is_a_schema(wanted: Any, schema: Any) -> None:
         ("/api/generate", {"prompt": "a", "template": "b"}, "template"),
         ("/api/generate", {"prompt": "a", "raw": True, "images": ["QUJD"]}, "images"),
         ("/api/generate", [], "JSON object"),
-        ("/api/embed", {"input": "a"}, "embeddings"),
+        ("/api/embed", {"input": "a"}, "--embedding-model"),
         ("/api/show", {"model": 1}, "model"),
         ("/api/pull", {"model": "a"}, "Not Found"),
     ],

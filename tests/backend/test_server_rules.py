@@ -30,6 +30,8 @@ PATHS = {
     "/v1/messages": "POST",
     "/v1/messages/count_tokens": "POST",
     "/v1/embeddings": "POST",
+    "/v1/rerank": "POST",
+    "/rerank": "POST",
     "/tokenize": "POST",
     "/detokenize": "POST",
     "/api/chat": "POST",

@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx
 import pytest
+from factory.embedding import make_embedder
 from processes import kill_parent, wait_until_gone
 from waiting import WAIT_S, until
 
@@ -459,6 +460,26 @@ def test_the_server_answers_in_turns_with_the_client(pipe: Pipe) -> None:
     assert not off["on"]
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/models", headers=headers)
+
+
+def test_programs_get_embeddings_of_a_small_model(pipe: Pipe, tmp_path: Path) -> None:
+    pipe.ready()
+    small = make_embedder(tmp_path / "small.gguf")
+    body, headers = {"input": "the cat"}, {"Authorization": "Bearer secret"}
+    for i, (path, status, trouble) in enumerate(
+        [
+            (str(small), 200, ""),
+            ("", 400, ""),
+            (str(tmp_path / "none.gguf"), 400, "none.gguf"),
+            (str(small), 200, ""),
+        ]
+    ):
+        pipe.send("serve", id=i, on=True, port=0, key="secret", embedding_model=path)
+        served = pipe.reply(i)[-1]
+        assert served["on"] and trouble in served["trouble"]
+        assert bool(served["trouble"]) == bool(trouble)
+        url = f"{served['address']}/embeddings"
+        assert httpx.post(url, json=body, headers=headers, timeout=WAIT_S).status_code == status
 
 
 def test_a_port_that_is_taken_and_a_missing_key_are_said(pipe: Pipe) -> None:

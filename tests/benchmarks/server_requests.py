@@ -54,8 +54,9 @@ FIELDS = (
 DEEP = "a deeply nested object"
 PATHS = (
     "/v1/chat/completions /v1/completions /v1/responses /v1/messages /v1/messages/count_tokens "
-    "/v1/embeddings /tokenize /detokenize /v1/models /v1/models/fake /health /nowhere /api/chat "
-    "/api/generate /api/embed /api/embeddings /api/show /api/tags /api/ps /api/version /api/pull"
+    "/v1/embeddings /v1/rerank /rerank /tokenize /detokenize /v1/models /v1/models/fake "
+    "/health /nowhere /api/chat /api/generate /api/embed /api/embeddings /api/show /api/tags "
+    "/api/ps /api/version /api/pull"
 ).split()
 ENDS = ("[DONE]", '"message_stop"', '"response.completed"', '"response.incomplete"', '"error"')
 

@@ -2081,8 +2081,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Lokaler Server</translation>
 </message>
 <message>
-<source>Programs on this machine can use the loaded model through the protocols of OpenAI and Anthropic. Nothing outside this machine can connect, and a key is needed. Programs share the model&apos;s time with the chat, which keeps most of its speed.</source>
-<translation>Programme auf diesem Rechner können das geladene Modell über die Protokolle von OpenAI und Anthropic nutzen. Von außerhalb kommt nichts heran, und ein Schlüssel ist nötig. Programme teilen sich die Zeit des Modells mit dem Chat, der das meiste seines Tempos behält.</translation>
+<source>Programs on this machine can use the loaded model through the protocols of OpenAI, Anthropic and Ollama. Nothing outside this machine can connect, and a key is needed. Programs share the model&apos;s time with the chat, which keeps most of its speed.</source>
+<translation>Programme auf diesem Rechner können das geladene Modell über die Protokolle von OpenAI, Anthropic und Ollama nutzen. Von außerhalb kommt nichts heran, und ein Schlüssel ist nötig. Programme teilen sich die Zeit des Modells mit dem Chat, der das meiste seines Tempos behält.</translation>
 </message>
 <message>
 <source>Serve the loaded model</source>
@@ -2137,12 +2137,44 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Zeit ohne Anfrage oder Nachricht; die nächste lädt das Modell wieder.</translation>
 </message>
 <message>
+<source>Choose…</source>
+<translation>Wählen …</translation>
+</message>
+<message>
+<source>Choose a model for embeddings</source>
+<translation>Ein Modell für Embeddings wählen</translation>
+</message>
+<message>
+<source>A small model that turns texts into numbers or ranks documents for programs. It is loaded when it is asked, beside the other one.</source>
+<translation>Ein kleines Modell, das für Programme Texte in Zahlen verwandelt oder Dokumente ordnet. Es wird neben dem anderen geladen, wenn es gefragt wird.</translation>
+</message>
+<message>
+<source>None</source>
+<translation>Keines</translation>
+</message>
+<message>
+<source>Use no model for embeddings</source>
+<translation>Kein Modell für Embeddings benutzen</translation>
+</message>
+<message>
 <source>Port</source>
 <translation>Port</translation>
 </message>
 <message>
 <source>Free the model after</source>
 <translation>Modell entladen nach</translation>
+</message>
+<message>
+<source>Embeddings</source>
+<translation>Embeddings</translation>
+</message>
+<message>
+<source>Choose a small model for embeddings</source>
+<translation>Ein kleines Modell für Embeddings wählen</translation>
+</message>
+<message>
+<source>none</source>
+<translation>keines</translation>
 </message>
 <message>
 <source>On, at {address}.</source>
@@ -4688,6 +4720,32 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{n} requests are computed at once, all that there are or that memory permits. What is measured meanwhile plans the next group.</source>
 <translation>{n} Anfragen werden zugleich berechnet, alle, die es gibt oder die der Speicher zulässt. Was dabei gemessen wird, plant die nächste Gruppe.</translation>
+<source>A text is empty.</source>
+<translation>Ein Text ist leer.</translation>
+</message>
+<message>
+<source>llama.cpp could not compute a text.</source>
+<translation>llama.cpp konnte einen Text nicht berechnen.</translation>
+</message>
+<message>
+<source>{file} is no model for embeddings: it names no pooling.</source>
+<translation>{file} ist kein Modell für Embeddings: Es nennt kein Pooling.</translation>
+</message>
+<message>
+<source>The embedding of a text has values that are not finite.</source>
+<translation>Das Embedding eines Textes hat Werte, die nicht endlich sind.</translation>
+</message>
+<message>
+<source>{file} ranks documents and makes no embeddings.</source>
+<translation>{file} ordnet Dokumente und macht keine Embeddings.</translation>
+</message>
+<message>
+<source>{file} makes embeddings and ranks no documents.</source>
+<translation>{file} macht Embeddings und ordnet keine Dokumente.</translation>
+</message>
+<message>
+<source>A text has {n:count} characters, too many for {n_token:count} tokens.</source>
+<translation>Ein Text hat {n:count} Zeichen, zu viele für {n_token:count} Tokens.</translation>
 </message>
 <message>
 <source>{file} has another vocabulary than the model, so it cannot guess its next words.</source>
