@@ -15,10 +15,16 @@ from typing import Any
 
 import httpx
 import pytest
+from chat_formats import template
 from fake_engine import FakeEngine
+from later import Later
 from served import KEY, Served
 from waiting import WAIT_S, until
 
+from backend.llama.conversation_format import AnswerSplitter, ConversationFormat
+from backend.protocol.chat import ChatOptions, Delta
+
+openai, anthropic = Later("openai"), Later("anthropic")
 DATA = Path(__file__).resolve().parents[1] / "data" / "clients"
 REQUESTS = [
     pytest.param(request, id=f"{path.stem}: {request['name']}")
@@ -117,5 +123,71 @@ def test_a_change_of_the_conversation_is_in_a_header_or_a_comment() -> None:
         assert streamed.headers["x-outrider-fitted"] == "systems-joined, ids-rewritten"
         made.engine.fitted = ()
         assert "x-outrider-fitted" not in made.post("/v1/messages", body).headers
+    finally:
+        made.close()
+
+
+CALL = '<tool_call>\n{{"name": "look_up", "arguments": {{"word": "{}"}}}}\n</tool_call>\n'
+LOOK_UP = {
+    "type": "object",
+    "properties": {"word": {"type": "string"}},
+    "required": ["word"],
+}
+
+
+def call_twice(messages: Any, options: ChatOptions) -> list[Delta]:
+    """Call two tools at once, as Qwen 2.5 does, and again after the first results."""
+    chat_format = ConversationFormat(template("Qwen-Qwen2.5-7B-Instruct"), "", "")
+    rendered = chat_format.render(messages, options.to_json())
+    splitter = AnswerSplitter(rendered["parser"], Delta().to_json())
+    n_result = sum(message["role"] == "tool" for message in messages)
+    output = "".join(map(CALL.format, ("fox", "hen"))) if n_result < 4 else "A fox and a hen."
+    pieces = [output[i : i + 7] for i in range(0, len(output), 7)]
+    deltas = [splitter.feed(piece, is_final=False) for piece in pieces]
+    return [*deltas, splitter.feed("", is_final=True)]
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_two_rounds_of_parallel_calls(streams: bool) -> None:
+    """Through both clients: all ids differ, and the arguments are whole."""
+    made = Served(FakeEngine(answer=call_twice))
+    words = ['{"word": "fox"}', '{"word": "hen"}']
+    try:
+        by_openai = openai.OpenAI(base_url=made.url + "/v1", api_key=KEY, max_retries=0)
+        tool = {"type": "function", "function": {"name": "look_up", "parameters": LOOK_UP}}
+        talk: list[Any] = [{"role": "user", "content": "Fox and hen?"}]
+        ids: list[str] = []
+        for _ in range(2):
+            asked: Any = {"model": "m", "messages": talk, "tools": [tool]}
+            if streams:
+                with by_openai.chat.completions.stream(**asked) as stream:
+                    said = stream.get_final_completion().choices[0].message
+            else:
+                said = by_openai.chat.completions.create(**asked).choices[0].message
+            assert [call.function.arguments for call in said.tool_calls] == words
+            ids += [call.id for call in said.tool_calls]
+            talk.append(said.model_dump(exclude_none=True, exclude={"parsed"}))
+            talk += [{"role": "tool", "tool_call_id": i, "content": "Yes."} for i in ids[-2:]]
+        assert len(set(ids)) == 4
+        last = by_openai.chat.completions.create(model="m", messages=talk, tools=[tool])
+        assert last.choices[0].message.content == "A fox and a hen."
+
+        by_anthropic = anthropic.Anthropic(base_url=made.url, api_key=KEY, max_retries=0)
+        talk, ids = talk[:1], []
+        for _ in range(2):
+            asked = {"model": "m", "messages": talk, "max_tokens": 99}
+            asked["tools"] = [{"name": "look_up", "input_schema": LOOK_UP}]
+            if streams:
+                with by_anthropic.messages.stream(**asked) as events:
+                    message = events.get_final_message()
+            else:
+                message = by_anthropic.messages.create(**asked)
+            calls: list[Any] = [block for block in message.content if block.type == "tool_use"]
+            assert [call.input for call in calls] == [json.loads(word) for word in words]
+            ids += [call.id for call in calls]
+            talk.append({"role": "assistant", "content": message.content})
+            results = [{"type": "tool_result", "tool_use_id": call.id} for call in calls]
+            talk.append({"role": "user", "content": [{**r, "content": "Yes."} for r in results]})
+        assert len(set(ids)) == 4
     finally:
         made.close()
