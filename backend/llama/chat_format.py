@@ -62,11 +62,12 @@ class Gap:
     """A place in a grammar where JSON stands.
 
     number: what stands there in the grammar, as a text. schema: of the JSON, in JSON, prepared for
-    llguidance.
+    llguidance. is_text: a text without quotes stands there; `schema` is json_schema.text_of() its.
     """
 
     number: int
     schema: str
+    is_text: bool = False
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,9 @@ class ChatFormat:
         gaps = tuple(self._gap(asked, *gap) for gap in reply["gaps"])
         return replace(Rendered.from_json(reply), gaps=gaps)
 
-    def _gap(self, options: ChatOptions, number: int, tool: str, parameter: str) -> Gap:
+    def _gap(
+        self, options: ChatOptions, number: int, tool: str, parameter: str, is_text: bool
+    ) -> Gap:
         """Return a gap for the answer's schema, or for the parameters of a tool or one of them."""
         if not tool:
             assert options.json_schema is not None
@@ -206,15 +209,17 @@ class ChatFormat:
         if parameter:
             shared: Json = {n: schema[n] for n in ("$defs", "definitions") if n in schema}
             schema = {**shared, **schema["properties"][parameter]}
-        return Gap(number, self._held(schema, tool))
+        other = json_schema.text_of({}) if is_text else "{}" if parameter else _ANY_OBJECT
+        return Gap(number, self._held(schema, tool, other, is_text), is_text)
 
-    def _held(self, schema: Json, tool: str = "") -> str:
+    def _held(self, schema: Json, tool: str = "", other: str = "", is_text: bool = False) -> str:
         """Return a schema for llguidance that compiles within the time limit. Raises LlamaError.
 
-        tool: the schema is of its parameters. They are a wish, so what cannot be held is logged.
+        tool: the schema is of its parameters. They are a wish, so what cannot be held is logged,
+        and `other` is returned where nothing can.
         """
         try:
-            key = json.dumps([schema, bool(tool)])
+            key = json.dumps([schema, bool(tool), is_text])
         except RecursionError:
             raise LlamaError(text("schema.too_deep")) from None
         if key not in self._schemas:
@@ -222,14 +227,14 @@ class ChatFormat:
             not_held: list[str] = []
             for opened in (False, True):
                 prepared, not_held = json_schema.prepared(schema, opened=opened, lenient=bool(tool))
-                found = json.dumps(prepared, ensure_ascii=False)
-                fault = self._fault(found)
+                found = json_schema.text_of(prepared) if is_text else json.dumps(prepared)
+                fault = self._fault(found, is_text)
                 if fault in ("", text("schema.too_complex")):
                     break
             if fault and not tool:
                 raise LlamaError(fault)
             if fault:
-                found, not_held = _ANY_OBJECT, [fault]
+                found, not_held = other, [fault]
             if not_held:
                 of = f" of the tool {ascii(tool)[:60]}" if tool else ""
                 _log.warning("Not held in the JSON schema%s: %s.", of, "; ".join(not_held)[:300])
@@ -238,10 +243,10 @@ class ChatFormat:
             self._schemas[key] = found
         return self._schemas[key]
 
-    def _fault(self, schema: str) -> str:
+    def _fault(self, schema: str, is_text: bool) -> str:
         """Return why no answer can be held to a prepared schema, or "", within the time limit."""
         try:
-            reply = self._ask({"schema": schema}, _SCHEMA_LIMIT_S, bool)
+            reply = self._ask({"schema": schema, "is_text": is_text}, _SCHEMA_LIMIT_S, bool)
         except (_TooSlow, _ProcessEnded):
             return str(text("schema.too_complex"))
         return "" if reply is None else str(reply["fault"])

@@ -299,10 +299,10 @@ class ConversationFormat:
             if applied["generation_prompt"] != begun:
                 applied = json.loads(self._template.render(unmarked(asked)))
                 template = self._template
-        applied["gaps"] = [[_GAP, "", ""]] if request["json_schema"] else []
+        applied["gaps"] = [[_GAP, "", "", False]] if request["json_schema"] else []
         is_call = request["tools"] and applied["grammar"] and not request["json_schema"]
         if is_call and options.get("gaps"):
-            applied |= _with_gaps(template, request)
+            applied |= _with_gaps(template, request, applied["grammar"])
         applied = {**applied, "prompt": shown["prompt"], "begun": shown["generation_prompt"]}
         if request["grammar"]:
             applied["grammar"], applied["grammar_lazy"] = request["grammar"], False
@@ -835,32 +835,52 @@ def _behind(prompt: str | None, messages: Sequence[Json]) -> str:
     return (prompt or "").rpartition(messages[-1]["content"])[2]
 
 
-def _with_gaps(template: _chat.Template, request: Json) -> Json:
+def _with_gaps(template: _chat.Template, request: Json, plain: str) -> Json:
     """Return the grammar of calls with gaps for JSON, and the numbers that stand there.
 
     Most formats write all arguments as one object. Others write each parameter by itself; those
-    that are no texts are JSON.
+    that are no texts are JSON. Each gap has the tool, the parameter or "", and whether it is text.
+    plain: the grammar without gaps.
     """
-    plain = json.loads(unmarked(_dumps(request["tools"])))
-    for is_each in (False, True):
-        places: list[tuple[str, str]] = []  # a tool, and a parameter of it or ""
-        tools = [_tool_with_gaps(tool, places, is_each) for tool in plain]
-        asked = unmarked(_dumps({**request, "tools": tools}))
+    tools = json.loads(unmarked(_dumps(request["tools"])))
+    for is_each, has_texts in ((False, False), (True, True), (True, False)):
+        places: list[tuple[str, str, bool]] = []
+        gapped = [_tool_with_gaps(tool, places, is_each, has_texts) for tool in tools]
+        asked = unmarked(_dumps({**request, "tools": gapped}))
         with contextlib.suppress(RuntimeError, ValueError):
             grammar: str = json.loads(template.render(asked))["grammar"]
-            gaps = [[_GAP + n, *place] for n, place in enumerate(places)]
-            if found := [gap for gap in gaps if f'"{gap[0]}"' in grammar]:
+            gaps: list[list[Any]] = [[_GAP + n, *place] for n, place in enumerate(places)]
+            found = [gap for gap in gaps if f'"{gap[0]}"' in grammar]
+            # Some formats say beside a parameter whether it is text.
+            if found and all(_has_same_mark(grammar, plain, gap[0]) for gap in found if gap[3]):
                 return {"grammar": grammar, "gaps": found}
     return {}
 
 
-def _tool_with_gaps(tool: Json, places: list[tuple[str, str]], is_each: bool) -> Json:
+def _has_same_mark(grammar: str, plain: str, number: int) -> bool:
+    """Return whether the same stands before a gap as in the grammar without it."""
+    rules, before = (
+        dict(line.split(" ::= ", 1) for line in text.splitlines() if " ::= " in line)
+        for text in (grammar, plain)
+    )
+    names = [name for name, body in rules.items() if body == f'"{number}"']
+    gap = names[0] if names else f'"{number}"'
+    return all(
+        before.get(name, "").startswith(body.partition(gap)[0])
+        for name, body in rules.items()
+        if gap in body.split()
+    )
+
+
+def _tool_with_gaps(
+    tool: Json, places: list[tuple[str, str, bool]], is_each: bool, has_texts: bool
+) -> Json:
     """Return a tool with gaps in place of its parameters, or of each. Append their places."""
     function = tool["function"]
     parameters = function.get("parameters")
 
-    def gap(parameter: str) -> Json:
-        places.append((function["name"], parameter))
+    def gap(parameter: str, is_text: bool = False) -> Json:
+        places.append((function["name"], parameter, is_text))
         return {"type": "integer", "const": _GAP + len(places) - 1}
 
     if not isinstance(parameters, dict) or not parameters:
@@ -870,8 +890,23 @@ def _tool_with_gaps(tool: Json, places: list[tuple[str, str]], is_each: bool) ->
     properties = parameters.get("properties")
     if not isinstance(properties, dict):
         return tool
-    named = {n: one if _may_be_text(one) else gap(n) for n, one in properties.items()}
+    named = {
+        n: gap(n, True) if has_texts and _is_short(one) else one if _may_be_text(one) else gap(n)
+        for n, one in properties.items()
+    }
     return {**tool, "function": {**function, "parameters": {**parameters, "properties": named}}}
+
+
+def _is_short(schema: Any) -> bool:
+    """Return whether a parameter is a text of one line that its schema restricts."""
+    if not isinstance(schema, dict) or schema.get("type", "string") != "string":
+        return False
+    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if values is None:
+        return "type" in schema and bool({"pattern", "format"} & schema.keys())
+    return isinstance(values, list) and all(
+        isinstance(v, str) and re.fullmatch(r"[^\s<]([^\n<]*[^\s<])?", v) for v in values
+    )
 
 
 def _may_be_text(schema: Any) -> bool:

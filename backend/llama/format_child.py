@@ -11,7 +11,7 @@ input and reads one reply for each from standard output, framed as in backend/pr
     {"open", "shown", "text", "final"} begins an answer: what render returned as "parser", what was
                                        returned before, its text so far -> Delta's fields
     {"text", "final"}                  further text of that answer -> Delta's fields
-    {"schema"}                         why no JSON can be held to a prepared schema: {"fault"}
+    {"schema", "is_text"}              why nothing can be held to what Gap has: {"fault"}
 
 Each request has "limit_s", the processor time that it may take; this process ends when it takes
 more, and when its input ends. A request that fails is answered with {"error"}, the reason.
@@ -94,7 +94,7 @@ class _Service:
         if "schema" in request:
             from backend.llama.json_matcher import fault  # heavy, and few templates need it
 
-            return {"fault": fault(request["schema"])}
+            return {"fault": fault(request["schema"], request["is_text"])}
         if "open" in request:
             self._splitter = AnswerSplitter(request["open"], request["shown"])
         assert self._splitter is not None

@@ -25,10 +25,9 @@ _REASONS: Sequence[tuple[str, str]] = (
     ("oneOf constraints", "oneOf with alternatives that may overlap"),
     ("are not disjoint", "patternProperties that overlap"),
     ("min/maxProperties", "minProperties or maxProperties beside optional properties"),
-    ("stack level", "schemas that hold together and are recursive"),
     ("circular references", "references in a circle"),
-    ("regex", "a pattern that is too complex"),
 )
+_TOO_COMPLEX = ("too large", "too many", "limit", "exceeded", "TooComplex", "if regex is empty")
 _REASON_CHARS_MAX = 100
 
 
@@ -41,13 +40,14 @@ def is_installed() -> bool:
     return importlib.util.find_spec("llguidance") is not None
 
 
-def fault(schema: str) -> str:
+def fault(schema: str, is_text: bool = False) -> str:
     """Return why no answer can be held to a prepared schema, or "".
 
+    is_text: a text without quotes is held to it, and it is what json_schema.text_of() returns.
     Needs no vocabulary. May take long: call it where a deadline ends it.
     """
     try:
-        made = _matcher(_library().LLTokenizer("byte"), schema)
+        made = _matcher(_library().LLTokenizer("byte"), schema, is_text)
     except MatcherError as error:
         return str(error)
     if not made.is_error():
@@ -68,9 +68,9 @@ class Vocabulary:
         self._ends = list(ends)
         self._n = len(pieces)
 
-    def matcher(self, schema: str) -> Matcher:
-        """Return a matcher at the beginning of its JSON. Raises MatcherError."""
-        return Matcher(_matcher(self._tokenizer, schema), self._ends, self._n)
+    def matcher(self, schema: str, is_text: bool = False) -> Matcher:
+        """Return a matcher at the beginning of its JSON or text. Raises MatcherError."""
+        return Matcher(_matcher(self._tokenizer, schema, is_text), self._ends, self._n)
 
 
 class Matcher:
@@ -126,11 +126,14 @@ class _Tokens:
         return []
 
 
-def _matcher(tokenizer: llguidance.LLTokenizer, schema: str) -> llguidance.LLMatcher:
+def _matcher(tokenizer: llguidance.LLTokenizer, schema: str, is_text: bool) -> llguidance.LLMatcher:
     guidance = _library()
     # Without forcing: the model may split its text into tokens in any way.
-    form = json.dumps({**json.loads(schema), "x-guidance": _FORM})
-    grammar = f'%llguidance {{"no_forcing": true}}\nstart: %json {form}'
+    grammar = '%llguidance {"no_forcing": true}\n'
+    if is_text:
+        grammar += f"start: TEXT\nTEXT: {schema}"
+    else:
+        grammar += f"start: %json {json.dumps({**json.loads(schema), 'x-guidance': _FORM})}"
     limits = guidance.LLParserLimits(verbose_errors=False)
     made: llguidance.LLMatcher = guidance.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
     return made
@@ -146,8 +149,11 @@ def _library() -> Any:
 
 def _reason(error: str) -> str:
     """Return a sentence for an error of llguidance."""
-    if "nsatisfiable" in error:
+    if "nsatisfiable" in error or "NoExtension" in error:
         return str(text("schema.impossible"))
+    if any(word in error for word in _TOO_COMPLEX):
+        return str(text("schema.too_complex"))
     first = next((line.strip() for line in error.splitlines() if line.strip()), "")
+    first = first.rpartition("failed to compile JSON schema: ")[2]
     what = next((what for mark, what in _REASONS if mark in error), first[:_REASON_CHARS_MAX])
     return str(text("schema.unsupported", what=what.rstrip(".")))

@@ -68,8 +68,9 @@ _SHORT = 1e-9
 _MILLION = 1e6
 _COUNT_MAX = 10_000
 _LENGTH_MAX = 100_000
-_STEPS_MAX = 2**16 - 1
-_N_COMPARED = 64
+_STEPS_MAX = 10_000
+_N_COMPARED = 300
+_VALUES_COMPARED = 2000
 _NAMED_ESCAPES = "\b\t\n\f\r"
 _ANY_REFERENCE: Json = {"$ref": "#/$defs/any"}
 _ANY: Json = {
@@ -98,6 +99,20 @@ def prepared(
         raise LlamaError(text("schema.too_deep")) from None
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
         raise LlamaError(text("schema.malformed")) from None
+
+
+def text_of(schema: Json) -> str:
+    """Return a terminal of Lark for a text that is written without quotes, from a prepared schema.
+
+    It has one line and no "<", which begins the mark behind it.
+    """
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    patterns = [part["pattern"] for part in (schema, *schema.get("allOf", ())) if "pattern" in part]
+    parts = [f"({' | '.join(json.dumps(v, ensure_ascii=False) for v in values)})"] if values else []
+    parts += ["/" + pattern[1:-1].replace("/", r"\x2F") + "/" for pattern in patterns]
+    if {"minLength", "maxLength"} & schema.keys():
+        parts.append(f"/.{{{schema.get('minLength', 0)},{schema.get('maxLength', '')}}}/")
+    return " & ".join([*parts, r"/([^\s<]([^\n<]*[^\s<])?)?/"])
 
 
 class _Preparation:
@@ -429,6 +444,8 @@ class _Preparation:
         try:
             marks = [self._mark(part) for part in parts]
         except _Unclear:
+            return False
+        if sum(len(m[1] or ()) + sum(map(len, m[2].values())) for m in marks) > _VALUES_COMPARED:
             return False
         return all(_exclude(one, other) for i, one in enumerate(marks) for other in marks[i + 1 :])
 

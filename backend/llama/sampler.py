@@ -250,15 +250,20 @@ class _Gaps:
             self._vocabulary = model.json_vocabulary() if rendered.gaps else None
         except MatcherError as error:
             raise LlamaError(str(error)) from None
-        schemas = list(dict.fromkeys(gap.schema for gap in rendered.gaps))
+        schemas = list(dict.fromkeys((gap.schema, gap.is_text) for gap in rendered.gaps))
         frame = rendered.grammar + rendered.begun
         tokens = model.rare_tokens(len(schemas), frame) if schemas else []
         self._schemas = dict(zip(tokens, schemas, strict=True))  # by the tokens that stand for them
         stands = {schema: token for token, schema in self._schemas.items()}
-        self._places = {gap.number: stands[gap.schema] for gap in rendered.gaps}
+        self._places = {gap.number: stands[gap.schema, gap.is_text] for gap in rendered.gaps}
         self._n_vocab = model.n_vocab
         self._began: dict[int, Matcher] = {}  # matchers at their beginnings
         self._json: Matcher | None = None
+        try:  # now, unless a model may call one of many tools
+            for token in () if rendered.grammar_lazy else self._schemas:
+                self._matcher(token).allowed()
+        except MatcherError:
+            raise LlamaError(text("schema.too_complex")) from None
 
     def __bool__(self) -> bool:
         return bool(self._schemas)
@@ -332,7 +337,7 @@ class _Gaps:
         """Return the matcher at the beginning of the JSON that a token stands for."""
         if token not in self._began:
             assert self._vocabulary is not None
-            self._began[token] = self._vocabulary.matcher(self._schemas[token])
+            self._began[token] = self._vocabulary.matcher(*self._schemas[token])
         return self._began[token]
 
 

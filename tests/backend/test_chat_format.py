@@ -233,22 +233,28 @@ def test_a_schema_and_a_grammar_reach_the_sampler(formats: dict[str, ChatFormat]
 @pytest.mark.parametrize(
     ("name", "held"),
     [
-        ("Qwen-Qwen2.5-7B-Instruct", ["object"]),
-        ("openai-gpt-oss-120b", ["object"]),
-        ("Qwen3-Coder", ["number"]),  # each parameter by itself; texts are no JSON
+        ("Qwen-Qwen2.5-7B-Instruct", ['"minimum": 3']),
+        ("openai-gpt-oss-120b", ['"minimum": 3']),
+        # Each parameter by itself, and texts without quotes.
+        ("Qwen3-Coder", ['"minimum": 3', '"low" | "high"']),
+        ("deepseek-ai-DeepSeek-V3.2", ['"minimum": 3']),  # says beside each whether it is text
         ("LFM2-8B-A1B", []),  # calls in Python
     ],
 )
 def test_parameters_of_a_tool_have_gaps(
     name: str, held: list[str], formats: dict[str, ChatFormat]
 ) -> None:
-    properties = {"level": {"type": "number", "minimum": 3}, "name": {"type": "string"}}
+    properties = {
+        "level": {"type": "number", "minimum": 3},
+        "kind": {"type": "string", "enum": ["low", "high"]},
+        "name": {"type": "string"},
+    }
     parameters = {"type": "object", "properties": properties, "not": {"required": ["x"]}}
     function = {"name": "set_level", "description": "", "parameters": parameters}
     prompt = rendered(formats[name], CHAT, tools=({"type": "function", "function": function},))
-    assert [json.loads(gap.schema)["type"] for gap in prompt.gaps] == held
-    assert all(f'"{gap.number}"' in prompt.grammar for gap in prompt.gaps)
-    assert all('"minimum": 3' in gap.schema for gap in prompt.gaps)
+    assert len(prompt.gaps) == len(held)
+    for gap, words in zip(prompt.gaps, held, strict=True):
+        assert words in gap.schema and f'"{gap.number}"' in prompt.grammar
 
 
 @pytest.mark.parametrize("name", ["Qwen3.5-4B", "openai-gpt-oss-120b", "google-gemma-4-31B-it"])

@@ -4720,6 +4720,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{n} requests are computed at once, all that there are or that memory permits. What is measured meanwhile plans the next group.</source>
 <translation>{n} Anfragen werden zugleich berechnet, alle, die es gibt oder die der Speicher zulässt. Was dabei gemessen wird, plant die nächste Gruppe.</translation>
+</message>
+<message>
 <source>A text is empty.</source>
 <translation>Ein Text ist leer.</translation>
 </message>
