@@ -12,6 +12,7 @@ from waiting import WAIT_S
 
 from backend.protocol.chat import ChatFacts, ChatOptions, Delta, ToolCall
 from backend.protocol.errors import EngineError
+from backend.protocol.status import VocabularyFacts
 
 Answerer = Callable[[Sequence[Any], ChatOptions], Sequence[Delta]]
 
@@ -46,7 +47,11 @@ class FakeEngine:
         gate: threading.Event | None = None,
         fault: Exception | None = None,
     ) -> None:
-        self.model = SimpleNamespace(name=name, path=name, chat=ChatFacts(tools=True))
+        self.model = SimpleNamespace(
+            name=name, path=name, chat=ChatFacts(tools=True), context_length=100,
+            trained_length=200, file_bytes=1,
+        )  # fmt: skip
+        self.vocabulary = VocabularyFacts(1000, "<s>", "</s>", (2,), "{{ messages }}")
         self.asked: list[SimpleNamespace] = []
         self.finish_reason = self.stop_text = ""
         self.fitted: tuple[str, ...] = ()
@@ -89,7 +94,7 @@ class FakeEngine:
 
     def generate_text(
         self,
-        prompt: str,
+        prompt: Any,
         sampling: Any,
         max_tokens: int = -1,
         on_prefill: Callable[[int, int], None] | None = None,
@@ -103,8 +108,9 @@ class FakeEngine:
                 prompt=prompt, sampling=sampling, max_tokens=max_tokens, options=options
             )
         )
-        deltas = self._answer([{"role": "user", "content": prompt}], options)
-        return self._pieces(prompt, deltas, sampling, max_tokens, on_prefill, None)
+        said = prompt if isinstance(prompt, str) else " ".join(map(str, prompt))
+        deltas = self._answer([{"role": "user", "content": said}], options)
+        return self._pieces(said, deltas, sampling, max_tokens, on_prefill, None)
 
     def _pieces(
         self,
@@ -147,6 +153,9 @@ class FakeEngine:
 
     def count(self, messages: Any, options: ChatOptions) -> int:
         return len(self.tokenize(self.format(messages, options)))
+
+    def token_bytes(self, tokens: Sequence[int]) -> list[bytes]:
+        return [b"x" * token for token in tokens]
 
     def detokenize(self, tokens: Sequence[int]) -> str:
         if any(not 0 <= token < 1000 for token in tokens):

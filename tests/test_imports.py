@@ -151,7 +151,11 @@ ONLY_FROM = {
     "pypdf": {"backend.attachments.pdf"},
     "PySide6": {"app", "packaging.icons"},
     "shiboken6": {"app.widgets"},
-    "starlette": {"backend.server.application", "backend.server.guard"},
+    "starlette": {
+        "backend.server.application",
+        "backend.server.guard",
+        "backend.server.llama_native",
+    },
     "torch": {"predictors"},
     "uvicorn": {"backend.server.application", "backend.server.guard"},
 }

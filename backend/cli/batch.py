@@ -36,7 +36,7 @@ from backend.engine.group_plan import (
     streams_pay,
     with_streams,
 )
-from backend.protocol.group import GroupAnswer, Request
+from backend.protocol.group import GroupAnswer, Prompt, Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.server.ask import Ask, Finish, RequestRefused, n_chosen
 from backend.server.batch_file import (
@@ -317,7 +317,7 @@ class _Work:
                 texts = list(ask.prompts)
                 if ask.messages and not ask.has_images:
                     texts.append(engine.format(ask.messages, ask.options))
-                for prompt in map(engine.tokenize, texts):
+                for prompt in map(engine.prompt_tokens, texts):
                     n_cell = max(n_cell, len(prompt) + 1 + max(limit, 1))
                     prompts += [prompt] * ask.n
                 n_answer = min(n_answer, limit)
@@ -350,7 +350,7 @@ class _Work:
             except RequestRefused as error:
                 self._write_error(line, str(error))
                 continue
-            prompts: tuple[str | None, ...] = ask.prompts or (None,)
+            prompts: tuple[Prompt | None, ...] = ask.prompts or (None,)
             found = _Open(line, ask, len(prompts) * ask.n)
             self._notes.begin(line.number)
             for choice in range(found.n):

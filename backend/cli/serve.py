@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--unload-after",
-        type=whole_number(1),
+        type=_minutes,
         metavar="MIN",
         help="free the model after this many minutes without a request; the next one loads it",
     )
@@ -149,6 +149,13 @@ def run(args: argparse.Namespace) -> int:
             embedder.close()
         listener.close()
     return 0
+
+
+def _minutes(given: str) -> float:
+    value = float(given)
+    if not 0 < value < 1e6:
+        raise ValueError
+    return value
 
 
 def _open(path: Path, config: EngineConfig) -> Engine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +43,7 @@ class Chance:
 class Piece:
     """A token and the text that it completes. The text is empty within a character.
 
+    token_id: -1 for text that was held back, behind the last token.
     text: with control tokens only where the template's reader needs them. raw: with all control
     tokens. chances: if `Sampling.n_probs` asks for them, the token and then the most probable ones.
     """
@@ -176,14 +178,16 @@ class Reading:
     def _run(self) -> None:
         try:
             ahead = self._shown_ahead()
+            n_read = 0
             for text, is_last in self._texts():
+                n_read += len(text)
                 deltas = [self._reader.feed(text)] if text else []
                 if is_last:
                     deltas.append(self._reader.finish())
                 for delta in deltas:
                     if gained := ahead.without(delta):
                         self.shown.add(gained)
-                        self._on_delta(gained)
+                        self._on_delta(replace(gained, n_read=n_read))
         except BaseException as error:
             self.fault = error
 
@@ -390,6 +394,9 @@ class Answer:
             self.finish_reason = "stop"
             yield from self.end(token)
             return
+        if max_tokens == 0:  # the prompt was to be read, and nothing else
+            self.finish_reason = "length"
+            return
         self.n_token += 1
         self._tokens.append(token)
         yield self._piece(token)
@@ -416,7 +423,11 @@ class Answer:
         n = self.partial.sampling.n_probs
         if n == 0:
             return ()
-        found = self._context.log_probabilities(token, n, self._row)
+        after = self.partial.sampler.probabilities(n)
+        if after is not None:
+            found = [(i, math.log(p)) for i, p in after]
+        else:
+            found = self._context.log_probabilities(token, n, self._row)
         return tuple(Chance(i, self._llama.piece(i, special=True), p) for i, p in found)
 
     def _show(self, text: str) -> str:
@@ -435,7 +446,7 @@ class Answer:
         if has_ended or self.partial.messages is None:  # otherwise the character can be continued
             text = self._show(self._decoder.decode(rest, final=True))
         if text := text + self.rest():
-            yield Piece(token, text)
+            yield Piece(-1, text)
 
 
 def _utf8_decoder(undecoded: bytes) -> codecs.IncrementalDecoder:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,10 +39,10 @@ from backend.methods.cost import PassCost
 from backend.protocol.attachments import Picture, as_text, images_of
 from backend.protocol.chat import AnswerText, ChatOptions, tool_name
 from backend.protocol.errors import EngineError, RequestError
-from backend.protocol.group import GroupAnswer, Request
+from backend.protocol.group import GroupAnswer, Prompt, Request
 from backend.protocol.settings import DRAFTED_MAX, EngineConfig, Sampling
 from backend.protocol.statistics import Statistics
-from backend.protocol.status import CacheFacts, ModelFacts
+from backend.protocol.status import CacheFacts, ModelFacts, VocabularyFacts
 from backend.text import text
 
 __all__ = ["Engine", "EngineError", "Piece", "Progress"]
@@ -133,14 +134,18 @@ class Engine:
 
     def generate_text(
         self,
-        prompt: str,
+        prompt: Prompt,
         sampling: Sampling,
         max_tokens: int = -1,
         on_prefill: OnPrefill | None = None,
         stops: Sequence[str] = (),
         grammar: str = "",
     ) -> Iterator[Piece]:
-        """Continue a raw prompt, which may contain control tokens. Otherwise as generate()."""
+        """Continue a raw prompt. Otherwise as generate().
+
+        A text may contain control tokens. A prompt in pieces is taken as it is: only a first piece
+        of text begins with the token that begins a sequence.
+        """
         self._begin()
         options = ChatOptions(stops=tuple(stops), grammar=grammar)
         partial = self._raw_answer(prompt, sampling, options)
@@ -256,10 +261,13 @@ class Engine:
 
     def detokenize(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens, with control tokens. Raises EngineError for no token."""
+        return b"".join(self.token_bytes(tokens)).decode(errors="replace")
+
+    def token_bytes(self, tokens: Sequence[int]) -> list[bytes]:
+        """Return the bytes of each token. Raises EngineError for no token."""
         if any(not 0 <= token < self._llama.n_vocab for token in tokens):
             raise EngineError(text("engine.no_token"))
-        data = b"".join(self._llama.piece(token, special=True) for token in tokens)
-        return data.decode(errors="replace")
+        return [self._llama.piece(token, special=True) for token in tokens]
 
     def _begin(self) -> None:
         owner, self.owner = self.owner, ""
@@ -282,7 +290,8 @@ class Engine:
         if partial.sampling == sampling and partial.llama is self._llama:
             return partial
         partial.sampler.close()
-        sampler = self._sampler(sampling, partial.rendered, options)
+        prompt = partial.tokens[: partial.n_prompt]
+        sampler = self._sampler(sampling, partial.rendered, options, prompt)
         with engine_errors():
             sampler.accept(partial.tokens[partial.n_prompt :])
         return replace(partial, sampling=sampling, sampler=sampler, llama=self._llama)
@@ -298,7 +307,7 @@ class Engine:
         if images is None:
             return None
         tokens = self._prompt_tokens(rendered.prompt, is_marked=True, images=images)
-        sampler = self._sampler(sampling, rendered, options)
+        sampler = self._sampler(sampling, rendered, options, tokens)
         goes_on = bool(messages) and messages[-1]["role"] == "assistant"
         return PartialAnswer(
             messages=list(messages[:-1] if goes_on else messages),
@@ -312,9 +321,19 @@ class Engine:
             before=message_text(messages[-1]) if goes_on else AnswerText(),
         )
 
-    def _raw_answer(self, prompt: str, sampling: Sampling, options: ChatOptions) -> PartialAnswer:
+    def prompt_tokens(self, prompt: Prompt) -> list[int]:
+        """Return the tokens of a raw prompt. Raises EngineError if it is too long."""
+        if isinstance(prompt, str):
+            return self._prompt_tokens(prompt)
+        pieces = (self._piece(piece, not i) for i, piece in enumerate(prompt))
+        return self._fitting(list(itertools.chain.from_iterable(pieces)), {})
+
+    def _raw_answer(
+        self, prompt: Prompt, sampling: Sampling, options: ChatOptions
+    ) -> PartialAnswer:
         """Return an answer without tokens that continues a raw prompt."""
-        tokens = self._prompt_tokens(prompt)
+        tokens = self.prompt_tokens(prompt)
+        rendered = Rendered("", grammar=options.grammar)
         return PartialAnswer(
             messages=None,
             options=options,
@@ -322,14 +341,16 @@ class Engine:
             tokens=tokens,
             n_prompt=len(tokens),
             sampling=sampling,
-            sampler=self._sampler(sampling, Rendered(prompt, grammar=options.grammar), options),
+            sampler=self._sampler(sampling, rendered, options, tokens),
             llama=self._llama,
         )
 
-    def _sampler(self, sampling: Sampling, rendered: Rendered, options: ChatOptions) -> Sampler:
+    def _sampler(
+        self, sampling: Sampling, rendered: Rendered, options: ChatOptions, prompt: Iterable[int]
+    ) -> Sampler:
         # A user's own grammar describes the answer only, the others begin in the prompt.
         with engine_errors():
-            return Sampler(
+            sampler = Sampler(
                 sampling,
                 self._llama,
                 rendered,
@@ -337,6 +358,8 @@ class Engine:
                 is_forced=_needs_call(options),
                 parallel=options.parallel_tool_calls,
             )
+            sampler.see(prompt)
+        return sampler
 
     def _rendered(
         self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS
@@ -437,12 +460,25 @@ class Engine:
                     else:
                         tokens += chunk
                 tokens += split(following, add_bos=False)
-        tokens = tokens or [max(model.bos, 0)]
-        n, n_context = n_place(tokens, chunks_by_token), self.n_context
-        if n >= n_context:
-            raise EngineError(text("engine.prompt_too_long", n=n, n_context=n_context))
+        tokens = self._fitting(tokens, chunks_by_token)
         if is_marked:
             self.passes.images = chunks_by_token
+        return tokens
+
+    def _piece(self, piece: str | int, is_first: bool) -> list[int]:
+        """Return the tokens of a piece of a raw prompt. Raises EngineError for no token."""
+        if isinstance(piece, str):
+            return self.tokenize(piece, add_bos=is_first)
+        if not 0 <= piece < self._llama.n_vocab:
+            raise EngineError(text("engine.no_token"))
+        return [piece]
+
+    def _fitting(self, tokens: list[int], images: Mapping[int, ImageChunk]) -> list[int]:
+        """Return the tokens of a prompt, which has one at least. Raises EngineError if too long."""
+        tokens = tokens or [max(self._llama.bos, 0)]
+        n, n_context = n_place(tokens, images), self.n_context
+        if n >= n_context:
+            raise EngineError(text("engine.prompt_too_long", n=n, n_context=n_context))
         return tokens
 
     def _tokens_of(self, prompt: str, *, add_bos: bool) -> list[int]:
@@ -670,6 +706,18 @@ class Engine:
             chat = self.loaded.weights.chat_facts()
             self._model = ModelFacts.of(self.file, self.n_context, chat)
         return self._model
+
+    @property
+    def vocabulary(self) -> VocabularyFacts:
+        """The vocabulary and the chat template of the model."""
+        model = self._llama
+        return VocabularyFacts(
+            n_token=model.n_vocab,
+            begin=model.special_text(model.bos),
+            end=model.special_text(model.eos),
+            ending_tokens=model.ending_tokens,
+            template=self.file.chat_template or "",
+        )
 
     @property
     def cache(self) -> CacheFacts:

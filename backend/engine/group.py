@@ -257,9 +257,9 @@ class Group:
         return _Member(request, answer, self._reading(request, answer.partial))
 
     def _reading(self, request: Request, partial: PartialAnswer) -> Reading | None:
-        if request.listener is None:
-            return None
-        if partial.rendered is not None and partial.rendered.fitted:
+        if request.listener is None or partial.rendered is None:
+            return None  # a raw answer is its pieces
+        if partial.rendered.fitted:
             request.listener.fitted(partial.rendered.fitted)
         with engine_errors():
             return Reading(self._open_reader(partial.rendered), request.listener.delta, partial)
@@ -300,6 +300,8 @@ class Group:
             stats = self._passes.meter.statistics
             stats.n_prompt += len(member.prompt)
             stats.n_reused += member.n_reused
+            if member.request.listener is not None:
+                member.request.listener.joined(len(member.prompt), member.n_reused)
         self._n_unpaid = 0
         if not member.request.precedes:
             self._members.append(member)

@@ -312,6 +312,11 @@ class Model:
         """Return whether the token ends an answer."""
         return bool(llama_cpp.llama_vocab_is_eog(self.vocab, token))
 
+    @functools.cached_property
+    def ending_tokens(self) -> tuple[int, ...]:
+        """The tokens that end an answer."""
+        return tuple(filter(self.ends_answer, range(self.n_vocab)))
+
 
 @functools.cache
 def library_files() -> list[tuple[Path, FileIdentity]]:
@@ -783,7 +788,7 @@ class Context:
 
         `token` first, then the `n` most probable ones, without changes by a sampler.
         """
-        logits = self._logits_of(row).astype(np.float64)
+        logits = self.row_logits(row).astype(np.float64)
         logits -= logits.max()
         logits -= np.log(np.exp(logits).sum())
         n = min(n, len(logits))
@@ -793,12 +798,12 @@ class Context:
 
     def most_probable(self) -> tuple[int, float]:
         """Return the most probable token after the last pass, and its probability."""
-        logits = self._logits_of(-1)
+        logits = self.row_logits(-1)
         best = int(logits.argmax())
         return best, float(1 / np.exp(logits - logits[best]).sum())
 
-    def _logits_of(self, row: int) -> NDArray[np.float32]:
-        """Return a view of a token's logits, valid until the next pass."""
+    def row_logits(self, row: int) -> NDArray[np.float32]:
+        """Return a view of the logits of a row of the last pass, valid until the next pass."""
         place = self.logits_address(row)
         values: Any = (ctypes.c_float * self._model.n_vocab).from_address(place)
         return np.frombuffer(values, np.float32)

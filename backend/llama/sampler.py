@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import llama_cpp
@@ -31,7 +32,10 @@ _FUNCTIONS = (
     "llama_sampler_init_grammar_lazy_patterns",
     "llama_vocab_n_tokens",
 )
-_N_PENALISED = 64
+_PENALTIES = ("penalties", "dry")
+_N_ALL = 1 << 17
+"""Tokens that a penalty sees that is to see all."""
+_MIROSTAT_M = 100  # as in llama.cpp
 # llama.cpp's parser of grammars calls itself for every bracket, and the check of rules for every
 # rule that another one begins with. Deeper grammars would overflow the stack.
 _GRAMMAR_CHARS_MAX = 4_000_000
@@ -64,8 +68,12 @@ class Sampler:
             llama_cpp.llama_sampler_chain_default_params()
         )
         self._grammar: _Grammar | None = None
+        self._probed: _Probed | None = None
+        self._n_vocab, self._has_penalties = model.n_vocab, sampling.has_penalties
         try:
             self._fill(sampling, model)
+            if sampling.post_sampling_probs and sampling.n_probs:
+                self._probed = _Probed(model.n_vocab)
             if rendered is not None and rendered.grammar:
                 self._grammar = _Grammar(model, rendered, covers_prompt, is_forced, parallel)
         except BaseException:
@@ -76,29 +84,11 @@ class Sampler:
         def add(sampler: Any) -> None:
             llama_cpp.llama_sampler_chain_add(self._pointer, sampler)
 
-        if sampling.logit_bias:
-            biases = [llama_cpp.llama_logit_bias(*pair) for pair in sampling.logit_bias]
+        if biases := _biases(sampling, model):
             array = (llama_cpp.llama_logit_bias * len(biases))(*biases)
             add(llama_cpp.llama_sampler_init_logit_bias(model.n_vocab, len(biases), array))
-        penalties = sampling.frequency_penalty, sampling.presence_penalty
-        if sampling.repeat_penalty != 1.0 or any(penalties):
-            add(
-                llama_cpp.llama_sampler_init_penalties(
-                    model.n_vocab, _N_PENALISED, sampling.repeat_penalty, *penalties
-                )
-            )
-        if sampling.temperature == 0:
-            add(llama_cpp.llama_sampler_init_greedy())
-            return
-        if sampling.top_k > 0:
-            add(llama_cpp.llama_sampler_init_top_k(sampling.top_k))
-        if sampling.top_p < 1:
-            add(llama_cpp.llama_sampler_init_top_p(sampling.top_p, 1))
-        if sampling.min_p > 0:
-            add(llama_cpp.llama_sampler_init_min_p(sampling.min_p, 1))
-        add(llama_cpp.llama_sampler_init_temp(sampling.temperature))
-        seed = llama_cpp.LLAMA_DEFAULT_SEED if sampling.seed is None else sampling.seed
-        add(llama_cpp.llama_sampler_init_dist(seed))
+        for sampler in _chain(sampling, model):
+            add(sampler)
 
     def sample(self, context: Context, row: int = -1) -> int:
         """Choose the next token from the logits of a token of the last pass, and accept it.
@@ -106,13 +96,31 @@ class Sampler:
         row: the token's place in the pass; -1: the last one with logits. Raises LlamaError where no
         token of the model fits the grammar.
         """
-        if self._grammar is None or not self._grammar.constrains:
+        if self._probed is not None:
+            if self._grammar is not None:
+                raise LlamaError(text("sampling.no_grammar"))
+            token = self._probed.sample(self._pointer, context, row)
+        elif self._grammar is None or not self._grammar.constrains:
             token = int(llama_cpp.llama_sampler_sample(self._pointer, context.pointer, row))
         else:
             token = self._grammar.sample(self._pointer, context.pointer, row)
         if self._grammar is not None:
             self._grammar.accept(token)
         return token
+
+    def see(self, prompt: Iterable[int]) -> None:
+        """Let the penalties count the tokens of a prompt, as llama.cpp's server does."""
+        if self._has_penalties:
+            for token in prompt:
+                if 0 <= token < self._n_vocab:  # an image's places have no token
+                    llama_cpp.llama_sampler_accept(self._pointer, token)
+
+    def probabilities(self, n: int) -> list[tuple[int, float]] | None:
+        """Return the last token and the n most probable ones, with their probabilities.
+
+        They are those after the chain; None unless `Sampling.post_sampling_probs` asks for them.
+        """
+        return None if self._probed is None else self._probed.top(n)
 
     def accept(self, tokens: Iterable[int]) -> None:
         """Accept tokens that an earlier sampler chose for the same answer."""
@@ -131,6 +139,125 @@ class Sampler:
         if self._pointer is not None:
             llama_cpp.llama_sampler_free(self._pointer)
             self._pointer = None
+
+
+def _biases(sampling: Sampling, model: Model) -> list[Any]:
+    """Return what is added to the scores of tokens."""
+    pairs: list[tuple[int, float]] = []
+    for key, given in sampling.logit_bias:
+        bias = -math.inf if given is False else given
+        tokens = model.tokenize(key, special=False) if isinstance(key, str) else [key]
+        pairs += [(token, bias) for token in tokens]
+    if sampling.ignore_eos:
+        pairs += [(token, -math.inf) for token in model.ending_tokens]
+    return [llama_cpp.llama_logit_bias(*pair) for pair in pairs]
+
+
+def _chain(sampling: Sampling, model: Model) -> Iterator[Any]:
+    """Yield the samplers behind the biases, as common/sampling.cpp of llama.cpp adds them."""
+    s, init = sampling, llama_cpp
+    seed = init.LLAMA_DEFAULT_SEED if s.seed is None else s.seed
+    if s.mirostat:
+        yield init.llama_sampler_init_temp(s.temperature)
+        aim = s.mirostat_tau, s.mirostat_eta
+        if s.mirostat == 1:
+            yield init.llama_sampler_init_mirostat(model.n_vocab, seed, *aim, _MIROSTAT_M)
+        else:
+            yield init.llama_sampler_init_mirostat_v2(seed, *aim)
+        return
+    n_last = _N_ALL if s.repeat_last_n < 0 else s.repeat_last_n
+    penalties = s.repeat_penalty, s.frequency_penalty, s.presence_penalty
+    makers: dict[str, Callable[[], Any]] = {
+        "penalties": lambda: init.llama_sampler_init_penalties(model.n_vocab, n_last, *penalties),
+        "dry": lambda: _dry(s, model),
+        "top_n_sigma": lambda: init.llama_sampler_init_top_n_sigma(s.top_n_sigma),
+        "top_k": lambda: init.llama_sampler_init_top_k(s.top_k),
+        "typ_p": lambda: init.llama_sampler_init_typical(s.typical_p, s.min_keep),
+        "top_p": lambda: init.llama_sampler_init_top_p(s.top_p, s.min_keep),
+        "min_p": lambda: init.llama_sampler_init_min_p(s.min_p, s.min_keep),
+        "xtc": lambda: init.llama_sampler_init_xtc(
+            s.xtc_probability, s.xtc_threshold, s.min_keep, seed
+        ),
+        "temperature": lambda: init.llama_sampler_init_temp_ext(
+            s.temperature, s.dynatemp_range, s.dynatemp_exponent
+        ),
+        "infill": lambda: init.llama_sampler_init_infill(model.vocab),
+    }
+    changed = [name for name in s.samplers if name in _PENALTIES or not s.takes_best]
+    for name in changed:
+        if name in makers and _is_on(name, s):
+            yield makers[name]()
+    if s.takes_best:  # the samplers that are left out keep the best token
+        yield init.llama_sampler_init_greedy()
+    elif "adaptive_p" in s.samplers:
+        yield init.llama_sampler_init_adaptive_p(s.adaptive_target, s.adaptive_decay, seed)
+    else:
+        yield init.llama_sampler_init_dist(seed)
+
+
+def _is_on(name: str, s: Sampling) -> bool:
+    """Return whether a sampler changes anything. llama.cpp adds the others as empty ones."""
+    off = {
+        "penalties": not (s.repeat_penalty != 1 or s.frequency_penalty or s.presence_penalty),
+        "dry": not s.has_dry,
+        "top_n_sigma": s.top_n_sigma < 0,
+        "top_k": s.top_k <= 0,
+        "typ_p": s.typical_p >= 1,
+        "top_p": s.top_p >= 1,
+        "min_p": s.min_p <= 0,
+        "xtc": s.xtc_probability <= 0 or s.xtc_threshold > 0.5,
+    }
+    return not off.get(name, False)
+
+
+def _dry(s: Sampling, model: Model) -> Any:
+    """Return llama.cpp's sampler DRY."""
+    breakers = [one.encode() for one in s.dry_sequence_breakers]
+    n_last = _N_ALL if s.dry_penalty_last_n < 0 else s.dry_penalty_last_n
+    base = s.dry_base if s.dry_base >= 1 else Sampling().dry_base
+    return llama_cpp.llama_sampler_init_dry(
+        model.vocab,
+        s.dry_multiplier,
+        base,
+        s.dry_allowed_length,
+        n_last,
+        (ctypes.c_char_p * len(breakers))(*breakers),
+        len(breakers),
+    )
+
+
+class _Probed:
+    """Samples as llama_sampler_sample() does, and keeps the probabilities after the chain."""
+
+    def __init__(self, n_vocab: int) -> None:
+        self._data = (llama_cpp.llama_token_data * n_vocab)()
+        kind = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+        self._values: Any = np.frombuffer(memoryview(self._data), kind)
+        self._found: list[tuple[int, float]] = []
+
+    def sample(self, chain: Any, context: Context, row: int) -> int:
+        """Choose a token and accept it."""
+        values = self._values
+        values["id"] = np.arange(len(values))
+        values["logit"], values["p"] = context.row_logits(row), 0
+        candidates = llama_cpp.llama_token_data_array(
+            ctypes.cast(self._data, llama_cpp.llama_token_data_p), len(values), -1, False
+        )
+        llama_cpp.llama_sampler_apply(chain, ctypes.byref(candidates))
+        left = values[: candidates.size]
+        token, p = (left[name][candidates.selected] for name in ("id", "p"))
+        if not left["p"].any():  # a greedy chain gives no probabilities
+            left["p"][candidates.selected] = p = 1
+        best = left[np.argsort(-left["p"], kind="stable")]
+        best = best[best["p"] > 0]
+        self._found = [(int(token), float(p))]
+        self._found += [(int(i), float(q)) for i, q in zip(best["id"], best["p"], strict=True)]
+        llama_cpp.llama_sampler_accept(chain, int(token))
+        return int(token)
+
+    def top(self, n: int) -> list[tuple[int, float]]:
+        """Return the token, and then the n most probable ones."""
+        return self._found[: n + 1]
 
 
 class _Grammar:

@@ -48,11 +48,16 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Delta:
-    """What an answer gained. tool_calls: by index; id and name come whole, arguments in pieces."""
+    """What an answer gained. tool_calls: by index; id and name come whole, arguments in pieces.
+
+    n_read: characters of the answer as the model wrote it that were read for it and before; 0 where
+    nobody counts them.
+    """
 
     reasoning: str = ""
     content: str = ""
     tool_calls: Mapping[int, ToolCall] = field(default_factory=dict)
+    n_read: int = field(default=0, compare=False)
 
     def __bool__(self) -> bool:
         return bool(self.reasoning or self.content or self.tool_calls)

@@ -9,6 +9,9 @@ from typing import Any
 from backend.protocol.chat import AnswerText, ChatOptions, Delta
 from backend.protocol.settings import Sampling
 
+Prompt = str | tuple[str | int, ...]
+"""A raw prompt: a text, or tokens and texts in their order."""
+
 
 class Listener:
     """Follows the answer to one request of a group. Everything is called in the engine's thread."""
@@ -20,6 +23,9 @@ class Listener:
 
     def fitted(self, changes: Sequence[str]) -> None:
         """Take what was changed in the conversation for its template (Rendered.fitted)."""
+
+    def joined(self, n_prompt: int, n_reused: int) -> None:
+        """Take the lengths of the prompt and of its part in the context, before it is computed."""
 
     def prefilled(self, done: int, total: int) -> None:
         """Take how many tokens of the prompt are computed."""
@@ -48,7 +54,7 @@ class Request:
     sampling: Sampling
     max_tokens: int = -1
     messages: Sequence[Any] = ()
-    prompt: str | None = None
+    prompt: Prompt | None = None
     options: ChatOptions = ChatOptions()
     listener: Listener | None = None
     precedes: bool = False

@@ -28,6 +28,18 @@ copied or computed by the processor, whichever ends sooner; cpu-only: computed b
 RUN_AHEAD = ("off", "auto", "always")
 """Whether a device computes a layer of a token before the choice of its experts is known
 (docs/devices.md): off: never; auto: where that is faster; always: wherever it can."""
+CHAIN = (
+    "penalties",
+    "dry",
+    "top_n_sigma",
+    "top_k",
+    "typ_p",
+    "top_p",
+    "min_p",
+    "xtc",
+    "temperature",
+)
+"""llama.cpp's samplers in its usual order."""
 BY_HAND = ("cache_rate", "method", "context_length")
 """The settings that the automatic mode decides."""
 DEVICE_AUTO = "auto"
@@ -68,10 +80,11 @@ KINDS: Mapping[str, Kind] = {
     "file": Kind((str,), text("kind.text")),
     "biases": Kind((tuple, list), text("kind.biases")),
     "names": Kind((tuple, list), text("kind.names")),
+    "texts": Kind((tuple, list), text("kind.texts")),
 }
 """share: 0 to 1. count, bytes: whole numbers. choice: one of a few texts. method: a name of
 RUNNABLE. device: see check_device(). file: a path, or "". biases: pairs of a token id and a
-number. names: a tuple of some of the choices."""
+number, see Sampling.logit_bias. names: a tuple of some of the choices. texts: a tuple of texts."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +144,9 @@ class Rule:
             if not all(name in self.choices for name in value):
                 known = ", ".join(self.choices)
                 raise ValueError(text("setting.choice", name=name, known=known, value=given))
+        elif self.kind == "texts":
+            if not value or not all(isinstance(one, str) for one in value):
+                raise ValueError(text("setting.texts", name=name))
         elif self.choices:
             if value not in self.choices:
                 known = ", ".join(self.choices)
@@ -150,8 +166,9 @@ def _is_pair(value: object) -> bool:
     if not isinstance(value, tuple | list) or len(value) != 2:
         return False
     token, number = value
-    is_number = isinstance(number, int | float) and not isinstance(number, bool)
-    return is_number and type(token) is int and 0 <= token < 1 << 31
+    is_number = isinstance(number, int | float) and number is not True
+    is_token = type(token) is int and 0 <= token < 1 << 31
+    return is_number and (is_token or isinstance(token, str))
 
 
 def setting(default: Any, kind: str, **rule: Any) -> Any:
@@ -181,7 +198,7 @@ class _Checked:
                 if not rule.has_type(given[name]):
                     kind = KINDS[rule.kind].words
                     raise RequestError(text("setting.type", name=name, kind=kind))
-                if rule.kind == "names":
+                if rule.kind in ("names", "texts"):
                     given[name] = tuple(given[name])
         try:
             return cls(**given)
@@ -522,28 +539,29 @@ class Sampling(_Checked):
         tooltip=QT_TRANSLATE_NOOP("settings", "Above 1, recent tokens become less probable."),
         window=(0.5, 2),
     )
-    """Divides the scores of the last 64 tokens; 1: off."""
+    """Divides the scores of the last `repeat_last_n` tokens; 1: off."""
     presence_penalty: float = setting(
         0.0,
         "number",
         lowest=-2,
         highest=2,
     )
-    """Subtracted from the score of each of the last 64 tokens; 0: off."""
+    """Subtracted from the score of each of the last `repeat_last_n` tokens; 0: off."""
     frequency_penalty: float = setting(
         0.0,
         "number",
         lowest=-2,
         highest=2,
     )
-    """Subtracted from a token's score for each time it is among the last 64 tokens; 0: off."""
-    logit_bias: tuple[tuple[int, float], ...] = setting(
+    """Subtracted from a token's score for each time it is among these tokens; 0: off."""
+    logit_bias: tuple[tuple[int | str, float], ...] = setting(
         (),
         "biases",
         lowest=-100,
         highest=100,
     )
-    """Pairs of a token and a number that is added to its score; -100 excludes the token."""
+    """Pairs of a token, or a text, and a number that is added to its score, or to those of the
+    text's tokens; -100 nearly excludes it. False in place of a number excludes it."""
     n_probs: int = setting(
         0,
         "count",
@@ -563,12 +581,76 @@ class Sampling(_Checked):
         window=(0, 1 << 31),
     )
     """None: a random seed."""
+    repeat_last_n: int = setting(64, "count", lowest=-1, highest=1 << 30)
+    """The number of last tokens, also of the prompt, that the penalties see; -1: all."""
+    min_keep: int = setting(0, "count", lowest=0, highest=1 << 30)
+    """The number of tokens that a sampler leaves at least."""
+    typical_p: float = setting(1.0, "number", lowest=0, highest=1)
+    """Only locally typical tokens that together have this probability; 1: all."""
+    top_n_sigma: float = setting(-1.0, "number", lowest=-1, highest=1000)
+    """Only tokens whose score is within n standard deviations of the best; below 0: all."""
+    xtc_probability: float = setting(0.0, "number", lowest=0, highest=1)
+    """How often all tokens above `xtc_threshold` but the last one are removed; 0: never."""
+    xtc_threshold: float = setting(0.1, "number", lowest=0, highest=1)
+    """The least probability of a token that XTC removes; above 0.5: off."""
+    dry_multiplier: float = setting(0.0, "number", lowest=0, highest=1000)
+    """The penalty of a token that would repeat a sequence (DRY); 0: off."""
+    dry_base: float = setting(1.75, "number", lowest=0, highest=1000)
+    """The growth of the penalty of DRY by the length of the sequence; below 1: the default."""
+    dry_allowed_length: int = setting(2, "count", lowest=0, highest=1 << 30)
+    """The longest sequence that may be repeated."""
+    dry_penalty_last_n: int = setting(64, "count", lowest=-1, highest=1 << 30)
+    """The number of last tokens that DRY searches; 0: off; -1: all."""
+    dry_sequence_breakers: tuple[str, ...] = setting(("\n", ":", '"', "*"), "texts")
+    """Texts that end a sequence of DRY."""
+    dynatemp_range: float = setting(0.0, "number", lowest=0, highest=100)
+    """The temperature is chosen by the entropy, from `temperature` less to more this; 0: off."""
+    dynatemp_exponent: float = setting(1.0, "number", lowest=0, highest=100)
+    """The exponent of the normalised entropy that chooses the temperature."""
+    mirostat: int = setting(0, "count", lowest=0, highest=2)
+    """1 or 2: Mirostat of this version in place of all samplers but the temperature; 0: off."""
+    mirostat_tau: float = setting(5.0, "number", lowest=0, highest=1000)
+    """The surprise that Mirostat aims at."""
+    mirostat_eta: float = setting(0.1, "number", lowest=0, highest=1000)
+    """The learning rate of Mirostat."""
+    adaptive_target: float = setting(-1.0, "number", lowest=-1, highest=1)
+    """The probability that the sampler adaptive_p aims at; below 0: off."""
+    adaptive_decay: float = setting(0.9, "number", lowest=0, highest=0.99)
+    """How slowly adaptive_p forgets."""
+    samplers: tuple[str, ...] = setting(CHAIN, "names", choices=(*CHAIN, "infill", "adaptive_p"))
+    """The samplers in their order, as llama.cpp calls them. One that is not named is off."""
+    ignore_eos: bool = setting(False, "switch")
+    """Whether the tokens that end an answer are excluded."""
+    post_sampling_probs: bool = setting(False, "switch")
+    """Whether the probabilities of `n_probs` are those after the samplers."""
+
+    @property
+    def takes_best(self) -> bool:
+        """Whether the chain, after penalties and biases, takes the token with the best score."""
+        return (
+            self.temperature == 0
+            and "temperature" in self.samplers
+            and "adaptive_p" not in self.samplers
+            and not (self.dynatemp_range or self.mirostat or self.xtc_probability)
+            and self.typical_p == 1
+        )
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether earlier tokens change the scores."""
+        penalties = self.frequency_penalty, self.presence_penalty, self.repeat_penalty - 1
+        repeats = "penalties" in self.samplers and self.repeat_last_n != 0 and any(penalties)
+        return not self.mirostat and (repeats or self.has_dry)
+
+    @property
+    def has_dry(self) -> bool:
+        """Whether DRY is in force."""
+        return "dry" in self.samplers and self.dry_multiplier > 0 and self.dry_penalty_last_n != 0
 
     @property
     def is_greedy(self) -> bool:
         """Whether each token is the most probable one, without a penalty or a bias."""
-        penalties = self.frequency_penalty, self.presence_penalty, self.repeat_penalty - 1
-        return self.temperature == 0 and not (any(penalties) or self.logit_bias)
+        return self.takes_best and not (self.has_penalties or self.logit_bias or self.ignore_eos)
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:

@@ -91,6 +91,21 @@ class ModelFacts:
 
 
 @dataclass(frozen=True)
+class VocabularyFacts:
+    """The tokens of a model, and its chat template.
+
+    begin, end: the texts of the tokens that begin and end a sequence. ending_tokens: those that end
+    an answer. template: Jinja, or "".
+    """
+
+    n_token: int
+    begin: str
+    end: str
+    ending_tokens: tuple[int, ...]
+    template: str
+
+
+@dataclass(frozen=True)
 class CacheFacts:
     """The settings of the cache in force and those asked for. n_slot: resident experts per layer.
 

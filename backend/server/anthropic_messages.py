@@ -8,14 +8,15 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from backend.server.ask import (
     FLAG,
     LIST,
     OBJECT,
-    POSITIVE,
     TEXT,
+    TOO_LONG,
     Ask,
     Begin,
     Conversation,
@@ -24,6 +25,7 @@ from backend.server.ask import (
     Finish,
     Json,
     Part,
+    Progress,
     RequestRefused,
     call_json,
     either,
@@ -37,7 +39,7 @@ from backend.server.ask import (
     shown,
     unreadable,
 )
-from backend.server.openai_chat import effort_options
+from backend.server.openai_chat import COUNT, effort_options
 from backend.server.sections import CLOSE, OPEN, Section, Sections, Step
 
 _WITHOUT_EFFECT = (
@@ -74,7 +76,7 @@ def read_message(body: Any) -> Ask:
     output = fields.table("output_config")
     ask = Ask(
         model=fields.get("model", TEXT, ""),
-        max_tokens=fields.get("max_tokens", POSITIVE, _DEFAULT_TOKENS),
+        max_tokens=fields.get("max_tokens", COUNT, _DEFAULT_TOKENS),
         stream=fields.get("stream", FLAG, False),
         sampling=read_sampling(fields),
         options=read_options(
@@ -89,8 +91,7 @@ def read_message(body: Any) -> Ask:
         ),
         messages=_messages(fields),
     )
-    fields.log_others()
-    return ask
+    return replace(ask, ignored=fields.others())
 
 
 def _schema(fields: Fields, output: Fields) -> Json | None:
@@ -214,6 +215,10 @@ class MessageWriter:
         }
         return [_event("message_start", message=message)]
 
+    def progress(self, progress: Progress) -> list[Event]:
+        """Return no event: this protocol has none for it."""
+        return []
+
     def part(self, part: Part) -> list[Event]:
         """Return the events of what the answer gained."""
         return self._events(self._sections.add(part.delta))
@@ -310,5 +315,8 @@ def _usage(n_prompt: int, n_reused: int, n_token: int) -> Json:
 def error_json(error: RequestRefused) -> Json:
     """Return a refusal in Anthropic's form."""
     default = "invalid_request_error" if error.status < 500 else "api_error"
-    kind = _ERRORS.get(error.status, default)
-    return {"type": "error", "error": {"type": kind, "message": str(error)}}
+    kind, words = _ERRORS.get(error.status, default), str(error)
+    if error.kind == TOO_LONG:  # in Anthropic's words, which agents look for
+        n, n_most = error.more["n_prompt_tokens"], error.more["n_ctx"]
+        words = f"prompt is too long: {n} tokens > {n_most} maximum. {words}"
+    return {"type": "error", "error": {"type": kind, "message": words}}

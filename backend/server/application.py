@@ -24,6 +24,7 @@ from uvicorn import Server
 
 from backend.server import (
     anthropic_messages,
+    llama_native,
     ollama,
     openai_chat,
     openai_responses,
@@ -31,9 +32,6 @@ from backend.server import (
     vectors,
 )
 from backend.server.ask import (
-    FLAG,
-    LIST,
-    TEXT,
     Ask,
     Begin,
     Event,
@@ -55,6 +53,7 @@ KEEP_ALIVE_S = 10.0
 """Longest silence of a stream; then the last comment is repeated."""
 _QUEUE_HEADER = "x-queue-position"
 _FITTED_HEADER = "x-outrider-fitted"
+_IGNORED_HEADER = "x-ignored-fields"
 
 
 @dataclass(frozen=True)
@@ -107,6 +106,13 @@ def make_application(turns: Turns, key: str, access: Access = LOCAL) -> ASGIApp:
 
     of_chat = of_ollama(ollama.read_chat, is_chat=True)
     of_text = of_ollama(ollama.read_generate, is_chat=False)
+    native = Api(
+        llama_native.read_completion,
+        lambda body, ask, model: llama_native.CompletionWriter(
+            ask, model, body, turns.facts["vocabulary"].ending_tokens if turns.facts else ()
+        ),
+        llama_native.error_json,
+    )
     tools = _Tools(turns)
 
     def post(path: str, api: Api, read: Callable[[Any], Any], serve: Serve) -> Route:
@@ -130,25 +136,17 @@ def make_application(turns: Turns, key: str, access: Access = LOCAL) -> ASGIApp:
 
         return post(path, api, lambda body: (body, _read(api, body)), complete)
 
+    def counts(path: str, api: Api, serve: Serve) -> Route:
+        return post(path, api, lambda body: _read(api, body), serve)
+
     routes = [
-        Route("/health", tools.health),
-        Route("/v1/models", tools.models),
-        Route("/v1/models/{name:path}", tools.model),
-        answers("/v1/chat/completions", chat),
         answers("/v1/completions", text),
-        answers("/v1/responses", responses),
-        answers("/v1/messages", messages),
-        post(
-            "/v1/messages/count_tokens",
-            messages,
-            lambda body: _read(messages, body),
-            tools.count_tokens,
-        ),
         post("/v1/embeddings", text, vectors.read_openai, tools.vectors),
-        post("/v1/rerank", text, vectors.read_rank, tools.vectors),
-        post("/rerank", text, vectors.read_rank, tools.vectors),
-        post("/tokenize", text, Fields, tools.tokenize),
-        post("/detokenize", text, Fields, tools.detokenize),
+        post("/embeddings", text, vectors.read_openai, tools.vectors),
+        *(
+            post(path, text, vectors.read_rank, tools.vectors)
+            for path in ("/v1/rerank", "/v1/reranking", "/rerank", "/reranking")
+        ),
         answers("/api/chat", of_chat),
         answers("/api/generate", of_text),
         post("/api/embed", of_text, vectors.read_ollama, tools.vectors),
@@ -158,6 +156,24 @@ def make_application(turns: Turns, key: str, access: Access = LOCAL) -> ASGIApp:
         Route("/api/ps", tools.running),
         Route("/api/version", tools.version),
     ]
+    for prefix in ("/v1", ""):  # some programs leave it out, as llama.cpp's server allows
+        routes += [
+            Route(f"{prefix}/health", tools.health),
+            Route(f"{prefix}/models", tools.models),
+            Route(f"{prefix}/models/{{name:path}}", tools.model),
+            answers(f"{prefix}/chat/completions", chat),
+            counts(f"{prefix}/chat/completions/input_tokens", chat, tools.count_response),
+            answers(f"{prefix}/responses", responses),
+            counts(f"{prefix}/responses/input_tokens", responses, tools.count_response),
+            answers(f"{prefix}/messages", messages),
+            counts(f"{prefix}/messages/count_tokens", messages, tools.count_tokens),
+        ]
+    for path in ("/completion", "/completions"):
+        routes.append(answers(path, native))
+    server = llama_native.Native(turns)
+    routes.append(counts("/apply-template", chat, server.apply_template))
+    routes += [post(path, native, Fields, serve) for path, serve in server.posts.items()]
+    routes += [Route(path, serve, methods=["GET"]) for path, serve in server.gets.items()]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _on_http})
     return Guard(_Attended(app), key, access)
 
@@ -177,7 +193,9 @@ def refuse(
     error: RequestRefused, form: Callable[[RequestRefused], Json] = openai_chat.error_json
 ) -> Response:
     """Return the response for a refusal."""
-    headers = {"Retry-After": str(error.retry_s)} if error.retry_s else None
+    headers = {"Retry-After": str(error.retry_s)} if error.retry_s else {}
+    if error.status == 501:  # OpenAI's clients would ask again
+        headers["x-should-retry"] = "false"
     return JSONResponse(form(error), status_code=error.status, headers=headers)
 
 
@@ -212,7 +230,9 @@ class _Tools:
         """Return the model in OpenAI's form and in Anthropic's."""
         created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._began))
         openai = {"id": name, "object": "model", "created": self._began, "owned_by": "local"}
-        return {**openai, "type": "model", "display_name": name, "created_at": created}
+        facts = self._turns.facts if name == self._turns.model_name else None
+        meta = {"meta": llama_native.meta_json(facts)} if facts is not None else {}
+        return {**openai, "type": "model", "display_name": name, "created_at": created, **meta}
 
     async def tags(self, _request: Request) -> Response:
         """List the models as Ollama does."""
@@ -248,13 +268,19 @@ class _Tools:
         return JSONResponse(writer.loaded())
 
     async def count_tokens(self, request: Request, ask: Ask) -> Response:
-        """Count the tokens of the prompt that a request would give."""
+        """Count the tokens of the prompt that a request would give, for Anthropic's clients."""
+        return JSONResponse({"input_tokens": await self._count(request, ask)})
 
+    async def count_response(self, request: Request, ask: Ask) -> Response:
+        """Count the tokens of the prompt that a request would give, for OpenAI's clients."""
+        n = await self._count(request, ask)
+        return JSONResponse({"object": "response.input_tokens", "input_tokens": n})
+
+    async def _count(self, request: Request, ask: Ask) -> int:
         def count(engine: Any) -> int:
             return int(engine.count(ask.messages, ask.options))
 
-        n = await self._ask(request, count, ask.model)
-        return JSONResponse({"input_tokens": n})
+        return int(await self._ask(request, count, ask.model))
 
     async def vectors(self, _request: Request, asked: vectors.Asked) -> Response:
         """Have the small model compute what is asked, beside answers."""
@@ -262,25 +288,6 @@ class _Tools:
         if found is None:
             raise vectors.no_model()
         return JSONResponse(asked.written(*found))
-
-    async def tokenize(self, request: Request, fields: Fields) -> Response:
-        """Split a text into tokens, as llama.cpp's server does."""
-        content = fields.get("content", TEXT, "")
-        check_text(content)
-        add_bos = fields.get("add_special", FLAG, False)
-        special = fields.get("parse_special", FLAG, True)
-        tokens = await self._ask(
-            request, lambda engine: engine.tokenize(content, special=special, add_bos=add_bos)
-        )
-        return JSONResponse({"tokens": tokens})
-
-    async def detokenize(self, request: Request, fields: Fields) -> Response:
-        """Join tokens to a text, as llama.cpp's server does."""
-        tokens = fields.get("tokens", LIST, [])
-        if not all(type(token) is int for token in tokens):
-            raise fields.refusal("tokens", "must be a list of whole numbers")
-        text = await self._ask(request, lambda engine: engine.detokenize(tokens))
-        return JSONResponse({"content": text})
 
     async def _ask(self, request: Request, question: Callable[[Any], Any], model: str = "") -> Any:
         return await self._turns.ask(question, model, _client(request))
@@ -299,6 +306,8 @@ def _read(api: Api, body: Any) -> Ask:
 async def _complete(request: Request, turns: Turns, api: Api, body: Any, ask: Ask) -> Response:
     news = turns.answer(ask, _client(request))
     headers = {_QUEUE_HEADER: "0"}
+    if ask.ignored:
+        headers[_IGNORED_HEADER] = ", ".join(ask.ignored).encode("ascii", "replace").decode()
     # Await the first news here, so that a request that is refused at once gets its own status.
     first = await anext(news, None)
     if isinstance(first, Wait) and first.n_before:
@@ -387,7 +396,7 @@ class _Stream:
 
     def __init__(self, api: Api, body: Any, ask: Ask, model: str) -> None:
         self._api, self._body, self._ask = api, body, ask
-        self._writer = api.writer(body, ask, model)
+        self._model, self._writer = model, api.writer(body, ask, model)
         self._finishes: list[Finish] = []
         self._comment = self._said("")
 
@@ -417,13 +426,17 @@ class _Stream:
 
     def _write(self, news: News | None) -> str:
         if isinstance(news, Wait):
-            self._comment = self._said(news.words)
-            return self._comment
+            if news.words:
+                self._comment = self._said(news.words)
+            comment = self._comment if news.words else ""
+            progress = self._writer.progress(news.progress) if news.progress else []
+            return comment + self._lines(progress)
         if isinstance(news, Fitted):
             return self._said(f"fitted to the template: {', '.join(news.changes)}")
         if isinstance(news, Begin):
             self._comment = self._said("answering")
-            self._writer = self._api.writer(self._body, self._ask, news.model)
+            if news.model != self._model:  # it was loaded for this answer
+                self._writer = self._api.writer(self._body, self._ask, news.model)
             return self._lines(self._writer.opening(news))
         if isinstance(news, Finish):
             self._finishes.append(news)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from backend.protocol.attachments import images_of
 from backend.protocol.chat import ChatOptions, Delta
+from backend.protocol.group import Prompt
 from backend.protocol.settings import Sampling
 
 Json = dict[str, Any]
@@ -23,13 +24,18 @@ MAX_CHOICES = 128
 MAX_TEXT_CHARS = 4 << 20
 """Maximum of characters of a request without its images: a million tokens of usual text. More would
 keep the engine busy for long, only to be told that it does not fit."""
+TOO_LONG = "exceed_context_size_error"
+"""The kind of the refusal of a prompt that does not fit into the context; llama.cpp's name."""
 _NAME_CHARS = 80
 _NAMES_KEPT = 1000
 _log = logging.getLogger("outrider.server")
 
 
 class RequestRefused(Exception):
-    """A request cannot be served; str() is one sentence. retry_s: when to ask again, or 0."""
+    """A request cannot be served; str() is one sentence. retry_s: when to ask again, or 0.
+
+    kind: the type of the error, where the status does not say it. more: further fields of it.
+    """
 
     def __init__(
         self,
@@ -39,23 +45,27 @@ class RequestRefused(Exception):
         param: str | None = None,
         code: str | None = None,
         retry_s: int = 0,
+        kind: str = "",
+        more: Json | None = None,
     ) -> None:
         super().__init__(sentence)
         self.status, self.param, self.code, self.retry_s = status, param, code, retry_s
+        self.kind, self.more = kind, more or {}
 
 
 @dataclass(frozen=True)
 class Ask:
     """A valid request for `n` answers to `messages`, or to each of `prompts`.
 
-    max_tokens: -1 until the context is full. echo: the answer begins with the prompt.
+    max_tokens: -1 until the context is full. echo: the answer begins with the prompt. ignored: the
+    fields of the request that are not known here.
     """
 
     sampling: Sampling
     options: ChatOptions = ChatOptions()
     max_tokens: int = -1
     messages: tuple[Json, ...] = ()
-    prompts: tuple[str, ...] = ()
+    prompts: tuple[Prompt, ...] = ()
     n: int = 1
     model: str = ""
     stream: bool = False
@@ -64,8 +74,15 @@ class Ask:
     echo: bool = False
     n_top: int = 0
     """The number of most probable tokens to report, where `sampling.n_probs` is not 0."""
-    asked_s: float = field(default_factory=time.monotonic, compare=False)
-    """When it was read, on the clock of Finish."""
+    with_timings: bool = False
+    """Whether each part of a stream has the times so far."""
+    with_progress: bool = False
+    """Whether a stream tells how much of the prompt is read."""
+    with_prompt: bool = False
+    """Whether the end of an answer has the text of the prompt."""
+    ignored: tuple[str, ...] = ()
+    asked_s: float = field(default_factory=time.perf_counter, compare=False)
+    """When it was read (time.perf_counter)."""
 
     @property
     def has_images(self) -> bool:
@@ -95,20 +112,72 @@ def _n_char(value: Any) -> int:
 class Token:
     """The bytes of a token, and the logarithm of its probability.
 
-    top: those of the most probable tokens at its place.
+    top: the most probable tokens at its place. id: its number.
     """
 
     data: bytes
     logprob: float
-    top: tuple[tuple[bytes, float], ...] = ()
+    top: tuple[Token, ...] = ()
+    id: int = -1
+
+
+@dataclass(frozen=True)
+class Timings:
+    """The times of an answer so far, in seconds.
+
+    n_cached: tokens of the prompt that were in the context. n_read, read_s: the others, and the
+    time to read them. n_token, wrote_s: tokens of the answer, and the time from the first one on.
+    """
+
+    n_cached: int = 0
+    n_read: int = 0
+    read_s: float = 0.0
+    n_token: int = 0
+    wrote_s: float = 0.0
+
+    def to_json(self) -> Json:
+        """Return the form of llama.cpp's server. The first token comes from the prompt."""
+        read_ms, wrote_ms, n_step = 1e3 * self.read_s, 1e3 * self.wrote_s, max(self.n_token - 1, 0)
+        return {
+            "cache_n": self.n_cached,
+            "prompt_n": self.n_read,
+            "prompt_ms": read_ms,
+            "prompt_per_token_ms": _ratio(read_ms, self.n_read),
+            "prompt_per_second": _ratio(1e3 * self.n_read, read_ms),
+            "predicted_n": self.n_token,
+            "predicted_ms": wrote_ms,
+            "predicted_per_token_ms": _ratio(wrote_ms, n_step),
+            "predicted_per_second": _ratio(1e3 * n_step, wrote_ms),
+        }
+
+
+def _ratio(value: float, by: float) -> float:
+    return value / by if by else 0.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How much of the prompt of a choice is read: tokens in all, from the context, and so far."""
+
+    choice: int
+    n_prompt: int
+    n_cached: int
+    n_done: int
+    timings: Timings
+
+    def to_json(self) -> Json:
+        """Return the form of llama.cpp's server."""
+        counts = {"total": self.n_prompt, "cache": self.n_cached, "processed": self.n_done}
+        return {**counts, "time_ms": round(1e3 * self.timings.read_s)}
 
 
 @dataclass(frozen=True)
 class Wait:
-    """News while nothing is answered yet. words: for a comment of the stream."""
+    """News while nothing is answered yet. words: for a comment of the stream, or ""."""
 
     words: str
     n_before: int = 0
+    progress: Progress | None = None
 
 
 @dataclass(frozen=True)
@@ -129,11 +198,17 @@ class Begin:
 
 @dataclass(frozen=True)
 class Part:
-    """What the answer number `choice` gained."""
+    """What the answer number `choice` gained.
+
+    tokens: those of the text, where their probabilities were asked for. ids: of the tokens, if the
+    text continues a raw prompt. timings: so far, where they were asked for.
+    """
 
     choice: int
     delta: Delta
     tokens: tuple[Token, ...] = ()
+    ids: tuple[int, ...] = ()
+    timings: Timings | None = None
 
 
 @dataclass(frozen=True)
@@ -141,8 +216,8 @@ class Finish:
     """The end of the answer number `choice`. reason: of Engine.finish_reason.
 
     n_prompt: tokens of the prompt; 0 for further answers to the same one. n_token: of n_chosen().
-    n_reasoning: tokens of the thought. stop: the stop string that ended the answer, or "". began_s,
-    read_s, ended_s: when the engine took it up, had read its prompt and was done (time.monotonic).
+    n_reasoning: tokens of the thought. stop: the stop string that ended the answer, or "". prompt:
+    its text, where it was asked for.
     """
 
     choice: int
@@ -152,9 +227,8 @@ class Finish:
     n_reused: int = 0
     n_reasoning: int = 0
     stop: str = ""
-    began_s: float = 0.0
-    read_s: float = 0.0
-    ended_s: float = 0.0
+    timings: Timings = Timings()
+    prompt: str = ""
 
 
 def n_chosen(n_token: int, reason: str, stop: str) -> int:
@@ -176,6 +250,9 @@ class Writer(Protocol):
 
     def opening(self, begin: Begin) -> list[Event]:
         """Return the first events of a stream."""
+
+    def progress(self, progress: Progress) -> list[Event]:
+        """Return the events that tell how much of the prompt is read."""
 
     def part(self, part: Part) -> list[Event]:
         """Return the events of a part."""
@@ -274,10 +351,12 @@ class Fields:
         """Pass over fields silently."""
         self._known.update(names)
 
-    def log_others(self) -> None:
-        """Log the fields that nobody asked for."""
-        for name in self.data.keys() - self._known:
-            log_once(f"The field {shown(self.path(name))} is not known here and was ignored.")
+    def others(self) -> tuple[str, ...]:
+        """Return the fields that nobody asked for, and log them."""
+        names = tuple(sorted(shown(self.path(name)) for name in self.data.keys() - self._known))
+        for name in names:
+            log_once(f"The field {name} is not known here and was ignored.")
+        return names
 
 
 _logged: set[str] = set()
@@ -296,36 +375,77 @@ def shown(name: str) -> str:
     return name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}\u2026"
 
 
-_KINDS: Mapping[str, Kind] = {"number": NUMBER, "count": WHOLE}
+_KINDS: Mapping[str, Kind] = {
+    "number": NUMBER,
+    "count": WHOLE,
+    "switch": FLAG,
+    "texts": TEXTS,
+    "names": either(TEXT, TEXTS),
+}
 _RULES = Sampling.rules()
 N_SEED = int(_RULES["seed"].highest) + 1
 """Number of seeds. A request's seed is taken modulo this."""
 
 
+_CHARS = dict(zip("edskypmxtia", _RULES["samplers"].choices, strict=True))
+_ALIASES = {"nucleus": "top_p", "temp": "temperature", "typ": "typ_p"}
+for _sampler in _RULES["samplers"].choices:
+    _ALIASES |= {_sampler.replace("_", mark): _sampler for mark in ("_", "-", "")}
+_OTHER_SAMPLING: Mapping[str, float] = {
+    "tfs_z": 1, "top_a": 0, "smoothing_factor": 0, "epsilon_cutoff": 0, "eta_cutoff": 0,
+    "penalty_alpha": 0, "guidance_scale": 1, "num_beams": 1, "n_discard": 0, "n_indent": 0,
+}  # fmt: skip
+"""What other servers sample with, and the values that change nothing."""
+
+
 def read_sampling(fields: Fields, n_probs: int = 0) -> Sampling:
     """Read how tokens are sampled; the names are those of OpenAI and llama.cpp."""
+    for name, neutral in _OTHER_SAMPLING.items():
+        if fields.get(name, NUMBER, neutral) not in (neutral, -1):
+            raise fields.refusal(name, "is not possible here; leave it out")
     given: dict[str, Any] = {"logit_bias": _biases(fields), "n_probs": n_probs}
     for name, rule in _RULES.items():
         if name not in given and (value := fields.get(name, _KINDS[rule.kind])) is not None:
-            given[name] = value % N_SEED if name == "seed" else value
+            given[name] = tuple(value) if isinstance(value, list) else value
+    given.setdefault("repeat_penalty", fields.get("repetition_penalty", NUMBER, 1.0))
+    if (seed := given.get("seed")) is not None:
+        given["seed"] = None if seed == -1 else seed % N_SEED  # -1 is llama.cpp's random one
+    given["top_k"] = max(given.get("top_k", Sampling().top_k), 0)
+    if (samplers := given.get("samplers")) is not None:
+        given["samplers"] = _samplers(fields, samplers)
     try:
         return Sampling(**given)
     except ValueError as error:
         raise RequestRefused(str(error)) from None
 
 
-def _biases(fields: Fields) -> tuple[tuple[int, float], ...]:
-    """Read OpenAI's object of biases by token, or llama.cpp's list of pairs."""
+def _samplers(fields: Fields, given: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Read the names of samplers, or llama.cpp's characters for them."""
+    names = []
+    for one in given:
+        name = _CHARS.get(one) if isinstance(given, str) else _ALIASES.get(one.lower(), one)
+        if name not in _RULES["samplers"].choices:
+            raise fields.refusal("samplers", f"has {shown(one)}, which is no sampler")
+        names.append(name)
+    return tuple(names)
+
+
+def _biases(fields: Fields) -> tuple[tuple[int | str, float], ...]:
+    """Read OpenAI's object of biases, or llama.cpp's list of pairs, by token or by text."""
     given = fields.get("logit_bias", either(OBJECT, LIST), {})
     pairs = list(given.items()) if isinstance(given, dict) else given
     biases = []
     for pair in pairs:
-        if not isinstance(pair, list | tuple) or len(pair) != 2 or not NUMBER.test(pair[1]):
-            raise fields.refusal("logit_bias", "must map tokens to numbers")
-        token = str(pair[0])
-        if not (token.isascii() and token.isdigit() and len(token) < 10):
-            raise fields.refusal("logit_bias", "must map tokens to numbers")
-        biases.append((int(token), float(pair[1])))
+        is_pair = isinstance(pair, list | tuple) and len(pair) == 2
+        if not is_pair or not (pair[1] is False or NUMBER.test(pair[1])):
+            raise fields.refusal("logit_bias", "must map tokens or texts to numbers or false")
+        token, bias = pair
+        is_number = isinstance(token, str) and token.isascii() and token.isdigit()
+        if isinstance(given, dict) and is_number and len(token) < 10:
+            token = int(token)
+        if not (isinstance(token, str) or (_is_whole(token) and 0 <= token < 1 << 31)):
+            raise fields.refusal("logit_bias", "must map tokens or texts to numbers or false")
+        biases.append((token, bias if bias is False else float(bias)))
     return tuple(biases)
 
 

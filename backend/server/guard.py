@@ -27,6 +27,8 @@ from backend.server.ask import Json, RequestRefused
 from backend.server.bodies import Bodies
 
 ADDRESS = "127.0.0.1"
+PUBLIC = ("/health", "/v1/health")
+"""The paths that answer without the key: whether the server runs, and nothing else."""
 MAX_IDLE = 64
 """Maximum of connections without a request for GRACE_S; the oldest ones are closed."""
 GRACE_S = 1.0
@@ -46,7 +48,7 @@ _TOO_MANY = (
 
 def error_form(path: str) -> Callable[[RequestRefused], Json]:
     """Return how a refusal is written to the clients of a path."""
-    if path.startswith("/v1/messages"):
+    if path.removeprefix("/v1").startswith("/messages"):
         return anthropic_messages.error_json
     return ollama.error_json if path.startswith("/api/") else openai_chat.error_json
 
@@ -123,6 +125,9 @@ class Guard:
         return None
 
     def _no_key(self, request: Request) -> RequestRefused | None:
+        """Return a refusal of a request without the key, where it needs one."""
+        if request.url.path in PUBLIC and request.method in ("GET", "HEAD"):
+            return None
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         keys = [given] if kind.lower() == "bearer" else []
         keys.append(request.headers.get("x-api-key", ""))  # Anthropic's clients

@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from backend.server.ask import (
     Finish,
     Json,
     Part,
+    Progress,
     RequestRefused,
     Token,
     call_json,
@@ -136,9 +137,7 @@ def _ask(
         messages=messages,
         prompts=prompts,
     )
-    options.log_others()
-    fields.log_others()
-    return ask
+    return replace(ask, ignored=options.others() + fields.others())
 
 
 def _thinking(fields: Fields) -> Json:
@@ -221,6 +220,10 @@ class OllamaWriter:
         """Return nothing: a stream begins with its first text."""
         return []
 
+    def progress(self, progress: Progress) -> list[Event]:
+        """Return no event: this protocol has none for it."""
+        return []
+
     def part(self, part: Part) -> list[Event]:
         """Return a line with what the answer gained. Calls follow at the end, where they are whole.
 
@@ -273,16 +276,16 @@ class OllamaWriter:
 
     def _figures(self, finishes: list[Finish]) -> Json:
         (finish,) = finishes
-        asked_s = self._ask.asked_s
+        timings, took_s = finish.timings, time.perf_counter() - self._ask.asked_s
         return {
             "done": True,
             "done_reason": "stop" if finish.reason in ("stop", "tool_calls") else "length",
-            "total_duration": _ns(asked_s, finish.ended_s),
-            "load_duration": _ns(asked_s, finish.began_s),
+            "total_duration": _ns(took_s),
+            "load_duration": _ns(took_s - timings.read_s - timings.wrote_s),
             "prompt_eval_count": finish.n_prompt,
-            "prompt_eval_duration": _ns(finish.began_s, finish.read_s),
+            "prompt_eval_duration": _ns(timings.read_s),
             "eval_count": finish.n_token,
-            "eval_duration": _ns(finish.read_s, finish.ended_s),
+            "eval_duration": _ns(timings.wrote_s),
         }
 
 
@@ -295,8 +298,8 @@ def _function(call: Any) -> Json:
     return {"name": call.name, "arguments": arguments if isinstance(arguments, dict) else {}}
 
 
-def _ns(begin_s: float, end_s: float) -> int:
-    return max(round((end_s - begin_s) * 1e9), 0)
+def _ns(seconds: float) -> int:
+    return max(round(seconds * 1e9), 0)
 
 
 def _time(at_s: float) -> str:

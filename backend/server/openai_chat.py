@@ -11,8 +11,10 @@ import json
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from backend import __version__
 from backend.protocol.chat import AnswerText, Delta
 from backend.server.ask import (
     FLAG,
@@ -31,7 +33,9 @@ from backend.server.ask import (
     Json,
     Kind,
     Part,
+    Progress,
     RequestRefused,
+    Timings,
     Token,
     call_json,
     either,
@@ -54,11 +58,27 @@ _WITHOUT_EFFECT = (
     "prompt_cache_key",
     "prompt_cache_retention",
     "cache_prompt",
+    "id_slot",
+    "n_keep",
+    "n_cache_reuse",
+    "backend_sampling",
+    "sse_ping_interval",
+    "reasoning_format",
     "verbosity",
     "modalities",
 )
+_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    501: "not_supported_error",
+    503: "unavailable_error",
+}
+FINGERPRINT = f"b-outrider-{__version__}"
+"""Names the program that computes, in the form of llama.cpp's server."""
 _CHOICES = {"any": "required"}  # as Mistral's clients say it
-COUNT = Kind(lambda v: WHOLE.test(v) and (v > 0 or v == -1), "a positive whole number")
+COUNT = Kind(lambda v: WHOLE.test(v) and v >= -1, "a whole number, or -1")
 
 
 def read_chat(body: Any) -> Ask:
@@ -69,6 +89,7 @@ def read_chat(body: Any) -> Ask:
     if n_top and not fields.get("logprobs", FLAG):
         raise fields.refusal("top_logprobs", "needs logprobs to be true")
     n_probs = max(n_top, 1) if fields.get("logprobs", FLAG) else 0
+    _check_continuation(fields)
     ask = Ask(
         **common,
         sampling=read_sampling(fields, n_probs),
@@ -82,8 +103,14 @@ def read_chat(body: Any) -> Ask:
         ),
         messages=_messages(fields),
     )
-    fields.log_others()
-    return ask
+    return replace(ask, ignored=fields.others())
+
+
+def _check_continuation(fields: Fields) -> None:
+    """Read whether the last message is continued, as it always is if it is the assistant's."""
+    goes_on = fields.get("continue_final_message", FLAG, False)
+    if goes_on and fields.get("add_generation_prompt", FLAG, False):
+        raise fields.refusal("continue_final_message", "contradicts add_generation_prompt")
 
 
 def read_common(fields: Fields, n_default: int, *limits: str) -> Json:
@@ -102,6 +129,16 @@ def read_common(fields: Fields, n_default: int, *limits: str) -> Json:
         "max_tokens": given[0] if given else n_default,
         "stream": fields.get("stream", FLAG, False),
         "with_usage": fields.table("stream_options").get("include_usage", FLAG, False),
+        "with_prompt": fields.get("verbose", FLAG, False),
+        **read_telemetry(fields),
+    }
+
+
+def read_telemetry(fields: Fields) -> Json:
+    """Read which figures llama.cpp's server would send with a stream."""
+    return {
+        "with_timings": fields.get("timings_per_token", FLAG, False),
+        "with_progress": fields.get("return_progress", FLAG, False),
     }
 
 
@@ -227,6 +264,10 @@ class ChatWriter:
         first = {"role": "assistant", "content": None}  # as llama.cpp's server
         return [self._piece(i, first) for i in range(self._ask.n)]
 
+    def progress(self, progress: Progress) -> list[Event]:
+        """Return a piece that says how much of the prompt is read."""
+        return [told(self._piece(progress.choice, {}), progress, self._ask)]
+
     def part(self, part: Part) -> list[Event]:
         """Return a piece with what the answer gained."""
         delta: Json = {}
@@ -236,7 +277,7 @@ class ChatWriter:
             delta["content"] = part.delta.content
         if part.delta.tool_calls:
             delta["tool_calls"] = _gained_calls(part.delta)
-        return [self._piece(part.choice, delta, tokens=part.tokens)]
+        return [timed(self._piece(part.choice, delta, tokens=part.tokens), part.timings)]
 
     def closing(self, finishes: list[Finish]) -> list[Event]:
         """Return the reason of each end, and the numbers of tokens if they were asked for."""
@@ -244,7 +285,7 @@ class ChatWriter:
         if self._ask.with_usage:
             total = {"object": "chat.completion.chunk", "choices": [], "usage": usage(finishes)}
             events.append(("", {**self._head, **total}))
-        return events
+        return [*events[:-1], timed(events[-1], _sum(finishes))]
 
     def failed(self, error: RequestRefused) -> list[Event]:
         """Return the error."""
@@ -267,7 +308,8 @@ class ChatWriter:
             for f in finishes
         ]
         answer = {"object": "chat.completion", "choices": choices, "usage": usage(finishes)}
-        return {**self._head, **answer}
+        whole = {**self._head, **answer, "timings": _sum(finishes).to_json()}
+        return {**whole, **verbose(self._ask, finishes)}
 
     def _piece(
         self, choice: int, delta: Json, reason: str | None = None, tokens: tuple[Token, ...] = ()
@@ -275,7 +317,7 @@ class ChatWriter:
         piece = {
             "index": choice,
             "delta": delta,
-            "logprobs": self._logprobs(tokens) if tokens else None,
+            "logprobs": self._logprobs(tokens) if delta and "role" not in delta else None,
             "finish_reason": reason,
         }
         return "", {**self._head, "object": "chat.completion.chunk", "choices": [piece]}
@@ -289,13 +331,14 @@ class ChatWriter:
 def logprobs(tokens: Sequence[Token]) -> list[Json]:
     """Return the logarithms of probabilities of tokens."""
     return [
-        {**_logprob(t.data, t.logprob), "top_logprobs": [_logprob(*top) for top in t.top]}
-        for t in tokens
+        {**_logprob(token), "top_logprobs": [_logprob(top) for top in token.top]}
+        for token in tokens
     ]
 
 
-def _logprob(data: bytes, logprob: float) -> Json:
-    return {"token": data.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(data)}
+def _logprob(token: Token) -> Json:
+    shown = token.data.decode("utf-8", "replace")
+    return {"id": token.id, "token": shown, "logprob": token.logprob, "bytes": list(token.data)}
 
 
 def _message(answer: AnswerText) -> Json:
@@ -320,7 +363,37 @@ def _gained_calls(delta: Delta) -> list[Json]:
 
 def head(prefix: str, model: str) -> Json:
     """Return what every piece of an answer begins with."""
-    return {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+    return {
+        "id": f"{prefix}-{uuid.uuid4().hex}",
+        "created": int(time.time()),
+        "model": model,
+        "system_fingerprint": FINGERPRINT,
+    }
+
+
+def told(event: Event, progress: Progress, ask: Ask) -> Event:
+    """Return an event with how much of the prompt is read, and the times if asked for."""
+    name, data = event
+    times = {"timings": progress.timings.to_json()} if ask.with_timings else {}
+    return name, {**data, "prompt_progress": progress.to_json(), **times}
+
+
+def timed(event: Event, timings: Timings | None) -> Event:
+    """Return an event with the times so far, if there are any."""
+    name, data = event
+    return event if timings is None else (name, {**data, "timings": timings.to_json()})
+
+
+def _sum(finishes: list[Finish]) -> Timings:
+    """Return the times of the first answer, as llama.cpp's server gives them."""
+    return finishes[0].timings if finishes else Timings()
+
+
+def verbose(ask: Ask, finishes: list[Finish]) -> Json:
+    """Return the prompt for `verbose`, in the place where llama.cpp's server has it."""
+    if not ask.with_prompt:
+        return {}
+    return {"__verbose": {"prompt": finishes[0].prompt, "timings": _sum(finishes).to_json()}}
 
 
 def finish_reason(finish: Finish) -> str:
@@ -343,8 +416,11 @@ def usage(finishes: list[Finish]) -> Json:
 
 def error_json(error: RequestRefused) -> Json:
     """Return a refusal in OpenAI's form."""
-    kind = "invalid_request_error" if error.status < 500 else "server_error"
-    if error.status == 429:
-        kind = "rate_limit_error"
-    fields = {"message": str(error), "type": kind, "param": error.param, "code": error.code}
-    return {"error": fields}
+    fields = {"message": str(error), "type": error_kind(error), "param": error.param}
+    return {"error": {**fields, "code": error.code, **error.more}}
+
+
+def error_kind(error: RequestRefused) -> str:
+    """Return the type of an error, as OpenAI and llama.cpp's server name it."""
+    default = "invalid_request_error" if error.status < 500 else "server_error"
+    return error.kind or _KINDS.get(error.status, default)

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from backend.server.ask import (
@@ -28,6 +29,7 @@ from backend.server.ask import (
     Finish,
     Json,
     Part,
+    Progress,
     RequestRefused,
     Token,
     call_json,
@@ -43,7 +45,10 @@ from backend.server.openai_chat import (
     effort_options,
     finish_reason,
     logprobs,
+    read_telemetry,
     read_tools,
+    timed,
+    told,
     usage,
 )
 from backend.server.sections import CLOSE, OPEN, Section, Sections, Step
@@ -121,9 +126,9 @@ def read_response(body: Any, kept: Kept) -> Ask:
             json_schema=_schema(wanted.table("format")),
         ),
         messages=_messages(fields, kept),
+        **read_telemetry(fields),
     )
-    fields.log_others()
-    return ask
+    return replace(ask, ignored=fields.others())
 
 
 def _schema(wanted: Fields) -> Json | None:
@@ -223,10 +228,16 @@ class ResponseWriter:
             self._event("response.in_progress", response=response),
         ]
 
+    def progress(self, progress: Progress) -> list[Event]:
+        """Return an event that says how much of the prompt is read."""
+        event = self._event("response.in_progress", response=self._response("in_progress"))
+        return [told(event, progress, self._ask)]
+
     def part(self, part: Part) -> list[Event]:
         """Return the events of what the answer gained."""
         steps = self._sections.add(part.delta)
         events = [event for step in steps for event in self._step(step, part.tokens)]
+        events = [timed(event, part.timings) for event in events]
         self._tokens += part.tokens if part.delta.content else ()
         return events
 
@@ -234,7 +245,8 @@ class ResponseWriter:
         """Return the events of the end."""
         events = [event for step in self._sections.close() for event in self._step(step)]
         response = self._finished(finishes)
-        return [*events, self._event(f"response.{response['status']}", response=response)]
+        last = self._event(f"response.{response['status']}", response=response)
+        return [*events, timed(last, finishes[0].timings)]
 
     def failed(self, error: RequestRefused) -> list[Event]:
         """Return the event of a failure."""

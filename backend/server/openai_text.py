@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
+from backend.protocol.group import Prompt
 from backend.server.ask import (
     FLAG,
+    LIST,
     MAX_CHOICES,
+    OBJECT,
     TEXT,
-    TEXTS,
     UP_TO_20,
+    WHOLE,
     Ask,
     Begin,
     Event,
     Fields,
     Finish,
     Json,
+    Kind,
     Part,
+    Progress,
     RequestRefused,
     Token,
     either,
@@ -25,17 +31,28 @@ from backend.server.ask import (
     read_sampling,
     read_stops,
 )
-from backend.server.openai_chat import error_json, finish_reason, head, read_common, usage
+from backend.server.openai_chat import (
+    error_json,
+    finish_reason,
+    head,
+    read_common,
+    timed,
+    told,
+    usage,
+    verbose,
+)
 
 _DEFAULT_TOKENS = 16  # in the reference
+_TOKEN_OR_TEXT = either(
+    TEXT, Kind(lambda v: WHOLE.test(v) and 0 <= v < 1 << 31, "the number of a token")
+)
 
 
 def read_text(body: Any) -> Ask:
     """Read the body of /v1/completions. Raises RequestRefused."""
     fields = Fields(body)
     common = read_common(fields, _DEFAULT_TOKENS, "max_tokens", "n_predict")
-    prompt = fields.get("prompt", either(TEXT, TEXTS), "")
-    prompts = (prompt,) if isinstance(prompt, str) else tuple(prompt)
+    prompts = read_prompts(fields)
     if not 0 < len(prompts) * common["n"] <= MAX_CHOICES:
         raise fields.refusal("prompt", f"and n must ask for 1 to {MAX_CHOICES} answers")
     n_top = fields.get("logprobs", either(UP_TO_20, FLAG), False)
@@ -51,8 +68,33 @@ def read_text(body: Any) -> Ask:
         ),
         echo=fields.get("echo", FLAG, False),
     )
-    fields.log_others()
-    return ask
+    if ask.echo and not all(isinstance(prompt, str) for prompt in prompts):
+        raise fields.refusal("echo", "is possible for a prompt of text only")
+    return replace(ask, ignored=fields.others())
+
+
+def read_prompts(fields: Fields) -> tuple[Prompt, ...]:
+    """Read the prompts: one or several, each a text, a list of tokens, or of tokens and texts.
+
+    A list that holds a number is one prompt, as in llama.cpp's server.
+    """
+    given = fields.get("prompt", either(TEXT, LIST, OBJECT), "")
+    if isinstance(given, list) and not any(map(WHOLE.test, given)):
+        return tuple(_prompt(fields, one) for one in given)
+    return (_prompt(fields, given),)
+
+
+def _prompt(fields: Fields, given: Any) -> Prompt:
+    if isinstance(given, dict):
+        inner = Fields(given, fields.path("prompt"))
+        if inner.get("multimodal_data", LIST):
+            raise inner.refusal("multimodal_data", "is not possible in a raw prompt here")
+        return str(inner.need("prompt_string", TEXT))
+    if isinstance(given, str):
+        return given
+    if isinstance(given, list) and all(map(_TOKEN_OR_TEXT.test, given)):
+        return tuple(given)
+    raise fields.refusal("prompt", "must be text, a list of tokens, or a list of these")
 
 
 class TextWriter:
@@ -69,19 +111,23 @@ class TextWriter:
         """Return the prompts, if the answers begin with them."""
         if not self._ask.echo:
             return []
-        prompts = [self._ask.prompts[i // self._ask.n] for i in range(len(self._n_char))]
-        return [self._piece(i, prompt) for i, prompt in enumerate(prompts)]
+        return [self._piece(i, self._echoed(i)) for i in range(len(self._n_char))]
+
+    def progress(self, progress: Progress) -> list[Event]:
+        """Return a piece that says how much of the prompt is read."""
+        return [told(self._piece(progress.choice, ""), progress, self._ask)]
 
     def part(self, part: Part) -> list[Event]:
         """Return a piece with text."""
-        return [self._piece(part.choice, part.delta.content, tokens=part.tokens)]
+        piece = self._piece(part.choice, part.delta.content, tokens=part.tokens)
+        return [timed(piece, part.timings)]
 
     def closing(self, finishes: list[Finish]) -> list[Event]:
         """Return the reason of each end, and the numbers of tokens if they were asked for."""
         events = [self._piece(f.choice, "", finish_reason(f)) for f in finishes]
         if self._ask.with_usage:
             events.append(("", {**self._head, "choices": [], "usage": usage(finishes)}))
-        return events
+        return [*events[:-1], timed(events[-1], finishes[0].timings)]
 
     def failed(self, error: RequestRefused) -> list[Event]:
         """Return the error."""
@@ -94,11 +140,18 @@ class TextWriter:
             own = [part for part in parts if part.choice == finish.choice]
             text = "".join(part.delta.content for part in own)
             tokens = tuple(token for part in own for token in part.tokens)
-            prompt = self._ask.prompts[finish.choice // self._ask.n] if self._ask.echo else ""
+            prompt = self._echoed(finish.choice)
             self._n_char[finish.choice] = len(prompt)
             choices.append(self._choice(finish.choice, text, finish_reason(finish), tokens))
             choices[-1]["text"] = prompt + text
-        return {**self._head, "choices": choices, "usage": usage(finishes)}
+        whole = {**self._head, "choices": choices, "usage": usage(finishes)}
+        whole["timings"] = finishes[0].timings.to_json()
+        return {**whole, **verbose(self._ask, finishes)}
+
+    def _echoed(self, choice: int) -> str:
+        """Return the prompt, if the answer begins with it."""
+        prompt = self._ask.prompts[choice // self._ask.n]
+        return prompt if self._ask.echo and isinstance(prompt, str) else ""
 
     def _piece(
         self, choice: int, text: str, reason: str | None = None, tokens: tuple[Token, ...] = ()
@@ -118,7 +171,7 @@ class TextWriter:
         return {
             "tokens": texts,
             "token_logprobs": [t.logprob for t in tokens],
-            "top_logprobs": [{_text(data): p for data, p in t.top} for t in tokens],
+            "top_logprobs": [{_text(top.data): top.logprob for top in t.top} for t in tokens],
             "text_offset": [start for start, _ in zip(starts, texts, strict=False)],
         }
 

@@ -14,25 +14,30 @@ import time
 import traceback
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from backend.protocol.chat import Delta
 from backend.protocol.errors import EngineError, UntrustedError
-from backend.protocol.group import GroupAnswer, Listener, Request
+from backend.protocol.group import GroupAnswer, Listener, Prompt, Request
 from backend.protocol.settings import Sampling
 from backend.protocol.vectors import Vectors
 from backend.server.ask import (
+    TOO_LONG,
     Ask,
     Begin,
     Finish,
     Fitted,
     Part,
+    Progress,
     RequestRefused,
+    Timings,
     Token,
     Wait,
     n_chosen,
 )
+from backend.server.figures import Figures
 from backend.text import Text
 
 MAX_WAITING = 64
@@ -207,9 +212,44 @@ class Turns:
         self.n_request = 0
         """Number of requests so far."""
         self._open: set[_Turn] = set()
+        self.figures = Figures()
+        """What was computed so far."""
+        self.facts: dict[str, Any] | None = None
+        """What the engine last said of its model (`engine_facts`)."""
+        self._noted: str | None = None  # the model that the facts are of
         self.log: deque[dict[str, Any]] = deque(maxlen=N_LOG)
         """The last requests that have ended: at_s (since 1970), took_s, model, and refusal, one
         sentence or "". Nothing of what was asked."""
+
+    def learn(self) -> None:
+        """Have the engine say of its model what `facts` then is."""
+        self._host.submit(self._note)
+
+    def _note(self, engine: Any) -> None:
+        """Note what the engine says of its model. Called in the engine's thread."""
+        if engine is None:
+            return
+        self._noted = self._host.model_name
+        try:
+            self.facts = engine_facts(engine)
+        except Exception:  # the requests are answered all the same
+            self.facts = None
+            traceback.print_exc()
+
+    @property
+    def n_parallel(self) -> int:
+        """The number of answers that are computed at once."""
+        return self._n_parallel
+
+    @property
+    def n_present(self) -> int:
+        """The number of requests that are being answered."""
+        return len(self._present)
+
+    @property
+    def n_waiting(self) -> int:
+        """The number of requests that wait."""
+        return len(self._line)
 
     @property
     def n_open(self) -> int:
@@ -260,6 +300,7 @@ class Turns:
         Closing the iterator stops the answer. Raises RequestRefused.
         """
         turn = _Answer(ask, client, self._host, asyncio.get_running_loop())
+        turn.figures = self.figures
         async for news in self._news(turn):
             yield news
 
@@ -333,6 +374,7 @@ class Turns:
             self._present = [] if turn is None else [turn]
         if turn is None:
             return
+        self._note(engine)
         self._tell_positions()
         if isinstance(turn, _Answer) and turn.is_joint(engine):
             self._make_room(engine)
@@ -342,6 +384,8 @@ class Turns:
         fault = turn.serve(engine) if turn is not None else None
         with self._lock:
             self._present, self._n_free = [], 0
+        if self._noted is not None and self._host.model_name != self._noted:
+            self.learn()
         if turn is not None:
             turn.end(fault)  # only now, so that its client's next request finds nobody before it
 
@@ -355,7 +399,7 @@ class Turns:
             self._present, self._n_free = [], 0
 
     def _answer_jointly(self, engine: Any, first: _Answer | Own) -> None:
-        joint = _Joint(engine, self._next_of, self._left, self._host.next_own)
+        joint = _Joint(engine, self._next_of, self._left, self._host.next_own, self.figures)
         self.may_join = True
         try:
             joint.run(first)
@@ -511,6 +555,7 @@ class _Answer(_Turn):
         self.ask = ask
         self._has_begun = self._is_fitted = False
         self._n_left = len(ask.prompts or (None,)) * ask.n
+        self.figures: Figures | None = None
 
     def is_joint(self, engine: Any) -> bool:
         """Whether it can be answered beside others. Images are read one request at a time."""
@@ -565,16 +610,18 @@ class _Choice(Listener):
         turn: _Answer,
         engine: Any,
         number: int,
-        prompt: str | None,
+        prompt: Prompt | None,
         sampling: Sampling,
         i_same: int,
     ) -> None:
         self.turn, self._engine, self._number = turn, engine, number
         self._prompt, self._sampling, self._is_first = prompt, sampling, not i_same
-        self._tokens: list[Token] = []  # not sent yet
-        self._token_lock = threading.Lock()
+        self._tokens: deque[tuple[int, Token]] = deque()  # not sent yet; where their texts end
+        self._ids: list[int] = []  # not sent yet
+        self._n_char = 0  # of the answer as the model wrote it
+        self._n_token = self._n_prompt = self._n_reused = 0
+        self._joined_s = self._began_s = 0.0
         self._reasoning: list[str] = []
-        self._began_s, self._read_s = time.monotonic(), 0.0
 
     @property
     def request(self) -> Request:
@@ -593,34 +640,73 @@ class _Choice(Listener):
         """Tell what was changed in the conversation for its template."""
         self.turn.fitted(changes)
 
+    def joined(self, n_prompt: int, n_reused: int) -> None:
+        """Note that the prompt is going to be read."""
+        self._joined_s = time.perf_counter()
+        self._n_prompt, self._n_reused = n_prompt, n_reused
+        if self.turn.ask.with_progress:
+            self.turn.tell(Wait("", progress=self._progress(n_reused)))
+
     def prefilled(self, done: int, total: int) -> None:
         """Tell how much of the prompt is read."""
-        self.turn.tell(Wait(f"reading the prompt, {done} of {total} tokens"))
+        progress = self._progress(done) if self.turn.ask.with_progress else None
+        self.turn.tell(Wait(f"reading the prompt, {done} of {total} tokens", progress=progress))
 
     def began(self, n_prompt: int, n_reused: int) -> None:
         """Tell that the prompt is read."""
+        if not self._began_s:
+            self._began_s = time.perf_counter()
+            self._n_prompt, self._n_reused = n_prompt, n_reused
+            if self.turn.ask.with_progress:
+                self.turn.tell(Wait("", progress=self._progress(n_prompt)))
         self.turn.begin(self._engine, n_prompt, n_reused)
 
+    def _progress(self, n_done: int) -> Progress:
+        n_read = n_done - self._n_reused
+        timings = replace(self.timings, n_read=n_read) if n_read else Timings(self._n_reused)
+        return Progress(self._number, self._n_prompt, self._n_reused, n_done, timings)
+
+    @property
+    def timings(self) -> Timings:
+        """The times so far."""
+        now_s = time.perf_counter()
+        if not self._began_s:
+            return Timings(self._n_reused, 0, now_s - self._joined_s)
+        n_read, read_s = self._n_prompt - self._n_reused, self._began_s - self._joined_s
+        return Timings(self._n_reused, n_read, read_s, self._n_token, now_s - self._began_s)
+
     def wrote(self, piece: Any) -> None:
-        """Keep the probabilities of a token for the next delta."""
-        self._read_s = self._read_s or time.monotonic()
+        """Keep a token for the delta with its text; send the text itself of a raw answer."""
+        self._n_char += len(piece.text)
+        if piece.token_id >= 0:
+            self._n_token += 1
+            self._ids.append(piece.token_id)
         if piece.chances:
-            with self._token_lock:
-                self._tokens.append(token_of(piece.chances, self.turn.ask.n_top))
+            self._tokens.append((self._n_char, token_of(piece.chances, self.turn.ask.n_top)))
+        if self._prompt is not None and piece.text:
+            self.delta(Delta(content=piece.text, n_read=self._n_char))
 
     def delta(self, delta: Delta) -> None:
-        """Send what the answer gained."""
-        with self._token_lock:
-            tokens, self._tokens = tuple(self._tokens), []
+        """Send what the answer gained, with the tokens that were read for it."""
+        tokens = []
+        while self._tokens and (not delta.n_read or self._tokens[0][0] <= delta.n_read):
+            tokens.append(self._tokens.popleft()[1])
+        ids: tuple[int, ...] = ()
+        if self._prompt is not None:
+            ids, self._ids = tuple(self._ids), []
         if delta.reasoning:
             self._reasoning.append(delta.reasoning)
-        self.turn.tell(Part(self._number, delta, tokens))
+        timings = self.timings if self.turn.ask.with_timings else None
+        self.turn.tell(Part(self._number, delta, tuple(tokens), ids, timings))
 
     def finish(self, reason: str, n_prompt: int, n_token: int, n_reused: int, stop: str) -> bool:
         """Tell that the answer is complete. Return whether the request has all its answers."""
-        if self._tokens:
+        timings = replace(self.timings, n_token=n_token)
+        if self._tokens or (self._prompt is not None and self._ids):
             self.delta(Delta())
-        reasoning, engine, ended_s = "".join(self._reasoning), self._engine, time.monotonic()
+        reasoning, engine = "".join(self._reasoning), self._engine
+        if self.turn.figures is not None:
+            self.turn.figures.add(timings, self._n_prompt + n_token)
         return self.turn.finish(
             Finish(
                 self._number,
@@ -630,11 +716,23 @@ class _Choice(Listener):
                 n_reused=n_reused if self._is_first else 0,
                 n_reasoning=len(engine.tokenize(reasoning)) if reasoning else 0,
                 stop=stop if stop in self.turn.ask.options.stops else "",
-                began_s=self._began_s,
-                read_s=self._read_s or ended_s,
-                ended_s=ended_s,
+                timings=timings,
+                prompt=self._text_of_prompt() if self.turn.ask.with_prompt else "",
             )
         )
+
+    def _text_of_prompt(self) -> str:
+        ask, engine, prompt = self.turn.ask, self._engine, self._prompt
+        if prompt is None:
+            return str(engine.format(ask.messages, ask.options))
+        pieces = (prompt,) if isinstance(prompt, str) else prompt
+        tokens: list[int] = []
+        for i, piece in enumerate(pieces):
+            if isinstance(piece, str):
+                tokens += engine.tokenize(piece, add_bos=not i)
+            else:
+                tokens.append(piece)
+        return str(engine.detokenize(tokens))
 
     def answer(self, engine: Any) -> None:
         """Answer it alone. Raises RequestRefused and errors of the engine."""
@@ -646,7 +744,11 @@ class _Choice(Listener):
             self.began(stats.n_prompt, stats.n_reused)
 
         def on_prefill(done: int, total: int) -> None:
-            begin()
+            stats = engine.statistics()
+            turn.attach(engine)
+            if not self._joined_s:
+                self.joined(stats.n_prompt, stats.n_reused)
+            turn.begin(engine, stats.n_prompt, stats.n_reused)
             self.prefilled(done, total)
 
         engine.owner = "server"
@@ -674,15 +776,21 @@ class _Choice(Listener):
             raise _refusal(error, before_answer=True) from error
         if prompt is None:
             self.fitted(engine.fitted)
+        self._joined_s = self._joined_s or time.perf_counter()
+        n_draft = n_drafted = 0
         for piece in pieces:
             begin()
             self.wrote(piece)
-            if prompt is not None and piece.text:
-                self.delta(Delta(content=piece.text))
+            if turn.figures is not None:
+                turn.figures.count_pass(1)
+            n_before, n_drafted = n_drafted, getattr(engine.statistics(), "n_drafted", 0)
+            n_draft += n_drafted > n_before
         if engine.finish_reason == "cancelled":
             raise _STOPPED
         begin()
         stats = engine.statistics()
+        if n_draft and turn.figures is not None:
+            turn.figures.add_drafts(n_draft, n_drafted, stats.n_accepted)
         self.finish(
             engine.finish_reason, stats.n_prompt, stats.n_token, stats.n_reused, engine.stop_text
         )
@@ -697,7 +805,9 @@ class _Joint:
         next_of: Callable[[Any, int], _Answer | None],
         left: Callable[[_Turn], None],
         next_own: Callable[[Any], Own | None],
+        figures: Figures,
     ) -> None:
+        self._figures = figures
         self._engine, self._next_of, self._left, self._next_own = engine, next_of, left, next_own
         self._turns: list[_Answer] = []
         self._own: Own | None = None
@@ -718,7 +828,7 @@ class _Joint:
         self._engine.owner = "server"
         try:
             for given in self._engine.generate_group(
-                self._requests(turn), keeps=True, urgent=self._urgent
+                self._requests(turn), on_pass=self._on_pass, keeps=True, urgent=self._urgent
             ):
                 self._take(given)
         except Exception as error:
@@ -737,6 +847,9 @@ class _Joint:
             if not self._is_taking and waiting and all(one.is_cancelled for one in waiting):
                 self._is_stopped = True
                 self._engine.stop()
+
+    def _on_pass(self, group: Any) -> None:
+        self._figures.count_pass(group.n_running)
 
     @contextlib.contextmanager
     def _taking(self) -> Iterator[bool]:
@@ -818,10 +931,15 @@ def _too_many() -> RequestRefused:
     return RequestRefused(sentence, status=429, code="rate_limit_exceeded", retry_s=RETRY_S)
 
 
+def engine_facts(engine: Any) -> dict[str, Any]:
+    """Return what an engine says of its model: `model` and `vocabulary`. In its thread."""
+    return {"model": engine.model, "vocabulary": engine.vocabulary}
+
+
 def token_of(chances: Sequence[Any], n_top: int) -> Token:
     """Return a token from its chances, the chosen one first, with the n_top most probable."""
-    chosen, *top = chances
-    return Token(chosen.data, chosen.logprob, tuple((c.data, c.logprob) for c in top[:n_top]))
+    chosen, *top = (Token(c.data, c.logprob, id=c.token_id) for c in chances)
+    return replace(chosen, top=tuple(top[:n_top]))
 
 
 def _refusal(error: Exception, *, before_answer: bool = False) -> RequestRefused:
@@ -836,7 +954,19 @@ def _refusal(error: Exception, *, before_answer: bool = False) -> RequestRefused
         traceback.print_exc()
         return RequestRefused("Something unexpected failed in the engine.", status=500)
     sentence = str(error)
-    is_too_long = isinstance(sentence, Text) and sentence.id == "engine.prompt_too_long"
+    if isinstance(sentence, Text) and sentence.id == "engine.prompt_too_long":
+        return _too_long(int(sentence.values["n"]), int(sentence.values["n_context"]))
     is_ours = not before_answer or isinstance(error, UntrustedError)
-    code = "context_length_exceeded" if is_too_long else None
-    return RequestRefused(sentence, status=500 if is_ours else 400, code=code)
+    return RequestRefused(sentence, status=500 if is_ours else 400)
+
+
+def _too_long(n: int, n_context: int) -> RequestRefused:
+    """Return a refusal in the words of llama.cpp and of OpenAI, which agents look for."""
+    return RequestRefused(
+        f"The request ({n} tokens) exceeds the available context size ({n_context} tokens), try "
+        f"increasing it. This model's maximum context length is {n_context} tokens; please reduce "
+        "the length of the messages.",
+        code="context_length_exceeded",
+        kind=TOO_LONG,
+        more={"n_prompt_tokens": n, "n_ctx": n_context},
+    )

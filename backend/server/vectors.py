@@ -55,7 +55,7 @@ def read_openai(body: Any) -> Asked:
         raise fields.refusal("encoding_format", "must be float or base64")
     _keep_length(fields)
     fields.ignore("model", "user")
-    fields.log_others()
+    fields.others()
 
     def written(model: str, found: Vectors) -> Json:
         pack = _base64 if form == "base64" else list
@@ -83,7 +83,7 @@ def read_ollama(body: Any) -> Asked:
     fields.get("options", OBJECT)
     fields.get("keep_alive", either(TEXT, NUMBER))
     fields.ignore("model")
-    fields.log_others()
+    fields.others()
 
     def written(model: str, found: Vectors) -> Json:
         if is_old:
@@ -114,7 +114,7 @@ def read_rank(body: Any) -> Asked:
     n_top = fields.get("top_n", POSITIVE, len(documents))
     shows = fields.get("return_documents", FLAG, False)
     fields.ignore("model", "user")
-    fields.log_others()
+    fields.others()
 
     def written(model: str, found: Vectors) -> Json:
         scores = sorted(enumerate(row[0] for row in found.rows), key=lambda s: -s[1])

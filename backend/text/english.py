@@ -399,6 +399,10 @@ ENGLISH: Mapping[str, str] = {
         "messages", "The grammar has no trigger that says where it begins."
     ),
     "grammar.nul": QT_TRANSLATE_NOOP("messages", "it has a character NUL"),
+    "sampling.no_grammar": QT_TRANSLATE_NOOP(
+        "messages",
+        "Probabilities after sampling cannot be given for an answer that a grammar constrains.",
+    ),
     "grammar.stuck": QT_TRANSLATE_NOOP(
         "messages", "No token of the model fits the grammar of the answer."
     ),
@@ -1123,6 +1127,9 @@ ENGLISH: Mapping[str, str] = {
         "messages",
         "The setting {name} must be pairs of a token and a number from {low} to {high}.",
     ),
+    "setting.texts": QT_TRANSLATE_NOOP(
+        "messages", "The setting {name} must be a list of texts, and not empty."
+    ),
     "setting.choice": QT_TRANSLATE_NOOP(
         "messages", "The setting {name} must be one of {known}, not {value}."
     ),
@@ -1140,6 +1147,7 @@ ENGLISH: Mapping[str, str] = {
     "kind.number": QT_TRANSLATE_NOOP("messages", "a number"),
     "kind.switch": QT_TRANSLATE_NOOP("messages", "true or false"),
     "kind.text": QT_TRANSLATE_NOOP("messages", "text"),
+    "kind.texts": QT_TRANSLATE_NOOP("messages", "a list of texts"),
     # Chats.
     "chats.begun_new": QT_TRANSLATE_NOOP(
         "messages", "The file of chats was damaged; a new one was begun and the old one is {file}."

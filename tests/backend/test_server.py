@@ -121,9 +121,13 @@ def test_stop_strings_end_an_answer(client: openai.OpenAI) -> None:
 
 
 def test_a_prompt_that_is_too_long_is_said_so(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match=r"context holds only 256") as refused:
+    with pytest.raises(
+        openai.BadRequestError, match=r"available context size \(256 tokens\)"
+    ) as refused:
         client.completions.create(model="any", prompt="the of and " * 300)
     assert refused.value.code == "context_length_exceeded"
+    assert refused.value.type == "exceed_context_size_error"
+    assert refused.value.body["n_ctx"] == 256 < refused.value.body["n_prompt_tokens"]
     with pytest.raises(openai.BadRequestError):
         client.completions.create(model="any", prompt="the of and " * 300, stream=True)
 
@@ -321,7 +325,7 @@ def test_text_becomes_tokens_and_text_again(embedded: Served) -> None:
         ({"messages": HELLO, "temperature": "hot"}, "temperature must be a number"),
         ({"messages": HELLO, "temperature": -1}, "temperature"),
         ({"messages": HELLO, "top_p": 2}, "top_p"),
-        ({"messages": HELLO, "max_tokens": 0}, "max_tokens"),
+        ({"messages": HELLO, "max_tokens": -2}, "max_tokens"),
         ({"messages": HELLO, "max_tokens": True}, "max_tokens"),
         ({"messages": HELLO, "max_tokens": 1.5}, "max_tokens"),
         ({"messages": HELLO, "seed": "a"}, "seed must be a whole number"),
@@ -334,7 +338,7 @@ def test_text_becomes_tokens_and_text_again(embedded: Served) -> None:
         ({"messages": HELLO, "tools": [TOOL], "tool_choice": "g"}, "no tool called 'g'"),
         ({"messages": HELLO, "tools": [TOOL], "grammar": "root ::= x"}, "cannot be combined"),
         ({"messages": HELLO, "presence_penalty": 3}, "presence_penalty must be -2 to 2"),
-        ({"messages": HELLO, "logit_bias": {"a": 1}}, "must map tokens to numbers"),
+        ({"messages": HELLO, "logit_bias": {"a": "b"}}, "must map tokens or texts"),
         ({"messages": HELLO, "logit_bias": {"1": 1000}}, "from -100 to 100"),
         ({"messages": HELLO, "logprobs": True, "top_logprobs": 21}, "from 0 to 20"),
         ({"messages": HELLO, "top_logprobs": 2}, "needs logprobs"),
@@ -346,9 +350,9 @@ def test_a_chat_that_cannot_be_served_is_refused_by_name(body: Any, words: str) 
         read_chat(body)
 
 
-@pytest.mark.parametrize("prompt", [3, [1, 2], {}, [], ["a"] * 129])
-def test_a_prompt_must_be_text(prompt: Any) -> None:
-    with pytest.raises(RequestRefused, match="prompt (must be text|and n must ask)"):
+@pytest.mark.parametrize("prompt", [3, [[1.5]], [[-1]], [[["a"]]], {}, [], ["a"] * 129])
+def test_a_prompt_must_be_text_or_tokens(prompt: Any) -> None:
+    with pytest.raises(RequestRefused, match="prompt.* (must be text|and n must ask)"):
         read_text({"prompt": prompt})
 
 

@@ -208,7 +208,7 @@ def test_sampling_reaches_the_engine(to: SimpleNamespace) -> None:
         max_tokens=5,
     )
     sampling = asked(to).sampling
-    assert (sampling.temperature, sampling.top_p, sampling.seed) == (0.5, 0.5, 2**32 - 2)
+    assert (sampling.temperature, sampling.top_p, sampling.seed) == (0.5, 0.5, None)
     assert (sampling.presence_penalty, sampling.frequency_penalty) == (1, -1)
     assert sampling.logit_bias == ((7, -100.0),)
     assert (asked(to).options.stops, asked(to).max_tokens) == (("a", "b"), 99)

@@ -15,7 +15,7 @@ import pytest
 from fake_engine import FakeEngine
 from waiting import WAIT_S, until
 
-from backend.protocol.chat import AnswerText, Delta
+from backend.protocol.chat import AnswerText
 from backend.protocol.errors import EngineError, UntrustedError
 from backend.protocol.group import GroupAnswer, Request
 from backend.protocol.settings import Sampling
@@ -28,6 +28,7 @@ from backend.server.ask import (
     Finish,
     Part,
     RequestRefused,
+    Token,
     Wait,
     read_image,
     shown,
@@ -299,9 +300,9 @@ def test_choices_share_a_prompt_and_count_it_once() -> None:
 
 
 def test_a_token_has_its_chance_and_the_best() -> None:
-    chances = [SimpleNamespace(data=bytes([n]), logprob=-n) for n in range(4)]
-    token = token_of(chances, 2)
-    assert (token.data, token.logprob, token.top) == (b"\0", 0, ((b"\1", -1), (b"\2", -2)))
+    chances = [SimpleNamespace(token_id=n + 5, data=bytes([n]), logprob=-n) for n in range(4)]
+    first, *others = (Token(bytes([n]), -n, id=n + 5) for n in range(3))
+    assert token_of(chances, 2) == replace(first, top=tuple(others))
 
 
 def test_names_and_fields_at_their_limits() -> None:
@@ -377,7 +378,12 @@ class JointEngine(FakeEngine):
         self.n_stop += 1
 
     def generate_group(
-        self, requests: Iterator[Request | None], *, keeps: bool, urgent: Callable[[], Any]
+        self,
+        requests: Iterator[Request | None],
+        *,
+        on_pass: Callable[[Any], None],
+        keeps: bool,
+        urgent: Callable[[], Any],
     ) -> Iterator[GroupAnswer]:
         self.keeps.append(keeps)
         while True:
@@ -394,11 +400,12 @@ class JointEngine(FakeEngine):
             if isinstance(given, Exception):
                 raise given
             if (listener := request.listener) is not None and "error" not in given:
-                chance = SimpleNamespace(data=b"x", logprob=-0.5)
+                chance = SimpleNamespace(token_id=1, data=b"x", logprob=-0.5)
+                listener.joined(7, 3)
                 listener.began(7, 3)
-                listener.delta(Delta(content="x"))
                 chances = (chance, chance) if request.sampling.n_probs else ()
-                listener.wrote(SimpleNamespace(chances=chances))
+                for text in ("x", "") if chances else ("x",):  # "" is within a character
+                    listener.wrote(SimpleNamespace(token_id=1, text=text, chances=chances))
             yield replace(GroupAnswer(request, AnswerText(), (), "stop", "", 7, 1, 3), **given)
 
 
@@ -568,11 +575,11 @@ def test_what_ends_the_group_is_told_to_all() -> None:
     assert found.turns.n_open == 0
 
 
-def test_tokens_behind_the_last_text_are_sent_before_the_end() -> None:
+def test_tokens_stand_with_their_text_or_before_the_end() -> None:
     found = jointly(JointEngine(), "a", logprobs=1)
     parts = [each for each in found.news["a"] if isinstance(each, Part)]
-    assert [(part.delta.content, len(part.tokens)) for part in parts] == [("x", 0), ("", 1)]
-    assert parts[1].tokens[0].top == ((b"x", -0.5),)
+    assert [(part.delta.content, len(part.tokens)) for part in parts] == [("x", 1), ("", 1)]
+    assert parts[1].tokens[0].top == (Token(b"x", -0.5, id=1),)
 
 
 @pytest.mark.parametrize(("stops", "told"), [(["no", "so"], "so"), (["no"], "")])

@@ -19,6 +19,7 @@ import socket
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +59,38 @@ PATHS = (
     "/health /nowhere /api/chat /api/generate /api/embed /api/embeddings /api/show /api/tags "
     "/api/ps /api/version /api/pull"
 ).split()
-ENDS = ("[DONE]", '"message_stop"', '"response.completed"', '"response.incomplete"', '"error"')
+_CHAT = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 3}
+_RAW = {
+    "prompt": ["a", [1, 2, "b"], {"prompt_string": "c"}], "n_predict": 3, "n_probs": 2,
+    "samplers": ["top_k", "temperature"], "dry_multiplier": 0.5, "logit_bias": [["a", False]],
+    "response_fields": ["content", "timings/prompt_n"], "return_tokens": True, "mirostat": 0,
+    "dry_sequence_breakers": ["a"], "stream": False, "return_progress": True,
+}  # fmt: skip
+NATIVE: dict[str, Any] = {
+    "/completion": _RAW, "/completions": _RAW, "/apply-template": _CHAT,
+    "/chat/completions": _CHAT, "/chat/completions/input_tokens": _CHAT,
+    "/v1/responses/input_tokens": {"input": "a"}, "/responses": {"input": "a"},
+    "/messages": _CHAT, "/messages/count_tokens": _CHAT, "/models": {}, "/props": {}, "/slots": {},
+    "/metrics": {}, "/version": {}, "/lora-adapters": [{"id": 0}], "/slots/0": {"filename": "a"},
+    "/infill": {"input_prefix": "a"}, "/rerank": {"query": "a"}, "/embedding": {"content": "a"},
+    "/embeddings": {"input": "a"}, "/v1/health": {},
+    "/tokenize": {"content": "a", "with_pieces": True},
+}  # fmt: skip
+"""The paths of llama.cpp's server, with a body each."""
+ENDS = (
+    '"stop": true',
+    "[DONE]",
+    '"message_stop"',
+    '"response.completed"',
+    '"response.incomplete"',
+    '"error"',
+)
 
 
 class Mutator:
     """Makes requests (method, path, headers, body) from a seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, paths: Sequence[str] = ()) -> None:
         self._random = random.Random(seed)
         self._bases = [
             (request["path"].partition("?")[0], request.get("body", {}))
@@ -73,6 +99,8 @@ class Mutator:
         ]
         self._bases.append(("/tokenize", {"content": "a bb", "add_special": True}))
         self._bases.append(("/detokenize", {"tokens": [1, 2, 3]}))
+        if paths:
+            self._bases = [(path, NATIVE[path]) for path in paths]
 
     def request(self) -> tuple[str, str, dict[str, str], bytes]:
         """Return the next request."""
@@ -173,7 +201,7 @@ async def call(app: Any, request: tuple[str, str, dict[str, str], bytes]) -> tup
 
 def fault(method: str, path: str, status: int, body: bytes) -> str:
     """Return what is wrong with an answer, or ""."""
-    if status >= 500:
+    if status >= 500 and status != 501:
         return f"status {status}"
     if b"Traceback" in body:
         return "a traceback"
@@ -183,6 +211,8 @@ def fault(method: str, path: str, status: int, body: bytes) -> str:
     if status == 200 and text.startswith(("data:", "event:", ":")):
         last = [line for line in text.split("\n\n") if line.strip()][-1]
         return "" if any(end in last for end in ENDS) else f"a stream ends with {last[:200]}"
+    if status == 200 and text.startswith("# HELP"):
+        return ""
     if is_of_ollama := path.startswith("/api/"):
         *whole, last = [json.loads(line) for line in text.splitlines()]
         if any(line["done"] for line in whole):
@@ -203,16 +233,16 @@ def embedded_engine() -> Engine:
     return Engine.open(embedded_model(), EngineConfig(cache_rate=0.5, context_length=256))
 
 
-async def attack(n: int, seed: int, engine: Any = None) -> Counter[int]:
+async def attack(n: int, seed: int, engine: Any = None, paths: Sequence[str] = ()) -> Counter[int]:
     """Send n requests to the application. Return the count of each status.
 
-    engine: a made-up one by default.
+    engine: a made-up one by default. paths: of NATIVE, in place of the clients' requests.
 
     Raises AssertionError with the request where an answer is wrong.
     """
     host = EngineThread(engine or FakeEngine())
     app = make_application(Turns(host), KEY)
-    mutator, found = Mutator(seed), Counter[int]()
+    mutator, found = Mutator(seed, paths), Counter[int]()
     errors = io.StringIO()
     try:
         for i in range(n):
@@ -255,7 +285,9 @@ def sample(n: int, seed: int) -> Counter[int]:
                     while part := connection.recv(1 << 16):
                         answer += part
             status = int(answer.split(b" ", 2)[1]) if answer else 0
-            assert status < 500 and (status or cut), f"request {i}: {status}\n{whole!r}"
+            assert (status < 500 or status == 501) and (status or cut), (
+                f"request {i}: {status}\n{whole!r}"
+            )
             found[status] += 1
     finally:
         served.close()
@@ -268,6 +300,9 @@ def main() -> int:
     parser.add_argument("-n", type=int, default=100_000, help="requests in this process")
     parser.add_argument("--sockets", type=int, default=1000, help="requests to a real server")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--native", type=int, default=1000, help="requests to each path of llama.cpp's server"
+    )
     parser.add_argument("--embedded", action="store_true", help="with the embedded model")
     args = parser.parse_args()
     logging.disable()
@@ -276,6 +311,9 @@ def main() -> int:
         engine = embedded_engine() if args.embedded else None
         found = asyncio.run(attack(args.n, args.seed, engine))
         print(f"{args.n} requests:", dict(sorted(found.items())))
+        for path in NATIVE if args.native else ():
+            found = asyncio.run(attack(args.native, args.seed, engine, [path]))
+            print(f"{args.native} to {path}:", dict(sorted(found.items())), flush=True)
         print(f"{args.sockets} by sockets:", dict(sorted(sample(args.sockets, args.seed).items())))
     except (AssertionError, TimeoutError) as error:
         print(str(error)[:5000] or "a request hangs", file=sys.stderr)

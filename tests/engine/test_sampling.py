@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import llama_cpp
 import numpy as np
 import pytest
 from reciter import byte_token, make_reciter
@@ -199,3 +202,144 @@ def test_probabilities_are_those_of_the_logits(open_engine: OpenEngine, tiny: Pa
         assert [c.token_id for c in top] == list(np.argsort(-expected, kind="stable")[:4])
         assert all(c.data == engine.loaded.llama.piece(c.token_id, special=True) for c in top)
     assert all(p.chances == () for p in engine.generate_text("the", GREEDY, 3))
+
+
+# llama.cpp's samplers.
+
+BREAKERS = ("the", "\n")
+SAMPLERS: list[dict[str, Any]] = [
+    {},
+    {"dry_multiplier": 2.0, "dry_allowed_length": 1},
+    {"dry_multiplier": 2.0, "dry_penalty_last_n": -1, "dry_sequence_breakers": BREAKERS},
+    {"xtc_probability": 0.7, "xtc_threshold": 0.02},
+    {"typical_p": 0.3},
+    {"top_n_sigma": 1.0, "top_k": 0},
+    {"mirostat": 1, "mirostat_tau": 3.0},
+    {"mirostat": 2, "mirostat_eta": 0.5},
+    {"dynatemp_range": 0.8, "dynatemp_exponent": 1.3},
+    {"repeat_last_n": 2, "repeat_penalty": 1.9},
+    {"repeat_last_n": 0, "repeat_penalty": 1.9},
+    {"repeat_penalty": 1.9, "presence_penalty": 0.5, "frequency_penalty": 0.5},
+    {"samplers": ("temperature", "min_p", "top_k"), "top_k": 3, "temperature": 2.0},
+    {"samplers": ("top_k", "adaptive_p"), "adaptive_target": 0.3},
+    {"samplers": ()},
+    {"min_keep": 7, "top_p": 0.1, "min_p": 0.9},
+    {"temperature": 0.0, "xtc_probability": 1.0, "xtc_threshold": 0.01},
+    {"temperature": 0.0, "typical_p": 0.2},
+    {"temperature": 0.0, "repeat_penalty": 1.5, "dry_multiplier": 1.0},
+    {"ignore_eos": True, "logit_bias": ((5, 3.0), (9, False))},
+]
+
+
+def stock_chain(llama: Any, s: Sampling) -> Any:
+    """Return the chain that common/sampling.cpp of llama.cpp builds, all its samplers added."""
+    c, vocab = llama_cpp, llama.vocab
+    chain = c.llama_sampler_chain_init(c.llama_sampler_chain_default_params())
+    add = lambda one: c.llama_sampler_chain_add(chain, one)  # noqa: E731
+    ends = [t for t in range(llama.n_vocab) if c.llama_vocab_is_eog(vocab, t)]
+    pairs = [(t, -math.inf if b is False else b) for t, b in s.logit_bias]
+    pairs += [(t, -math.inf) for t in ends] if s.ignore_eos else []
+    if pairs:
+        array = (c.llama_logit_bias * len(pairs))(*(c.llama_logit_bias(*p) for p in pairs))
+        add(c.llama_sampler_init_logit_bias(llama.n_vocab, len(pairs), array))
+    if s.mirostat:
+        add(c.llama_sampler_init_temp(s.temperature))
+        aim = s.mirostat_tau, s.mirostat_eta
+        if s.mirostat == 1:
+            add(c.llama_sampler_init_mirostat(llama.n_vocab, s.seed, *aim, 100))
+        else:
+            add(c.llama_sampler_init_mirostat_v2(s.seed, *aim))
+        return chain
+    words = [word.encode() for word in s.dry_sequence_breakers]
+    n_dry = 1000 if s.dry_penalty_last_n < 0 else s.dry_penalty_last_n
+    made = {
+        "penalties": lambda: c.llama_sampler_init_penalties(
+            llama.n_vocab, s.repeat_last_n, s.repeat_penalty,
+            s.frequency_penalty, s.presence_penalty,
+        ),
+        "dry": lambda: c.llama_sampler_init_dry(
+            vocab, s.dry_multiplier, s.dry_base, s.dry_allowed_length, n_dry,
+            (ctypes.c_char_p * len(words))(*words), len(words),
+        ),
+        "top_n_sigma": lambda: c.llama_sampler_init_top_n_sigma(s.top_n_sigma),
+        "top_k": lambda: c.llama_sampler_init_top_k(s.top_k),
+        "typ_p": lambda: c.llama_sampler_init_typical(s.typical_p, s.min_keep),
+        "top_p": lambda: c.llama_sampler_init_top_p(s.top_p, s.min_keep),
+        "min_p": lambda: c.llama_sampler_init_min_p(s.min_p, s.min_keep),
+        "xtc": lambda: c.llama_sampler_init_xtc(
+            s.xtc_probability, s.xtc_threshold, s.min_keep, s.seed
+        ),
+        "temperature": lambda: c.llama_sampler_init_temp_ext(
+            s.temperature, s.dynatemp_range, s.dynatemp_exponent
+        ),
+    }  # fmt: skip
+    for name in s.samplers:
+        if name in made:
+            add(made[name]())
+    if "adaptive_p" in s.samplers:
+        add(c.llama_sampler_init_adaptive_p(s.adaptive_target, s.adaptive_decay, s.seed))
+    else:
+        add(c.llama_sampler_init_dist(s.seed))
+    return chain
+
+
+@pytest.mark.parametrize("given", SAMPLERS, ids=lambda given: " ".join(given) or "default")
+def test_samplers_choose_as_llama_cpp_s_chain(
+    given: dict[str, Any], open_engine: OpenEngine, tiny: Path
+) -> None:
+    engine = open_engine(tiny)
+    llama = engine.loaded.llama
+    sampling = Sampling(**{"temperature": 0.9, "seed": 3, **given})
+    prompt = "the the of and the the of and the"
+    chain = stock_chain(llama, sampling)
+    for token in engine.prompt_tokens(prompt):
+        llama_cpp.llama_sampler_accept(chain, token)
+    chosen, expected = [], []
+    for piece in engine.generate_text(prompt, sampling, 24):
+        if piece.token_id < 0:
+            continue
+        logits = engine.loaded.context.logits(1)[0]
+        data = (llama_cpp.llama_token_data * llama.n_vocab)(
+            *((token, float(logit), 0.0) for token, logit in enumerate(logits))
+        )
+        array = llama_cpp.llama_token_data_array(
+            ctypes.cast(data, llama_cpp.llama_token_data_p), len(data), -1, False
+        )
+        llama_cpp.llama_sampler_apply(chain, ctypes.byref(array))
+        expected.append(array.data[array.selected].id)
+        llama_cpp.llama_sampler_accept(chain, expected[-1])
+        chosen.append(piece.token_id)
+    llama_cpp.llama_sampler_free(chain)
+    assert chosen == expected and chosen
+
+
+def test_probabilities_after_the_samplers(open_engine: OpenEngine, tiny: Path) -> None:
+    engine = open_engine(tiny)
+    plain = Sampling(temperature=1.0, seed=5, top_k=3)
+    after = replace(plain, n_probs=5, post_sampling_probs=True)
+    pieces = list(engine.generate_text("the", after, 8))
+    same = [p.token_id for p in engine.generate_text("the", plain, 8)]
+    assert [p.token_id for p in pieces] == same
+    for chosen, *top in (p.chances for p in pieces):
+        assert 1 <= len(top) <= 3 and chosen in top
+        assert sum(math.exp(c.logprob) for c in top) == pytest.approx(1, abs=1e-5)
+    with pytest.raises(EngineError, match="Probabilities after sampling"):
+        list(engine.generate_text("the", after, 8, grammar='root ::= "a"'))
+
+
+def test_a_prompt_may_be_tokens_and_texts(open_engine: OpenEngine, tiny: Path) -> None:
+    engine = open_engine(tiny)
+    whole = engine.prompt_tokens("the of and")
+    ids = [p.token_id for p in engine.generate_text(tuple(whole), GREEDY, 5)]
+    assert ids == [p.token_id for p in engine.generate_text("the of and", GREEDY, 5)]
+    mixed = engine.prompt_tokens((3, "the", 4, "of"))
+    tail = engine.tokenize("of")
+    assert mixed[0] == 3 and mixed[-len(tail) :] == tail and 4 in mixed
+    with pytest.raises(EngineError, match="no such token"):
+        engine.prompt_tokens((10**6,))
+
+
+def test_no_token_leaves_the_answer_empty(open_engine: OpenEngine, tiny: Path) -> None:
+    engine = open_engine(tiny)
+    assert list(engine.generate_text("the", GREEDY, 0)) == []
+    assert engine.finish_reason == "length"
