@@ -195,10 +195,8 @@ class Fitting:
             told = generic_calls.described(tools, parallel=several)
             messages = with_system(messages, told, _GAP)
             remarks.append("tools-described")
-        if not self._caps["supports_system_role"] and _n_leading(messages) == 1 < len(messages):
-            if messages[1]["role"] == "user":  # llama.cpp would do it, but for text only
-                messages = _system_in_user(messages)
-                remarks.append("system-in-user")
+        if self._is_folded(messages):
+            remarks.append("system-in-user")
         plain = Fitted(messages, tuple(remarks), describes)
         fitted = self._fit(plain, self._takes)
         if fitted.messages == messages:
@@ -293,7 +291,9 @@ class Fitting:
         if any(message["role"] in _SYSTEM_ROLES for message in messages):
             change("systems-joined", _systems_joined(messages), "systems")
             change("system-as-user", self._later_systems_as_user(messages), "within")
-            if _n_leading(messages) == 1 and not self._takes_system():
+            if self._is_folded(messages):
+                remarks["system-in-user"] = None
+            elif _n_leading(messages) == 1 and not self._takes_system():
                 change("system-in-user", _system_in_user(messages))
         change("empty-left-out", _without_empty(messages), "empty")
         change("neighbours-joined", _neighbours_joined(messages), "neighbours")
@@ -308,6 +308,16 @@ class Fitting:
                 change("user-supplied", supplied, "lone")
         change("answer-supplied", _with_answers(messages), "user next")
         return Fitted(messages, tuple(remarks), plain.describes)
+
+    def _is_folded(self, messages: Sequence[Json]) -> bool:
+        """Return whether llama.cpp puts the system message into the user's, which is text.
+
+        Then it stays apart until a long conversation has been shortened.
+        """
+        if self._caps["supports_system_role"] or _n_leading(messages) != 1 or len(messages) < 2:
+            return False
+        is_text = all(isinstance(message["content"], str) for message in messages[:2])
+        return is_text and messages[1]["role"] == "user"
 
     def _takes_system(self) -> bool:
         return self._caps["supports_system_role"] and self._takes("system")
@@ -489,11 +499,16 @@ def _with_python_calls(message: Json, marks: PythonCalls) -> Json:
 def _calls_as_text(messages: Sequence[Json]) -> list[Json]:
     """Return the messages with calls and results in llama.cpp's generic form."""
     text = []
+    names: dict[str, str] = {}  # of the tools, by the ids of calls
     for message in messages:
         if calls := message.get("tool_calls"):
+            names |= {call.get("id", ""): call["function"]["name"] for call in calls}
             said = generic_calls.written(calls)
             message = _without_calls(message, _plus(message["content"], said, _GAP))
-        text.append(_result_as_text(message) if message["role"] == "tool" else message)
+        if message["role"] == "tool":
+            name = names.get(message.get("tool_call_id", ""), "")
+            message = _result_as_text({"name": name, **message})
+        text.append(message)
     return text
 
 

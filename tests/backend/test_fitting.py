@@ -285,6 +285,16 @@ def test_what_no_way_keeps_is_said() -> None:
     ]
 
 
+def test_a_long_conversation_keeps_its_system_message() -> None:
+    """Also where the template takes none, and the oldest messages are left out."""
+    turns = [say(("user", "assistant")[i % 2], f"<{i}>") for i in range(801)]
+    messages = [say("system", "Be brief."), *turns]
+    rendered = render("google-gemma-2-2b-it", messages, shorten=True)
+    assert rendered["n_left_out"] == 576 and rendered["fitted"] == ["system-in-user"]
+    assert "Be brief.\n<576>" in unmarked(rendered["prompt"])
+    assert "<800>" in unmarked(rendered["prompt"])
+
+
 # Tools for templates that know none.
 
 
@@ -322,7 +332,8 @@ def test_tools_are_described_and_calls_are_read(name: str) -> None:
     again = render(name, [*messages, *rounds, say("user", "Thanks.")], tools=[TOOL])
     assert "calls-as-text" in again["fitted"]
     prompt = unmarked(again["prompt"])
-    assert output in prompt and '{"tool_response": {"content": "\\"1\\" degrees"}}' in prompt
+    assert output in prompt
+    assert '{"tool": "get_weather", "content": "\\"1\\" degrees"}' in prompt
 
 
 @pytest.mark.parametrize(
