@@ -380,9 +380,10 @@ class _Preparation:
             value, beyond = given.get(word), given.get(excluding)
             if isinstance(beyond, bool):  # the form of draft 4
                 value, beyond = (None, value) if beyond else (value, None)
-            if beyond is not None and made and (beyond == 0 or _TINY <= abs(beyond) <= _MILLION):
-                # Floats of so few digits differ from the limit.
-                made[excluding], beyond = beyond, None
+            is_alone = len(given.keys() & {*_OF_TYPE["number"]}) == 1 and not self._n_joint
+            if beyond is not None and made and is_alone and _is_plain(beyond):
+                # Beside another bound, llguidance permits some numbers that are excluded.
+                return {excluding: beyond, "multipleOf": _SHORT}
             if (least := self._least(value, beyond, sign, is_integer)) > -math.inf:
                 made[word] = least * sign
             elif is_bounded:
@@ -406,8 +407,10 @@ class _Preparation:
             least = limit * sign
             if is_integer:
                 least = math.floor(least) + 1 if is_excluded else math.ceil(least)
+            elif is_excluded and _is_plain(least):
+                least = round(least + _SHORT, 9)
             elif is_excluded:  # many digits round to the limit itself
-                least += max(_TINY, abs(least) * _TINY)
+                least += max(_SHORT, abs(least) * _TINY)
             if 0 < abs(least) < _TINY:
                 least = _TINY if least > 0 else 0
             if least > _INTEGER_MAX:
@@ -476,6 +479,11 @@ class _Preparation:
 
 class _Unclear(Exception):
     """Nothing is known of what a schema excludes."""
+
+
+def _is_plain(limit: float) -> bool:
+    """Return whether numbers with nine digits after the point differ from a limit as floats."""
+    return limit == 0 or _TINY <= abs(limit) <= _MILLION
 
 
 def _types(given: Mapping[str, Any]) -> list[str]:

@@ -79,6 +79,10 @@ BRACKETS = "^" + "(" * 101 + "a" + ")" * 101 + "$"
         # Numbers are those of floats.
         ({"type": "number", "exclusiveMaximum": 1}, "0.99", "0." + "9" * 20),
         ({"type": "number", "minimum": 0.1}, "0.10", "0.09"),
+        ({"type": "number", "exclusiveMinimum": 2, "exclusiveMaximum": 2.25}, "2.1", "2"),
+        ({"type": "number", "exclusiveMinimum": -3, "exclusiveMaximum": -2}, "-2.1", "-2"),
+        ({"allOf": [{"exclusiveMinimum": 0}, {"maximum": 0.01}]}, "0.001", "0"),
+        ({"type": "number", "minimum": 0, "exclusiveMaximum": 1}, "0.5", "1"),
         ({"type": "integer", "minimum": 3}, "12", "2"),
         ({"type": "integer", "maximum": 2**63 - 1}, "12", str(2**63)),
         ({"type": "integer", "exclusiveMinimum": True, "minimum": 1}, "2", "1"),
