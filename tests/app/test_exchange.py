@@ -111,6 +111,12 @@ def test_another_version_is_refused(take: Import, version: Any) -> None:
         take(json.dumps(data))
 
 
+def test_markdown_brings_no_settings_of_a_chat(store: ChatStore, take: Import) -> None:
+    written = to_markdown(Conversation([Message("user", "a")], title="T", slides=True))
+    chat = json.loads(to_json(store, [take(written)]))["chats"][0]
+    assert not chat["slides"] and not chat["is_pinned"] and chat["preset"] is None
+
+
 def test_all_chats_of_a_file_are_taken_or_none(store: ChatStore, take: Import) -> None:
     chats = [{"messages": said("a")}, {"messages": [{"role": "user"}]}]
     with pytest.raises(ImportRefused):
