@@ -250,8 +250,12 @@ class _Preparation:
         return own
 
     def _any(self) -> Json:
-        """Return a schema for any value. llguidance cannot tell what two references share."""
-        if self._n_joint:
+        """Return a schema for any value.
+
+        Without its bounds where several schemas meet: llguidance cannot tell what two recursive
+        ones share, and multiplies steps in 32 bits.
+        """
+        if self._n_joint or self._has_steps:
             return {}
         self._defs["any"] = _ANY
         return _ANY_REFERENCE
