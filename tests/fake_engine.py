@@ -149,7 +149,7 @@ class FakeEngine:
         return " ".join(str(message["content"]) for message in messages)
 
     def tokenize(self, text: str, *, special: bool = True, add_bos: bool = False) -> list[int]:
-        return [0] * add_bos + [len(word) for word in text.split()]
+        return [0] * add_bos + [min(len(word), 999) for word in text.split()]
 
     def count(self, messages: Any, options: ChatOptions) -> int:
         return len(self.tokenize(self.format(messages, options)))

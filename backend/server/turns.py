@@ -620,6 +620,7 @@ class _Choice(Listener):
         self._ids: list[int] = []  # not sent yet
         self._n_char = 0  # of the answer as the model wrote it
         self._n_token = self._n_prompt = self._n_reused = 0
+        self._n_told = -1  # tokens of the prompt, in the last progress
         self._joined_s = self._began_s = 0.0
         self._reasoning: list[str] = []
 
@@ -644,24 +645,28 @@ class _Choice(Listener):
         """Note that the prompt is going to be read."""
         self._joined_s = time.perf_counter()
         self._n_prompt, self._n_reused = n_prompt, n_reused
-        if self.turn.ask.with_progress:
-            self.turn.tell(Wait("", progress=self._progress(n_reused)))
+        if (progress := self._progress(n_reused)) is not None:
+            self.turn.tell(Wait("", progress=progress))
 
     def prefilled(self, done: int, total: int) -> None:
         """Tell how much of the prompt is read."""
-        progress = self._progress(done) if self.turn.ask.with_progress else None
-        self.turn.tell(Wait(f"reading the prompt, {done} of {total} tokens", progress=progress))
+        words = f"reading the prompt, {done} of {total} tokens"
+        self.turn.tell(Wait(words, progress=self._progress(done)))
 
     def began(self, n_prompt: int, n_reused: int) -> None:
         """Tell that the prompt is read."""
         if not self._began_s:
             self._began_s = time.perf_counter()
             self._n_prompt, self._n_reused = n_prompt, n_reused
-            if self.turn.ask.with_progress:
-                self.turn.tell(Wait("", progress=self._progress(n_prompt)))
+            if (progress := self._progress(n_prompt)) is not None:
+                self.turn.tell(Wait("", progress=progress))
         self.turn.begin(self._engine, n_prompt, n_reused)
 
-    def _progress(self, n_done: int) -> Progress:
+    def _progress(self, n_done: int) -> Progress | None:
+        """Return how much of the prompt is read, if it was asked for and not told yet."""
+        if not self.turn.ask.with_progress or n_done <= self._n_told:
+            return None
+        self._n_told = n_done
         n_read = n_done - self._n_reused
         timings = replace(self.timings, n_read=n_read) if n_read else Timings(self._n_reused)
         return Progress(self._number, self._n_prompt, self._n_reused, n_done, timings)
@@ -746,7 +751,7 @@ class _Choice(Listener):
         def on_prefill(done: int, total: int) -> None:
             stats = engine.statistics()
             turn.attach(engine)
-            if not self._joined_s:
+            if not self._n_prompt:
                 self.joined(stats.n_prompt, stats.n_reused)
             turn.begin(engine, stats.n_prompt, stats.n_reused)
             self.prefilled(done, total)
@@ -776,7 +781,7 @@ class _Choice(Listener):
             raise _refusal(error, before_answer=True) from error
         if prompt is None:
             self.fitted(engine.fitted)
-        self._joined_s = self._joined_s or time.perf_counter()
+        self._joined_s = time.perf_counter()  # where the prompt is read in one pass
         n_draft = n_drafted = 0
         for piece in pieces:
             begin()
