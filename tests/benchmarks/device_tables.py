@@ -1,6 +1,6 @@
-"""Make the tables of docs/devices.md: three models' geometry on the machine presets.
+"""Make the tables of docs/devices-shown.md: three models' geometry on the machine presets.
 
-    PYTHONPATH=. python tests/benchmarks/device_tables.py ROUTES.csv [--out docs/devices.md]
+    PYTHONPATH=. python tests/benchmarks/device_tables.py ROUTES.csv [--out docs/devices-shown.md]
 
 ROUTES.csv is the recorded routing of Qwen3-30B-A3B that docs/simulator.md names. The routing of the
 other models is random. No figure here was measured on a graphics card.

@@ -21,7 +21,7 @@ class AheadRule {
 
   private:
     static constexpr double weight = 1.0 / 16;  // of the last token
-    // The share of tokens that pays for the others. Simulated (docs/devices.md).
+    // The share of tokens that pays for the others. Simulated (docs/devices-shown.md).
     static constexpr double min_right = 0.75;
 
     std::vector<double> right_;  // [layer]: share of the last tokens, the later ones counting more
