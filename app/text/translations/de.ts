@@ -4094,6 +4094,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>sie enthält ein NUL-Zeichen</translation>
 </message>
 <message>
+<source>Probabilities after sampling cannot be given for an answer that a grammar constrains.</source>
+<translation>Wahrscheinlichkeiten nach der Auswahl gibt es nicht für eine Antwort, die eine Grammatik einschränkt.</translation>
+</message>
+<message>
 <source>No token of the model fits the grammar of the answer.</source>
 <translation>Kein Token des Modells passt zur Grammatik der Antwort.</translation>
 </message>
@@ -5382,6 +5386,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Die Einstellung {name} muss aus Paaren eines Tokens und einer Zahl von {low} bis {high} bestehen.</translation>
 </message>
 <message>
+<source>The setting {name} must be a list of texts, and not empty.</source>
+<translation>Die Einstellung {name} muss eine Liste von Texten und nicht leer sein.</translation>
+</message>
+<message>
 <source>The setting {name} must be one of {known}, not {value}.</source>
 <translation>Die Einstellung {name} muss eine von {known} sein, nicht {value}.</translation>
 </message>
@@ -5412,6 +5420,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>a list of names of settings</source>
 <translation>eine Liste von Namen von Einstellungen</translation>
+</message>
+<message>
+<source>a list of texts</source>
+<translation>eine Liste von Texten</translation>
 </message>
 <message>
 <source>a number</source>
