@@ -163,5 +163,5 @@ def no_model() -> RequestRefused:
     """Return the refusal where there is no model for it."""
     return RequestRefused(
         "This server has no model for it; start it with --embedding-model FILE, a small model.",
-        code="unsupported",
+        status=501,
     )

@@ -527,9 +527,13 @@ def test_a_path_that_is_not_there_is_refused_in_a_sentence(to: SimpleNamespace) 
 
 
 def test_embeddings_are_refused_and_not_tried_again(to: SimpleNamespace) -> None:
-    with pytest.raises(openai.BadRequestError, match="has no model for it") as refused:
-        to.openai.embeddings.create(model="fake", input="a")
-    assert refused.value.code == "unsupported"
+    n_before = to.served.turns.n_request
+    patient = to.openai.with_options(max_retries=3)
+    with pytest.raises(openai.InternalServerError, match="has no model for it") as refused:
+        patient.embeddings.create(model="fake", input="a")
+    assert refused.value.status_code == 501 and refused.value.type == "not_supported_error"
+    assert refused.value.response.headers["x-should-retry"] == "false"
+    assert to.served.turns.n_request == n_before
 
 
 def test_the_server_tells_that_it_runs(to: SimpleNamespace) -> None:

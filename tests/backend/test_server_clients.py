@@ -75,7 +75,8 @@ def test_a_client_gets_what_it_can_use(served: Served, request_: dict[str, Any])
     answer = send(served, request_)
     gives = request_["gives"]
     if gives in ("refused", "unknown"):
-        assert answer.status_code == (404 if gives == "unknown" else 400)
+        lacks = 501 if request_["path"].endswith(("/embeddings", "/embed")) else 400
+        assert answer.status_code == (404 if gives == "unknown" else lacks)
         error = answer.json()["error"]  # Ollama's is the sentence
         sentence = error if request_["path"].startswith("/api/") else error["message"]
         assert sentence.endswith(".") and "Traceback" not in answer.text

@@ -156,7 +156,7 @@ def test_without_a_small_model_it_is_said_how_to_have_one(path: str) -> None:
     try:
         body = {"input": "a", "prompt": "a", "query": "a", "documents": ["a"]}
         answer = served.post(path, body)
-        assert answer.status_code == 400 and "--embedding-model FILE" in answer.text
+        assert answer.status_code == 501 and "--embedding-model FILE" in answer.text
     finally:
         served.close()
 

@@ -469,8 +469,8 @@ def test_programs_get_embeddings_of_a_small_model(pipe: Pipe, tmp_path: Path) ->
     for i, (path, status, trouble) in enumerate(
         [
             (str(small), 200, ""),
-            ("", 400, ""),
-            (str(tmp_path / "none.gguf"), 400, "none.gguf"),
+            ("", 501, ""),
+            (str(tmp_path / "none.gguf"), 501, "none.gguf"),
             (str(small), 200, ""),
         ]
     ):
