@@ -1,4 +1,4 @@
-"""Compare what devices should reach with what the simulator says; a table for docs/devices-shown.md.
+"""Compare what devices should reach with what is simulated; a table for docs/devices-shown.md.
 
     PYTHONPATH=.:tests/benchmarks python tests/benchmarks/device_goals.py ROUTES.csv
 
