@@ -264,3 +264,9 @@ def test_another_figure_is_noticed() -> None:
 @pytest.mark.parametrize(("name", "most"), LINES_MAX.items())
 def test_a_document_is_short(name: str, most: int) -> None:
     assert len(text_of(ROOT / name).splitlines()) <= most
+
+
+def test_the_logs_are_short() -> None:
+    logs = [path for path in DOCUMENTS if path.parent == ROOT / "docs" / "log"]
+    assert logs
+    assert sum(len(text_of(path).splitlines()) for path in logs) <= 1500
