@@ -269,4 +269,4 @@ def test_a_document_is_short(name: str, most: int) -> None:
 def test_the_logs_are_short() -> None:
     logs = [path for path in DOCUMENTS if path.parent == ROOT / "docs" / "log"]
     assert logs
-    assert sum(len(text_of(path).splitlines()) for path in logs) <= 1500
+    assert sum(len(text_of(path).splitlines()) for path in logs if path.name != "README.md") <= 1500
