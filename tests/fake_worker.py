@@ -39,6 +39,7 @@ from backend.protocol.attachments import as_text  # noqa: E402
 from backend.protocol.chat import ChatOptions, Delta, ToolCall  # noqa: E402
 from backend.protocol.group import GroupAnswer
 from backend.protocol.messages import Decoder, encode  # noqa: E402
+from backend.protocol.status import VocabularyFacts
 from backend.worker import main as worker
 
 WORDS = (
@@ -107,7 +108,8 @@ class FakeEngine:
             is_moe=self.is_moe,
             chat=options.get("chat", {}),
         )
-        self.raw = ""
+        self.raw, self.fitted = "", ()
+        self.vocabulary = VocabularyFacts(1000, "<s>", "</s>", (2,), "{{ messages }}")
         self.finish_reason, self.stop_text = "stop", ""
         self._stopped = False
         self._random = random.Random(7)
