@@ -54,6 +54,7 @@ class Setting:
     """The settings that can change without emptying the cache. The default is reactive."""
 
     prefetch: bool = False
+    """Fetch forecasts for decoded tokens. Prompts always read ahead."""
     depth: int = 1
     """Prefetch distance in layers."""
     min_precision: float = 0.85

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from core_driver import CHUNK_BYTES, EXPERT_BYTES, Driver, chunks_of, composition
 
-from backend._native import Core, LayerLayout, Layout, Part, PoolLayout, Shape, Tuning
+from backend._native import Core, LayerLayout, Layout, Part, Phase, PoolLayout, Shape, Tuning
 
 
 def cut(n_top: int, n_bottom: int, n_layer: int = 2) -> Layout:
@@ -201,6 +201,14 @@ def test_tuning_turns_prefetching_off_and_on() -> None:
     d.core.tune(Tuning(prefetch=False))
     assert d.predicted(0, 2).low == []
     d.core.tune(Tuning(prefetch=True, depth=2))
+    assert d.predicted(0, 2).low == chunks_of(2)
+
+
+def test_prompts_read_ahead_whatever_is_tuned_for_tokens() -> None:
+    """What pays for one token says nothing of a prompt, which needs nearly all experts."""
+    d = Driver(n_slot=4)
+    d.core.tune(Tuning(prefetch=False))
+    d.begin(Phase.prefill)
     assert d.predicted(0, 2).low == chunks_of(2)
 
 

@@ -49,7 +49,9 @@ class Core {
     bool may_skip(Layer layer) const;
     // Whether a part uses the router's weights.
     bool wants_weights() const;
-    bool wants_gate_input() const { return predictor_ && predictor_->wants_input() && tuning_.prefetch; }
+    bool wants_gate_input() const {
+        return predictor_ && predictor_->wants_input() && (tuning_.prefetch || phase_ == Phase::prefill);
+    }
     bool idle() const { return scheduler_->idle(); }
     // Whether a copy into a slot is in flight.
     bool copies() const { return desk_.any_open(); }
@@ -98,9 +100,7 @@ class Core {
     bool is_joint() const { return phase_ == Phase::decode && sequences_.size() > 1; }
     bool is_many() const { return phase_ == Phase::prefill || is_joint(); }
     Confidence & confidence(bool many) { return confidence_[many ? 0 : 1]; }
-    bool uses_forecasts() const {
-        return tuning_.prefetch && (phase_ == Phase::decode || composition_.prefill_prefetch);
-    }
+    bool uses_forecasts() const { return phase_ == Phase::decode ? tuning_.prefetch : composition_.prefill_prefetch; }
     std::span<uint8_t> found(Layer layer);
     void find_demands(const Routing & routing);
     void judge_forecast(Layer layer);

@@ -14,7 +14,7 @@ class Core;
 
 // Settings that may change between passes without loss of the cache.
 struct Tuning {
-    bool prefetch = true;
+    bool prefetch = true;  // for decoded tokens; prompts go by Composition::prefill_prefetch
     int32_t depth = 1;
     double min_precision = 0;
     int32_t eviction = 0;  // index into Composition::evictions
