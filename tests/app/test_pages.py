@@ -238,7 +238,7 @@ def test_a_program_names_a_model_of_the_library(
         asked = {"url": f"{server.facts.address}/embeddings", "json": {"input": "the cat"}}
         return httpx.post(**asked, headers=headers, timeout=WAIT_S).status_code
 
-    assert section.embedding_model.text() == "none" and embeds() == 400
+    assert section.embedding_model.text() == "none" and embeds() == 501
     small = make_embedder(tmp_path / "small.gguf")
     monkeypatch.setattr(files, "browse_model", lambda *_: str(small))
     section.choose_embedding_model.click()
@@ -248,7 +248,7 @@ def test_a_program_names_a_model_of_the_library(
         lambda: saved(tmp_path)["server_embedding_model"] == str(small), timeout=WAIT_MS
     )
     section.no_embedding_model.click()
-    qtbot.waitUntil(lambda: embeds() == 400, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: embeds() == 501, timeout=WAIT_MS)
     section.choose_embedding_model.click()
     section.switch_off()
     assert section.embedding_model.text() == "none"

@@ -10,13 +10,19 @@ from gguf import GGUFReader
 N_LAYER, N_EXPERT, N_EXPERT_USED = 3, 8, 2
 
 
-def make_endless(path: Path) -> Path:
+def make_endless(path: Path, n_context: int = 1024) -> Path:
     """Write a tiny qwen3moe model whose control tokens always score zero.
 
-    At temperature 0 another token always wins.
+    At temperature 0 another token always wins. n_context: tokens that it was trained for.
     """
     make_tiny(
-        "qwen3moe", "Q8_0", path, n_layer=N_LAYER, n_expert=N_EXPERT, n_expert_used=N_EXPERT_USED
+        "qwen3moe",
+        "Q8_0",
+        path,
+        n_layer=N_LAYER,
+        n_expert=N_EXPERT,
+        n_expert_used=N_EXPERT_USED,
+        n_ctx=n_context,
     )
     reader = GGUFReader(path, "r+")
     output = next(tensor for tensor in reader.tensors if tensor.name == "output.weight")

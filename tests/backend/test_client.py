@@ -330,10 +330,11 @@ TURNS = [{"role": "user", "content": "the and of"}]
 
 
 @pytest.fixture
-def served(tiny: Path) -> Iterator[tuple[WorkerClient, httpx.Client]]:
-    """A client, and the server for other programs of its worker."""
+def served(tmp_path: Path) -> Iterator[tuple[WorkerClient, httpx.Client]]:
+    """A client, and the server for other programs of its worker, with room for long answers."""
+    model = make_endless(tmp_path / "long.gguf", n_context=4096)
     with WorkerClient() as client:
-        client.request("load", path=str(tiny), **{**LOAD, "context_length": 4096}).final()
+        client.request("load", path=str(model), **{**LOAD, "context_length": 4096}).final()
         on = client.request("serve", on=True, port=0, key="secret").final()
         with httpx.Client(base_url=on["address"], headers=KEY, timeout=WAIT_S) as program:
             yield client, program

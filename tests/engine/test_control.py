@@ -629,10 +629,13 @@ def test_a_shortage_is_said(
 
 
 def prefetched(engine: Engine) -> int:
-    """Return how many experts an answer fetched ahead."""
-    list(engine.generate_text(PROMPT, GREEDY, 12))
-    stats = engine.statistics()
-    return stats.prefetches_useful + stats.prefetches_wasted
+    """Return how many experts the tokens of an answer fetched ahead, without its prompt."""
+    pieces = engine.generate_text(PROMPT, GREEDY, 12)
+    next(pieces)
+    counts = engine.loaded.patch.counts
+    before = sum(layer.prefetches for layer in counts())
+    list(pieces)
+    return sum(layer.prefetches for layer in counts()) - before
 
 
 def test_an_engine_begins_with_what_was_learned(open_engine: OpenEngine, tiny: Path) -> None:
