@@ -23,7 +23,7 @@ DOCUMENTS = sorted(
 )
 ADDED = {"lfu-prefetch": "lru", "--most-tokens": "--max-tokens"}
 """What the examples of docs/howto add to the program, and what is there in its place."""
-LINES_MAX = {"docs/devices.md": 150, "CHANGELOG.md": 60}
+LINES_MAX = {"docs/benchmarks.md": 120, "docs/devices.md": 150, "CHANGELOG.md": 60}
 FIGURES = re.compile(r"(?<![\w.,-])\d+(?:,\d{3})*(?:\.\d+)?(?![\w.]*\w)")
 MEASURED = re.compile(
     r"(\d[\d.,]*)(?: to (\d[\d.,]*))? ?(?:tokens per second|token/s|GB/s|% of the time)"

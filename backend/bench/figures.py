@@ -39,6 +39,21 @@ class Spread:
 
 
 @dataclass(frozen=True)
+class Lost:
+    """Shares of the measured time that lie beyond the bound; with the bound's share they are 1."""
+
+    computing: float | None
+    """Computing took longer than with all experts resident. Negative: it took less time.
+
+    None if that was not measured; the way's own computing then belongs to its bound.
+    """
+    waiting: float
+    """Waiting for copies took longer than the bound's own wait, for bytes / bandwidth - compute."""
+    other: float
+    """Neither computing nor waiting: callbacks, and what the engine does between two passes."""
+
+
+@dataclass(frozen=True)
 class PhaseFigures:
     """Figures of the prompts of one length, or of decoding. Counts and times are per token."""
 
@@ -59,6 +74,8 @@ class PhaseFigures:
     """Share of the bytes read that were not used."""
     idle_share: float
     """Share of the time without a copy in flight, although the pass needed a missing expert."""
+    lost: Lost | None = None
+    """Where the time beyond the bound went; None without a bound."""
 
 
 @dataclass(frozen=True)
@@ -188,17 +205,26 @@ class _Bound:
     resident: Sequence[Turn]  # [round], or empty
     expert_bytes: float
 
-    def seconds(self, round_: int, request: int, costs: Sequence[Cost]) -> float:
-        """Return the least time for these passes, which are one phase of a request."""
+    def seconds(self, round_: int, request: int, costs: Sequence[Cost]) -> tuple[float, float]:
+        """Return the least time for these passes, and that of computing them.
+
+        The passes are one phase of a request.
+        """
         useful = sum(c["bytes_useful"] for c in costs)
         wasted = sum(c["bytes_wasted"] for c in costs)
         share = useful / (useful + wasted) if useful else 1.0
         compute = self._compute(round_, request, costs[0]["is_decode"])
-        total_s = 0.0
+        total_s = compute_s = 0.0
         for cost in costs:
             n_byte = min(cost["bytes_read"] * share, _needed(cost) * self.expert_bytes)
-            total_s += max(compute(cost), n_byte / self.bandwidths[round_])
-        return total_s
+            alone_s = compute(cost)
+            compute_s += alone_s
+            total_s += max(alone_s, n_byte / self.bandwidths[round_])
+        return total_s, compute_s
+
+    def is_measured(self, is_decode: bool) -> bool:
+        """Whether computing alone was measured in all rounds."""
+        return bool(self.tokens_alone_s if is_decode else self.resident)
 
     def _compute(self, round_: int, request: int, is_decode: bool) -> Callable[[Cost], float]:
         """Return a function that gives the computing time of a pass."""
@@ -223,11 +249,18 @@ def _phase(
     n_token = _total(costs, "n_token")
     read = _total(costs, "bytes_read")
     needed = sum(map(_needed, costs)) * expert_bytes
-    share = bound_speed = None
+    wall_s = _total(costs, "wall_s")
+    share = bound_speed = lost = None
     if bound is not None:
-        least_s = [bound.seconds(i, request, rounds[i]) for i in warm]
-        share = sum(least_s) / _total(costs, "wall_s")
-        bound_speed = n_token / sum(least_s)
+        times = [bound.seconds(i, request, rounds[i]) for i in warm]
+        least_s, alone_s = sum(t for t, _ in times), sum(t for _, t in times)
+        share, bound_speed = least_s / wall_s, n_token / least_s
+        compute_s, stall_s = _total(costs, "compute_s"), _total(costs, "stall_s")
+        lost = Lost(
+            computing=(compute_s - alone_s) / wall_s if bound.is_measured(is_decode) else None,
+            waiting=(stall_s - (least_s - alone_s)) / wall_s,
+            other=(wall_s - compute_s - stall_s) / wall_s,
+        )
     return PhaseFigures(
         n_token=int(_total(rounds[-1], "n_token")),
         tokens_per_s=Spread.of(speeds),
@@ -237,7 +270,8 @@ def _phase(
         bytes_read=read / n_token,
         read_to_needed=read / needed if needed else 0.0,
         wasted_share=_total(costs, "bytes_wasted") / read if read else 0.0,
-        idle_share=_total(costs, "link_idle_s") / _total(costs, "wall_s"),
+        idle_share=_total(costs, "link_idle_s") / wall_s,
+        lost=lost,
     )
 
 

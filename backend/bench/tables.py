@@ -27,9 +27,15 @@ def heading(result: dict[str, Any]) -> str:
         "routing forced by a recorded trace" if result["is_forced"] else "",
         _forecasts(result),
         f"prompts in passes of {result['n_ubatch']} tokens",
-        f"{result['n_round']} rounds in turn",
+        _rounds(result),
     ]
     return f"{result['date']}: " + ", ".join(p for p in parts if p) + "."
+
+
+def _rounds(result: dict[str, Any]) -> str:
+    """Return how many rounds all measured ways have; time can end before the last one asked for."""
+    n = min((len(w["turns"]) for w in result["ways"] if not w["error"]), default=0)
+    return "1 round" if n == 1 else f"{n} rounds in turn"
 
 
 def _forecasts(result: dict[str, Any]) -> str:
@@ -152,15 +158,73 @@ def terminal(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def markdown(result: dict[str, Any]) -> str:
-    """Return the result as Markdown."""
-    found = figures(result)
-    base = found.row("stock")
-    lines = [heading(result), *notes(result, found)]
-    for table in (decode_rows(found, base), prompt_rows(found, base)):
-        bars = ["---"] + ["---:"] * (len(table[0]) - 1)
-        lines += ["", *("| " + " | ".join(line) + " |" for line in (table[0], bars, *table[1:]))]
-    return "\n".join([*lines, ""])
+def markdown(results: Sequence[dict[str, Any]], image: str | None) -> str:
+    """Return a table of speeds, the picture, a table of the time beyond the bound, the settings."""
+    shown = [(result, figures(result)) for result in results]
+    speeds, lost = _table(speed_rows(shown)), _table(lost_rows(shown))
+    picture = [f"![Decoding over the cache rate]({image})"] if image is not None else []
+    settings = [f"- {' '.join([heading(r), *notes(r, found)])}" for r, found in shown]
+    parts = (speeds, picture, lost, settings)
+    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
+
+
+def _table(rows: list[list[str]]) -> list[str]:
+    """Return the lines of a table, or none if it has a header only."""
+    bars = ["---"] * 2 + ["---:"] * (len(rows[0]) - 2)
+    lines = ["| " + " | ".join(line) + " |" for line in (rows[0], bars, *rows[1:])]
+    return lines if len(rows) > 1 else []
+
+
+Shown = Sequence[tuple[dict[str, Any], Figures]]
+
+
+def speed_rows(shown: Shown) -> list[list[str]]:
+    """Return a header, then the speeds and the memory of each measured way.
+
+    The prompt before decoding has no column: the first token tells its time.
+    """
+    rows = [row for _, found in shown for row in found.rows]
+    lengths = list(dict.fromkeys(n for row in rows for n in list(row.prefill)[1:]))
+    prompts = [f"prompt of {n}" for n in lengths]
+    table = [["memory", "way", "decode", "cold", "x stock", "first token", *prompts, "peak memory"]]
+    for result, found in shown:
+        base = found.row("stock")
+        for row in found.rows:
+            if row.error or row.decode is None:
+                continue
+            speeds = (row.prefill.get(n) for n in lengths)
+            table.append(
+                [
+                    _memory(result),
+                    _label(row),
+                    _speed(row.decode.tokens_per_s),
+                    _number(row.decode.tokens_per_s.cold),
+                    _ratio(row.decode, base.decode if base else None),
+                    f"{row.first_token_s:.2f} s",
+                    *("" if p is None else _speed(p.tokens_per_s) for p in speeds),
+                    f"{row.peak_rss_bytes / 1e9:.2f} GB",
+                ]
+            )
+    return _without_empty(table)
+
+
+def lost_rows(shown: Shown) -> list[list[str]]:
+    """Return a header, then where the time of decoding went, for each way with a bound."""
+    causes = ["computing slower", "waiting longer", "other", "link idle", "read in vain"]
+    table = [["memory", "way", "of bound", *causes]]
+    for result, found in shown:
+        for row in found.rows:
+            d = row.decode
+            if row.error or d is None or d.lost is None:
+                continue
+            shares = (d.bound_share, d.lost.computing, d.lost.waiting, d.lost.other, d.idle_share)
+            cells = map(_percent, (*shares, d.wasted_share))
+            table.append([_memory(result), _label(row), *cells])
+    return table
+
+
+def _memory(result: dict[str, Any]) -> str:
+    return f"{result['cap_bytes'] / 1e9:.3g} GB" if result["cap_bytes"] else "all"
 
 
 def _without_empty(table: list[list[str]]) -> list[list[str]]:
@@ -173,7 +237,7 @@ Points = dict[str, list[tuple[float, PhaseFigures]]]  # by method: (cache rate, 
 
 
 def chart(results: Sequence[dict[str, Any]]) -> str | None:
-    """Draw speed and share of the bound over the cache rate as SVG. Return None for a single rate.
+    """Draw speeds and their bounds over the cache rate as SVG. Return None for a single rate.
 
     Results of the same model under the same limits share a panel.
     """
@@ -189,7 +253,7 @@ def chart(results: Sequence[dict[str, Any]]) -> str | None:
     panels: list[Panel] = []
     for title, (points, stock) in groups.items():
         if any(len(of) > 1 for of in points.values()):
-            panels += _panels(title, points, stock)
+            panels.append(_panel(title, points, stock))
     return line_charts(panels) if panels else None
 
 
@@ -199,21 +263,21 @@ def _limits(result: dict[str, Any]) -> str:
     return f"{result['model']['name']}{cap}" + (f" at {link / 1e9:.3g} GB/s" if link else "")
 
 
-def _panels(title: str, points: Points, stock: Sequence[WayFigures]) -> list[Panel]:
-    speeds, shares = [], []
+def _panel(title: str, points: Points, stock: Sequence[WayFigures]) -> Panel:
+    lines = []
     for name, ways in points.items():
-        speeds.append(Line(name, [(rate, d.tokens_per_s.median) for rate, d in ways]))
-        bounded = [(rate, d.bound_share) for rate, d in ways if d.bound_share is not None]
-        shares.append(Line(name, bounded))
+        lines.append(Line(name, [(rate, d.tokens_per_s.median) for rate, d in ways]))
+        least = [
+            (rate, d.bound_tokens_per_s) for rate, d in ways if d.bound_tokens_per_s is not None
+        ]
+        if least:
+            lines.append(Line(f"bound of {name}", least, bound=True))
     last = max(rate for ways in points.values() for rate, _ in ways)
     for row in stock:
         if row.decode is not None and not row.error:
             level = row.decode.tokens_per_s.median
-            speeds.append(Line(row.name, [(0.0, level), (last, level)], bound=True))
-    return [
-        Panel(f"Decoding, {title}", "cache rate", "token/s", speeds, x_percent=True),
-        Panel("Share of the bound", "cache rate", "", shares, x_percent=True, y_percent=True),
-    ]
+            lines.append(Line(row.name, [(0.0, level), (last, level)], bound=True))
+    return Panel(f"Decoding, {title}", "cache rate", "token/s", lines, x_percent=True)
 
 
 def rewrite(document: Path, results: Sequence[dict[str, Any]]) -> None:
@@ -222,13 +286,12 @@ def rewrite(document: Path, results: Sequence[dict[str, Any]]) -> None:
     Create the file if it does not exist. The chart is images/<name>.svg.
     """
     text = document.read_text(encoding="utf-8") if document.exists() else f"{BEGIN}\n{END}\n"
-    body = "\n".join(markdown(result) for result in results)
-    svg = chart(results)
+    svg, image = chart(results), None
     if svg is not None:
-        image = document.parent / "images" / f"{document.stem}.svg"
-        image.parent.mkdir(parents=True, exist_ok=True)
-        image.write_text(svg, encoding="utf-8")
-        body = f"![Decoding over the cache rate](images/{image.name})\n\n{body}"
+        image = f"images/{document.stem}.svg"
+        (document.parent / "images").mkdir(parents=True, exist_ok=True)
+        (document.parent / image).write_text(svg, encoding="utf-8")
+    body = markdown(results, image)
     found = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.S)
     if not found.search(text):
         text = f"{text.rstrip()}\n\n{BEGIN}\n{END}\n"

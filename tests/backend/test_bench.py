@@ -157,6 +157,12 @@ def test_the_bound_is_the_larger_of_computing_and_reading(result: dict[str, Any]
     assert speeds.cold == pytest.approx(2 / 2.2)
     assert row.decode.wasted_share == pytest.approx(0.2)
     assert row.decode.idle_share == pytest.approx(0.05)  # 2 of 0.035 s in 1.4 s
+    # 1.4 s of computing, where 4 tokens alone take 0.4; 0.2 s of waiting were due, and none was.
+    lost = row.decode.lost
+    assert lost is not None and lost.computing == pytest.approx(1.0 / 1.4)
+    assert lost.waiting == pytest.approx(-0.2 / 1.4)
+    assert row.decode.bound_share is not None
+    assert row.decode.bound_share + lost.computing + lost.waiting + lost.other == pytest.approx(1)
     assert row.prefill[4].bound_share == pytest.approx(0.8)
     assert row.prefill[4].read_to_needed == pytest.approx(1.0)
     assert found.bandwidth_bytes_per_s is not None
@@ -174,6 +180,7 @@ def test_without_a_resident_run_what_was_computed_stands_in(result: dict[str, An
     row = found.row("outrider")
     assert not found.has_compute and row is not None and row.decode is not None
     assert row.decode.bound_share == pytest.approx(1.0)
+    assert row.decode.lost is not None and row.decode.lost.computing is None
     text = terminal(result)
     assert "could not be measured" in text and "It needs 9 GB" in text
 
@@ -191,9 +198,13 @@ def test_tables_and_a_chart_are_put_between_the_marks(
         rewrite(document, [result])
     text = document.read_text()
     assert text.count("| lru 25.0% |") == 2 and text.count(BEGIN) == 1
+    assert "| all | lru" not in text and "| 5e-06 GB | lru 25.0% | 2.92" in text
+    assert "| 5e-06 GB | lru 25.0% | 43 % | 71 % | -14 % | 0 % | 5 % | 20 % |" in text
     assert "stale" not in text and text.startswith("# Benchmarks\n\nBefore.")
     assert text.endswith("After.\n")
-    ElementTree.fromstring((tmp_path / "images" / "benchmarks.svg").read_text())
+    picture = (tmp_path / "images" / "benchmarks.svg").read_text()
+    ElementTree.fromstring(picture)
+    assert "bound of lru" in picture
 
 
 # The command.
