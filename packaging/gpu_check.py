@@ -42,17 +42,16 @@ ALL_HITS = 0.99
 ROWS = [
     ("outrider", 1.0),
     ("outrider", ALL_HITS),
-    ("ahead", ALL_HITS),
     *(
         (kind, rate)
         for rate in (0.5, 0.9, 0.75, 0.25)
-        for kind in ("outrider", "n-cpu-moe", "ahead", "hybrid")
+        for kind in ("outrider", "n-cpu-moe", "hybrid")
         if kind != "hybrid" or rate == 0.5
     ),
 ]
-"""Configurations to time, the most informative first: our cache, also running ahead and with hybrid
-misses, and llama.cpp with the experts of some layers on the device, which then hold equal memory.
-At 1.0 it is stock llama.cpp with all experts on the device."""
+"""Configurations to time, the most informative first: our cache, also with hybrid misses, and
+llama.cpp with the experts of some layers on the device, which then hold equal memory. At 1.0 it is
+stock llama.cpp with all experts on the device."""
 VARIANTS: dict[str, dict[str, str]] = {
     "": {},
     " without fusion": {"GGML_CUDA_DISABLE_FUSION": "1", "GGML_VK_DISABLE_FUSION": "1"},
@@ -381,8 +380,7 @@ def _equal(option: str) -> bool:
     """Return whether the architectures' logits on the device equal stock llama.cpp's bit by bit.
 
     Half of the experts are in a store in RAM. After each architecture, print all results so far:
-    per architecture, the number of different logits at each rate, and where the device runs ahead,
-    or the error.
+    per architecture, the number of different logits at each rate, or the error.
     """
     from factory import make_tiny  # type: ignore[import-not-found]  # of the tests
 
@@ -397,16 +395,14 @@ def _equal(option: str) -> bool:
                 half = file.expert_bytes_total // 2
                 found[arch] = [
                     result.n_different
-                    for ahead, rates in (("off", (0.1, 0.5, 1.0)), ("always", (0.5,)))
                     for result in compare(
                         file,
-                        rates,
+                        (0.1, 0.5, 1.0),
                         ("promoe",),
                         n_token=48,
                         n_thread=2,
                         placement=at,
                         host_bytes=half,
-                        run_ahead=ahead,
                     )
                 ]
             except (RuntimeError, ValueError, AssertionError) as error:
@@ -430,7 +426,6 @@ def _speed(model: Path, option: str, kind: str, rate: float) -> dict[str, Any]:
         device=option,
         context_length=2048,
         hybrid="auto" if kind == "hybrid" else "off",
-        run_ahead="auto" if kind == "ahead" else "off",
     )
     loaded = LoadedModel(read_model(model), config, None)
     patch = loaded.patch
@@ -448,7 +443,6 @@ def _speed(model: Path, option: str, kind: str, rate: float) -> dict[str, Any]:
         found["late_or_missing"] = sum(c.late + c.misses for c in counts)
         found["stall_us"], found["stops"] = times.stall_us, times.n_stop
         found["graphs_in_waves"] = times.n_graph
-        found["ahead"], found["redone"] = times.n_ahead, times.n_redone
     loaded.close()
     return found
 

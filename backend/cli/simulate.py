@@ -119,14 +119,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="cost of a device's stop for a router's choice, in microseconds (default: no stops)",
     )
     add(
-        "--ahead-us",
-        type=whole_number(0, 1_000_000),
-        default=0,
-        metavar="US",
-        help="let the device run ahead of its stops, at this cost for each layer, in microseconds "
-        "(default: it does not)",
-    )
-    add(
         "--n-cpu-moe",
         action="store_true",
         help="also show stock llama.cpp with whole layers' experts on the device",
@@ -142,8 +134,6 @@ def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     if args.plot is not None and args.plot.suffix.lower() != ".svg":
         raise UserError("The plot is drawn as SVG: its file must end in .svg.", status=2)
-    if args.ahead_us > 0 and args.stop_us == 0:
-        raise UserError("--ahead-us needs --stop-us: without stops nothing runs ahead.", status=2)
     trace = _trace(args)
     setting = Setting(
         trace,
@@ -155,7 +145,6 @@ def run(args: argparse.Namespace) -> int:
         seed=args.seed,
         host_rate=args.host_rate,
         stop_us=args.stop_us,
-        ahead_us=args.ahead_us,
         drive=None if args.host_rate is None else _hardware(args.drive, args.model),
     )
     if args.configure is not None:

@@ -98,9 +98,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="layout of the experts: as in the model (file), or as the processor computes fastest, "
         "which stock llama.cpp chooses (repacked) (default: the pack's, or else file)",
     )
-    add_engine_options(
-        parser, "hybrid", "run_ahead", "host_bytes", "n_thread", "pack", device="cpu"
-    )
+    add_engine_options(parser, "hybrid", "host_bytes", "n_thread", "pack", device="cpu")
     add("--json", action="store_true", help="print one JSON object")
 
 
@@ -141,7 +139,6 @@ def run(args: argparse.Namespace) -> int:
             placement=placement,
             n_stage=_N_STAGE if placement.on_device else 0,
             hybrid=config.hybrid,
-            run_ahead=config.run_ahead,
             host_bytes=_host_bytes(config.host_bytes, file),
         ):
             if not args.json:

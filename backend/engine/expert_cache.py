@@ -21,7 +21,6 @@ from backend.methods.auto import Learned
 from backend.methods.catalogue import METHODS, Method
 from backend.methods.compose import (
     NOTHING_LEARNED,
-    RUN_AHEAD_MODES,
     composition,
     layout,
     predictor_of,
@@ -295,7 +294,6 @@ class ExpertCache:
             max_token=plan.n_ubatch,
             repack=self.repacked,
             host_bytes=plan.host.bytes,
-            run_ahead=RUN_AHEAD_MODES[plan.config.run_ahead],
         )
         parts = composition(
             self._method,

@@ -37,7 +37,6 @@ from backend.memory.placement import ON_CPU, Placement
 from backend.methods.catalogue import METHODS
 from backend.methods.compose import (
     NOTHING_LEARNED,
-    RUN_AHEAD_MODES,
     Learned,
     composition,
     layout,
@@ -147,7 +146,6 @@ def compare(
     pack: Pack | None = None,
     placement: Placement = ON_CPU,
     hybrid: str = "off",
-    run_ahead: str = "off",
     n_stage: int = 0,
     host_bytes: int = 0,
 ) -> Iterator[Comparison]:
@@ -162,8 +160,7 @@ def compare(
     learned: the weights that backend.weights.lookup.load found, as the engine uses them.
     in_layout: the layout of the experts, here and in stock. pack: read the experts from this pack,
     in any layout. placement: with a device, stock llama.cpp computes on it too, with all experts
-    there. hybrid: how experts that the device lacks are computed (HYBRID). run_ahead: whether a
-    device runs ahead of the routers' choices (RUN_AHEAD). n_stage: slots of the
+    there. hybrid: how experts that the device lacks are computed (HYBRID). n_stage: slots of the
     staging buffer for prompts. host_bytes: bytes of experts that RAM keeps for the device.
 
     Raises LlamaError if the model cannot be loaded or computed, NotCacheable if it cannot be run
@@ -207,7 +204,6 @@ def compare(
                     max_token=_N_UBATCH,
                     repack=in_layout == "repacked",
                     host_bytes=host_bytes,
-                    run_ahead=RUN_AHEAD_MODES[run_ahead],
                 )
                 has_routers = cached.patch.n_embd > 0
                 parts = composition(

@@ -57,7 +57,6 @@ class Hardware:
         bits_per_weight: float,
         drive: Hardware | None = None,
         stop_us: float = 0.0,
-        ahead_us: float = 0.0,
     ) -> Machine:
         """Return the simulator's machine for a model on this hardware.
 
@@ -65,8 +64,7 @@ class Hardware:
         without its experts. output_bytes: bytes that a pass reads outside the layers.
         bits_per_weight: mean over the weights; it gives the operations of a token. drive: the
         hardware whose link loads experts into RAM, if RAM does not hold all. stop_us: cost of a
-        device's stop for a router's choice; 0: it does not stop. ahead_us: what a layer costs a
-        device that runs ahead of its stops; 0: it does not.
+        device's stop for a router's choice; 0: it does not stop.
 
         The first token of a pass reads the weights; each further token costs its operations. If
         reading takes longer than all operations, the time is too long, by a factor of 2 at most.
@@ -97,7 +95,6 @@ class Hardware:
             file_latency_us=drive.link_latency_us if drive else 0.0,
             n_file=drive.n_link if drive else 1,
             stop_us=stop_us,
-            ahead_us=ahead_us,
         )
 
     def to_json(self) -> dict[str, Any]:

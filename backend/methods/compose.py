@@ -36,12 +36,6 @@ _HYBRIDS = {
     "auto": _native.Hybrid.by_speed,
     "cpu-only": _native.Hybrid.host_only,
 }
-RUN_AHEAD_MODES = {
-    "off": _native.RunAhead.off,
-    "auto": _native.RunAhead.where_faster,
-    "always": _native.RunAhead.always,
-}
-"""By their names in backend.protocol.settings.RUN_AHEAD."""
 
 
 def spec(part: Part | None, learned: Learned = NOTHING_LEARNED) -> _native.Spec:

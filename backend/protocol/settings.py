@@ -25,9 +25,6 @@ DRAFTED_MAX = 8
 HYBRID = ("off", "auto", "cpu-only")
 """How missing experts of a device are handled (docs/devices.md): off: copied to the device; auto:
 copied or computed by the processor, whichever ends sooner; cpu-only: computed by the processor."""
-RUN_AHEAD = ("off", "auto", "always")
-"""Whether a device computes a layer of a token before the choice of its experts is known
-(docs/devices.md): off: never; auto: where that is faster; always: wherever it can."""
 CHAIN = (
     "penalties",
     "dry",
@@ -312,16 +309,6 @@ class EngineConfig(_Checked):
     )
     """How missing experts of a device are handled, of HYBRID. With "off" the answer is exactly
     llama.cpp's; otherwise rounding differs, because the processor's kernels round differently."""
-    run_ahead: str = setting(
-        "off",
-        "choice",
-        choices=RUN_AHEAD,
-        option="--run-ahead",
-        help="let a device compute a token's next layer before it is known that the experts of "
-        "this one are there: never (off), where that is faster (auto), or wherever it can (always)",
-        rebuilds="cache",
-    )
-    """Whether a device runs ahead of the routers' choices, of RUN_AHEAD. The answer is the same."""
     drafts: str = setting(
         "off",
         "choice",

@@ -62,7 +62,6 @@ class Setting:
     drive: the hardware whose link is the drive's.
     stop_us: cost of a device's stop for a router's choice. A device that stops computes a decoded
     token's experts together, once all are there. 0: no device.
-    ahead_us: what a layer costs a device that runs ahead of its stops. 0: it does not.
     """
 
     trace: Trace
@@ -77,7 +76,6 @@ class Setting:
     host_rate: float | None = None
     drive: Hardware | None = None
     stop_us: float = 0.0
-    ahead_us: float = 0.0
 
     @property
     def host_slots(self) -> list[int]:
@@ -133,7 +131,6 @@ def machine_for(
     hardware: Hardware | None,
     drive: Hardware | None = None,
     stop_us: float = 0.0,
-    ahead_us: float = 0.0,
 ) -> _native.Machine:
     """Return the simulator's machine for the trace's model on this hardware."""
     if hardware is None:
@@ -149,7 +146,6 @@ def machine_for(
         bits_per_weight=_about(trace, "bits_per_weight", BITS_PER_WEIGHT) or BITS_PER_WEIGHT,
         drive=drive,
         stop_us=stop_us,
-        ahead_us=ahead_us,
     )
 
 
@@ -170,7 +166,7 @@ def stock_results(setting: Setting, rates: Sequence[float]) -> Iterator[Result]:
 
 def _machine(setting: Setting) -> _native.Machine:
     return setting.machine or machine_for(
-        setting.trace, setting.hardware, setting.drive, setting.stop_us, setting.ahead_us
+        setting.trace, setting.hardware, setting.drive, setting.stop_us
     )
 
 

@@ -138,7 +138,7 @@ def test_a_setting_that_is_defined_once_is_everywhere(
     path.write_text(json.dumps({"method": "lru"}))
     assert settings.load(path)[0].engine == More(method="lru")
 
-    same = {"method": asked.method, "hybrid": "off", "run_ahead": "off"}
+    same = {"method": asked.method, "hybrid": "off"}
     assert asked.parts("cache") == {**same, "flavour": "sweet"}
     facts = {name: value for name, value in vars(CACHE).items() if name != "kv_type"}
     in_force = MoreFacts.of(replace(asked, flavour="plain", kv_type="q4_0"), **facts)

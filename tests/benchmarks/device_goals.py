@@ -39,9 +39,6 @@ from backend.traces.trace import DECODE, PREFILL, Trace
 MACHINE = "rtx4090-pcie4x16"
 METHOD = "outrider"
 STOPS_US = (0, 20, 45)
-AHEADS_US = (5, 10)
-"""Assumed costs of a layer that runs ahead: one lookup, and three small copies to the host."""
-AHEAD_RATES = (0.1, 0.25, 0.35, 0.5, 0.75, 1.0)
 LENGTHS = (28, 512, 2048)
 N_UBATCH = 512
 """Tokens in a piece of a prompt, for both: llama.cpp's default."""
@@ -81,7 +78,6 @@ def ours(
     layout: Any,
     stop_us: float,
     hybrid: str,
-    ahead_us: float = 0.0,
 ) -> Any:
     """Return the simulation of the last request."""
     shape = traces[0].shape()
@@ -93,7 +89,7 @@ def ours(
         ),
         future=future_of(traces),
     )
-    machine = machine_for(traces[0], load(MACHINE), stop_us=stop_us, ahead_us=ahead_us)
+    machine = machine_for(traces[0], load(MACHINE), stop_us=stop_us)
     machine = machine if hybrid == "off" else with_host(machine, model)
     for trace in traces:
         found = _native.simulate(core, trace.future(), machine)
@@ -137,33 +133,6 @@ def decode_lines(recorded: Ids) -> list[str]:
             f"| {stop_us} us | {whole:.1f} | {full:.1f} | {full / whole:.2f} | {half:.1f} "
             f"| {some:.1f} | {some / half:.2f} | {both:.1f} ({both / half:.2f}) |"
         )
-    return lines
-
-
-def ahead_lines(recorded: Ids) -> list[str]:
-    """Return rows: decoded tokens per second with stops, and running ahead of them."""
-    traces = requests(QWEN, recorded)
-    shape = traces[0].shape()
-    lines = [
-        "| experts there | stop | n-cpu-moe | with stops | "
-        + " | ".join(f"ahead, {us} us | ahead of layers, again" for us in AHEADS_US)
-        + " |",
-        "|---" * (4 + 2 * len(AHEADS_US)) + "|",
-    ]
-    for rate in AHEAD_RATES:
-        layout = all_there(shape) if rate == 1.0 else slots(QWEN, shape, METHOD, rate)
-        shown = [traces[0], *[traces[1]] * (N_WARM if rate == 1.0 else 1)]
-        for stop_us in STOPS_US[1:]:
-            theirs = stock(QWEN, traces[1], rate, stop_us).decode.tokens_per_s
-            cells = [f"{100 * rate:.0f} %", f"{stop_us} us", f"{theirs:.1f}"]
-            for ahead_us in (0, *AHEADS_US):
-                decode = ours(QWEN, shown, layout, stop_us, "off", ahead_us).decode
-                cells.append(f"{speed(decode):.1f} ({speed(decode) / theirs:.2f})")
-                if ahead_us:
-                    n_layer = decode.n_token * shape.n_layer
-                    again = decode.n_redone / max(decode.n_ahead, 1)
-                    cells.append(f"{decode.n_ahead / n_layer:.0%}, {again:.0%}")
-            lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
@@ -214,9 +183,7 @@ def main() -> None:
     parser.add_argument("routes", type=Path)
     trace = read_csv(parser.parse_args().routes)
     recorded = trace.ids[int(trace.n_token[0]) :].astype(np.uint8)
-    print("\n".join(decode_lines(recorded)))
-    print("\nRunning ahead:\n")
-    print("\n".join(ahead_lines(recorded)), flush=True)
+    print("\n".join(decode_lines(recorded)), flush=True)
     for stop_us in STOPS_US:
         print(f"\nPrompts, stop of {stop_us} us:\n")
         print("\n".join(prompt_lines(recorded, stop_us)), flush=True)

@@ -26,7 +26,7 @@ from backend.gguf.model_file import ModelFile, read_model
 from backend.llama.api import Context
 from backend.memory.placement import Placement
 from backend.methods.catalogue import METHODS
-from backend.methods.compose import RUN_AHEAD_MODES, composition, layout
+from backend.methods.compose import composition, layout
 from backend.protocol.settings import EngineConfig
 
 RATES = (0.1, 0.5, 1.0)
@@ -70,7 +70,6 @@ def compared(
                 placement=at,
                 host_bytes=host_bytes,
                 hybrid=options.hybrid,
-                run_ahead=options.run_ahead,
             )
         )
     except RuntimeError as error:
@@ -99,7 +98,6 @@ def token_costs(
         *((i, tokens[i : i + 1]) for i in range(33, len(tokens))),
     ]:
         before, missed, waves = counts(library), absent(patch), n_graph(patch)
-        n_ahead, n_redone = ahead(patch)
         if patch:
             patch.begin_pass(_native.Phase.prefill if at == 0 else _native.Phase.decode, step)
         assert context.decode(step, at) == 0
@@ -108,9 +106,6 @@ def token_costs(
         found[-1]["logits"] = zlib.crc32(context.logits(1).tobytes())
         found[-1]["n_drained"] = since(library, before)["n_drained"]  # with the wait for the logits
         found[-1] |= {"misses": absent(patch) - missed, "n_graph": n_graph(patch) - waves}
-        found[-1]["n_ahead"], found[-1]["n_redone"] = ahead(patch)
-        found[-1]["n_ahead"] -= n_ahead
-        found[-1]["n_redone"] -= n_redone
     found[-1]["state"] = zlib.crc32(context.state(0, len(tokens)))
     return found[1:]
 
@@ -118,11 +113,6 @@ def token_costs(
 def absent(patch: Any) -> int:
     """How many experts were late or missing so far."""
     return sum(c.misses + c.late for c in patch.counts()) if patch else 0
-
-
-def ahead(patch: Any) -> tuple[int, int]:
-    """How many layers were computed before their choice was known, and how many of them again."""
-    return (patch.times().n_ahead, patch.times().n_redone) if patch else (0, 0)
 
 
 def n_graph(patch: Any) -> int:
@@ -138,7 +128,6 @@ def budget(
     n_slots: list[int],
     *,
     n_token: int,
-    run_ahead: str,
 ) -> list[list[dict[str, int]]]:
     """token_costs() of stock llama.cpp, then with each of these numbers of slots in every layer."""
     model = load_native(file, at)
@@ -153,9 +142,7 @@ def budget(
     parts = composition(METHODS[method], patch.shape, on_device=True)
     for n_slot in n_slots:
         layout = _native.Layout.per_layer([n_slot] * patch.shape.n_layer)
-        options = _native.PatchOptions(
-            max_token=64, host_bytes=file.expert_bytes_total, run_ahead=RUN_AHEAD_MODES[run_ahead]
-        )
+        options = _native.PatchOptions(max_token=64, host_bytes=file.expert_bytes_total)
         patch.configure(layout, parts, options)
         found.append(token_costs(library, context, n_token, patch))
     cached.computes_in(None)
@@ -314,7 +301,6 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, nargs="+", metavar="N_TOKEN")
     parser.add_argument("--n-stage", type=int, default=0)
     parser.add_argument("--n-token", type=int, default=60)
-    parser.add_argument("--run-ahead", default="off")
     parser.add_argument("--refuse", action="store_true")
     parser.add_argument("--engine", action="store_true")
     parser.add_argument("--rates", type=float, nargs="+", default=[0.25])
@@ -352,7 +338,6 @@ def main() -> None:
             options.method,
             options.budget,
             n_token=options.n_token,
-            run_ahead=options.run_ahead,
         )
     else:
         found = ran(library, file, at, options)

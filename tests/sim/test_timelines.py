@@ -67,39 +67,6 @@ def test_a_layer_that_keeps_all_experts_needs_no_stop() -> None:
     assert s.pass_us.tolist()[-1] == 8
 
 
-def test_a_device_that_runs_ahead_hides_its_stops() -> None:
-    shape = Shape(4, 1, [[100]] * 2)
-    future = future_of([[[[0]], [[0]]]] * 3)
-    machine = {"link_bytes_per_us": 10, "dense_us": 5, "expert_us": 3, "stop_us": 7, "pass_us": 11}
-    s = simulate(core_of(shape, [2, 2]), future, ahead_us=1, **machine)
-    # The first layer is routed at 5, known at 12 and computed in vain until 14; its expert arrives
-    # at 22. So the second is routed at 31, known at 38 and computed in vain until 46; its expert
-    # arrives at 48. The next passes lack nothing: 5 + 9 + 15.
-    assert s.pass_us.tolist() == [63, 29, 29]
-    assert (s.decode.n_ahead, s.decode.n_redone) == (6, 2)
-    assert s.stall_us.tolist() == [10, 10]
-
-
-def test_a_device_that_runs_ahead_cannot_hide_stops_longer_than_a_layer() -> None:
-    shape = Shape(4, 1, [[100]] * 3)
-    future = future_of([[[[0]]] * 3] * 2)
-    machine = {"link_bytes_per_us": 10, "dense_us": 5, "expert_us": 3, "stop_us": 20}
-    s = simulate(core_of(shape, [2] * 3), future, ahead_us=1, **machine)
-    # Choices are routed at 5, 14 and 34, and known at 25, 45 and 65.
-    assert s.pass_us.tolist()[-1] == 65
-
-
-def test_a_layer_that_lacks_experts_is_not_run_ahead_for_long() -> None:
-    shape = Shape(12, 1, [[100]])
-    future = future_of([[[[token % 12]]] for token in range(24)])
-    machine = {"link_bytes_per_us": 10, "dense_us": 5, "expert_us": 3, "stop_us": 7, "pass_us": 50}
-    s = simulate(core_of(shape, [2]), future, ahead_us=1, **machine)
-    # In vain until 59 at first; then the expert's arrival at 22 decides.
-    assert s.pass_us.tolist()[0] == 5 + 54 + 54
-    assert s.pass_us.tolist()[-1] == 5 + 7 + 10 + 3 + 50
-    assert 0 < s.decode.n_redone == s.decode.n_ahead < 12
-
-
 def test_copies_at_the_same_time_share_the_link() -> None:
     shape = Shape(4, 2, [[100]])
     future = future_of([[[[0, 1]]]])

@@ -157,24 +157,19 @@ void bind_live(nb::module_ & m) {
         .def("set", &StopFlag::set)
         .def("clear", &StopFlag::clear);
 
-    nb::enum_<RunAhead>(m, "RunAhead")
-        .value("off", RunAhead::off)
-        .value("where_faster", RunAhead::where_faster)
-        .value("always", RunAhead::always);
     nb::class_<PatchOptions>(m, "PatchOptions")
         .def(
             "__init__",
             [](PatchOptions * self, int n_thread, int n_transfer_thread, int max_token, double link_bytes_per_s,
                uint64_t joined_bytes, bool ring, bool repack, uint64_t host_bytes, double file_bytes_per_s,
-               RunAhead run_ahead, std::optional<CopyRule> copy_rule) {
-                new (self) PatchOptions{
-                    n_thread, n_transfer_thread, max_token,        link_bytes_per_s, joined_bytes,        ring,
-                    repack,   host_bytes,        file_bytes_per_s, run_ahead,        std::move(copy_rule)};
+               std::optional<CopyRule> copy_rule) {
+                new (self)
+                    PatchOptions{n_thread, n_transfer_thread, max_token,        link_bytes_per_s,    joined_bytes, ring,
+                                 repack,   host_bytes,        file_bytes_per_s, std::move(copy_rule)};
             },
             "n_thread"_a = 1, "n_transfer_thread"_a = 2, "max_token"_a = 512, "link_bytes_per_s"_a = 0.0,
             "joined_bytes"_a = PatchOptions{}.joined_bytes, "ring"_a = true, "repack"_a = false,
-            "host_bytes"_a = uint64_t(0), "file_bytes_per_s"_a = 0.0, "run_ahead"_a = RunAhead::off,
-            "copy_rule"_a = nb::none());
+            "host_bytes"_a = uint64_t(0), "file_bytes_per_s"_a = 0.0, "copy_rule"_a = nb::none());
 
     nb::class_<PatchTimes>(m, "PatchTimes")
         .def_ro("stall_us", &PatchTimes::stall_us)
@@ -189,9 +184,7 @@ void bind_live(nb::module_ & m) {
         .def_ro("host_us", &PatchTimes::host_us)
         .def_ro("host_wait_us", &PatchTimes::host_wait_us)
         .def_ro("n_stop", &PatchTimes::n_stop)
-        .def_ro("n_unasked", &PatchTimes::n_unasked)
-        .def_ro("n_ahead", &PatchTimes::n_ahead)
-        .def_ro("n_redone", &PatchTimes::n_redone);
+        .def_ro("n_unasked", &PatchTimes::n_unasked);
 
     using Seen = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
     using Ids = nb::ndarray<const int32_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;

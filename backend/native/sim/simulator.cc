@@ -10,7 +10,6 @@
 #include <string>
 #include <utility>
 
-#include "core/schedule/ahead_rule.h"
 #include "sim/links.h"
 
 namespace outrider {
@@ -61,8 +60,6 @@ void add(SimulatedPhase & to, const SimulatedPhase & pass) {
     to.wave_us += pass.wave_us;
     to.stall_us += pass.stall_us;
     to.link_busy_us += pass.link_busy_us;
-    to.n_ahead += pass.n_ahead;
-    to.n_redone += pass.n_redone;
 }
 
 // The pass in progress ends before it is computed.
@@ -72,12 +69,7 @@ struct Stop {};
 class Simulator {
   public:
     Simulator(Core & core, const Machine & machine, const SimulationExtras & extras)
-        : core_(core),
-          shape_(core.shape()),
-          machine_(machine),
-          extras_(extras),
-          rule_(shape_.n_layer),
-          n_token_of_(shape_.n_expert, 0) {
+        : core_(core), shape_(core.shape()), machine_(machine), extras_(extras), n_token_of_(shape_.n_expert, 0) {
         if (extras.copy_rule) {
             schedule_.emplace(*extras.copy_rule, core);
         } else if (machine.link_bytes_per_us > 0 || (core.host() && machine.file_bytes_per_us > 0)) {
@@ -109,10 +101,6 @@ class Simulator {
     void abort_pass();
     void stop_if_due();
     void run_layer(size_t index, Layer layer, const Future::Pass & pass);
-    bool runs_ahead(Layer layer, int32_t n_token) const;
-    void run_layer_ahead(size_t index, Layer layer, const Future::Pass & pass);
-    bool all_there(Layer layer, std::span<const Expert> ids) const;
-    void advance_to(double us);
     bool gathers(Layer layer, int32_t n_token) const;
     size_t n_part(Layer layer) const;
     bool copies() const { return schedule_ ? schedule_->n_open() > 0 : core_.copies(); }
@@ -144,10 +132,7 @@ class Simulator {
     bool aborted_ = false;         // the pass in progress was
     std::vector<PartSize> sizes_;  // [layer * n_place + part]
 
-    double now_us_ = 0;               // of the host, which waits for the device unless that runs ahead
-    double device_us_ = 0;            // when the device has done what it was given, if it runs ahead
-    bool ahead_ = false;              // it does, in the pass in progress
-    AheadRule rule_;
+    double now_us_ = 0;
     double routed_us_ = 0;            // of the layer in progress
     SimulatedPhase pass_;             // in progress
     Commands commands_;               // to be obeyed
@@ -254,23 +239,11 @@ void Simulator::run_layers(size_t index, const Future::Pass & pass) {
     collect_arrivals();
     core_.handle(PassBegan{pass.phase, pass.tokens, pass.sequences}, commands_);
     obey();
-    ahead_ = pass.phase == Phase::decode;
     for (Layer l = 0; l < shape_.n_layer; l++) {
-        ahead_ = ahead_ && runs_ahead(l, pass.n_token) && pass.ids[size_t(l)].size() == size_t(shape_.n_expert_used);
+        run_layer(index, l, pass);
     }
-    if (ahead_) {
-        device_us_ = now_us_ + machine_.dense_us;
-        for (Layer l = 0; l < shape_.n_layer; l++) {
-            run_layer_ahead(index, l, pass);
-        }
-        advance_to(device_us_);
-    } else {
-        for (Layer l = 0; l < shape_.n_layer; l++) {
-            run_layer(index, l, pass);
-        }
-        if (machine_.pass_us > 0) {
-            compute(machine_.pass_us);
-        }
+    if (machine_.pass_us > 0) {
+        compute(machine_.pass_us);
     }
     finish_layer();
 }
@@ -349,81 +322,6 @@ void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) 
     }
     if (n_token > 1) {
         std::fill(n_token_of_.begin(), n_token_of_.end(), 0);
-    }
-}
-
-// Return whether the device may compute the layer before the host knows the choice.
-bool Simulator::runs_ahead(Layer layer, int32_t n_token) const {
-    const LayerLayout & slots = core_.layout().layers[layer];
-    const Pool pool = slots.is_cut() ? none : slots.pool_of(Part::top);
-    return machine_.ahead_us > 0 && machine_.stop_us > 0 && machine_.host_expert_us == 0 && n_token == 1 &&
-           pool != none && core_.layout().pools[size_t(pool)].n_slot >= shape_.n_expert_used;
-}
-
-// As PassDriver::compute_layer_ahead(). The device was given everything up to the layer's router.
-void Simulator::run_layer_ahead(size_t index, Layer layer, const Future::Pass & pass) {
-    const std::vector<Expert> & ids = pass.ids[layer];
-    const bool asks = !core_.may_skip(layer);
-    const double follows_us = layer + 1 < shape_.n_layer ? machine_.dense_us : machine_.pass_us;
-    double experts_us = machine_.wave_us;
-    for (const Expert e : ids) {
-        experts_us += expert_us({layer, e, Part::top, 0}, machine_.expert_us, machine_.expert_token_us);
-    }
-    const bool there = all_there(layer, ids);
-    const bool ahead = !asks || rule_.runs(layer);
-    const double piece_us = experts_us + follows_us + (asks && ahead ? machine_.ahead_us : 0);
-    const double routed_us = device_us_;
-    if (ahead) {
-        device_us_ = std::max(device_us_, now_us_) + piece_us;
-    }
-    if (asks) {
-        rule_.judge(layer, there);
-        pass_.n_ahead += ahead;
-        pass_.n_redone += ahead && !there;
-        advance_to(std::max(now_us_, routed_us) + machine_.stop_us);
-    }
-    for (const Compute & c : computing_) {
-        core_.handle(Computed{c.layer, c.expert, c.part}, commands_);
-    }
-    computing_.clear();
-    if (!ahead) {
-        obey();
-        collect_arrivals();
-    }
-    Routing routing{layer, 1, ids, {}};
-    if (extras_.weights && core_.wants_weights()) {
-        routing.weights = extras_.weights(index, layer);
-    }
-    ready_.clear();
-    n_needed_ = 0;
-    routed_us_ = now_us_;
-    core_.handle(Reached{layer}, commands_);
-    core_.handle(Routed{routing}, commands_);
-    obey();
-    see_gate(index, layer, 1);
-    collect_arrivals();
-    while (ready_.size() < n_needed_) {
-        wait(layer);
-    }
-    if (!ahead || !there) {
-        device_us_ = std::max(device_us_, now_us_) + piece_us;
-    }
-    pass_.wave_us += experts_us;
-    computing_.swap(ready_);
-}
-
-bool Simulator::all_there(Layer layer, std::span<const Expert> ids) const {
-    const Place place{layer, Part::top};
-    return std::all_of(ids.begin(), ids.end(), [&](Expert e) {
-        const Slot slot = core_.residency().find(place, e);
-        return slot != none && core_.residency().at(core_.residency().pool(place), slot).state == SlotState::ready;
-    });
-}
-
-// Let the host wait for the device.
-void Simulator::advance_to(double us) {
-    if (us > now_us_) {
-        compute(us - now_us_);
     }
 }
 
@@ -682,7 +580,6 @@ void Machine::validate() const {
         {"host_expert_us", host_expert_us},
         {"host_expert_token_us", host_expert_token_us},
         {"stop_us", stop_us},
-        {"ahead_us", ahead_us},
         {"pass_us", pass_us},
     };
     for (const auto & figure : figures) {

@@ -32,11 +32,6 @@ struct Machine {
     // all experts of a decoded token are there and computes them at once. Each graph of a wave costs a stop, too: an
     // upload, a launch and a wait. 0: it does none of this.
     double stop_us = 0;
-    // The device runs ahead in a decoded token (live/pass/pass_pieces.cc): it computes a layer's experts by a table of
-    // the slots, while the host learns of their choice, which takes a stop. It computes them, and what follows until
-    // the next router, again if one was not in the table. For each such layer, the lookup and the choice's way to the
-    // host; 0: it does not run ahead. REQUIRES: stop_us > 0.
-    double ahead_us = 0;
     double pass_us = 0;  // a pass without its layers: embedding, output
 
     // Throws std::invalid_argument, a sentence, for what is negative or no number.
@@ -57,8 +52,6 @@ struct SimulatedPhase {
     double wave_us = 0;  // the experts' part of compute_us
     double stall_us = 0;
     double link_busy_us = 0;  // with at least one copy in flight
-    int64_t n_ahead = 0;  // layers that a device ran ahead of
-    int64_t n_redone = 0;  // of these, computed again
 };
 
 struct SimulatedPass {

@@ -1,5 +1,4 @@
-// Divides a token's graph just before each layer's first expert mat-mul. A device can then compute a layer's experts
-// while the host does not know yet which ones were chosen, and compute them again if one was missing.
+// Divides a token's graph just before each layer's first expert mat-mul, where the host must know the choice.
 #pragma once
 
 #include <optional>
@@ -24,15 +23,7 @@ struct Pieces {
     std::vector<ggml_tensor *> nodes;  // of all pieces, in the graph's order
     std::vector<size_t> ends;  // [piece]: its nodes end here; one more than layers
     std::vector<RoutedNodes> layers;  // [piece]: piece l + 1 begins with the experts of layers[l]
-    // [piece]: computed twice, it gives the same, provided that `moved` are in memory of their own. A piece that
-    // updates a state, such as that of a recurrent layer, does not.
-    std::vector<bool> repeatable;
-    // The tensors whose memory a piece that reads them overwrites. All own their memory.
-    std::vector<ggml_tensor *> moved;
 };
-
-// Return whether a backend does nothing for the node.
-bool computes_nothing(const ggml_tensor * node);
 
 // Divide the nodes that one device computes for a token, in the order of computing. Nothing if the graph is not what
 // the probe saw, or if no layer has experts.

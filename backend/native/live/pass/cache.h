@@ -16,10 +16,6 @@
 
 namespace outrider {
 
-// Whether a device computes a layer of a token before the host knows the choice of its experts: never, where that is
-// faster (core/schedule/ahead_rule.h), or wherever it can.
-enum class RunAhead : uint8_t { off, where_faster, always };
-
 struct PatchOptions {
     int n_thread = 1;           // for computing
     int n_transfer_thread = 2;  // 0: the decoding thread copies
@@ -36,7 +32,6 @@ struct PatchOptions {
     uint64_t host_bytes = 0;
     // For experiments: bandwidth limit of the copies from the file into the host store; 0: none.
     double file_bytes_per_s = 0;
-    RunAhead run_ahead = RunAhead::off;
     // For tests: copies end by this rule, and the decoding thread copies.
     std::optional<CopyRule> copy_rule{};
 

@@ -31,7 +31,6 @@ void PassDriver::set_cache(std::unique_ptr<Cache> cache, const ExpertFiles & fil
     times_ = {};
     was_asked_ = false;
     n_plan_in_vain_ = 0;
-    ahead_rule_ = AheadRule(graph_.shape.n_layer);
     pairs_of_.assign(size_t(graph_.shape.n_expert), {});
     slot_of_.assign(size_t(graph_.shape.n_expert), none);
 }
@@ -107,7 +106,6 @@ bool PassDriver::end_pass() {
     const Lock lock(mutex);
     if (pieces_) {
         pieces_->finish();
-        read_slots_.clear();
     }
     note_device_wait();
     finish_layer();
@@ -612,12 +610,6 @@ void PassDriver::obey() {
 
 void PassDriver::submit(Copy copy) {
     Transfers & pool = *cache_->pool;
-    const Pool to =
-        copy.route == Route::file_to_host ? none : cache_->layout.layers[size_t(copy.layer)].pool_of(copy.part);
-    if (std::ranges::find(read_slots_, std::pair(to, copy.slot)) != read_slots_.end()) {
-        pieces_->finish();
-        read_slots_.clear();
-    }
     if (!cache_->options.copies_at_once()) {
         pool.submit(copy);
         return;

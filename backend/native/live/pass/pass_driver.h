@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "core/schedule/ahead_rule.h"
 #include "live/compute/piece_runner.h"
 #include "live/ggml/thread_safety.h"
 #include "live/graph/forced_routing.h"
@@ -36,8 +35,6 @@ struct PatchTimes {
     uint64_t host_wait_us = 0;  // the part of wave_us in which only the host computed
     uint64_t n_stop = 0;        // stops of llama.cpp's computation for the callback
     uint64_t n_unasked = 0;     // layers that needed no stop: all their experts stay resident
-    uint64_t n_ahead = 0;       // layers whose experts a device computed before the host knew the choice
-    uint64_t n_redone = 0;      // the part of n_ahead that lacked an expert, and was computed again
 };
 
 // One thread decodes; fields without GUARDED_BY belong to it. Others may stop the pass and, with the mutex, look in.
@@ -92,7 +89,6 @@ class PassDriver {
     bool compute_routed(size_t number) REQUIRES(mutex);
     bool await_on_device(Layer layer) REQUIRES(mutex);
     void note_device_wait() REQUIRES(mutex);
-    bool find_slots(Layer layer) REQUIRES(mutex);
     bool may_skip_piece(size_t number) const REQUIRES(mutex);
 
     bool may_pass_by(Layer layer) const REQUIRES(mutex);
@@ -169,11 +165,7 @@ class PassDriver {
     uint64_t plan_number_ = 0;
     int n_plan_in_vain_ = 0;  // the next token had another graph, in a row
     std::unique_ptr<PieceRunner> pieces_ GUARDED_BY(mutex);
-    AheadRule ahead_rule_{0};
     ggml_op first_op_ = GGML_OP_NONE;  // of the first node of the first piece
-    std::vector<Slot> table_;  // [expert] of the layer: as the device was told; none: not there
-    std::vector<int32_t> sent_table_;  // the same, with a slot that may be read for each expert
-    std::vector<std::pair<Pool, Slot>> read_slots_;  // that a piece may read in vain
     Layer device_waits_ = none;  // the device waits for copies of this layer
     uint64_t device_waits_since_us_ = 0;
     uint64_t routed_us_ = 0;  // when the layer was routed

@@ -3,14 +3,6 @@
 // The graph is divided before each layer's first expert mat-mul (graph/pieces.h). Piece i + 1 begins with the experts
 // of layer i and ends with the router of layer i + 1. The host waits once for each layer, for its choice. It sends the
 // slots and enqueues the next piece on the same stream.
-//
-// Running ahead: when the host waits for the choice of layer i, piece i + 1 has been enqueued. A table in the device's
-// memory says there which slot has which expert. If a chosen expert was not in the table, the piece is computed again
-// when the expert has arrived.
-//
-// INVARIANT: from the moment when a layer's table is sent until its choice is known, no command of the core is obeyed,
-// so no slot of the table changes. What the choice uses is pinned then. Until the piece is over, a copy into another
-// slot that the piece may read waits for it (read_slots_).
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
@@ -47,7 +39,6 @@ bool PassDriver::may_divide(Phase phase, size_t n_token) const {
 void PassDriver::forget_pieces() {
     pieces_.reset();
     planned_ = nullptr;
-    read_slots_.clear();
 }
 
 // See a node before it runs. Return whether to stop there and compute the rest in pieces.
@@ -128,7 +119,7 @@ void PassDriver::plan_pieces() {
             return;
         }
     }
-    pieces_ = PieceRunner::make(*pieces, last, graph_, cache_->options.run_ahead != RunAhead::off);
+    pieces_ = PieceRunner::make(*pieces, last, graph_);
 }
 
 // Compute the token's layers. Returns false: the scheduler is to leave out its own split, which is its last one.
@@ -174,32 +165,20 @@ bool PassDriver::compute_routed(size_t number) {
     PieceRunner & runner = *pieces_;
     const Layer layer = runner.layers()[number].layer;
     const bool brings = !may_skip_piece(number + 1);
-    const bool any = runner.runs_ahead() && find_slots(layer);
-    const bool ahead = any && runner.is_repeatable(number + 1) &&
-                       (cache_->options.run_ahead == RunAhead::always || ahead_rule_.runs(layer));
-    if (ahead) {
-        runner.set_slots(number, sent_table_);
-        runner.compute(number + 1, true, brings);
-        times_.n_ahead++;
-    } else {
-        times_.n_stop++;
-    }
+    times_.n_stop++;
     {
         const Unlocked unlocked(mutex);
-        runner.wait_for(number);
+        runner.finish();
     }
     note_device_wait();
     reader_.take(runner.ids(number), runner.weights(number), runner.input(number));
-    // The layer before is computed. What that allows is ordered below, when the choice is known.
-    read_slots_.clear();
+    // The layer before is computed.
     for (const Compute & c : computing_) {
         cache_->core->handle(Computed{c.layer, c.expert, c.part}, commands_);
     }
     computing_.clear();
-    if (!ahead) {
-        obey();
-        collect_arrivals();
-    }
+    obey();
+    collect_arrivals();
     hook_.begin_layer(layer);
     n_behind = layer;
     n_routed_ = layer + 1;
@@ -208,44 +187,26 @@ bool PassDriver::compute_routed(size_t number) {
     routed_us_ = now_us();
     cache_->core->handle(Reached{layer}, commands_);
     cache_->core->handle(Routed{{layer, 1, reader_.ids(), weights_for_core()}}, commands_);
-    const auto ids = reader_.ids();
-    bool computes = false;  // the piece, by the right slots
-    if (ahead) {
-        const Pool pool = cache_->layout.layers[size_t(layer)].pool_of(Part::top);
-        for (const Expert e : ids) {
-            read_slots_.emplace_back(pool, sent_table_[size_t(e)]);
-        }
-    }
-    if (runner.runs_ahead()) {
-        const bool there = std::ranges::none_of(ids, [&](Expert e) { return table_[size_t(e)] == none; });
-        computes = ahead && there;
-        ahead_rule_.judge(layer, there);
-    }
     obey();
     note_idle();
     const auto compute = [&]() REQUIRES(mutex) {
         if (std::ranges::any_of(ready_, [](const Compute & c) { return c.part != Part::top; })) {
             throw std::runtime_error("A token's experts did not come into the slots of its layer");
         }
-        const auto slots = slots_of_choice();
-        for (size_t k = 0; k < ids.size() && runner.runs_ahead(); k++) {
-            sent_table_[size_t(ids[k])] = slots[k];
-        }
-        runner.set_slots(number, runner.runs_ahead() ? sent_table_ : slots);
+        runner.set_slots(number, slots_of_choice());
         runner.compute(number + 1, true, brings);
-        times_.n_redone += ahead;
-        computes = true;
     };
     // What the core now learns of the router takes time, and changes no slot that the layer needs.
-    if (!computes && ready_.size() == n_needed_) {
+    const bool are_there = ready_.size() == n_needed_;
+    if (are_there) {
         compute();
     }
     show_router(layer, false);
     collect_arrivals();
-    if (!computes && !await_on_device(layer)) {
-        return false;
-    }
-    if (!computes) {
+    if (!are_there) {
+        if (!await_on_device(layer)) {
+            return false;
+        }
         compute();
     }
     computing_.swap(ready_);
@@ -288,26 +249,6 @@ void PassDriver::note_device_wait() {
         stall_us_[size_t(layer)] += until_us - device_waits_since_us_;
         times_.stall_us += until_us - device_waits_since_us_;
     }
-}
-
-// Note which slot has which expert of the layer. The experts that are not there get the slot of one that is. Return
-// whether any is.
-bool PassDriver::find_slots(Layer layer) {
-    const Residency & residency = cache_->core->residency();
-    const Place place{layer, Part::top};
-    const Pool pool = residency.pool(place);
-    table_.assign(size_t(graph_.shape.n_expert), none);
-    Slot any = none;
-    for (Expert e = 0; e < graph_.shape.n_expert; e++) {
-        const Slot slot = residency.find(place, e);
-        if (slot != none && residency.at(pool, slot).state == SlotState::ready) {
-            table_[size_t(e)] = slot;
-            any = any == none ? slot : any;
-        }
-    }
-    sent_table_.assign(table_.begin(), table_.end());
-    std::ranges::replace(sent_table_, int32_t(none), int32_t(any));
-    return any != none;
 }
 
 }  // namespace outrider
