@@ -190,8 +190,8 @@ class FakeEngine:
         self.method = config.method
         self.device = config.device if config.device.startswith("FAKE") else "cpu"
         self.hybrid = config.hybrid if self.device != "cpu" else "off"
-        own = "mtp" if self.options.get("predicts") and config.drafts != "off" else config.drafts
-        self.drafts = "model" if config.draft_model else own
+        has_layer = self.options.get("predicts") and config.drafts != "off"
+        self.drafts = "mtp" if has_layer else config.drafts
         self.model.context_length = config.context_length
         self.options.pop("reason_at_end", None)
         return self.set_cache_rate(config.cache_rate)

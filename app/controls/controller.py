@@ -17,7 +17,6 @@ from app.library.library import Library
 from app.session.engine import EngineSession
 from app.settings.settings import Settings
 from app.state.engine_state import Notice, State
-from app.widgets import files
 from backend.library.estimate import Speed, speed_after
 from backend.protocol.statistics import Statistics
 
@@ -44,7 +43,6 @@ class Controls(QObject):
         self.strip = ControlsStrip()
         self.show_trusted()
         self.strip.remote_wanted.connect(self.ask_remote)
-        self.strip.draft_wanted.connect(self.browse_draft)
         self._asked_devices = False
         self._answer: tuple[Statistics, int] | None = None  # the last one, and its slots
         bar.rate.speed_of = self._speed
@@ -106,12 +104,6 @@ class Controls(QObject):
         dialog.finished.connect(dialog.deleteLater)
         dialog.open()
         return dialog
-
-    def browse_draft(self) -> None:
-        """Let the user choose a model that guesses."""
-        title = self.tr("Choose a small model of the same family")
-        if name := files.browse_model(self.strip.window(), title):
-            self._session.choose(replace(self._session.asked, draft_model=name))
 
     def browse_drive(self) -> None:
         """Let the user choose a folder on a second drive, for a part of the pack."""

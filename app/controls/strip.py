@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QSize, Qt, Signal
@@ -34,7 +33,7 @@ from backend.protocol.status import CacheFacts, ModelFacts
 CONTEXTS = (1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 _COLUMN = 144
 _BY_HAND = ("method", "context_length")  # resting while the engine is automatic
-_ANOTHER = ""  # the last entry of devices and drafts: one that is not in the list yet
+_ANOTHER = ""  # the last entry of devices: one that is not in the list yet
 
 
 @dataclass(frozen=True)
@@ -56,13 +55,11 @@ class ControlsStrip(QFrame):
         chosen: (EngineChoice) the user wants this.
         closed: the user wants the strip away.
         remote_wanted: the user wants to name another machine.
-        draft_wanted: the user wants to name a draft model.
     """
 
     chosen = Signal(object)
     closed = Signal()
     remote_wanted = Signal()
-    draft_wanted = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -83,15 +80,10 @@ class ControlsStrip(QFrame):
         # While the list is open, the sentence is that of the row under the pointer.
         method.highlighted.connect(self._describe_method)
         method.list_closed.connect(lambda: self.show_choice(self._choice, self._shown_force))
-        drafts = _control(self._rules["drafts"])
-        assert isinstance(drafts, DropDown)
-        drafts.addItem(self.tr("with a small model\u2026"), _ANOTHER)
-        self._drafts = drafts
         special = {
             "method": method,
             "context_length": self._context,
             "device": self._device,
-            "drafts": drafts,
         }
         self._controls: dict[str, DropDown | Number] = {
             name: special[name] if name in special else _control(rule)
@@ -217,10 +209,8 @@ class ControlsStrip(QFrame):
         by_memory = n_context if choice.automatic else 0
         shown = {**vars(choice), "method": wanted}
         shown["context_length"] = by_memory or choice.context_length
-        shown["drafts"] = choice.draft_model or choice.drafts
         self._fill_contexts(shown["context_length"])
         self._show_device()
-        self._show_draft_model(choice.draft_model)
         for name, control in self._controls.items():
             if isinstance(control, DropDown):
                 self._pick(control, shown[name])
@@ -241,12 +231,8 @@ class ControlsStrip(QFrame):
         device = self._words_of("device", "cpu") if cache.device == "cpu" else cache.device
         told["device"] = device, _is_other(choice.device, cache.device)
         # The model's own layer guesses wherever drafts are automatic.
-        guesses = {"model": choice.draft_model, "mtp": "auto"}.get(cache.drafts, cache.drafts)
-        words, width = self._words_of("drafts", guesses), _COLUMN // 2  # a name may be too long
-        if guesses == choice.draft_model:
-            metrics = self._force["drafts"].fontMetrics()
-            words = metrics.elidedText(words, Qt.TextElideMode.ElideRight, width)
-        told["drafts"] = words, guesses != shown["drafts"]
+        guesses = "auto" if cache.drafts == "mtp" else cache.drafts
+        told["drafts"] = self._words_of("drafts", guesses), guesses != choice.drafts
         for name, (words, is_other) in told.items():
             self._say(name, words, is_other)
         if cache.overridden:
@@ -259,19 +245,12 @@ class ControlsStrip(QFrame):
             self._sentence.setText(f"{self.sentence} {localized(cache.reason)}")
         if self._has_device and choice.hybrid != "off":
             self._sentence.setText(f"{self.sentence} {self._words_of_hybrid()}")
-        if shown["drafts"] != "off":
+        if choice.drafts != "off":
             self._sentence.setText(f"{self.sentence} {self._words_of_drafts(cache)}")
 
     def _words_of_drafts(self, cache: CacheFacts) -> str:
-        if self._choice.draft_model and cache.drafts != "model" and cache.remark:
-            return localized(cache.remark)
         if cache.drafts == "off":
             return self.tr("This model cannot take back wrong guesses, so it has no drafts.")
-        if cache.drafts == "model":
-            return self.tr(
-                "Drafts: a small model guesses the next tokens, which are computed together while "
-                "that is faster. The answer is llama.cpp's but for rounding."
-            )
         if cache.drafts == "mtp":
             return self.tr(
                 "Drafts: a layer of the model itself guesses the next tokens, which are computed "
@@ -387,32 +366,16 @@ class ControlsStrip(QFrame):
         if index >= 0 and index != field.currentIndex():
             field.setCurrentIndex(index)
 
-    def _show_draft_model(self, path: str) -> None:
-        """List the draft model behind the choices of the rule."""
-        drafts, n_choice = self._drafts, len(self._rules["drafts"].choices)
-        if drafts.count() > n_choice + 1:
-            drafts.removeItem(n_choice)
-        if path:
-            drafts.insertItem(n_choice, Path(path).stem, path)
-        tip = path or translate("settings", self._rules["drafts"].tooltip)
-        drafts.setToolTip(tip)  # a name may be too long for it
-
     def _choose(self, *_: object) -> None:
         if self._device.currentData() == _ANOTHER:
             self._show_device()
             self.remote_wanted.emit()
-            return
-        if self._drafts.currentData() == _ANOTHER:
-            self._pick(self._drafts, self._choice.draft_model or self._choice.drafts)
-            self.draft_wanted.emit()
             return
         values: dict[str, Any] = {
             name: control.value() if isinstance(control, Number) else control.currentData()
             for name, control in self._controls.items()
             if name not in _BY_HAND or not self._choice.automatic
         }
-        listed = values["drafts"] in self._rules["drafts"].choices
-        values |= {"draft_model": ""} if listed else {"draft_model": values.pop("drafts")}
         choice = replace(self._choice, **values)
         if choice != self._choice:
             self.chosen.emit(choice)

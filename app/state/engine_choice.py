@@ -7,9 +7,7 @@ from typing import Any
 
 from backend.protocol.settings import EngineConfig, setting
 
-OF_MODEL = (
-    "automatic", "by_hand", "cache_rate", "method", "context_length", "kv_type", "draft_model",
-)  # fmt: skip
+OF_MODEL = ("automatic", "by_hand", "cache_rate", "method", "context_length", "kv_type")
 """The settings that belong to a model. The others belong to the machine."""
 
 

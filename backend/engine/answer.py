@@ -366,8 +366,8 @@ class Answer:
         n = max(min(width.choose(self._n_equal), n_most), 0)
         self._was_asked, self._read_s = drafter is not None and n > 0, 0.0
         if drafter is not None and n > 0:
-            least, n_context = width.cost(BY_MODEL, n), self._context.n_longest
-            found = drafter.guess(self._tokens, n, least, n_context, lambda: passes.is_stopped)
+            least = width.cost(BY_MODEL, n)
+            found = drafter.guess(self._tokens, n, least, lambda: passes.is_stopped)
             self._read_s = drafter.read_s
         draft = list(itertools.takewhile(lambda t: not self._llama.ends_answer(t), found[:n]))
         self._n_drafted = len(draft)

@@ -1,8 +1,8 @@
 """Guesses the next tokens of an answer, and decides how many are worth a pass.
 
 A text that repeats itself goes on as it went on before (prompt lookup; llama.cpp's ngram-simple).
-Elsewhere a small model guesses, where the user has named one (backend.engine.draft_model). One pass
-computes a token with the guessed ones behind it, and reads each expert once for all of them. A
+Elsewhere the model's own layer guesses, where it has one (backend.engine.prediction_layer). One
+pass computes a token with the guessed ones behind it, and reads each expert once for all of them. A
 guess counts as long as the sampler chooses the same tokens.
 """
 

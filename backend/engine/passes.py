@@ -32,8 +32,8 @@ from backend.system.memory import available_bytes
 from backend.text import text
 
 if TYPE_CHECKING:
-    from backend.engine.draft_model import Drafter
     from backend.engine.loaded_model import LoadedModel
+    from backend.engine.prediction_layer import PredictionLayer
 
 
 N_COMPARED = 2
@@ -258,7 +258,7 @@ class Passes:
         return self.loaded.cache.drafts != "off" and not self.is_recorded
 
     @property
-    def drafter(self) -> Drafter | None:
+    def drafter(self) -> PredictionLayer | None:
         """What guesses the tokens of answers where the text does not repeat itself, or None."""
         return self.loaded.weights.draft if self.may_draft else None
 

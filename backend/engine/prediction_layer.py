@@ -18,21 +18,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend import _native
-from backend.engine.draft_model import N_USUAL, Drafter
 from backend.engine.kept_states import n_equal
 from backend.llama.api import Context, Model
 from backend.memory.plan import N_PREDICTION
 
+_N_USUAL = 16
+"""Tokens that a guess may read without being said to have read a new text."""
 
-class PredictionLayer(Drafter):
+
+class PredictionLayer:
     """The layer of a model that was loaded with it. Use from one thread.
 
-    patch: caches the layer's experts (CachedModel.layer_patch), or None. Raises LlamaError where
-    llama.cpp has no such context.
+    patch: caches the layer's experts (CachedModel.layer_patch), or None. read_s: seconds of the
+    last guess that went into reading a text that was new to it. Raises LlamaError where llama.cpp
+    has no such context.
     """
 
     def __init__(self, model: Model, n_thread: int, patch: Any = None) -> None:
-        super().__init__(model, model.n_vocab)
+        self.read_s = 0.0
+        self._model = model
+        self._context: Context | None = None
         self._n_thread = n_thread
         self._patch = patch
         self._known: list[int] = []  # what the target has computed
@@ -41,6 +46,12 @@ class PredictionLayer(Drafter):
         self._states: NDArray[np.float32] = np.zeros((1, 0), np.float32)
         self._n_state = 0
         self._n_last = 0  # tokens of the layer's last pass over the text
+
+    def close(self) -> None:
+        """Free its context. A second call does nothing."""
+        if self._context is not None:
+            self._context.close()
+            self._context = None
 
     def attach(self, target: Context, kv_type: str) -> None:
         """Guess for another context of the model, which is empty. Raises LlamaError."""
@@ -61,7 +72,7 @@ class PredictionLayer(Drafter):
         self._begin_at([])
 
     def begin(self, tokens: Sequence[int]) -> None:
-        """Forget what is not in the target's context any more."""
+        """Receive the tokens in the target's context, before it computes others."""
         n = n_equal(self._known, tokens)
         if n < len(tokens):  # restored from the drive, or computed by others
             self._begin_at(tokens)
@@ -71,7 +82,10 @@ class PredictionLayer(Drafter):
             self._keep(n)
 
     def observe(self, before: Sequence[int], tokens: Sequence[int], target: Context) -> None:
-        """Keep the states of the target's last pass, and read those that there is no room for."""
+        """Receive the tokens of the target's last pass, and those before them.
+
+        Its states are kept, and read where there is no room for more.
+        """
         position, n = len(before), len(tokens)
         if position > len(self._known):
             self._begin_at(before)
@@ -90,10 +104,14 @@ class PredictionLayer(Drafter):
         tokens: Sequence[int],
         n_most: int,
         least_chance: float,
-        n_context: int,
         is_stopped: Callable[[], bool],
     ) -> list[int]:
-        """Return as Drafter.guess(); nothing where the target has not computed the text."""
+        """Return at most n_most tokens that may follow a text: each time the most probable one.
+
+        Ends before the product of their probabilities falls below least_chance. Reads what is new
+        of the text first. Returns nothing after a stop, after a failed pass, and where the target
+        has not computed the text.
+        """
         context, n = self._context, len(tokens)
         known, computed = self._known[self._end : n - 1], tokens[self._end : n - 1]
         is_behind = len(self._known) < n - 1 or self._end >= n
@@ -103,21 +121,35 @@ class PredictionLayer(Drafter):
         n_new, began_s = n - self._end, time.perf_counter()
         if not self._read(tokens, with_logits=True):
             return []
-        self.read_s = time.perf_counter() - began_s if n_new > N_USUAL else 0.0
-        state = context.states(self._n_last)[-1:].copy()
-        position = n
-
-        def compute(token: int) -> bool:
-            nonlocal state, position
-            if not self._compute([token], state, position, with_logits=True):
-                return False
-            state, position = context.states(1).copy(), position + 1
-            return True
-
-        found = self._follow(context, n_most, least_chance, is_stopped, compute)
+        self.read_s = time.perf_counter() - began_s if n_new > _N_USUAL else 0.0
+        found = self._follow(context, n, n_most, least_chance, is_stopped)
         if not context.forget_from(n):
             self._begin_at(tokens[: n - 1])
         return found
+
+    def _follow(
+        self,
+        context: Context,
+        position: int,
+        n_most: int,
+        least_chance: float,
+        is_stopped: Callable[[], bool],
+    ) -> list[int]:
+        """Return the guess behind the text of `position` tokens that the layer has read."""
+        found: list[int] = []
+        chance = 1.0
+        state = context.states(self._n_last)[-1:].copy()
+        while True:
+            token, probability = context.most_probable()
+            chance *= probability
+            if chance < least_chance or self._model.ends_answer(token):
+                return found
+            found.append(token)
+            if len(found) == n_most or is_stopped():
+                return found
+            if not self._compute([token], state, position, with_logits=True):
+                return found
+            state, position = context.states(1).copy(), position + 1
 
     def _read(self, tokens: Sequence[int], *, with_logits: bool) -> bool:
         """Compute what is new of a text, all but its end. Return False if that fails.

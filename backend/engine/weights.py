@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from backend.engine import loading
-from backend.engine.draft_model import Drafter, DraftModel, draft_bytes, read_draft
 from backend.engine.embedding_model import embedding_bytes
 from backend.engine.expert_cache import ExpertCache
 from backend.engine.prediction_layer import PredictionLayer
@@ -33,24 +32,22 @@ class Weights:
     """The parts of a model that do not depend on a context.
 
     `llama`: llama.cpp's model; None while nothing is loaded. `chat_format`: set by the first
-    load. `vision`: the part that sees images, or None. `draft`: what guesses tokens, or None.
-    `remark`: why an mmproj file or a drafter is not used, or "".
+    load. `vision`: the part that sees images, or None. `draft`: the layer that guesses tokens, or
+    None. `remark`: why an mmproj file or that layer is not used, or "".
     """
 
     def __init__(self, file: ModelFile, experts: ExpertCache) -> None:
         self.llama: Any = None
         self.chat_format: ChatFormat | None = None
         self.vision: Vision | None = None
-        self.draft: Drafter | None = None
+        self.draft: PredictionLayer | None = None
         self.remark = ""
         self._file = file
         self._experts = experts
         self._vision_path: Path | None = None
-        self._draft_file: ModelFile | None = None
-        self._draft_remark = ""
 
     def find_others(self, config: EngineConfig) -> int:
-        """Find the mmproj file and the draft model. Return the bytes of RAM that they need.
+        """Find the mmproj file. Return the bytes of RAM that it needs.
 
         A model for embeddings counts, too. Raises LlamaError where an mmproj file that was asked
         for is unfit, and EngineError where a model for embeddings is.
@@ -58,14 +55,6 @@ class Weights:
         self._vision_path = loading.vision_file(self._file, config.mmproj)
         n_bytes = self._vision_path.stat().st_size if self._vision_path is not None else 0
         n_bytes = round(n_bytes * _VISION_BYTES_PER_BYTE)
-        self._draft_file, self._draft_remark = None, ""
-        if config.draft_model:
-            try:
-                self._draft_file = read_draft(config.draft_model)
-            except llama.LlamaError as error:
-                self._draft_remark = str(error)
-            else:
-                n_bytes += draft_bytes(self._draft_file, config.context_length)
         if config.embedding_model:
             n_bytes += embedding_bytes(Path(config.embedding_model))
         return n_bytes
@@ -89,7 +78,6 @@ class Weights:
             if plan.predicts:
                 self.draft = PredictionLayer(self.llama, plan.n_thread, self._experts.layer_patch)
         self._load_vision(plan)
-        self._load_draft(plan)
         bos, eos = self.llama.special_text(self.llama.bos), self.llama.special_text(self.llama.eos)
         template = self._file.chat_template or ""
         texts = self.llama.special_texts()
@@ -114,7 +102,7 @@ class Weights:
 
     def attach(self, context: llama.Context, plan: EnginePlan) -> None:
         """Let the layer for multi-token prediction guess for a new context."""
-        if isinstance(self.draft, PredictionLayer):
+        if self.draft is not None:
             try:
                 self.draft.attach(context, plan.config.kv_type)
             except llama.LlamaError as error:
@@ -169,9 +157,7 @@ class Weights:
         """Return what guesses tokens, of CacheFacts.drafts."""
         if context.cuts_batches:
             return "off"
-        if isinstance(self.draft, PredictionLayer):
-            return "mtp"
-        return "model" if self.draft is not None else plan.config.drafts
+        return "mtp" if self.draft is not None else plan.config.drafts
 
     def chat_facts(self) -> ChatFacts:
         """Return the facts of the chat template; empty if it fails, which an answer will report."""
@@ -192,12 +178,3 @@ class Weights:
             if plan.config.mmproj:
                 raise
             self.remark = joined(self.remark, str(error))
-
-    def _load_draft(self, plan: EnginePlan) -> None:
-        """Load the draft model. It is left out if it is unfit: answers are only slower then."""
-        if self._draft_file is not None:
-            try:
-                self.draft = DraftModel(self._draft_file, self.llama, plan.n_thread)
-            except llama.LlamaError as error:
-                self._draft_remark = str(error)
-        self.remark = joined(self.remark, self._draft_remark)

@@ -274,25 +274,6 @@ class Model:
                 user_defined.append(self.special_text(token))
         return control, user_defined
 
-    def has_vocabulary_of(self, other: Model) -> bool:
-        """Return whether both models have the same tokens, but for a few at both ends.
-
-        The rule for draft models of llama.cpp (common/speculative.cpp). Models of one family
-        differ in how many unused tokens fill their vocabularies up.
-        """
-        own, others = self.vocab, other.vocab
-        n_least, n_most = sorted((self.n_vocab, other.n_vocab))
-        begins = [(m.adds_bos, m.adds_bos and m.bos) for m in (self, other)]
-        is_alike = (
-            llama_cpp.llama_vocab_type(own) == llama_cpp.llama_vocab_type(others)
-            and begins[0] == begins[1]
-            and n_most - n_least <= _N_UNLIKE
-        )
-        text_of = llama_cpp.llama_vocab_get_text
-        return is_alike and all(
-            text_of(own, i) == text_of(others, i) for i in range(_N_CONTROL, n_least)
-        )
-
     @property
     def bos(self) -> int:
         """The begin-of-sequence token, or -1."""
@@ -342,10 +323,6 @@ class Row:
     has_logits: bool = False
 
 
-_N_UNLIKE = 128
-"""Tokens that one of two equal vocabularies may have more."""
-_N_CONTROL = 5
-"""Tokens at the beginning in which two equal vocabularies may differ."""
 _N_SEQUENCE_MAX = 256
 """LLAMA_MAX_SEQ of llama.cpp (src/llama-cparams.h): the sequence numbers that a cell may have."""
 _WHOLE_STATES = frozenset({"deepseek4"})

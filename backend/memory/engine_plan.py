@@ -172,7 +172,7 @@ class EnginePlan:
         """Return the step from `before`, the plan in force, to this one; None: nothing loaded."""
         if before is None or self._weights() != before._weights():
             return Step.RELOAD
-        if (self.tier.pack, *self.config.beside) != (before.tier.pack, *before.config.beside):
+        if (self.tier.pack, self.config.mmproj) != (before.tier.pack, before.config.mmproj):
             return Step.RELOAD
         if self.settings.parts("context") != before.settings.parts("context"):
             return Step.CONTEXT
@@ -268,8 +268,8 @@ def _predicting(
     file: ModelFile, settings: EngineConfig, method: Method, machine: MachineState
 ) -> tuple[bool, str]:
     """Return EnginePlan.predicts and draft_remark."""
-    wants = settings.drafts != "off" and not settings.draft_model
-    if not wants or not file.n_layer_nextn or file.architecture not in PREDICTING:
+    has_layer = file.n_layer_nextn and file.architecture in PREDICTING
+    if settings.drafts == "off" or not has_layer:
         return False, ""
     if not file.predicts:
         return False, text("draft.incomplete_layer", file=file.path.name)

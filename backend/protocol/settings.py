@@ -329,16 +329,8 @@ class EngineConfig(_Checked):
         ),
         rebuilds="context",
     )
-    """Whether tokens are guessed (backend.engine.drafts): off, or auto: while it is faster."""
-    draft_model: str = setting(
-        "",
-        "file",
-        option="--draft-model",
-        metavar="FILE",
-        help="a small model of the same family, which guesses the next tokens (turns drafts on)",
-    )
-    """The file of the model that guesses (backend.engine.draft_model); "": none. With one, `drafts`
-    counts as "auto"."""
+    """Whether tokens are guessed (backend.engine.drafts): off, or auto: while it is faster. Belongs
+    to a request, not to the engine."""
     host_bytes: int | None = setting(
         None,
         "bytes",
@@ -427,7 +419,8 @@ class EngineConfig(_Checked):
     streams: bool = setting(False, "switch", in_message=False, rebuilds="context")
     """Whether each of them has an equal part of the context instead, which no other one uses."""
     keeps_outputs: bool = setting(False, "switch", in_message=False, rebuilds="context")
-    """Whether every layer keeps every token's output, for recordings (Engine.compute)."""
+    """Whether every layer keeps every token's output, for recordings (Engine.compute). Belongs to a
+    request, not to the engine."""
     device_bytes: int = setting(
         0,
         "bytes",
@@ -443,18 +436,9 @@ class EngineConfig(_Checked):
         return dataclasses.replace(self, **values, by_hand=by_hand)
 
     @property
-    def beside(self) -> tuple[str, str]:
-        """The files that are loaded beside the model."""
-        return self.mmproj, self.draft_model
-
-    @property
     def n_output(self) -> int:
         """The most tokens of a pass whose logits are kept; 0: all."""
-        return (
-            0
-            if self.keeps_outputs
-            else 1 + DRAFTED_MAX * bool(self.draft_model or self.drafts != "off")
-        )
+        return 0 if self.keeps_outputs else 1 + DRAFTED_MAX * (self.drafts != "off")
 
     def parts(self, rebuilds: str) -> dict[str, Any]:
         """Return the settings that "cache" or "context" is built from, by name."""

@@ -132,9 +132,8 @@ class CacheFacts:
     hybrid: str = "off"
     """How missing experts of a device are handled, of backend.protocol.settings.HYBRID."""
     drafts: str = "off"
-    """Whether tokens are guessed: "off", also where the model cannot drop wrong ones, "auto",
-    "model": with the draft model, too, or "mtp": with the model's layer for multi-token
-    prediction."""
+    """Whether tokens are guessed: "off", also where the model cannot drop wrong ones, "auto", or
+    "mtp": with the model's layer for multi-token prediction, too."""
     host_bytes: int = 0
     """Size of the host store, which keeps experts in RAM for devices; 0: there is none."""
     cpu_bytes: int = 0

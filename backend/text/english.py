@@ -337,10 +337,6 @@ ENGLISH: Mapping[str, str] = {
     "engine.too_much_sent": QT_TRANSLATE_NOOP(
         "messages", "The chat and its images are larger than {most:size}, the most at once."
     ),
-    "draft.other_vocabulary": QT_TRANSLATE_NOOP(
-        "messages",
-        "{file} has another vocabulary than the model, so it cannot guess its next words.",
-    ),
     "draft.no_states": QT_TRANSLATE_NOOP("messages", "llama.cpp does not tell its hidden states"),
     "draft.layer_not_used": QT_TRANSLATE_NOOP(
         "messages",

@@ -405,31 +405,6 @@ def test_another_machine_is_used_once_it_is_trusted(
     assert window.controls.strip.control("device").findData("rpc://127.0.0.1:50052") < 0
 
 
-def test_a_small_model_that_guesses_is_chosen_from_the_drive(
-    qtbot: Any, open_window: Opener, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    window = open_window(model())
-    told, strip = sent(window), window.controls.strip
-    window.top_bar.controls.click()
-    field, chosen = strip.control("drafts"), ""
-    monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *_: (chosen, ""))
-    pick(window, "drafts", "")  # with a small model...
-    assert not told and field.currentText() == "off"  # the dialog was cancelled
-    chosen = "/models/Tiny-0.6B-Q8_0.gguf"
-    pick(window, "drafts", "")
-    wait_idle(qtbot, window)
-    assert told[-1].to_message()["draft_model"] == chosen
-    assert field.currentText() == "Tiny-0.6B-Q8_0" and "a small model guesses" in strip.sentence
-    assert strip.in_force("drafts").startswith("in force: Tiny-0")
-    assert settings.load(window.preferences.path)[0].models[str(window.engine.model.path)][
-        "draft_model"
-    ]
-    pick(window, "drafts", "off")
-    wait_idle(qtbot, window)
-    assert told[-1].draft_model == "" and strip.in_force("drafts") == "in force: off"
-    assert field.count() == 3
-
-
 def test_the_strip_says_that_the_model_guesses_with_a_layer_of_its_own(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:

@@ -344,11 +344,9 @@ def test_a_layer_that_guesses_tokens_takes_its_memory(files: dict[str, ModelFile
     for settings, machine, why in (
         ({}, MachineState(least - 1), "predicts further words lacks"),
         ({}, MachineState(64 * GIB, devices=(device(GIB),)), "runs on the processor only"),
-        ({"draft_model": "small.gguf"}, MachineState(64 * GIB), ""),
     ):
         made = plan_engine(file, replace(asked, **settings), machine)  # type: ignore[arg-type]
         assert not made.predicts and why in made.draft_remark
-        assert bool(made.draft_remark) == bool(why)
 
 
 def test_a_dense_part_that_does_not_fit_is_mapped(files: dict[str, ModelFile]) -> None:

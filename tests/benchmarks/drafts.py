@@ -8,10 +8,10 @@ text is sampled at temperature 1 from all tokens. A row is the median over the r
 second of decoding without and with drafts, the median of the rounds' ratios, the right ones of the
 guessed tokens, and the answers whose tokens are those without drafts.
 
-With --draft-model, that model guesses, too; without, the model's own layer for multi-token
-prediction, if it has one. Random weights cannot guess, so --accept 0.8 replaces these guesses: each
-is right with this chance. What is computed for them stays the same. A chained model (--chain of the
-factory) writes a "greedy" text that repeats nothing and does not depend on rounding.
+The model's own layer for multi-token prediction guesses, too, if it has one. Random weights cannot
+guess, so --accept 0.8 replaces these guesses: each is right with this chance. What is computed for
+them stays the same. A chained model (--chain of the factory) writes a "greedy" text that repeats
+nothing and does not depend on rounding.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from backend.engine.draft_model import Drafter
 from backend.engine.engine import Engine
+from backend.engine.prediction_layer import PredictionLayer
 from backend.protocol.settings import EngineConfig, Sampling
 
 SENTENCE = "The cat saw the dog by the tree, and the dog saw the bird on the wall. "
@@ -38,7 +38,7 @@ class Forced:
     right: the tokens of the text that is to come.
     """
 
-    def __init__(self, drafter: Drafter, accept: float) -> None:
+    def __init__(self, drafter: PredictionLayer, accept: float) -> None:
         self.right: list[int] = []
         self._drafter, self._accept, self._chance = drafter, accept, random.Random(1)
 
@@ -61,7 +61,6 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--texts", default="repeating,other")
-    parser.add_argument("--draft-model", default="")
     parser.add_argument("--accept", type=float, help="force this share of right guesses")
     args = parser.parse_args()
     engines = {}
@@ -72,7 +71,6 @@ def main() -> int:
             device="cpu",
             context_length=1024,
             drafts=drafts,
-            draft_model=args.draft_model if drafts == "auto" else "",
         )
         engines[drafts] = Engine.open(args.model, config)
     weights, forced = engines["auto"].loaded.weights, None

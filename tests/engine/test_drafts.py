@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import pytest
 from factory import make_tiny
-from oracle import Oracle
 from reciter import make_reciter
 
 from backend.engine.drafts import BY_MODEL, Lookup, Width
 from backend.engine.engine import Engine
 from backend.protocol.settings import DRAFTED_MAX, Sampling
-from backend.system.paths import embedded_model
 
 OpenEngine = Callable[..., Engine]
 TEXT = "abcdefghijk"
@@ -198,100 +195,6 @@ def test_a_recorded_answer_has_no_drafts(engines: tuple[Engine, Engine]) -> None
     drafting.record(None)
     recited(drafting, 40)
     assert drafting.statistics().n_drafted > 0
-
-
-# A draft model.
-
-LONG = "".join(chr(i) for i in range(ord("!"), ord("!") + 80))
-
-
-class Eager(Width):
-    """Asks for as much as it can, also from a model that is unsure."""
-
-    def choose(self, n_equal: int) -> int:
-        return self.n_most
-
-    def cost(self, n_equal: int, n: int) -> float:
-        return 0.0
-
-
-def long_reciter(folder: Path, text: str = LONG, arch: str = "qwen3moe") -> Path:
-    """Write a model that continues a line break with a text that repeats nothing."""
-    return make_reciter(folder / f"{ord(text[0])}.gguf", text, arch=arch)
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return long_reciter(tmp_path_factory.mktemp("target"))
-
-
-def with_draft(open_engine: OpenEngine, target: Path, draft: Path, **settings: object) -> Engine:
-    engine = open_engine(target, draft_model=str(draft), context_length=128, **settings)
-    engine.passes.width = Eager(DRAFTED_MAX)
-    return engine
-
-
-def test_a_draft_model_guesses_where_nothing_repeats(
-    open_engine: OpenEngine, target: Path, oracle: Oracle
-) -> None:
-    engine = with_draft(open_engine, target, target)
-    assert engine.cache.drafts == "model" and not engine.cache.remark
-    for _ in range(2):  # in the second conversation its context holds the first one's end
-        assert recited(engine, 60) == LONG[:60]
-        statistics = engine.statistics()
-        assert statistics.n_accepted == statistics.n_drafted > 45
-    assert n_pass(engine) < 12
-    assert oracle.approve()["n_answer"] == 2
-
-
-def test_a_draft_model_that_is_wrong_changes_nothing(
-    open_engine: OpenEngine, target: Path, tmp_path: Path
-) -> None:
-    other = long_reciter(tmp_path, LONG[40:] + LONG[:40], "dense")
-    engine = with_draft(open_engine, target, other)
-    assert recited(engine, -1) == LONG and engine.finish_reason == "stop"
-    statistics = engine.statistics()
-    assert statistics.n_drafted > statistics.n_accepted > 30  # but for one place, both go on alike
-
-
-def test_an_unsure_draft_model_guesses_nothing(open_engine: OpenEngine, target: Path) -> None:
-    engine = with_draft(open_engine, target, target)
-    engine.passes.width.cost = lambda *_: 1.01  # type: ignore[method-assign]
-    assert recited(engine, 20) == LONG[:20]
-    assert engine.statistics().n_drafted == 0
-
-
-def test_a_draft_model_of_another_vocabulary_is_left_out(
-    open_engine: OpenEngine, target: Path
-) -> None:
-    engine = with_draft(open_engine, target, embedded_model(), drafts="auto")
-    name = embedded_model().name
-    assert engine.cache.remark.startswith(f"{name} has another vocabulary than the model")
-    assert engine.cache.drafts == "auto" and recited(engine, 20) == LONG[:20]
-
-
-def test_a_draft_model_that_cannot_be_read_is_left_out(
-    open_engine: OpenEngine, target: Path, tmp_path: Path
-) -> None:
-    for name, data in (("none", None), ("bad", b"GGUF"), ("folder", None)):
-        path = tmp_path / f"{name}.gguf"
-        if data is not None:
-            path.write_bytes(data)
-        if name == "folder":
-            path.mkdir()
-        engine = with_draft(open_engine, target, path)
-        assert path.name in engine.cache.remark and engine.cache.remark.endswith(".")
-        assert engine.cache.drafts == "off" and recited(engine, 20) == LONG[:20]
-        engine.close()
-
-
-def test_a_draft_model_comes_and_goes(open_engine: OpenEngine, target: Path) -> None:
-    engine = open_engine(target, context_length=128)
-    for draft, drafts in ((str(target), "model"), ("", "off")):
-        engine.change(replace(engine.loaded.config, draft_model=draft))
-        engine.passes.width = Eager(DRAFTED_MAX)
-        assert engine.cache.drafts == drafts and recited(engine, 30) == LONG[:30]
-        assert bool(engine.statistics().n_drafted) == (drafts == "model")
 
 
 # The guess and its width.

@@ -295,8 +295,7 @@ def test_the_layer_comes_and_goes(
         ({"context_length": 256}, "mtp", 1),
         ({"n_sequence": 2}, "mtp", 1),
         ({"cache_rate": 0.6}, "mtp", 1),
-        ({"draft_model": str(models["reciter"])}, "model", 0),
-        ({"draft_model": "", "drafts": "off"}, "off", 0),
+        ({"drafts": "off"}, "off", 0),
         ({"drafts": "auto"}, "mtp", 1),
     ):
         engine.change(replace(engine.loaded.config, **changed))  # type: ignore[arg-type]

@@ -420,10 +420,6 @@
 <context>
 <name>Controls</name>
 <message>
-<source>Choose a small model of the same family</source>
-<translation>Ein kleines Modell derselben Familie wählen</translation>
-</message>
-<message>
 <source>Trust it and use it</source>
 <translation>Vertrauen und verwenden</translation>
 </message>
@@ -449,10 +445,6 @@
 <message>
 <source>Close the engine controls</source>
 <translation>Engine-Regler schließen</translation>
-</message>
-<message>
-<source>with a small model…</source>
-<translation>mit kleinem Modell …</translation>
 </message>
 <message>
 <source>Settings</source>
@@ -501,10 +493,6 @@
 <message>
 <source>This model cannot take back wrong guesses, so it has no drafts.</source>
 <translation>Dieses Modell kann falsch Geratenes nicht zurücknehmen, deshalb hat es keine Entwürfe.</translation>
-</message>
-<message>
-<source>Drafts: a small model guesses the next tokens, which are computed together while that is faster. The answer is llama.cpp&apos;s but for rounding.</source>
-<translation>Entwürfe: Ein kleines Modell rät die nächsten Token; sie werden zusammen berechnet, solange das schneller ist. Die Antwort ist bis auf Rundung die von llama.cpp.</translation>
 </message>
 <message>
 <source>Drafts: a layer of the model itself guesses the next tokens, which are computed together while that is faster. The answer is llama.cpp&apos;s but for rounding.</source>
@@ -4752,10 +4740,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>A text has {n:count} characters, too many for {n_token:count} tokens.</source>
 <translation>Ein Text hat {n:count} Zeichen, zu viele für {n_token:count} Tokens.</translation>
-</message>
-<message>
-<source>{file} has another vocabulary than the model, so it cannot guess its next words.</source>
-<translation>{file} hat ein anderes Vokabular als das Modell und kann deshalb dessen nächste Wörter nicht raten.</translation>
 </message>
 <message>
 <source>llama.cpp does not tell its hidden states</source>
