@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import time
@@ -39,7 +40,7 @@ from backend.methods.cost import PassCost
 from backend.protocol.attachments import Picture, as_text, images_of
 from backend.protocol.chat import AnswerText, ChatOptions, tool_name
 from backend.protocol.errors import EngineError, RequestError
-from backend.protocol.group import GroupAnswer, Prompt, Request
+from backend.protocol.group import GroupAnswer, Handle, Prompt, Request
 from backend.protocol.settings import DRAFTED_MAX, EngineConfig, Sampling
 from backend.protocol.statistics import Statistics
 from backend.protocol.status import CacheFacts, ModelFacts, VocabularyFacts
@@ -74,9 +75,11 @@ class Engine:
         """Who keeps the conversation of the next request (keep_in); "": nobody."""
         self._raw: list[str] = []
         self._partial: PartialAnswer | None = None  # the previous answer, if it can be continued
-        self._reading: PictureReading | None = None
+        self._opening: Handle | None = None  # of the request that is rendered or decoded
+        self._reading: PictureReading | None = None  # of an image of this request
         self.loaded = LoadedModel(file, config, progress, experiment)
         self.passes = Passes(self.loaded)
+        self.passes.on_cancel = self._heed
         self._model: ModelFacts | None = None
 
     @classmethod
@@ -98,6 +101,40 @@ class Engine:
 
     # Answering.
 
+    def answer(
+        self,
+        request: Request,
+        on_prefill: OnPrefill | None = None,
+        on_begin: Callable[[], None] | None = None,
+        on_delta: OnDelta | None = None,
+    ) -> Iterator[Piece]:
+        """Answer a request alone. Continue its last message if the assistant wrote it.
+
+        on_prefill(done, total) counts prompt tokens. on_begin() is called before the prompt is
+        rendered. on_delta() receives the answer, split into thought, content and tool calls, in
+        another thread; all of it has been delivered when the iterator ends or is closed. A raw
+        prompt has none. Raises EngineError, also when the prompt does not fit.
+
+        If the last message is the previous answer of this engine, stopped, its tokens are
+        continued. The whole answer equals the one without the stop.
+        """
+        self._begin(request.handle, owner=request.owner)
+        answer = None
+        try:
+            if on_begin is not None:
+                on_begin()
+            answer = self._opened(request, is_alone=True)
+        finally:
+            if answer is None:
+                self.passes.leave(request.handle)
+        if answer is None:
+            return iter(())
+        if request.prompt is None:
+            self.fitted = answer.partial.rendered.fitted
+        else:
+            on_delta = None
+        return self._answer(answer, request, on_prefill, on_delta)
+
     def generate(
         self,
         messages: Sequence[Message],
@@ -108,29 +145,9 @@ class Engine:
         options: ChatOptions = _NO_OPTIONS,
         on_delta: OnDelta | None = None,
     ) -> Iterator[Piece]:
-        """Answer a conversation, or continue its last message if the assistant wrote it.
-
-        max_tokens -1: until the context is full. on_prefill(done, total) counts prompt tokens.
-        on_begin() is called before the prompt is rendered. A stop() counts for this answer from
-        that call on. on_delta() receives the answer, split into thought, content and tool calls, in
-        another thread; all of it has been delivered when the iterator ends or is closed. Raises
-        EngineError, also when the prompt does not fit.
-
-        If the last message is the previous answer of this engine, stopped, its tokens are
-        continued. The whole answer equals the one without the stop.
-        """
-        self._begin()
-        if on_begin is not None:
-            on_begin()
-        partial = self._resumed(messages, sampling, options)
-        if partial is None:
-            partial = self._rendered_answer(messages, sampling, options)
-        if partial is None:
-            return iter(())
-        stops = (*options.stops, *partial.rendered.stops)
-        self.fitted = partial.rendered.fitted
-        answer = Answer(self.passes, partial, self._context, stops)
-        return self._answer(answer, max_tokens, on_prefill, on_delta)
+        """Answer a conversation; see answer(). max_tokens -1: until the context is full."""
+        request = Request(None, sampling, max_tokens, messages, options=options)
+        return self.answer(request, on_prefill, on_begin, on_delta)
 
     def generate_text(
         self,
@@ -141,16 +158,10 @@ class Engine:
         stops: Sequence[str] = (),
         grammar: str = "",
     ) -> Iterator[Piece]:
-        """Continue a raw prompt. Otherwise as generate().
-
-        A text may contain control tokens. A prompt in pieces is taken as it is: only a first piece
-        of text begins with the token that begins a sequence.
-        """
-        self._begin()
+        """Continue a raw prompt; see answer()."""
         options = ChatOptions(stops=tuple(stops), grammar=grammar)
-        partial = self._raw_answer(prompt, sampling, options)
-        answer = Answer(self.passes, partial, self._context, stops)
-        return self._answer(answer, max_tokens, on_prefill)
+        request = Request(None, sampling, max_tokens, prompt=prompt, options=options)
+        return self.answer(request, on_prefill)
 
     def generate_group(
         self,
@@ -164,19 +175,19 @@ class Engine:
         """Answer requests, up to EngineConfig.n_sequence of them at once. Yield each as it ends.
 
         Requests are taken when there is room for them; None stands for none at present. One that
-        cannot be answered yields an answer with an error. The iterator ends when the requests do,
-        or when none runs and none is there, or after stop(); stopped answers are yielded only to
-        requests with a listener. on_pass() is called after every pass. keeps: the context keeps the
-        conversations for later groups; otherwise it is empty before and after. attends: sparse
-        attention, the numbers of first and of last tokens that a token sees; (0, 0): all. urgent:
-        asked before every pass for a request that does not wait for room; None: there is none.
-        Raises EngineError where nothing can be computed any more, or where sparse attention is
-        asked of a model with recurrent states.
+        cannot be answered yields an answer with an error. A cancelled one leaves at the end of the
+        pass, and is yielded if it has a listener. The iterator ends when the requests do, or when
+        none runs and none is there, or within a pass if all are cancelled. on_pass() is called
+        after every pass. keeps: the context keeps the conversations for later groups; otherwise it
+        is empty before and after. attends: sparse attention, the numbers of first and of last
+        tokens that a token sees; (0, 0): all. urgent: asked before every pass for a request that
+        does not wait for room; None: there is none. Raises EngineError where nothing can be
+        computed any more, or where sparse attention is asked of a model with recurrent states.
         """
         if attends[1] and self._context.cuts_batches:
             raise EngineError(text("group.not_sparse"))
         self._begin()
-        group = Group(self.passes, self._context, requests, self._of_group, self._reader)
+        group = Group(self.passes, self._context, requests, self._opened, self._reader)
         group.n_sequence, group.keeps, group.attends = self.n_sequence, keeps, attends
         group.on_pass, group.urgent, group.on_unfinished = on_pass, urgent, self._continue_later
         return group.answers()
@@ -195,21 +206,24 @@ class Engine:
         if self.n_sequence < n_sequence and self.file.architecture not in ONE_SEQUENCE:
             self.change(replace(self.loaded.config, n_sequence=n_sequence))
 
-    def _of_group(self, request: Request) -> Answer | None:
-        """Return the answer to a request of a group; None when stopped.
+    def _opened(self, request: Request, *, is_alone: bool = False) -> Answer | None:
+        """Return the answer to a request; None when stopped.
 
-        It has tokens if the request continues the answer before, which only a person's does.
+        It has tokens if the request continues the answer before. In a group only a person's does.
         """
+        if request.handle.is_cancelled:
+            return None
         if request.prompt is not None:
             partial: PartialAnswer | None = self._raw_answer(
                 request.prompt, request.sampling, request.options
             )
-        elif images_of(request.messages):
+        elif not is_alone and images_of(request.messages):
             raise EngineError(text("engine.no_images_in_group"))
         else:
-            asked = request.messages, request.sampling, request.options
-            partial = self._resumed(*asked) if request.precedes else None
-            partial = partial or self._rendered_answer(*asked)
+            goes_on = is_alone or request.precedes
+            partial = self._resumed(request) if goes_on else None
+            with self._opens(request.handle):
+                partial = partial or self._rendered_answer(request)
         if partial is None:
             return None
         rendered = partial.rendered.stops if partial.rendered is not None else ()
@@ -269,17 +283,17 @@ class Engine:
             raise EngineError(text("engine.no_token"))
         return [self._llama.piece(token, special=True) for token in tokens]
 
-    def _begin(self) -> None:
-        owner, self.owner = self.owner, ""
-        self.passes.begin()
+    def _begin(self, *handles: Handle, owner: str = "") -> None:
+        owner, self.owner = owner or self.owner, ""
+        self.passes.begin(*handles)
         if self.passes.keeping is not None:
             self.passes.keeping.begin(owner)
         self.finish_reason, self.stop_text = "cancelled", ""
+        self.fitted, self._raw = (), []
 
-    def _resumed(
-        self, messages: Sequence[Message], sampling: Sampling, options: ChatOptions
-    ) -> PartialAnswer | None:
-        """Return the previous answer if these messages continue it. Forget it otherwise."""
+    def _resumed(self, request: Request) -> PartialAnswer | None:
+        """Return the previous answer if a request continues it. Forget it otherwise."""
+        messages, sampling, options = request.messages, request.sampling, request.options
         partial, self._partial = self._partial, None
         if partial is None:
             return None
@@ -296,10 +310,9 @@ class Engine:
             sampler.accept(partial.tokens[partial.n_prompt :])
         return replace(partial, sampling=sampling, sampler=sampler, llama=self._llama)
 
-    def _rendered_answer(
-        self, messages: Sequence[Message], sampling: Sampling, options: ChatOptions
-    ) -> PartialAnswer | None:
+    def _rendered_answer(self, request: Request) -> PartialAnswer | None:
         """Return an answer without tokens; None when stopped while rendering."""
+        messages, sampling, options = request.messages, request.sampling, request.options
         rendered = self._rendered(messages, options)
         if rendered is None:
             return None
@@ -369,7 +382,7 @@ class Engine:
             rendered = self._chat_format.render(
                 self._plain(messages),
                 _with_free_choice(options),
-                lambda: self.passes.is_stopped,
+                lambda: self._is_cancelled,
             )
         if _needs_call(options) and rendered is not None and not rendered.grammar:
             raise EngineError(text("template.no_tools", model=self.file.name))
@@ -429,11 +442,11 @@ class Engine:
         """Decode an image in a process of its own; return None when stopped."""
         self._reading = reading = PictureReading(data)
         try:
-            if self.passes.is_stopped:
+            if self._is_cancelled:
                 return None
             return reading.run()
         except RequestError as error:
-            if self.passes.is_stopped:
+            if self._is_cancelled:
                 return None
             raise EngineError(str(error)) from None
         finally:
@@ -495,13 +508,15 @@ class Engine:
         """
         if not self.loaded.config.keeps_outputs:
             raise EngineError("This engine was not opened to compute every output.")
-        self._begin()
+        self._begin(handle := Handle())
         if isinstance(text, str):
             prompt = text
-        elif (rendered := self._rendered(text)) is not None:
-            prompt = rendered.prompt
         else:
-            return 0
+            with self._opens(handle):
+                rendered = self._rendered(text)
+            if rendered is None:
+                return 0
+            prompt = rendered.prompt
         with engine_errors():
             tokens = self._tokens_of(prompt, add_bos=self._llama.adds_bos)
         tokens = tokens[: min(max_tokens, self.n_context - 1)]
@@ -519,9 +534,9 @@ class Engine:
     def _answer(
         self,
         answer: Answer,
-        max_tokens: int,
+        request: Request,
         on_prefill: OnPrefill | None,
-        on_delta: OnDelta | None = None,
+        on_delta: OnDelta | None,
     ) -> Iterator[Piece]:
         self._raw = answer.raw
         partial, reading = answer.partial, None
@@ -529,13 +544,14 @@ class Engine:
             if on_delta is not None:
                 with engine_errors():
                     reading = Reading(self._chat_format.reader(partial.rendered), on_delta, partial)
-            for piece in answer.pieces(max_tokens, on_prefill):
+            for piece in answer.pieces(request.max_tokens, on_prefill):
                 if reading is not None:
                     reading.feed(piece.text)
                     if reading.fault is not None:
                         break
                 yield piece
         finally:
+            self.passes.leave(request.handle)
             self.passes.end_prefill()
             text = answer.rest()
             if reading is not None:
@@ -557,12 +573,31 @@ class Engine:
     # Control.
 
     def stop(self) -> None:
-        """Stop the answer within one token, or while its prompt is rendered. From any thread."""
+        """Cancel the requests that are being answered. From any thread."""
         self.passes.stop()
-        if (reading := self._reading) is not None:
-            reading.stop()
-        if (chat_format := self.loaded.weights.chat_format) is not None:
-            chat_format.stop()
+
+    def _heed(self) -> None:
+        """End the pass, or the rendering of a prompt, if it was cancelled. From any thread."""
+        self.passes.heed()
+        if self._is_cancelled:
+            if (reading := self._reading) is not None:
+                reading.stop()
+            if (chat_format := self.loaded.weights.chat_format) is not None:
+                chat_format.stop()
+
+    @contextlib.contextmanager
+    def _opens(self, handle: Handle) -> Iterator[None]:
+        """Let a handle end what is rendered or decoded within."""
+        self._opening = handle
+        try:
+            yield
+        finally:
+            self._opening = None
+
+    @property
+    def _is_cancelled(self) -> bool:
+        """Whether the request that is rendered was cancelled."""
+        return (opening := self._opening) is not None and opening.is_cancelled
 
     def set_cache_rate(self, rate: float) -> CacheFacts:
         """Change the cache rate between answers.

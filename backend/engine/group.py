@@ -144,15 +144,16 @@ class Group:
                 stats.tokens_per_s = stats.n_token / (last_s - self._began_s)
                 if self.on_pass is not None:
                     self.on_pass(self)
-            for member in [m for m in self._members + self._waiting if m.reading is not None]:
-                self._release(member, keeps=self.keeps)
-                yield self._ended(member)  # as far as it was written
+            for member in self._members + self._waiting:
+                if member.request.listener is not None:
+                    self._release(member, keeps=self.keeps)
+                    yield self._ended(member)  # as far as it was written
         finally:
             is_open = passes.loaded.context is self._context
             for member in self._members + self._waiting:
                 if is_open:
                     self._release(member, keeps=self.keeps)
-                member.close()
+                self._close(member)
             if not is_open:
                 self._members, self._waiting = [], []
             elif self.keeps and passes.n_cleared == n_cleared:
@@ -160,6 +161,11 @@ class Group:
                 passes.keep_sequences(self._idle, self._kept_sequence())
             else:
                 passes.forget_all()
+
+    def _close(self, member: _Member) -> None:
+        """Forget a request that is not answered."""
+        self._passes.leave(member.request.handle)
+        member.close()
 
     def _release(self, member: _Member, *, keeps: bool) -> None:
         """Take a request from the group, whether it waits or not."""
@@ -244,17 +250,25 @@ class Group:
 
     def _open_one(self, request: Request) -> Generator[GroupAnswer, None, _Member | None]:
         """Render and tokenise a request. Return None if it cannot be answered, or was stopped."""
+        answer, fault = None, ""
+        self._passes.join(request.handle)
         try:
             answer = self._open_answer(request)
         except UntrustedError:
             raise
         except EngineError as error:
-            self.n_ended += 1
-            yield GroupAnswer(request, error=str(error))
-            return None
-        if answer is None:
-            return None
-        return _Member(request, answer, self._reading(request, answer.partial))
+            fault = str(error)
+        finally:
+            if answer is None:
+                self._passes.leave(request.handle)
+        if answer is not None:
+            return _Member(request, answer, self._reading(request, answer.partial))
+        self.n_ended += 1
+        if fault:
+            yield GroupAnswer(request, error=fault)
+        elif request.listener is not None:
+            yield GroupAnswer(request, finish_reason="cancelled")
+        return None
 
     def _reading(self, request: Request, partial: PartialAnswer) -> Reading | None:
         if request.listener is None or partial.rendered is None:
@@ -501,9 +515,14 @@ class Group:
             self._add(member)
         for member in self._members + self._waiting:
             listener = member.request.listener
-            if member.answer.has_ended or (listener is not None and listener.is_gone):
+            if listener is not None and listener.is_gone:
+                member.request.handle.cancel()
+            if member.answer.has_ended or member.request.handle.is_cancelled:
                 self._release(member, keeps=self.keeps)
-                yield self._ended(member)
+                if member.answer.has_ended or listener is not None:
+                    yield self._ended(member)
+                else:
+                    self._close(member)
         for member in list(self._members):  # in the order in which they joined
             is_full = member.n_done - member.n_gone >= member.n_cell
             is_full = is_full or member.n_done >= self._context.n_longest
@@ -572,6 +591,7 @@ class Group:
         self._context.forget_from(0, gone)
 
     def _ended(self, member: _Member) -> GroupAnswer:
+        self._passes.leave(member.request.handle)  # before anybody hears of the end
         given = self._given(member)
         unfinished = None
         if member.request.precedes and self.on_unfinished is not None and not given.error:

@@ -27,6 +27,7 @@ from backend.llama.vision import ImageChunk, without_mask
 from backend.memory.plan import headroom_bytes, kv_bytes
 from backend.memory.pressure import PERIOD_S
 from backend.protocol.errors import EngineError, UntrustedError
+from backend.protocol.group import Handle
 from backend.protocol.settings import DRAFTED_MAX, EngineConfig
 from backend.system.memory import available_bytes
 from backend.text import text
@@ -59,7 +60,8 @@ class Passes:
     holds, too, and that an answer may accept. width: how many are worth a pass. is_recorded: the
     routing is recorded, which a draft would add to. meter: the cost of the present or the last
     request. watch: receives every pass, or None. loaded: the model. keeping: keeps the context on
-    the drive, or None.
+    the drive, or None. on_cancel: called from any thread when a request was cancelled that has
+    joined; calls heed().
     """
 
     def __init__(self, loaded: LoadedModel) -> None:
@@ -72,7 +74,10 @@ class Passes:
         self.watch: Watch | None = None
         self.loaded = loaded
         self.keeping: Keeping | None = None
-        self._stop = threading.Event()
+        self.on_cancel: Callable[[], None] = self.heed
+        self._lock = threading.RLock()  # guards the next two; a signal handler may cancel
+        self._handles: list[Handle] = []  # of the requests that are being answered
+        self._is_stopped = False
         self._minded_s = 0.0
         self._n_sequence = 0  # that were given numbers
         self._sequences: dict[int, list[int]] = {}  # beside sequence 0; the last one used last
@@ -86,14 +91,14 @@ class Passes:
         self._distrust: UntrustedError | None = None  # the next request fails with it
         self._piece = (0, 0, 0)  # tokens of the prompt: before this pass, in it, in all
 
-    def begin(self) -> None:
-        """Begin a request and forget earlier stops.
+    def begin(self, *handles: Handle) -> None:
+        """Begin a request, or a group whose requests join() later. Those before have left.
 
         Raises UntrustedError where the model's files have changed since they were loaded, or where
         compare_experts() has found a wrong expert since the last request.
         """
-        self._stop.clear()
-        self.loaded.stop_flag.clear()
+        for handle in list(self._handles):
+            self.leave(handle)
         self._drop_drafted()
         if self.keeping is not None:
             self.keeping.pause()
@@ -104,10 +109,48 @@ class Passes:
             self._drop_all()
             raise distrust
         for patch in self.loaded.patches:
-            patch.resume()
             patch.request_began()
         self.begin_costs()
         self.end_prefill()
+        for handle in handles:
+            self.join(handle)
+
+    def join(self, handle: Handle) -> None:
+        """Compute for a request, too, until it leaves."""
+        with self._lock:
+            self._handles.append(handle)
+        handle.attach(self.on_cancel)
+        self.heed()
+
+    def leave(self, handle: Handle) -> None:
+        """Compute no more for a request. Its handle stops nothing from now on."""
+        with self._lock:
+            if handle in self._handles:
+                self._handles.remove(handle)
+            if handle not in self._handles:
+                handle.attach(None)
+        self.heed()
+
+    def heed(self) -> None:
+        """End the pass if all requests are cancelled that have joined. From any thread."""
+        with self._lock:
+            is_heeded = False
+            while not is_heeded:  # a signal may come in between
+                self._is_stopped = self._are_all_cancelled
+                if self._is_stopped:
+                    self.loaded.stop_flag.set()
+                else:
+                    self.loaded.stop_flag.clear()
+                for patch in self.loaded.patches:
+                    if self._is_stopped:
+                        patch.stop()
+                    else:
+                        patch.resume()
+                is_heeded = self._is_stopped == self._are_all_cancelled
+
+    @property
+    def _are_all_cancelled(self) -> bool:
+        return bool(self._handles) and all(handle.is_cancelled for handle in self._handles)
 
     def begin_costs(self) -> None:
         """Count the costs of another answer from now on."""
@@ -127,16 +170,14 @@ class Passes:
                 return  # the next pass reports a drive that fails
 
     def stop(self) -> None:
-        """End the request within one pass. From any thread."""
-        self._stop.set()
-        self.loaded.stop_flag.set()
-        for patch in self.loaded.patches:
-            patch.stop()
+        """Cancel the requests that are being answered. From any thread."""
+        for handle in list(self._handles):
+            handle.cancel()
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the request was stopped."""
-        return self._stop.is_set()
+        """Whether every request that is being answered was cancelled."""
+        return self._is_stopped
 
     def keep_prefix(self, prompt: Sequence[int]) -> int:
         """Keep the longest prefix of the prompt that a sequence holds, or restore a longer one.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,34 @@ from backend.protocol.settings import Sampling
 
 Prompt = str | tuple[str | int, ...]
 """A raw prompt: a text, or tokens and texts in their order."""
+
+
+class Handle:
+    """Cancels a request at any time: before the engine takes it, while it answers, and afterwards.
+
+    Use from any thread, also from a signal handler. Several requests may share one.
+    """
+
+    def __init__(self) -> None:
+        self._is_cancelled = False
+        self._heed: Callable[[], None] | None = None
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self._is_cancelled
+
+    def cancel(self) -> None:
+        """End the answer. It stays cancelled; a second call does nothing more."""
+        self._is_cancelled = True  # before the engine is told, so that attach() misses nothing
+        if (heed := self._heed) is not None:
+            heed()
+
+    def attach(self, heed: Callable[[], None] | None) -> None:
+        """Have cancel() call `heed` from now on, at once if it came before. None: nobody."""
+        self._heed = heed
+        if heed is not None and self._is_cancelled:
+            heed()
 
 
 class Listener:
@@ -48,6 +76,7 @@ class Request:
     precedes: a person reads it as it is written. It joins at once, also in the place of another,
     which goes on later, and the others slow it down by a fifth at most
     (backend.engine.precedence). owner: who keeps its conversation (Engine.keep_in); "": nobody.
+    handle: cancels it.
     """
 
     key: Any
@@ -59,6 +88,7 @@ class Request:
     listener: Listener | None = None
     precedes: bool = False
     owner: str = ""
+    handle: Handle = field(default_factory=Handle, compare=False)
 
 
 @dataclass(frozen=True)

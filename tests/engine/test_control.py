@@ -26,6 +26,7 @@ from backend.methods.auto import Learned, Setting
 from backend.methods.catalogue import CACHED, METHODS
 from backend.methods.cost import PassCost
 from backend.packs.write import write
+from backend.protocol.group import Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.system.paths import learned_settings_file
 
@@ -188,6 +189,52 @@ def test_a_stop_without_an_answer_is_forgotten(open_engine: OpenEngine, endless:
     assert len(tokens(engine, "\n", 5)) == 5
     engine.stop()
     assert len(tokens(engine, "\n", 5)) == 5
+
+
+@pytest.mark.parametrize("rate", [0.25, 1.0])
+@pytest.mark.parametrize("is_text", [False, True])
+def test_a_request_may_be_cancelled_before_the_engine_takes_it(
+    is_text: bool, rate: float, open_engine: OpenEngine, tiny: Path
+) -> None:
+    """Nothing is computed or said for it, and the answer before can still be continued."""
+    engine = open_engine(tiny, cache_rate=rate)
+    asked = [{"role": "user", "content": "hello"}]
+    said = "".join(piece.text for piece in engine.generate(asked, GREEDY, 4))
+    request = Request(0, GREEDY, 4, () if is_text else asked, "hello" if is_text else None)
+    request.handle.cancel()
+    progress: list[int] = []
+    assert list(engine.answer(request, lambda done, _: progress.append(done))) == []
+    assert (engine.finish_reason, engine.raw, progress) == ("cancelled", "", [])
+    assert engine.statistics().n_token == 0
+    more = [*asked, {"role": "assistant", "content": said}]
+    list(engine.generate(more, GREEDY, 1))
+    assert engine.statistics().n_reused == engine.statistics().n_prompt - 1
+
+
+@pytest.mark.parametrize("rate", [0.25, 1.0])
+def test_a_request_is_cancelled_within_a_pass_and_a_late_cancel_stops_nothing(
+    rate: float, open_engine: OpenEngine, endless: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = open_engine(endless, cache_rate=rate)
+    real, request, n_pass = engine.loaded.context.decode, Request(0, GREEDY, 9, prompt="\n"), 0
+
+    def decode(*args: Any, **more: Any) -> int:
+        nonlocal n_pass
+        n_pass += 1
+        if n_pass == 4:
+            request.handle.cancel()
+        return int(real(*args, **more))
+
+    monkeypatch.setattr(engine.loaded.context, "decode", decode)
+    assert "".join(piece.text for piece in engine.answer(request)) == "abc"
+    assert engine.finish_reason == "cancelled"
+    ended, text = Request(0, GREEDY, 2, prompt="\n"), ""
+    list(engine.answer(ended))
+    for piece in engine.answer(Request(1, GREEDY, 9, prompt="\n")):
+        ended.handle.cancel()
+        request.handle.cancel()
+        text += piece.text
+    assert text == "abcdefgh\n" and engine.finish_reason == "length"
 
 
 def test_an_answer_may_be_abandoned(open_engine: OpenEngine, endless: Path) -> None:

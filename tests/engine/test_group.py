@@ -31,7 +31,7 @@ from backend.methods.catalogue import CACHED
 from backend.methods.cost import PassCost
 from backend.protocol.chat import ChatOptions
 from backend.protocol.errors import EngineError
-from backend.protocol.group import GroupAnswer, Listener, Request
+from backend.protocol.group import GroupAnswer, Handle, Listener, Request
 from backend.protocol.settings import Sampling
 
 OpenEngine = Callable[..., Engine]
@@ -692,6 +692,79 @@ def test_who_leaves_while_waiting_for_room_is_not_answered(
     gone, stays = answers
     assert (gone.request.key, gone.finish_reason, gone.n_token) == (1, "cancelled", 0)
     assert stays.text.content == ALPHABET and max(sizes) == 1
+
+
+@pytest.mark.parametrize("rate", [0.25, 1.0])
+def test_one_is_cancelled_within_a_pass_and_the_others_go_on(
+    rate: float, open_engine: OpenEngine, reciter: Path
+) -> None:
+    """The pass is whole while anybody waits for a token of it, and ends when nobody does."""
+    engine = open_engine(reciter, cache_rate=rate, n_sequence=2, context_length=512)
+    goes, stays = (replace(asked(i, "xy"[i] * 20), listener=Listener()) for i in range(2))
+    context, n_pass = engine.loaded.context, 0
+    real, status = context.decode_rows, 0
+
+    def decode_rows(rows: Any) -> int:
+        nonlocal n_pass, status
+        n_pass += 1
+        if n_pass == 5:
+            goes.handle.cancel()
+        if n_pass == 9:
+            stays.handle.cancel()
+        status = int(real(rows))
+        return status
+
+    context.decode_rows = decode_rows
+    try:
+        found = by_key(engine.generate_group([goes, stays], keeps=True))
+    finally:
+        del context.decode_rows
+    assert [found[i].finish_reason for i in range(2)] == ["cancelled"] * 2
+    assert found[1].text.content == ALPHABET[:8] and n_pass == 9
+    assert found[0].n_token == 5  # the token of the pass in which it was cancelled, too
+    (again,) = engine.generate_group([asked(1, "y" * 20, 9)], keeps=True)
+    assert again.text.content == ALPHABET[:9] and again.n_reused == again.n_prompt - 1
+
+
+def test_a_group_does_not_open_one_that_is_cancelled(
+    open_engine: OpenEngine, reciter: Path
+) -> None:
+    engine = open_engine(reciter, n_sequence=2, context_length=256)
+    requests = [replace(asked(i, "x", 3), listener=Listener() if i else None) for i in range(3)]
+    for request in requests[:2]:
+        request.handle.cancel()
+    sizes: list[int] = []
+    found = by_key(engine.generate_group(requests, lambda group: sizes.append(group.n_running)))
+    assert {key: answer.finish_reason for key, answer in found.items()} == {
+        1: "cancelled",  # nobody listens to the first
+        2: "length",
+    }
+    assert found[2].text.content == "abc" and max(sizes) == 1
+
+
+def test_choices_that_share_a_handle_end_together_and_others_join_them(
+    open_engine: OpenEngine, reciter: Path
+) -> None:
+    """One that joins after all were cancelled is answered."""
+    engine = open_engine(reciter, n_sequence=3, context_length=512)
+    handle = Handle()
+    choices = [replace(asked(i, "x"), listener=Listener(), handle=handle) for i in range(2)]
+    late: list[Request] = [asked(2, "y", 4)]
+    n_pass = 0
+
+    def now() -> Request | None:
+        return late.pop() if late and n_pass == 6 else None
+
+    def note(_: Any) -> None:
+        nonlocal n_pass
+        n_pass += 1
+        if n_pass == 6:
+            handle.cancel()
+
+    found = by_key(engine.generate_group(choices, note, urgent=now))
+    assert [found[i].finish_reason for i in range(3)] == ["cancelled", "cancelled", "length"]
+    assert found[2].text.content == ALPHABET[:4]
+    assert [found[i].n_token for i in range(2)] == [7, 7]
 
 
 class Noted(Precedence):
