@@ -12,6 +12,7 @@ from waiting import WAIT_S
 
 from backend.protocol.chat import ChatFacts, ChatOptions, Delta, ToolCall
 from backend.protocol.errors import EngineError
+from backend.protocol.group import Request
 from backend.protocol.status import VocabularyFacts
 
 Answerer = Callable[[Sequence[Any], ChatOptions], Sequence[Delta]]
@@ -35,9 +36,9 @@ def call_tool(messages: Sequence[Any], options: ChatOptions) -> Sequence[Delta]:
 
 
 class FakeEngine:
-    """Answers with `answer(messages, options)`. asked: the arguments of generate(), in order.
+    """Answers with `answer(messages, options)`. asked: the requests, in order.
 
-    gate: generate() waits for it after the prompt. fault: raised before the answer.
+    gate: answer() waits for it after the prompt. fault: raised before the answer.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class FakeEngine:
             trained_length=200, file_bytes=1,
         )  # fmt: skip
         self.vocabulary = VocabularyFacts(1000, "<s>", "</s>", (2,), "{{ messages }}")
-        self.asked: list[SimpleNamespace] = []
+        self.asked: list[Request] = []
         self.finish_reason = self.stop_text = ""
         self.fitted: tuple[str, ...] = ()
         self.n_close = 0
@@ -66,58 +67,44 @@ class FakeEngine:
     def make_room(self, n_sequence: int) -> None:
         """Answer one request after the other all the same."""
 
-    def generate(
+    def answer(
         self,
-        messages: Sequence[Any],
-        sampling: Any,
-        max_tokens: int = -1,
+        request: Request,
         on_prefill: Callable[[int, int], None] | None = None,
-        on_begin: Callable[[], None] | None = None,
-        options: ChatOptions = ChatOptions(),
         on_delta: Callable[[Delta], None] | None = None,
     ) -> Iterator[Any]:
         self._stopped = False
         del self.asked[:-100]
-        self.asked.append(
-            SimpleNamespace(
-                messages=messages, sampling=sampling, max_tokens=max_tokens, options=options
-            )
-        )
-        if on_begin:
-            on_begin()
-        if self._fault is not None:
+        self.asked.append(request)
+        messages, prompt = request.messages, request.prompt
+        if prompt is not None:
+            said = prompt if isinstance(prompt, str) else " ".join(map(str, prompt))
+            messages, on_delta = [{"role": "user", "content": said}], None
+        elif self._fault is not None:
             raise self._fault
-        prompt = self.format(messages, options)
-        return self._pieces(
-            prompt, self._answer(messages, options), sampling, max_tokens, on_prefill, on_delta
-        )
-
-    def generate_text(
-        self,
-        prompt: Any,
-        sampling: Any,
-        max_tokens: int = -1,
-        on_prefill: Callable[[int, int], None] | None = None,
-        stops: Sequence[str] = (),
-        grammar: str = "",
-    ) -> Iterator[Any]:
-        self._stopped = False
-        options = ChatOptions(stops=tuple(stops), grammar=grammar)
-        self.asked.append(
-            SimpleNamespace(
-                prompt=prompt, sampling=sampling, max_tokens=max_tokens, options=options
-            )
-        )
-        said = prompt if isinstance(prompt, str) else " ".join(map(str, prompt))
-        deltas = self._answer([{"role": "user", "content": said}], options)
-        return self._pieces(said, deltas, sampling, max_tokens, on_prefill, None)
+        deltas = self._answer(messages, request.options)
+        text = self.format(messages, request.options)
+        return self._pieces(text, deltas, request, on_prefill, on_delta)
 
     def _pieces(
         self,
         prompt: str,
         deltas: Sequence[Delta],
-        sampling: Any,
-        max_tokens: int,
+        request: Request,
+        on_prefill: Callable[[int, int], None] | None,
+        on_delta: Callable[[Delta], None] | None,
+    ) -> Iterator[Any]:
+        request.handle.attach(self.stop)
+        try:
+            yield from self._written(prompt, deltas, request, on_prefill, on_delta)
+        finally:
+            request.handle.attach(None)
+
+    def _written(
+        self,
+        prompt: str,
+        deltas: Sequence[Delta],
+        request: Request,
         on_prefill: Callable[[int, int], None] | None,
         on_delta: Callable[[Delta], None] | None,
     ) -> Iterator[Any]:
@@ -132,13 +119,14 @@ class FakeEngine:
         for delta in deltas:
             if self._stopped:
                 return
-            if stats.n_token == max_tokens:
+            if stats.n_token == request.max_tokens:
                 self.finish_reason = "length"
                 return
             stats.n_token += 1
             text = delta.content or delta.reasoning
             chance = SimpleNamespace(token_id=1, data=text.encode(), logprob=-0.5)
-            chances = (chance,) * (sampling.n_probs + 1) if sampling.n_probs else ()
+            n_probs = request.sampling.n_probs
+            chances = (chance,) * (n_probs + 1) if n_probs else ()
             yield SimpleNamespace(token_id=1, text=text, chances=chances)
             if on_delta:
                 on_delta(delta)

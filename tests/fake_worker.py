@@ -37,7 +37,7 @@ from backend.memory import devices
 from backend.methods.slots import slots_of  # noqa: E402
 from backend.protocol.attachments import as_text  # noqa: E402
 from backend.protocol.chat import ChatOptions, Delta, ToolCall  # noqa: E402
-from backend.protocol.group import GroupAnswer
+from backend.protocol.group import GroupAnswer, Request
 from backend.protocol.messages import Decoder, encode  # noqa: E402
 from backend.protocol.status import VocabularyFacts
 from backend.worker import main as worker
@@ -111,7 +111,6 @@ class FakeEngine:
         self.raw, self.fitted = "", ()
         self.vocabulary = VocabularyFacts(1000, "<s>", "</s>", (2,), "{{ messages }}")
         self.finish_reason, self.stop_text = "stop", ""
-        self._stopped = False
         self._random = random.Random(7)
         self._n_prompt = self._n_answer = 0
         self._tokens: deque[dict[str, Any]] = deque(maxlen=64)
@@ -196,22 +195,18 @@ class FakeEngine:
         self.options.pop("reason_at_end", None)
         return self.set_cache_rate(config.cache_rate)
 
-    def generate(
+    def answer(
         self,
-        messages: list[dict[str, Any]],
-        sampling: Any,
-        max_tokens: int,
+        request: Request,
         on_prefill: Callable[[int, int], None] | None = None,
-        on_begin: Callable[[], None] | None = None,
-        options: ChatOptions | None = None,
         on_delta: Callable[[Delta], None] | None = None,
     ) -> Iterator[SimpleNamespace]:
-        asked, options = options or ChatOptions(), self.options
+        messages, asked, options = list(request.messages), request.options, self.options
+        if request.prompt is not None:
+            messages, on_delta = [{"role": "user", "content": request.prompt}], None
         if "context_error" in options:
             raise Refused(options["context_error"])
-        self._stopped, self.raw = False, ""
-        if on_begin:
-            on_begin()
+        self.raw = ""
         self._tokens.clear()
         self._sums.clear()
         for layer in self._layers:
@@ -246,7 +241,7 @@ class FakeEngine:
                 on_prefill(min(done, self._n_prompt), self._n_prompt)
             time.sleep(options.get("prefill_s", 0.0))
         for index, (piece, delta) in enumerate(pieces, 1):
-            if self._stopped:
+            if request.handle.is_cancelled:
                 self.finish_reason = "cancelled"
                 return
             if index - 1 == options.get("hang_after"):
@@ -274,11 +269,6 @@ class FakeEngine:
         yield "", reader.finish()
         form.close()
 
-    def generate_text(
-        self, prompt: str, *args: Any, stops: Any = (), grammar: str = "", **more: Any
-    ) -> Iterator[SimpleNamespace]:
-        return self.generate([{"role": "user", "content": prompt}], *args, **more)
-
     def make_room(self, n_sequence: int) -> None:
         """Leave the requests of the server to be answered one after the other."""
 
@@ -292,9 +282,7 @@ class FakeEngine:
     ) -> Iterator[GroupAnswer]:
         """Write all answers in turn, a token of each; number i says its number first."""
         asked = [*requests, *iter(urgent, None)]
-        texts = [
-            self.generate(r.messages, r.sampling, r.max_tokens, options=r.options) for r in asked
-        ]
+        texts = [self.answer(request) for request in asked]
         for i, request in enumerate(asked):
             request.listener.began(8, 0)
             request.listener.delta(Delta(content=f"({i}) "))
@@ -304,9 +292,9 @@ class FakeEngine:
         while running:
             for i, pieces in list(running.items()):
                 piece = next(pieces, None)
-                if piece is None or asked[i].listener.is_gone:
+                if piece is None or asked[i].handle.is_cancelled:
                     del running[i]
-                    reason = "cancelled" if asked[i].listener.is_gone else self.finish_reason
+                    reason = "cancelled" if asked[i].handle.is_cancelled else self.finish_reason
                     yield GroupAnswer(asked[i], finish_reason=reason, n_token=n_token[i])
                     continue
                 n_token[i] += 1
@@ -327,9 +315,6 @@ class FakeEngine:
             form = _chat_format(Path(self.options["template"]))
             return form.render(messages, options).prompt  # type: ignore[union-attr]
         return json.dumps([messages, options.to_json()])
-
-    def stop(self) -> None:
-        self._stopped = True
 
     def _count(self) -> None:
         """Count the made-up figures of one token."""

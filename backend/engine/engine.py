@@ -71,8 +71,6 @@ class Engine:
         """The stop that ended the last answer, or ""."""
         self.fitted: tuple[str, ...] = ()
         """What was changed in the last conversation for its template (Rendered.fitted)."""
-        self.owner = ""
-        """Who keeps the conversation of the next request (keep_in); "": nobody."""
         self._raw: list[str] = []
         self._partial: PartialAnswer | None = None  # the previous answer, if it can be continued
         self._opening: Handle | None = None  # of the request that is rendered or decoded
@@ -105,15 +103,14 @@ class Engine:
         self,
         request: Request,
         on_prefill: OnPrefill | None = None,
-        on_begin: Callable[[], None] | None = None,
         on_delta: OnDelta | None = None,
     ) -> Iterator[Piece]:
         """Answer a request alone. Continue its last message if the assistant wrote it.
 
-        on_prefill(done, total) counts prompt tokens. on_begin() is called before the prompt is
-        rendered. on_delta() receives the answer, split into thought, content and tool calls, in
-        another thread; all of it has been delivered when the iterator ends or is closed. A raw
-        prompt has none. Raises EngineError, also when the prompt does not fit.
+        on_prefill(done, total) counts prompt tokens. on_delta() receives the answer, split into
+        thought, content and tool calls, in another thread; all of it has been delivered when the
+        iterator ends or is closed. A raw prompt has none. Raises EngineError, also when the prompt
+        does not fit.
 
         If the last message is the previous answer of this engine, stopped, its tokens are
         continued. The whole answer equals the one without the stop.
@@ -121,8 +118,6 @@ class Engine:
         self._begin(request.handle, owner=request.owner)
         answer = None
         try:
-            if on_begin is not None:
-                on_begin()
             answer = self._opened(request, is_alone=True)
         finally:
             if answer is None:
@@ -141,13 +136,13 @@ class Engine:
         sampling: Sampling,
         max_tokens: int = -1,
         on_prefill: OnPrefill | None = None,
-        on_begin: Callable[[], None] | None = None,
         options: ChatOptions = _NO_OPTIONS,
         on_delta: OnDelta | None = None,
+        owner: str = "",
     ) -> Iterator[Piece]:
         """Answer a conversation; see answer(). max_tokens -1: until the context is full."""
-        request = Request(None, sampling, max_tokens, messages, options=options)
-        return self.answer(request, on_prefill, on_begin, on_delta)
+        request = Request(None, sampling, max_tokens, messages, options=options, owner=owner)
+        return self.answer(request, on_prefill, on_delta)
 
     def generate_text(
         self,
@@ -157,10 +152,11 @@ class Engine:
         on_prefill: OnPrefill | None = None,
         stops: Sequence[str] = (),
         grammar: str = "",
+        owner: str = "",
     ) -> Iterator[Piece]:
         """Continue a raw prompt; see answer()."""
         options = ChatOptions(stops=tuple(stops), grammar=grammar)
-        request = Request(None, sampling, max_tokens, prompt=prompt, options=options)
+        request = Request(None, sampling, max_tokens, (), prompt, options, owner=owner)
         return self.answer(request, on_prefill)
 
     def generate_group(
@@ -284,7 +280,6 @@ class Engine:
         return [self._llama.piece(token, special=True) for token in tokens]
 
     def _begin(self, *handles: Handle, owner: str = "") -> None:
-        owner, self.owner = owner or self.owner, ""
         self.passes.begin(*handles)
         if self.passes.keeping is not None:
             self.passes.keeping.begin(owner)

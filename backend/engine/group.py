@@ -306,7 +306,8 @@ class Group:
         member.prompt, member.n_cell = list(member.answer.tokens), n_cell
         member.number = self._passes.next_sequence()
         member.sequence, member.n_done = self._place(member.prompt)
-        if (keeping := self._passes.keeping) is not None:
+        keeping, owner = self._passes.keeping, member.request.owner
+        if keeping is not None:
             prompt, place = member.prompt[:-1], (n_cell, member.sequence)
             member.n_done = keeping.restore(prompt, member.n_done, *place)
         if not member.answer.n_token:
@@ -318,13 +319,15 @@ class Group:
                 member.request.listener.joined(len(member.prompt), member.n_reused)
         self._n_unpaid = 0
         if not member.request.precedes:
+            if keeping is not None and self._owned is None:
+                keeping.begin(owner)
             self._members.append(member)
             return
         self._members.insert(0, member)  # the last ones make room
         self._precedence.begin()
-        if self._passes.keeping is not None and member.request.owner:
+        if keeping is not None and owner:
             self._owned = member
-            self._passes.keeping.begin(member.request.owner)
+            keeping.begin(owner)
 
     def _drop_idle(self, n_cell: int, but: Sequence[int] = ()) -> None:
         """Forget idle sequences until there are free cells; last the one that begins like `but`."""
@@ -514,12 +517,9 @@ class Group:
         for member in chosen:
             self._add(member)
         for member in self._members + self._waiting:
-            listener = member.request.listener
-            if listener is not None and listener.is_gone:
-                member.request.handle.cancel()
             if member.answer.has_ended or member.request.handle.is_cancelled:
                 self._release(member, keeps=self.keeps)
-                if member.answer.has_ended or listener is not None:
+                if member.answer.has_ended or member.request.listener is not None:
                     yield self._ended(member)
                 else:
                     self._close(member)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
-from backend.protocol.chat import AnswerText, ChatOptions, Delta
+from backend.protocol.chat import AnswerText, ChatOptions, Delta, Json
+from backend.protocol.errors import RequestError
 from backend.protocol.settings import Sampling
 
 Prompt = str | tuple[str | int, ...]
@@ -43,11 +44,6 @@ class Handle:
 
 class Listener:
     """Follows the answer to one request of a group. Everything is called in the engine's thread."""
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether nobody waits for the answer any more. Asked between two passes."""
-        return False
 
     def fitted(self, changes: Sequence[str]) -> None:
         """Take what was changed in the conversation for its template (Rendered.fitted)."""
@@ -89,6 +85,26 @@ class Request:
     precedes: bool = False
     owner: str = ""
     handle: Handle = field(default_factory=Handle, compare=False)
+
+    @classmethod
+    def from_message(cls, message: Json, handle: Handle) -> Self:
+        """Read the request "generate" of the pipe. Raises RequestError."""
+        sampling, max_tokens = Sampling.from_message(message["sampling"]), message["max_tokens"]
+        if max_tokens < 1 and max_tokens != -1:
+            raise RequestError(
+                f"max_tokens must be at least 1, or -1 for no limit, not {max_tokens}."
+            )
+        return cls(
+            None,
+            sampling,
+            max_tokens,
+            message.get("messages", ()),
+            message.get("prompt"),
+            ChatOptions.from_message(message.get("options") or {}),
+            precedes=not message.get("aside", False),
+            owner=message.get("owner", ""),
+            handle=handle,
+        )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ computed jointly; a request joins while others are answered.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 import traceback
@@ -20,7 +19,7 @@ from typing import Any, Protocol
 
 from backend.protocol.chat import Delta
 from backend.protocol.errors import EngineError, UntrustedError
-from backend.protocol.group import GroupAnswer, Listener, Prompt, Request
+from backend.protocol.group import GroupAnswer, Handle, Listener, Prompt, Request
 from backend.protocol.settings import Sampling
 from backend.protocol.vectors import Vectors
 from backend.server.ask import (
@@ -61,15 +60,11 @@ News = Wait | Fitted | Begin | Part | Finish | RequestRefused
 class Own(Protocol):
     """A request of the engine's owner, which is answered beside those of clients."""
 
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether nobody waits for it any more."""
-
     def requests(self) -> Sequence[Request]:
         """Return the requests of a group that it consists of."""
 
     def attach(self, joint: Any) -> None:
-        """Note the _Joint that answers it: stop() ends it."""
+        """Note the _Joint that answers it."""
 
     def take(self, given: GroupAnswer) -> bool:
         """Take an answer of a group. Return whether it needs no other."""
@@ -276,7 +271,7 @@ class Turns:
         with self._lock:
             turns = list(self._open)
         for turn in turns:
-            turn.cancel()
+            turn.handle.cancel()
 
     def pause(self) -> None:
         """End the answer in progress and let the others wait for resume()."""
@@ -284,7 +279,7 @@ class Turns:
             self._is_paused = True
             present = list(self._present)
         for turn in present:
-            turn.cancel()
+            turn.handle.cancel()
 
     def resume(self) -> None:
         """Serve the waiting requests again."""
@@ -353,7 +348,7 @@ class Turns:
                     raise news
                 yield news
         finally:
-            turn.cancel()
+            turn.handle.cancel()
             took_s = round(time.time() - began_s, 3)
             with self._lock:
                 self.log.append(
@@ -421,7 +416,7 @@ class Turns:
         with self._lock:
             # The owner's own requests wait for the present ones to end.
             self._n_free = 0 if self._is_paused or self._host.n_other else n_free
-            if not self._n_free or any(t.is_cancelled for t in self._present):
+            if not self._n_free or any(t.handle.is_cancelled for t in self._present):
                 return None
             turn = self._line.next(lambda t: isinstance(t, _Answer) and t.is_joint(engine))
             if turn is None:
@@ -453,10 +448,8 @@ class _Turn:
         self.client = client
         self.news: asyncio.Queue[News | None] = asyncio.Queue()
         self._model, self._host, self._loop = model, host, loop
+        self.handle = Handle()
         self._n_before = -1
-        self._lock = threading.Lock()  # guards _cancelled and _engine
-        self._cancelled = False
-        self._engine: Any = None  # set while it answers
 
     def tell_position(self, n_before: int) -> None:
         """Tell the client how many requests are before its own, if that has changed."""
@@ -465,22 +458,10 @@ class _Turn:
             if n_before:
                 self._send(Wait(f"waiting, {n_before} before", n_before))
 
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether the client is gone."""
-        return self._cancelled
-
-    def cancel(self) -> None:
-        """Stop the answer, whose client is gone."""
-        with self._lock:
-            self._cancelled = True
-            if self._engine is not None:
-                self._engine.stop()
-
     def serve(self, engine: Any) -> Exception | None:
         """Serve the request. Return why it failed. The caller calls end()."""
         try:
-            if self._cancelled:
+            if self.handle.is_cancelled:
                 raise _STOPPED
             self._serve(self._loaded(engine))
         except Exception as error:
@@ -489,8 +470,6 @@ class _Turn:
 
     def end(self, error: Exception | None = None) -> None:
         """Tell the client that nothing follows, or why there is no answer."""
-        with self._lock:
-            self._engine = None
         if error is not None:
             self._send(_refusal(error))
         self._send(None)
@@ -517,18 +496,11 @@ class _Turn:
             refused = _refusal(error)
             raise RequestRefused(str(refused), status=503) from error
 
-    def attach(self, engine: Any) -> None:
-        """Let cancel() reach the engine from now on, because it forgets earlier stops."""
-        with self._lock:
-            self._engine = engine
-            if self._cancelled:
-                engine.stop()
-
     def _send(self, news: News | None) -> None:
         try:
             self._loop.call_soon_threadsafe(self.news.put_nowait, news)
         except RuntimeError:  # the loop is closed: the server has ended
-            self._cancelled = True
+            self.handle.cancel()
 
 
 class _Question(_Turn):
@@ -595,9 +567,6 @@ class _Answer(_Turn):
     def finish(self, choice: Finish) -> bool:
         """Tell that a choice is complete. Return whether all are."""
         self._n_left -= 1
-        if not self._n_left:
-            with self._lock:
-                self._engine = None  # the client may leave now, which must stop nothing
         self._send(choice)
         return not self._n_left
 
@@ -615,7 +584,13 @@ class _Choice(Listener):
         i_same: int,
     ) -> None:
         self.turn, self._engine, self._number = turn, engine, number
-        self._prompt, self._sampling, self._is_first = prompt, sampling, not i_same
+        self._prompt, self._is_first = prompt, not i_same
+        ask = turn.ask
+        self.request = Request(
+            self, sampling, ask.max_tokens, ask.messages, prompt, ask.options, self,
+            owner="server", handle=turn.handle,
+        )  # fmt: skip
+        """The request that the engine answers with it."""
         self._tokens: deque[tuple[int, Token]] = deque()  # not sent yet; where their texts end
         self._ids: list[int] = []  # not sent yet
         self._n_char = 0  # of the answer as the model wrote it
@@ -623,19 +598,6 @@ class _Choice(Listener):
         self._n_told = -1  # tokens of the prompt, in the last progress
         self._joined_s = self._began_s = 0.0
         self._reasoning: list[str] = []
-
-    @property
-    def request(self) -> Request:
-        """The request of a group that is answered with it."""
-        ask = self.turn.ask
-        return Request(
-            self, self._sampling, ask.max_tokens, ask.messages, self._prompt, ask.options, self
-        )
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the client is gone."""
-        return self.turn.is_cancelled
 
     def fitted(self, changes: Sequence[str]) -> None:
         """Tell what was changed in the conversation for its template."""
@@ -741,46 +703,24 @@ class _Choice(Listener):
 
     def answer(self, engine: Any) -> None:
         """Answer it alone. Raises RequestRefused and errors of the engine."""
-        ask, prompt, turn = self.turn.ask, self._prompt, self.turn
+        turn = self.turn
 
         def begin() -> None:
             stats = engine.statistics()
-            turn.attach(engine)
             self.began(stats.n_prompt, stats.n_reused)
 
         def on_prefill(done: int, total: int) -> None:
             stats = engine.statistics()
-            turn.attach(engine)
             if not self._n_prompt:
                 self.joined(stats.n_prompt, stats.n_reused)
             turn.begin(engine, stats.n_prompt, stats.n_reused)
             self.prefilled(done, total)
 
-        engine.owner = "server"
         try:
-            if prompt is None:
-                pieces = engine.generate(
-                    ask.messages,
-                    self._sampling,
-                    ask.max_tokens,
-                    on_prefill,
-                    lambda: turn.attach(engine),
-                    options=ask.options,
-                    on_delta=self.delta,
-                )
-            else:
-                pieces = engine.generate_text(
-                    prompt,
-                    self._sampling,
-                    ask.max_tokens,
-                    on_prefill,
-                    stops=ask.options.stops,
-                    grammar=ask.options.grammar,
-                )
+            pieces = engine.answer(self.request, on_prefill, on_delta=self.delta)
         except Exception as error:
             raise _refusal(error, before_answer=True) from error
-        if prompt is None:
-            self.fitted(engine.fitted)
+        self.fitted(engine.fitted)
         self._joined_s = time.perf_counter()  # where the prompt is read in one pass
         n_draft = n_drafted = 0
         for piece in pieces:
@@ -818,9 +758,6 @@ class _Joint:
         self._own: Own | None = None
         self._own_requests: deque[Request] = deque()  # that have not begun
         self._n_running = 0
-        self._lock = threading.Lock()  # guards the following two
-        self._is_stopped = False  # nobody joins any more
-        self._is_taking = False  # somebody may be joining
         self.is_shared = False
         """Whether a client's request has taken part."""
 
@@ -830,7 +767,6 @@ class _Joint:
         turn = first if isinstance(first, _Answer) else None
         if not isinstance(first, _Answer):
             self._take_own(first)
-        self._engine.owner = "server"
         try:
             for given in self._engine.generate_group(
                 self._requests(turn), on_pass=self._on_pass, keeps=True, urgent=self._urgent
@@ -843,36 +779,14 @@ class _Joint:
         if self._own is not None:
             self._own.fail(fault)
 
-    def stop(self) -> None:
-        """Stop the engine if nobody waits for an answer any more. From any thread."""
-        with self._lock:
-            waiting: list[_Answer | Own] = list(self._turns)
-            if self._own is not None:
-                waiting.append(self._own)
-            if not self._is_taking and waiting and all(one.is_cancelled for one in waiting):
-                self._is_stopped = True
-                self._engine.stop()
-
     def _on_pass(self, group: Any) -> None:
         self._figures.count_pass(group.n_running)
 
-    @contextlib.contextmanager
-    def _taking(self) -> Iterator[bool]:
-        """Let somebody join, whom stop() then sees. Return False if it is too late."""
-        with self._lock:
-            self._is_taking = not self._is_stopped
-        try:
-            yield self._is_taking
-        finally:
-            self._is_taking = False
-        self.stop()  # one that came meanwhile
-
     def _urgent(self) -> Request | None:
         """Return the owner's next request."""
-        with self._taking() as may:
-            if may and (own := self._next_own(self._engine)) is not None:
-                self._take_own(own)
-        if self._is_stopped or not self._own_requests:
+        if (own := self._next_own(self._engine)) is not None:
+            self._take_own(own)
+        if not self._own_requests:
             return None
         self._n_running += 1
         return self._own_requests.popleft()
@@ -885,20 +799,17 @@ class _Joint:
     def _requests(self, first: _Answer | None) -> Iterator[Request | None]:
         turn = first
         while True:
-            with self._taking() as may:
-                if turn is None and may:
-                    n_free = max(self._engine.n_sequence - self._n_running, 0)
-                    turn = self._next_of(self._engine, n_free)
-                if turn is not None:
-                    self._turns.append(turn)
-                    self.is_shared = True
+            if turn is None:
+                n_free = max(self._engine.n_sequence - self._n_running, 0)
+                turn = self._next_of(self._engine, n_free)
             if turn is None:
                 yield None
                 continue
-            turn.attach(self)
+            self._turns.append(turn)
+            self.is_shared = True
             try:
                 for choice in turn.choices(self._engine):
-                    if turn.is_cancelled:
+                    if turn.handle.is_cancelled:
                         raise _STOPPED
                     self._n_running += 1
                     yield choice.request

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from backend.engine.moments import Watch
-from backend.protocol.chat import ChatOptions, Delta
+from backend.protocol.chat import Delta
 from backend.protocol.errors import EngineError, RequestError
-from backend.protocol.group import GroupAnswer, Listener, Request
+from backend.protocol.group import GroupAnswer, Handle, Listener, Request
 from backend.protocol.messages import N_ANSWER_MAX, Message
-from backend.protocol.settings import Sampling
 from backend.protocol.statistics import Statistics
 from backend.worker.outbox import Outbox
 
@@ -58,38 +58,41 @@ class WatchScope:
 
 
 class Answer:
-    """Answers the request "generate". Use from the engine's thread.
+    """Answers the request "generate", unless its handle is cancelled. Use from the engine's thread.
 
-    `is_cancelled` is asked between two steps of the engine. It repeats a stop that came before the
-    engine had begun, so that no stop is lost. `scope`: how much the client watches.
+    on_step: called between two steps of the engine. scope: how much the client watches.
     """
 
     def __init__(
         self,
-        request: Message,
+        message: Message,
+        handle: Handle,
         engine: Engine,
         outbox: Outbox,
-        is_cancelled: Callable[[], bool],
+        on_step: Callable[[], None],
         scope: WatchScope,
     ) -> None:
-        self._request = request
+        self._asked = message
+        self._handle = handle
         self._engine = engine
         self._outbox = outbox
-        self._is_cancelled = is_cancelled
+        self._on_step = on_step
         self._scope = scope
         self._started = False
-        self._is_text = "prompt" in request
+        self._is_text = "prompt" in message
 
     def run(self) -> Message:
         """Answer the request and return the final message.
 
         Raises RequestError for settings out of range, and the engine's errors.
         """
-        if self._is_cancelled():
+        self._on_step()
+        if self._handle.is_cancelled:
             return self._done("cancelled", Statistics().to_json())
         self._scope.watch.clear()
-        pieces = self._pieces()
-        self._outbox.begin_answer(self._request["id"], self._snapshot)
+        request = Request.from_message(self._asked, self._handle)
+        pieces = self._engine.answer(request, self._on_prefill, on_delta=self._outbox.add_delta)
+        self._outbox.begin_answer(self._asked["id"], self._snapshot)
         n_raw = 0
         try:
             for piece in pieces:
@@ -100,7 +103,7 @@ class Answer:
                 n_raw += len(piece.raw)
                 if self._is_text:
                     self._outbox.add_delta(Delta(content=piece.text))
-                self._stop_if_asked()
+                self._on_step()
             if rest := self._engine.raw[n_raw:]:  # of the token that ended the answer
                 self._outbox.add_text(rest, None)
         finally:
@@ -109,43 +112,10 @@ class Answer:
                 self._outbox.send(message)
         return self._done(self._engine.finish_reason, self._engine.statistics().to_json())
 
-    def _asked(self) -> tuple[Sampling, int, ChatOptions]:
-        request = self._request
-        sampling = Sampling.from_message(request["sampling"])
-        max_tokens = request["max_tokens"]
-        if max_tokens < 1 and max_tokens != -1:
-            raise RequestError(
-                f"max_tokens must be at least 1, or -1 for no limit, not {max_tokens}."
-            )
-        self._engine.owner = request.get("owner", "")
-        return sampling, max_tokens, ChatOptions.from_message(request.get("options") or {})
-
-    def _pieces(self) -> Iterator[Piece]:
-        request, engine = self._request, self._engine
-        sampling, max_tokens, options = self._asked()
-        if self._is_text:
-            return engine.generate_text(
-                request["prompt"],
-                sampling,
-                max_tokens,
-                on_prefill=self._on_prefill,
-                stops=options.stops,
-                grammar=options.grammar,
-            )
-        return engine.generate(
-            request["messages"],
-            sampling,
-            max_tokens,
-            on_prefill=self._on_prefill,
-            on_begin=self._stop_if_asked,
-            options=options,
-            on_delta=self._outbox.add_delta,
-        )
-
     def _on_prefill(self, done: int, total: int) -> None:
         self._start()
         self._outbox.offer(self._message("prefill", done=done, total=total))
-        self._stop_if_asked()
+        self._on_step()
 
     def _start(self) -> None:
         if not self._started:
@@ -154,10 +124,6 @@ class Answer:
                 self._message("started", n_prompt=stats["n_prompt"], n_reused=stats["n_reused"])
             )
             self._started = True
-
-    def _stop_if_asked(self) -> None:
-        if self._is_cancelled():
-            self._engine.stop()
 
     def _stats(self) -> dict[str, Any]:
         """Return the fields of Statistics so far."""
@@ -170,7 +136,7 @@ class Answer:
             done, total = prefilled
             self._outbox.offer(self._message("prefill", done=done, total=total))
         if self._scope.map:
-            messages.append(residency(self._request["id"], self._engine))
+            messages.append(residency(self._asked["id"], self._engine))
         if self._started:  # before that the figures belong to the previous answer
             messages.append(self._message("stats", stats=self._stats()))
         return messages + self._moments()
@@ -186,7 +152,7 @@ class Answer:
         return self._message("done", reason=reason, stats=stats)
 
     def _message(self, kind: str, **fields: Any) -> Message:
-        return {"type": kind, "id": self._request["id"], **fields}
+        return {"type": kind, "id": self._asked["id"], **fields}
 
 
 class JointAnswer(Answer):
@@ -199,13 +165,12 @@ class JointAnswer(Answer):
 
     def __init__(self, *args: Any, on_end: Callable[[Message | Exception], None]) -> None:
         super().__init__(*args)
-        self._n_answer: int = self._request.get("n_answer", 1)
+        self._n_answer: int = self._asked.get("n_answer", 1)
         self._on_end = on_end
         self._joint: Any = None
         self._listeners: list[_Several] = []
         self._requests: list[Request] = []
         self._ends: dict[int, str] = {}  # reason by answer
-        self._is_over = False
 
     def run(self) -> Message:
         """Answer the request and return the final message. Raises as Answer.run()."""
@@ -213,17 +178,12 @@ class JointAnswer(Answer):
         try:
             self._engine.make_room(self._n_answer)
             for given in self._engine.generate_group(
-                [], lambda _: self._stop_if_asked(), keeps=True, urgent=lambda: next(asked, None)
+                [], lambda _: self._on_step(), keeps=True, urgent=lambda: next(asked, None)
             ):
                 self._take(given)
         finally:
             self._close()
         return self._final()
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether nobody waits for it any more."""
-        return self._is_over or self._is_cancelled()
 
     def requests(self) -> list[Request]:
         """Return the requests of a group. take() or fail() follows. Raises as Answer.run()."""
@@ -231,19 +191,21 @@ class JointAnswer(Answer):
             return self._requests
         if not 1 <= self._n_answer <= N_ANSWER_MAX or self._is_text:
             raise RequestError(f"n_answer must be 1 to {N_ANSWER_MAX}, of a conversation.")
-        sampling, max_tokens, options = self._asked()
-        owner, self._engine.owner = self._engine.owner, ""
-        is_read = not self._request.get("aside", False)
+        request = Request.from_message(self._asked, self._handle)
         self._listeners = [_Several(self, self._outbox, i) for i in range(self._n_answer)]
         self._requests = [
-            Request(
-                listener, sampling.of_answer(i), max_tokens, self._request["messages"], None,
-                options, listener, precedes=is_read and i == 0, owner=owner if i == 0 else "",
+            replace(
+                request,
+                key=listener,
+                sampling=request.sampling.of_answer(i),
+                listener=listener,
+                precedes=request.precedes and i == 0,
+                owner=request.owner if i == 0 else "",
             )
             for i, listener in enumerate(self._listeners)
-        ]  # fmt: skip
+        ]
         self._scope.watch.clear()
-        self._outbox.begin_answer(self._request["id"], self._snapshot)
+        self._outbox.begin_answer(self._asked["id"], self._snapshot)
         return self._requests
 
     def attach(self, joint: Any) -> None:
@@ -254,11 +216,6 @@ class JointAnswer(Answer):
     def is_shared(self) -> bool:
         """Whether passes had tokens of others."""
         return self._n_answer > 1 or (self._joint is not None and self._joint.is_shared)
-
-    def stop(self) -> None:
-        """Stop it. From any thread."""
-        if self._joint is not None:
-            self._joint.stop()
 
     def take(self, given: GroupAnswer) -> bool:
         """Take the answer to one of its requests. Return whether it needs no other."""
@@ -276,8 +233,8 @@ class JointAnswer(Answer):
 
     def fail(self, error: Exception) -> None:
         """Note that nothing more follows, and why."""
-        was_cancelled = self._is_cancelled()
-        self._is_over = True  # its other answers go
+        was_cancelled = self._handle.is_cancelled
+        self._handle.cancel()  # its other answers go
         self._close()
         self._on_end(self._final() if was_cancelled else error)
 
@@ -324,11 +281,6 @@ class _Several(Listener):
         self._answer, self._outbox = answer, outbox
         self._n_prompt = self._n_reused = self._n_token = 0
         self._asked_s = self._first_s = self._last_s = time.perf_counter()
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the client has stopped them."""
-        return self._answer.is_cancelled
 
     def prefilled(self, done: int, total: int) -> None:
         """Tell how much of the prompt is computed."""

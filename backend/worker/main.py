@@ -21,6 +21,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -243,7 +244,7 @@ class Worker:
                 )
             elif kind == "stop":
                 self._attachments.cancel(message["id"])
-                self._line.cancel(message["id"], self._stop)
+                self._line.cancel(message["id"])
             elif kind == "learning":
                 self._learning.serve(message)
             elif kind == "watch":
@@ -282,16 +283,9 @@ class Worker:
             self._outbox.send({"type": "waits", "id": job.id, "n_before": n_before})
         self._jobs.put(job)
 
-    def _stop(self) -> None:
-        """Stop the answer in progress."""
-        if (joint := self._joint) is not None:
-            joint.stop()
-        elif (engine := self._engine) is not None:
-            engine.stop()
-
     def _shut_down(self) -> None:
         """Let the engine's thread finish. End the process if that takes too long."""
-        self._line.cancel_all(self._stop)
+        self._line.cancel_all()
         self._server.stop_answers()
         self._jobs.put(None)
         self._finished.wait(_LEAVE_S)
@@ -310,7 +304,6 @@ class Worker:
             self._end(job, final)
 
     def _begin(self, job: Job) -> None:
-        self._line.begin(job)
         self._learning.set_busy(True)
         if self._advisor is not None and job.kind == "generate" and not job.message.get("aside"):
             self._advisor.cancel()
@@ -395,7 +388,7 @@ class Worker:
         try:
             engine = self._own_engine(job)
         except Exception:
-            if job.kind == "generate" and job.cancelled:
+            if job.kind == "generate" and job.handle.is_cancelled:
                 stats = Statistics().to_json()
                 return {"type": "done", "id": job.id, "reason": "cancelled", "stats": stats}
             raise
@@ -427,12 +420,8 @@ class Worker:
 
     def _parts(self, job: Job, engine: Engine) -> tuple[Any, ...]:
         """Return the parts of an Answer."""
-
-        def is_cancelled() -> bool:
-            self._send_cache(engine)
-            return job.cancelled
-
-        return job.message, engine, self._outbox, is_cancelled, self._scope
+        on_step = partial(self._send_cache, engine)
+        return job.message, job.handle, engine, self._outbox, on_step, self._scope
 
     def _answer(self, job: Job, engine: Engine) -> Message | None:
         """Answer a request. Return its final message, or None if it has been sent."""
@@ -478,9 +467,9 @@ class Worker:
         if self._engine is not None:
             self._check(path)
         self._forget_own()
-        if job.cancelled:
+        if job.handle.is_cancelled:
             raise RequestError(text("engine.cancelled"))
-        engine = self._open_own(path, config, job.id, lambda: not job.cancelled)
+        engine = self._open_own(path, config, job.id, lambda: not job.handle.is_cancelled)
         self._server.note_own(engine.model.name, path)
         self._server.tell()
         return {"type": "loaded", "id": job.id, **_in_force(engine)}
@@ -546,7 +535,7 @@ class Worker:
         _, config = self._own
         if job.kind == "configure":
             config = EngineConfig.from_message(job.message)
-        return self._reopen_own(config, job.id, lambda: not job.cancelled)
+        return self._reopen_own(config, job.id, lambda: not job.handle.is_cancelled)
 
     def _note_config(self, config: EngineConfig) -> None:
         """Note how to load the client's model again."""
@@ -570,7 +559,7 @@ class Worker:
 
     def _failure(self, job: Job, error: Exception) -> Message:
         """Return the final message of a request that failed."""
-        if job.kind == "load" and job.cancelled:
+        if job.kind == "load" and job.handle.is_cancelled:
             sentence: str = text("engine.cancelled")
         else:
             sentence = explain(error)

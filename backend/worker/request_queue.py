@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from backend.protocol.errors import RequestError
+from backend.protocol.group import Handle
 from backend.protocol.messages import Message
 from backend.text import text
 
@@ -16,13 +17,13 @@ MAX_WAITING = 64
 
 
 class Job:
-    """A request that waits for the engine or is in progress."""
+    """A request that waits for the engine or is in progress. handle: cancels a load or answer."""
 
     def __init__(self, message: Message) -> None:
         self.message = message
         self.kind: str = message["type"]
         self.id: int = message["id"]
-        self.cancelled = False
+        self.handle = Handle()
 
 
 Work = Callable[[Any], None]
@@ -67,16 +68,12 @@ class WorkQueue:
 class RequestLine:
     """Keeps track of the open requests. Use from any thread.
 
-    More than one is in progress while short questions are answered beside an answer.
-
-    The caller of add() passes the job to the engine's thread, which calls begin() and end() around
-    it.
+    The caller of add() passes the job to the engine's thread, which calls end() after it.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: dict[int, Job] = {}
-        self._active: set[Job] = set()
 
     def __len__(self) -> int:
         """Return the number of open requests."""
@@ -100,33 +97,21 @@ class RequestLine:
                 raise RequestError(text("engine.writes_answer"))
             self._open[job.id] = job
 
-    def begin(self, job: Job) -> None:
-        """Mark the request as in progress."""
-        with self._lock:
-            self._active.add(job)
-
     def end(self, job: Job) -> None:
         """Remove the finished request."""
         with self._lock:
-            self._active.discard(job)
             del self._open[job.id]
 
-    def cancel(self, job_id: int, stop: Callable[[], None]) -> None:
-        """Cancel a waiting or running load or answer. Ignore other requests.
-
-        Call `stop` if it is the answer in progress.
-        """
+    def cancel(self, job_id: int) -> None:
+        """Cancel a waiting or running load or answer. Ignore other requests."""
         with self._lock:
             job = self._open.get(job_id)
-            if job is None or job.kind not in ("load", "generate"):
-                return
-            job.cancelled = True
-            if job in self._active and job.kind == "generate":
-                stop()
+        if job is not None and job.kind in ("load", "generate"):
+            job.handle.cancel()
 
-    def cancel_all(self, stop: Callable[[], None]) -> None:
+    def cancel_all(self) -> None:
         """Cancel every load and answer."""
         with self._lock:
             ids = list(self._open)
         for job_id in ids:
-            self.cancel(job_id, stop)
+            self.cancel(job_id)

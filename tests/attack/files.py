@@ -53,8 +53,8 @@ def prepare_states(folder: Path) -> None:
     own.mkdir()
     engine = Engine.open(_model[0].path, _CONFIG)
     engine.keep_in(own / "states")
-    engine.owner = "chat"
-    list(engine.generate_text("it was one of the words that " * 45, Sampling(temperature=0), 8))
+    text = "it was one of the words that " * 45
+    list(engine.generate_text(text, Sampling(temperature=0), 8, owner="chat"))
     while engine.keep():
         pass
     _tokens.extend(engine.passes.tokens)

@@ -362,8 +362,7 @@ class JointEngine(FakeEngine):
         self.keeps: list[bool] = []
         self.running: list[Request] = []
         self.prompts: list[str | None] = []
-        self.n_stop = 0
-        self.owner = ""
+        self.owners: set[str] = set()
         self.between: Callable[[], None] = lambda: None
         self._cramped, self._given = cramped, given
 
@@ -372,10 +371,6 @@ class JointEngine(FakeEngine):
         if self._cramped:
             raise EngineError("There is no memory.")
         self.n_sequence = n_sequence
-
-    def stop(self) -> None:
-        super().stop()
-        self.n_stop += 1
 
     def generate_group(
         self,
@@ -392,10 +387,16 @@ class JointEngine(FakeEngine):
             while len(self.running) < self.n_sequence and (new := next(requests)) is not None:
                 self.running.append(new)
             self.between()
+            for gone in [r for r in self.running if r.handle.is_cancelled]:
+                self.running.remove(gone)
+                yield GroupAnswer(gone, finish_reason="cancelled")
             if not self.running:
-                return
+                if not (new := next(requests)):
+                    return
+                self.running.append(new)
             request = self.running.pop(0)
             self.prompts.append(request.prompt)
+            self.owners.add(request.owner)
             given = self._given.get(request.prompt or "", {})
             if isinstance(given, Exception):
                 raise given
@@ -413,7 +414,6 @@ class Owned:
     """A request of the owner."""
 
     def __init__(self, *prompts: str) -> None:
-        self.is_cancelled = False
         self.joint: Any = None
         self.taken: list[str] = []
         self.faults: list[Exception] = []
@@ -483,8 +483,8 @@ def test_all_that_wait_are_answered_in_one_group() -> None:
     engine.between = lambda: counts.append((len(engine.running), found.turns.may_join))
     found = Jointly(engine)
     asyncio.run(found.run([*"abcdef"], 1))
-    assert engine.prompts == [*"abcdef"] and engine.keeps == [True] and engine.owner == "server"
-    assert engine.rooms == [N_PARALLEL] and engine.n_stop == 0
+    assert engine.prompts == [*"abcdef"] and engine.keeps == [True] and engine.owners == {"server"}
+    assert engine.rooms == [N_PARALLEL]
     assert counts == [(4, True), (4, True), (4, True), (3, True), (2, True), (1, True), (0, True)]
     assert not found.turns.may_join and found.turns.n_open == 0
     for prompt in "abcdef":
@@ -548,7 +548,8 @@ def test_nobody_joins_while_the_queue_is_paused() -> None:
         for _ in range(3):
             found.host.run_one()
             await settle()
-        assert engine.prompts == [*"abcd"] and found.kinds("e") == []
+        assert [found.kinds(prompt) for prompt in "abcde"] == [[RequestRefused]] * 4 + [[]]
+        assert engine.prompts == []
         engine.between = lambda: None
         found.turns.resume()
         await found.run((), 1)
@@ -601,8 +602,8 @@ def test_the_choices_of_a_request_end_together() -> None:
 
 
 @pytest.mark.parametrize("leaves", ["b", "ab"])
-def test_the_engine_stops_when_nobody_waits_any_more(leaves: str) -> None:
-    engine, stops, counts = JointEngine(), [], []
+def test_who_leaves_is_not_answered_and_another_takes_the_place(leaves: str) -> None:
+    engine = JointEngine()
 
     async def ask() -> None:
         found, loop = Jointly(engine), asyncio.get_running_loop()
@@ -612,24 +613,19 @@ def test_the_engine_stops_when_nobody_waits_any_more(leaves: str) -> None:
                 for n_left, prompt in enumerate(leaves, 1):
                     loop.call_soon_threadsafe(found.tasks[prompt].cancel)
                     until(lambda n=n_left: found.turns.n_open == 2 - n)
-                    stops.append(engine.n_stop)
                 asyncio.run_coroutine_threadsafe(found.ask("c"), loop).result(WAIT_S)
-                counts.clear()
-            counts.append(len(engine.running))
 
         engine.between = between
         await found.ask("a")
         await found.ask("b")
-        for _ in range(3):
-            await asyncio.to_thread(found.host.run_one)
-            await settle()
-        assert found.kinds("c")[-1] is Finish
+        await asyncio.to_thread(found.host.run_one)
+        await settle()
+        assert found.kinds("c")[-1] is Finish and found.turns.n_open == 0
         await found.run((), 0)
 
     asyncio.run(ask())
-    # Nobody joins one that leaves, and a group that is stopped ends: another one follows.
-    assert counts == [2, 1, 0, 1, 0] and len(engine.keeps) == 2
-    assert stops == [0, 1][: len(leaves)]
+    assert engine.prompts == (["c"] if leaves == "ab" else ["a", "c"])
+    assert len(engine.keeps) == 1
 
 
 def test_the_owners_request_and_those_of_clients_are_answered_together() -> None:
@@ -649,11 +645,11 @@ def test_the_owners_request_and_those_of_clients_are_answered_together() -> None
 
     asyncio.run(ask())
     assert engine.prompts == ["mine", "mine too", "a", "b", "c"] and engine.keeps == [True, True]
-    assert own.taken == ["mine", "mine too"] and own.faults == [] and engine.n_stop == 0
+    assert own.taken == ["mine", "mine too"] and own.faults == []
     assert own.joint.is_shared
 
 
-def test_nobody_joins_while_one_that_left_is_still_answered() -> None:
+def test_one_joins_in_the_place_of_one_that_left() -> None:
     engine, counts = JointEngine(), []
 
     async def ask() -> None:
@@ -673,7 +669,7 @@ def test_nobody_joins_while_one_that_left_is_still_answered() -> None:
         await found.run((), 0)
 
     asyncio.run(ask())
-    assert counts == [[*"abc"], [*"bc"], [*"cd"], ["d"], []] and engine.n_stop == 0
+    assert counts == [[*"abc"], [*"cd"], ["d"], []] and len(engine.keeps) == 1
 
 
 def test_one_joins_when_another_was_answered_and_has_left() -> None:
@@ -748,22 +744,6 @@ def test_the_owner_is_told_what_ended_its_request() -> None:
         assert not turns.may_join
 
 
-def test_the_engine_is_not_stopped_while_the_owner_waits() -> None:
-    engine, own = JointEngine(), Owned("mine")
-    turns, found = Turns(Host(engine)), []
-
-    def between() -> None:
-        if engine.running:
-            for own.is_cancelled in (False, True):
-                own.joint.stop()
-                found.append(engine.n_stop)
-
-    engine.between = between
-    turns.answer_beside(engine, own)
-    own.joint.stop()  # nobody waits, and so nothing is to stop
-    assert found == [0, 1] and engine.n_stop == 1
-
-
 class Counting(FakeEngine):
     """Counts its stops. leave: called when the prompt was read."""
 
@@ -800,7 +780,8 @@ def test_an_answer_alone_is_stopped_when_its_client_leaves_and_not_at_its_end(le
         await found.run((), 0)
 
     asyncio.run(ask())
-    assert (engine.n_stop > 0) == leaves and engine.owner == "server"
+    assert (engine.n_stop > 0) == leaves
+    assert [request.owner for request in engine.asked] == ["server"]
 
 
 def test_every_request_that_waited_is_served_after_a_pause() -> None:
@@ -835,8 +816,9 @@ class LateLoop(asyncio.SelectorEventLoop):
         return handle
 
 
-@pytest.mark.parametrize("engine", [Counting(), JointEngine()], ids=["alone", "jointly"])
-def test_who_leaves_with_the_whole_answer_stops_nothing(engine: Any) -> None:
+def test_who_leaves_with_the_whole_answer_stops_nothing() -> None:
+    engine = Counting()
+
     async def ask() -> None:
         host = Host(engine)
         loop: Any = asyncio.get_running_loop()
@@ -856,17 +838,3 @@ def test_who_leaves_with_the_whole_answer_stops_nothing(engine: Any) -> None:
     with asyncio.Runner(loop_factory=LateLoop) as runner:
         runner.run(ask())
     assert engine.n_stop == 0
-
-
-def test_who_leaves_while_somebody_may_join_is_seen_afterwards() -> None:
-    engine, own, found = JointEngine(), Owned("mine"), []
-
-    class Asked(Host):
-        def next_own(self, engine: Any) -> None:
-            if not own.is_cancelled:
-                own.is_cancelled = True
-                own.joint.stop()
-                found.append(engine.n_stop)
-
-    Turns(Asked(engine)).answer_beside(engine, own)
-    assert found == [0] and engine.n_stop > 0 and len(own.faults) == 1 and not own.taken

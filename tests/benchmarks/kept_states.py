@@ -47,9 +47,8 @@ def prompt_of(engine: Engine, n_token: int) -> str:
 
 def ask(engine: Engine, prompt: str) -> dict[str, object]:
     """Return the cost of an answer."""
-    engine.owner = "chat-1"
     began_s = time.perf_counter()
-    pieces = engine.generate_text(prompt, GREEDY, N_DECODED)
+    pieces = engine.generate_text(prompt, GREEDY, N_DECODED, owner="chat-1")
     tokens = [next(pieces).token_id]
     first_s = time.perf_counter() - began_s
     tokens += [piece.token_id for piece in pieces]

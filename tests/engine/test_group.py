@@ -634,16 +634,12 @@ def test_a_shared_beginning_is_forgotten_with_its_group(
 
 
 class Heard(Listener):
-    """Notes what it is told. is_gone: from the given number of pieces on."""
+    """Notes what it is told. leaves: cancelled at this number of characters."""
 
-    def __init__(self, leaves_at: int = 10**9) -> None:
+    def __init__(self, leaves: Handle | None = None, at: int = 0) -> None:
         self.told: list[tuple[Any, ...]] = []
         self.text = ""
-        self._leaves_at = leaves_at
-
-    @property
-    def is_gone(self) -> bool:
-        return len(self.text) >= self._leaves_at
+        self._leaves, self._at = leaves, at
 
     def prefilled(self, done: int, total: int) -> None:
         self.told.append(("prefilled", done, total))
@@ -653,6 +649,8 @@ class Heard(Listener):
 
     def wrote(self, piece: Any) -> None:
         self.text += piece.text
+        if self._leaves is not None and len(self.text) == self._at:
+            self._leaves.cancel()
 
 
 def test_a_listener_is_told_of_each_piece_of_the_prompt_and_once_of_its_end(
@@ -672,10 +670,9 @@ def test_a_listener_is_told_of_each_piece_of_the_prompt_and_once_of_its_end(
 
 def test_who_has_left_gets_no_further_token(open_engine: OpenEngine, reciter: Path) -> None:
     engine = open_engine(reciter, n_sequence=2, context_length=256)
-    leaves = Heard(leaves_at=3)
-    found = by_key(
-        engine.generate_group([replace(asked(0, "x"), listener=leaves), asked(1, "y", 9)])
-    )
+    goes = asked(0, "x")
+    leaves = Heard(goes.handle, 3)
+    found = by_key(engine.generate_group([replace(goes, listener=leaves), asked(1, "y", 9)]))
     assert leaves.text == found[0].text.content == "abc" and found[0].n_token == 3
     assert found[1].text.content == ALPHABET[:9]
 
@@ -685,10 +682,13 @@ def test_who_leaves_while_waiting_for_room_is_not_answered(
 ) -> None:
     engine = open_engine(reciter, n_sequence=2, context_length=256)
     sizes: list[int] = []
-    leaves = replace(asked(1, "z", 200), listener=Heard(leaves_at=0))
-    answers = engine.generate_group(
-        [asked(0, "x", 200), leaves], lambda group: sizes.append(group.n_running)
-    )
+    leaves = replace(asked(1, "z", 200), listener=Heard())
+
+    def note(group: Group) -> None:
+        sizes.append(group.n_running)
+        leaves.handle.cancel()
+
+    answers = engine.generate_group([asked(0, "x", 200), leaves], note)
     gone, stays = answers
     assert (gone.request.key, gone.finish_reason, gone.n_token) == (1, "cancelled", 0)
     assert stays.text.content == ALPHABET and max(sizes) == 1

@@ -55,8 +55,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 def keep(engine: Engine, owner: str, prompt: str = PROMPT, n: int = 8) -> list[int]:
     """Answer a prompt and keep the conversation. Return its tokens."""
-    engine.owner = owner
-    list(engine.generate_text(prompt, GREEDY, n))
+    list(engine.generate_text(prompt, GREEDY, n, owner=owner))
     while engine.keep():
         pass
     return list(engine.passes.tokens)
@@ -259,8 +258,7 @@ def test_nothing_is_kept_until_the_digest_is_known(
     other.keep_in(states)
     assert other.keep()
     until(lambda: n_read[0] == 1)
-    other.owner = "chat-2"
-    list(other.generate_text(PROMPT, GREEDY, 8))
+    list(other.generate_text(PROMPT, GREEDY, 8, owner="chat-2"))
     stats = other.statistics()
     assert stats.n_reused == 0 and list(other.passes.tokens) == tokens
     assert n_read == [1] and not (states / "chat-2").exists()
@@ -322,8 +320,7 @@ def test_a_write_that_no_sample_shows_is_found_by_the_digest(
         file.seek(place)
         file.write(bytes([byte ^ 1]))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    engine.owner = "chat-2"
-    list(engine.generate_text("the", GREEDY, 4))
+    list(engine.generate_text("the", GREEDY, 4, owner="chat-2"))
     while engine.keep():
         pass
     assert not list((tmp_path / "states").glob("chat-2/*.state"))
@@ -416,8 +413,7 @@ def test_requests_that_are_answered_jointly_are_restored(
     for _ in range(2):
         engine = open_engine(tiny, n_sequence=2, context_length=2048)
         engine.keep_in(tmp_path / "states")
-        engine.owner = "server"
-        first = Request(0, GREEDY, 1, prompt=PROMPT)
+        first = Request(0, GREEDY, 1, prompt=PROMPT, owner="server")
         (answer,) = engine.generate_group([first], keeps=True)
         while engine.keep():
             pass
@@ -438,8 +434,7 @@ def test_of_joint_answers_the_one_with_an_owner_is_kept(
     states = tmp_path / "states"
     engine = open_engine(tiny, n_sequence=3, context_length=2048)
     engine.keep_in(states)
-    engine.owner = "server"
-    others = [Request(i, GREEDY, 12, prompt=f"{i} of {PROMPT}") for i in range(2)]
+    others = [Request(i, GREEDY, 12, prompt=f"{i} of {PROMPT}", owner="server") for i in range(2)]
     own = [Request("own", GREEDY, 4, prompt=PROMPT, precedes=True, owner="chat-1")]
     answers = engine.generate_group(
         others,
@@ -452,8 +447,8 @@ def test_of_joint_answers_the_one_with_an_owner_is_kept(
     assert [folder.name for folder in states.iterdir() if any(folder.glob("*.state"))] == ["chat-1"]
     again = open_engine(tiny, n_sequence=3, context_length=2048)
     again.keep_in(states)
-    again.owner = "chat-1"
-    said = "".join(piece.text for piece in again.generate_text(PROMPT, GREEDY, 4))
+    pieces = again.generate_text(PROMPT, GREEDY, 4, owner="chat-1")
+    said = "".join(piece.text for piece in pieces)
     stats = again.statistics()
     assert (said, stats.n_reused) == (texts["own"].content, stats.n_prompt - 1)
     counts = oracle.approve()

@@ -21,8 +21,8 @@ GREEDY = Sampling(temperature=0)
 PROMPT = "some words that a conversation begins with " * 4
 
 
-def begin(engine: Engine) -> None:
-    list(engine.generate_text(PROMPT, GREEDY, 6))
+def begin(engine: Engine, owner: str = "") -> None:
+    list(engine.generate_text(PROMPT, GREEDY, 6, owner=owner))
 
 
 def go_on(engine: Engine, tokens: list[int]) -> int:
@@ -63,8 +63,7 @@ def test_what_has_moved_is_not_kept_on_the_drive(
     """Other kernels computed it than those by whose name it would be found."""
     engine = open_engine(tiny, cache_rate=0.5)
     engine.keep_in(tmp_path / "states")
-    engine.owner = "chat-1"
-    begin(engine)
+    begin(engine, "chat-1")
     engine.set_cache_rate(1.0)
     tokens = list(engine.passes.tokens)
     engine.passes.keeping.begin("chat-1")
@@ -73,8 +72,7 @@ def test_what_has_moved_is_not_kept_on_the_drive(
         pass
     assert not [*(tmp_path / "states").rglob("*.state")]
     engine.forget()
-    engine.owner = "chat-1"
-    begin(engine)
+    begin(engine, "chat-1")
     while engine.keep():
         pass
     assert [*(tmp_path / "states").rglob("*.state")]

@@ -40,14 +40,15 @@ class Always(Width):
         return self.n_most if n_equal else 0
 
 
-def say(engine: Engine, prompt: str, n: int = 12, sampling: Sampling = GREEDY) -> list[int]:
-    return [piece.token_id for piece in engine.generate_text(prompt, sampling, n)]
+def say(
+    engine: Engine, prompt: str, n: int = 12, sampling: Sampling = GREEDY, owner: str = ""
+) -> list[int]:
+    return [piece.token_id for piece in engine.generate_text(prompt, sampling, n, owner=owner)]
 
 
 def keep(engine: Engine, prompt: str, n: int = 8) -> list[int]:
     """Answer a prompt and keep the conversation. Return its tokens."""
-    engine.owner = "chat-1"
-    say(engine, prompt, n)
+    say(engine, prompt, n, owner="chat-1")
     while engine.keep():
         pass
     return list(engine.passes.tokens)

@@ -61,9 +61,9 @@ def drafting(open_engine: OpenEngine, path: Path, **settings: Any) -> Engine:
     return engine
 
 
-def answer(engine: Engine, prompt: str, n: int) -> list[int]:
+def answer(engine: Engine, prompt: str, n: int, owner: str = "") -> list[int]:
     """Return the tokens of a greedy answer. A piece may follow them, with the rest of the text."""
-    return [piece.token_id for piece in engine.generate_text(prompt, GREEDY, n)][:n]
+    return [piece.token_id for piece in engine.generate_text(prompt, GREEDY, n, owner=owner)][:n]
 
 
 def require_best(engine: Engine, prompt: str, tokens: list[int]) -> None:
@@ -200,8 +200,7 @@ def test_the_layer_begins_in_the_middle_of_a_restored_text(
     prompt, found = PROMPT * 8 + "\n", []
     for engine in [drafting(open_engine, models["reciter"]) for _ in range(2)]:
         engine.keep_in(tmp_path)
-        engine.owner = "chat"
-        found.append(answer(engine, prompt, 40))
+        found.append(answer(engine, prompt, 40, owner="chat"))
         assert engine.statistics().n_accepted > 25
         while engine.keep():
             pass

@@ -21,6 +21,7 @@ from waiting import WAIT_S
 from backend.engine.engine import Engine, EngineError
 from backend.llama import chat_format
 from backend.protocol.client import RequestFailed, WorkerClient
+from backend.protocol.group import Request
 from backend.protocol.settings import EngineConfig, Sampling
 
 OpenEngine = Callable[..., Engine]
@@ -247,7 +248,9 @@ def test_training_says_it(tiny: Path, tmp_path: Path) -> None:
 
 def test_a_stop_before_the_rendering(open_engine: OpenEngine, tiny: Path) -> None:
     engine = open_engine(tiny)
-    assert list(engine.generate(HELLO, GREEDY, 3, on_begin=engine.stop)) == []
+    request = Request(None, GREEDY, 3, HELLO)
+    request.handle.cancel()
+    assert list(engine.answer(request)) == []
     assert engine.finish_reason == "cancelled" and engine.statistics().n_token == 0
     assert list(engine.generate(HELLO, GREEDY, 3))
 
