@@ -28,6 +28,7 @@ from typing import Any
 from backend.gguf.model_file import read_model
 from backend.memory.devices import resolve
 from backend.memory.placement import Placement
+from backend.protocol.group import Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.system.memory import physical_cores
 
@@ -336,8 +337,8 @@ def _edges(model: Path, option: str, shorter: int) -> dict[str, Any]:
 
     def answer(text: str, n_token: int) -> list[int]:
         engine.forget()
-        pieces = engine.generate_text(text, Sampling(temperature=0.0), n_token)
-        return [piece.token_id for piece in pieces]
+        request = Request(None, Sampling(temperature=0.0), n_token, prompt=text)
+        return [piece.token_id for piece in engine.answer(request)]
 
     for n_prompt in (512 // shorter, 4096 // shorter):
         answer(TEXT * (1 + n_prompt // 100), 4)

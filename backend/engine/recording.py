@@ -8,6 +8,7 @@ from typing import Any
 from backend import _native
 from backend.engine.engine import Engine, Piece
 from backend.gguf.model_file import ModelFile
+from backend.protocol.group import Request
 from backend.protocol.settings import Sampling
 from backend.traces.prompts import Prompt
 from backend.traces.trace import Trace
@@ -54,9 +55,12 @@ class Recording:
         raw: continue the last message without the model's chat template. Raises EngineError.
         """
         self._engine.forget()
-        if raw:
-            return self._engine.generate_text(prompt.text, sampling, max_tokens)
-        return self._engine.generate(prompt.messages, sampling, max_tokens)
+        request = (
+            Request(prompt, sampling, max_tokens, prompt=prompt.text)
+            if raw
+            else Request(prompt, sampling, max_tokens, prompt.messages)
+        )
+        return self._engine.answer(request)
 
     @property
     def full(self) -> bool:

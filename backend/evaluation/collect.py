@@ -13,6 +13,7 @@ from backend.engine.recording import Recording
 from backend.gguf.model_file import ModelFile
 from backend.memory.plan import N_UBATCH
 from backend.protocol.errors import UntrustedError
+from backend.protocol.group import Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.traces.container import ContainerError
 from backend.traces.prompts import Message, PromptsError, read_prompts
@@ -169,8 +170,8 @@ def _compute(
         return
     assert not isinstance(document.text, str)
     engine.forget()
-    sampling = Sampling(seed=seed)
-    for _ in engine.generate(list(document.text), sampling, limits.answer_tokens):
+    request = Request(document, Sampling(seed=seed), limits.answer_tokens, list(document.text))
+    for _ in engine.answer(request):
         pass
 
 
