@@ -1,15 +1,17 @@
-"""Requests that are answered jointly (Engine.generate_group), and their answers."""
+"""A request to the engine, how it is cancelled, who follows its answer, and the answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from backend.protocol.chat import AnswerText, ChatOptions, Delta, Json
 from backend.protocol.errors import RequestError
 from backend.protocol.settings import Sampling
 
+Priority = Literal["person", "program", "background"]
+"""Who waits for an answer: a person who reads it as it is written, a program, or nobody."""
 Prompt = str | tuple[str | int, ...]
 """A raw prompt: a text, or tokens and texts in their order."""
 
@@ -66,13 +68,12 @@ class Listener:
 
 @dataclass(frozen=True)
 class Request:
-    """A request of a group. key: returned with its answer. prompt: a raw text, or None.
+    """A request for one answer to a conversation, or to a raw prompt if there is one.
 
-    max_tokens: -1 until the context is full. listener: follows the answer while it is written.
-    precedes: a person reads it as it is written. It joins at once, also in the place of another,
-    which goes on later, and the others slow it down by a fifth at most
-    (backend.engine.precedence). owner: who keeps its conversation (Engine.keep_in); "": nobody.
-    handle: cancels it.
+    key: returned with its answer. prompt: may contain control tokens; one in pieces is taken as it
+    is, and only a first piece of text begins with the token that begins a sequence. max_tokens: -1
+    until the context is full. listener: follows the answer of a group while it is written. owner:
+    who keeps its conversation (Engine.keep_in); "": nobody. handle: cancels it.
     """
 
     key: Any
@@ -82,9 +83,17 @@ class Request:
     prompt: Prompt | None = None
     options: ChatOptions = ChatOptions()
     listener: Listener | None = None
-    precedes: bool = False
+    priority: Priority = "program"
     owner: str = ""
     handle: Handle = field(default_factory=Handle, compare=False)
+
+    @property
+    def precedes(self) -> bool:
+        """Whether it joins at once, also in the place of another, which goes on later.
+
+        The others slow it down by a fifth at most (backend.engine.precedence).
+        """
+        return self.priority == "person"
 
     @classmethod
     def from_message(cls, message: Json, handle: Handle) -> Self:
@@ -101,7 +110,7 @@ class Request:
             message.get("messages", ()),
             message.get("prompt"),
             ChatOptions.from_message(message.get("options") or {}),
-            precedes=not message.get("aside", False),
+            priority="background" if message.get("aside") else "person",
             owner=message.get("owner", ""),
             handle=handle,
         )

@@ -199,7 +199,7 @@ class JointAnswer(Answer):
                 key=listener,
                 sampling=request.sampling.of_answer(i),
                 listener=listener,
-                precedes=request.precedes and i == 0,
+                priority=request.priority if i == 0 else "program",
                 owner=request.owner if i == 0 else "",
             )
             for i, listener in enumerate(self._listeners)

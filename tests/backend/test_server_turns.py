@@ -420,7 +420,7 @@ class Owned:
         self._prompts = prompts
 
     def requests(self) -> list[Request]:
-        return [Request(p, Sampling(), prompt=p, precedes=True) for p in self._prompts]
+        return [Request(p, Sampling(), prompt=p, priority="person") for p in self._prompts]
 
     def attach(self, joint: Any) -> None:
         self.joint = joint

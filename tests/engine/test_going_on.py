@@ -110,10 +110,10 @@ def test_a_stopped_answer_of_a_group_goes_on_in_another(engine: Engine) -> None:
                 engine.stop()
 
     tokens, _ = answer(engine, WARM, 20)
-    stops = Request(0, WARM, 20, ASKED, listener=Stops(), precedes=True)
+    stops = Request(0, WARM, 20, ASKED, listener=Stops(), priority="person")
     (begun,) = engine.generate_group([stops], keeps=True)
     assert begun.finish_reason == "cancelled" and begun.n_token == 7
-    goes_on = Request(0, WARM, 13, [*ASKED, begun.text.to_message()], precedes=True)
+    goes_on = Request(0, WARM, 13, [*ASKED, begun.text.to_message()], priority="person")
     (rest,) = engine.generate_group([goes_on], keeps=True)
     found = [piece.token_id for piece in (*begun.pieces, *rest.pieces) if piece.token_id >= 0]
     assert found == tokens and rest.n_reused == begun.n_prompt + 7 - 1

@@ -304,7 +304,7 @@ def test_a_conversation_of_a_group_goes_on_alone(
 
 def first(key: int, prompt: str, max_tokens: int = -1, **more: Any) -> Request:
     """A request that precedes others."""
-    return replace(asked(key, prompt, max_tokens), precedes=True, **more)
+    return replace(asked(key, prompt, max_tokens), priority="person", **more)
 
 
 @pytest.mark.parametrize("rate", [0.25, 1.0])

@@ -435,7 +435,7 @@ def test_of_joint_answers_the_one_with_an_owner_is_kept(
     engine = open_engine(tiny, n_sequence=3, context_length=2048)
     engine.keep_in(states)
     others = [Request(i, GREEDY, 12, prompt=f"{i} of {PROMPT}", owner="server") for i in range(2)]
-    own = [Request("own", GREEDY, 4, prompt=PROMPT, precedes=True, owner="chat-1")]
+    own = [Request("own", GREEDY, 4, prompt=PROMPT, priority="person", owner="chat-1")]
     answers = engine.generate_group(
         others,
         keeps=True,

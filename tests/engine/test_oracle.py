@@ -193,7 +193,7 @@ def test_a_person_among_programs(open_engine: OpenEngine, oracle: Oracle, tiny: 
     """Answers that make room, wait and go on, and one that is continued alone."""
     engine = open_engine(tiny, n_sequence=3, context_length=512)
     own = [
-        Request(f"own {i}", GREEDY, 6, prompt=f"{i} of them", precedes=True, owner="chat-1")
+        Request(f"own {i}", GREEDY, 6, prompt=f"{i} of them", priority="person", owner="chat-1")
         for i in range(2)
     ]
     ended = 0
