@@ -34,6 +34,7 @@ from backend.gguf.tables import (
     ARCHITECTURES,
     BY_HEADS,
     BY_INTERVAL,
+    DIFFUSION,
     FILE_TYPES,
     HEADS_FILL,
     IN_VECTORS,
@@ -404,6 +405,8 @@ def _architecture(header: Header) -> str:
         raise ModelFileError(
             header.path, text("model.architecture", architecture=quoted(architecture))
         )
+    if architecture in DIFFUSION:
+        raise ModelFileError(header.path, text("model.diffusion", architecture=architecture))
     return architecture
 
 

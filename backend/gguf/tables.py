@@ -91,6 +91,9 @@ ARCHITECTURES: frozenset[str] = frozenset(
     """.split()
 )
 """Every value of general.architecture that this llama.cpp knows."""
+DIFFUSION = frozenset({"dream", "llada", "llada-moe", "rnd1"})
+"""Architectures that write by filling in masked tokens, in no order (llm_arch_is_diffusion).
+llama_decode gives no next token for them, and aborts where it is to keep the last logits only."""
 
 # Architectures with recurrent layers besides those with attention.
 BY_HEADS = frozenset(
@@ -102,12 +105,12 @@ BY_HEADS = frozenset(
 """A layer without heads for keys and values is recurrent."""
 WHOLE_HEADS = frozenset(
     """
-    arctic cohere2moe dbrx deepseek dots1 ernie4_5-moe grok hunyuan-moe llada-moe llama4 mellum
-    olmoe qwen2moe qwen3moe rnd1 smallthinker
+    arctic cohere2moe dbrx deepseek dots1 ernie4_5-moe grok hunyuan-moe llama4 mellum olmoe
+    qwen2moe qwen3moe smallthinker
     """.split()
 )
 """llama.cpp asserts that keys, values and rotated values of a head are equally many."""
-HEADS_FILL = frozenset("arctic deepseek grok llada-moe olmoe qwen2moe".split())
+HEADS_FILL = frozenset("arctic deepseek grok olmoe qwen2moe".split())
 """Of WHOLE_HEADS: the values of all heads together have to be the embedding's."""
 ROTATING = frozenset(
     """

@@ -726,6 +726,11 @@ ENGLISH: Mapping[str, str] = {
     "model.bad_value_in_block": QT_TRANSLATE_NOOP(
         "messages", "the tensor {tensor} has a value that is NaN or infinite, in block {block}"
     ),
+    "model.diffusion": QT_TRANSLATE_NOOP(
+        "messages",
+        "it is a diffusion model ({architecture}), which fills in a whole answer at once; only "
+        "models that write token by token can be used",
+    ),
     "model.empty": QT_TRANSLATE_NOOP("messages", "it is empty"),
     "model.folder": QT_TRANSLATE_NOOP("messages", "it is a folder"),
     "model.no_sense": QT_TRANSLATE_NOOP("messages", "its numbers make no sense"),

@@ -34,7 +34,7 @@ from backend.gguf.model_file import (
     require_distinct_tokens,
 )
 from backend.gguf.scales import not_finite, scan_scales
-from backend.gguf.tables import ARCHITECTURES, TENSOR_TYPES
+from backend.gguf.tables import ARCHITECTURES, DIFFUSION, TENSOR_TYPES
 
 U8, U16, I32, U32, F32, BOOL, STRING, ARRAY, U64 = 0, 2, 5, 4, 6, 7, 8, 9, 10
 Q8_0 = 8
@@ -1039,15 +1039,29 @@ def test_the_type_table_agrees_with_the_gguf_package() -> None:
         assert (kind.name, kind.n_value, kind.n_bytes) == (type_id.name, n_value, n_bytes)
 
 
-def test_every_architecture_is_one_of_llama_cpp_s() -> None:
-    import llama_cpp
+def test_the_architectures_are_exactly_llama_cpp_s() -> None:
+    found = factory.llama_architectures()
+    assert set(found) == ARCHITECTURES
+    assert {name for name, is_diffusion in found.items() if is_diffusion} == DIFFUSION
 
-    library = (Path(llama_cpp.__file__).parent / "lib" / "libllama.so.0").read_bytes()
-    for name in ARCHITECTURES:
-        assert name.encode() + b"\0" in library, name
-    for arch in gguf.MODEL_ARCH_NAMES.values():
-        if f"\0{arch}\0".encode() in library and arch not in ("mmproj",):
-            assert arch in ARCHITECTURES, arch
+
+@pytest.mark.parametrize("name", sorted(DIFFUSION))
+def test_diffusion_models_are_refused_in_one_sentence(name: str, tmp_path: Path) -> None:
+    builder = Builder()
+    builder.keys = {
+        key.replace("llama.", f"{name}."): value for key, value in builder.keys.items()
+    } | {"general.architecture": (STRING, text(name))}
+    path = builder.write(tmp_path / "m.gguf")
+    said = refusal(path)
+    assert f"it is a diffusion model ({name})" in said
+    if name != "llada-moe":
+        return
+    for command in (["inspect", str(path)], ["chat", str(path), "-p", "Hi"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "backend.cli", *command], capture_output=True, text=True
+        )
+        assert (done.returncode, done.stdout) == (1, "")
+        assert said in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_a_path_that_is_not_utf8_is_refused_in_one_sentence(tiny: Path, tmp_path: Path) -> None:

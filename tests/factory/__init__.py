@@ -9,7 +9,7 @@ From the command line, with `tests` on PYTHONPATH:
 
 from .blocks import random_data
 from .layout import Geometry
-from .stock import routed_experts, stock_logits
+from .stock import llama_architectures, routed_experts, stock_logits
 from .vision import N_IMAGE_TOKEN, make_mmproj, make_png
 from .vocabulary import CHAT_TEMPLATE, tiny_vocabulary
 from .writing import (
@@ -34,6 +34,7 @@ __all__ = [
     "REQUIRED_ARCHITECTURES",
     "Geometry",
     "chain",
+    "llama_architectures",
     "make_large",
     "make_mmproj",
     "make_png",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -58,6 +59,26 @@ def routed_experts(
     with _context(path, n_threads, n_ctx, watch) as (llama_cpp, context, _):
         _decode(llama_cpp, context, tokens)
     return chosen
+
+
+def llama_architectures() -> dict[str, bool]:
+    """Return the architectures of the installed llama.cpp, and whether each is a diffusion model's.
+
+    The library exports both functions of src/llama-arch.h, whose numbers begin with 0.
+    """
+    import llama_cpp  # heavy: not needed to write models
+
+    library = ctypes.CDLL(llama_cpp.llama_cpp._lib._name)
+    name_of = library._Z13llm_arch_name8llm_arch
+    name_of.restype = ctypes.c_char_p
+    is_diffusion = library._Z21llm_arch_is_diffusionRK8llm_arch
+    is_diffusion.restype = ctypes.c_bool
+    every = (name_of(number).decode() for number in itertools.count())
+    names = itertools.takewhile(lambda name: name != "(unknown)", every)
+    return {
+        name: bool(is_diffusion(ctypes.byref(ctypes.c_int(number))))
+        for number, name in enumerate(names)
+    }
 
 
 def _read_ids(ggml: Any, address: int) -> NDArray[np.int32]:

@@ -4458,6 +4458,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>llama.cpp kennt ihre Architektur {architecture} nicht</translation>
 </message>
 <message>
+<source>it is a diffusion model ({architecture}), which fills in a whole answer at once; only models that write token by token can be used</source>
+<translation>sie ist ein Diffusionsmodell ({architecture}), das eine ganze Antwort auf einmal ausfüllt; nur Modelle, die Token für Token schreiben, sind verwendbar</translation>
+</message>
+<message>
 <source>the tensor {tensor} has a value that is NaN or infinite</source>
 <translation>der Tensor {tensor} enthält einen Wert, der NaN oder unendlich ist</translation>
 </message>
