@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from backend.cli.common import (
     printable,
     show_progress,
 )
-from backend.gguf.model_file import ModelFile, read_model
+from backend.gguf.model_file import ContextSizes, ModelFile, read_model
 from backend.library.checksum import checksum
 from backend.memory.plan import N_UBATCH, MemoryPlan, largest_ubatch, plan, slots, why_plain
 from backend.methods.slots import rate_of, slots_of
@@ -46,6 +47,9 @@ def run(args: argparse.Namespace) -> int:
     # As in the engine: no longer than the model was trained for.
     context = min(asked.context_length, model.context_length or asked.context_length)
     available = memory.available_bytes
+    warnings = None
+    if said := _said_of(model, context):
+        warnings, model = said["warnings"], replace(model, sizes=_sizes(said))
     n_slot = slots(model, asked.cache_rate)
     memory_plan = plan(model, n_slot, context, available, kv_type=asked.kv_type)
     n_ubatch, why = largest_ubatch(model, memory_plan, context)
@@ -55,10 +59,11 @@ def run(args: argparse.Namespace) -> int:
         report = _report(model, memory, memory_plan, context)
         report["plan"] |= {"asked_rate": asked.cache_rate, "kv_type": asked.kv_type}
         report["plan"] |= {"n_ubatch": n_ubatch, "why_ubatch": why}
-        report["warnings"] = _warnings(model)
+        report["warnings"] = warnings
         print(json.dumps({**report, "pack": _pack_report(pack, remark)}))
     else:
-        rows = _plan_rows(memory_plan, memory, context, asked.cache_rate)
+        is_asked = model.sizes is not None
+        rows = _plan_rows(memory_plan, memory, context, asked.cache_rate, is_asked=is_asked)
         lines = [*_lines(model, _pack_text(pack, remark), rows), _verdict(memory_plan)]
         print(printable("\n".join([*lines, why])))
     return 0
@@ -79,15 +84,25 @@ def _checksum(path: Path, as_json: bool) -> int:
     return int(found.is_wrong)
 
 
-def _warnings(model: ModelFile) -> list[str] | None:
-    """Return what llama.cpp warns of while it loads a model; None where it cannot load it.
+def _said_of(model: ModelFile, n_context: int) -> dict[str, Any] | None:
+    """Return what llama.cpp says of a model (backend.engine.dry_run); None where it cannot load it.
 
     Runs in a child process, because llama.cpp ends its process on some malformed models.
     """
-    command = children.command("backend.engine.dry_run", str(model.path))
+    command = children.command("backend.engine.dry_run", str(model.path), str(n_context))
     found = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL)
-    warnings: list[str] | None = json.loads(found.stdout) if found.returncode == 0 else None
-    return warnings
+    said: dict[str, Any] | None = json.loads(found.stdout) if found.returncode == 0 else None
+    return said
+
+
+def _sizes(said: dict[str, Any]) -> ContextSizes:
+    """Return the sizes in what llama.cpp says, at the context that it was asked for."""
+    computing = said["compute_bytes"]
+    return ContextSizes(
+        said["cell_bytes"],
+        said["state_bytes"],
+        lambda _n_context, n_ubatch: computing[str(min(n_ubatch, max(map(int, computing))))],
+    )
 
 
 def _report(
@@ -168,10 +183,16 @@ def _pack_report(pack: Pack | None, remark: str) -> dict[str, Any]:
 
 
 def _plan_rows(
-    memory_plan: MemoryPlan, memory: MemoryFacts, context_length: int, asked_rate: float
+    memory_plan: MemoryPlan,
+    memory: MemoryFacts,
+    context_length: int,
+    asked_rate: float,
+    *,
+    is_asked: bool,
 ) -> list[tuple[str, str]]:
-    """Return the memory plan, one row for each part."""
+    """Return the memory plan, one row for each part. is_asked: llama.cpp told the sizes."""
     rows = []
+    computing = bytes_text(memory_plan.compute_bytes)
     if memory_plan.n_expert:
         share = f"{memory_plan.n_slot} of {memory_plan.n_expert} experts of each layer"
         is_raised = slots_of(asked_rate, memory_plan.n_expert) < memory_plan.n_slot_min
@@ -185,7 +206,7 @@ def _plan_rows(
         ("  dense part", bytes_text(memory_plan.dense_bytes)),
         ("  experts", bytes_text(memory_plan.expert_bytes)),
         ("  KV cache", bytes_text(memory_plan.kv_bytes)),
-        ("  computing", f"{bytes_text(memory_plan.compute_bytes)} (estimate)"),
+        ("  computing", computing if is_asked else f"{computing} (estimate)"),
         ("  program", f"{bytes_text(memory_plan.process_bytes)} (estimate)"),
         ("  together", bytes_text(memory_plan.total_bytes)),
         ("  headroom", f"{bytes_text(memory_plan.headroom_bytes)}, left to other programs"),

@@ -1,8 +1,8 @@
-"""Measure the size of llama.cpp's compute buffers before a model is loaded.
+"""Ask llama.cpp what a context of a model takes, before the model is loaded.
 
 A dry run loads only the header of a model (backend.engine.loading.load_header), makes a context for
-it and reserves the buffers of its graphs without allocating memory. llama.cpp writes the sizes to
-its log. This takes a few milliseconds plus the time to read the vocabulary.
+it and reserves its buffers without allocating them, but for recurrent states. llama.cpp writes the
+sizes to its log. This takes a few milliseconds plus the time to read the vocabulary.
 """
 
 from __future__ import annotations
@@ -11,17 +11,24 @@ import functools
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from backend.engine.loading import load_header
 from backend.gguf.header import ModelFileError
-from backend.gguf.model_file import ModelFile, read_model
+from backend.gguf.model_file import ContextSizes, ModelFile, read_model
 from backend.llama.api import Context, LlamaError, Model, log
 from backend.memory.placement import ON_CPU, Placement
+from backend.memory.plan import N_UBATCHES
 
+_MIB = 1 << 20
 _N_CONTEXT = 512
 """Tokens of a context that only warnings are wanted of."""
 _BUFFER = re.compile(r"sched_reserve: +(\S+) compute buffer size = +([0-9.]+) MiB")
+_CACHE = re.compile(r"(?:: |layers = \d+, )size = +([0-9.]+) MiB")
+"""A part of the attention cache or of the states."""
+_CELLS = 1024, 33 * 1024
+"""Contexts whose sizes tell what each cell takes; the log has two decimals."""
 
 
 class DryRun:
@@ -32,6 +39,28 @@ class DryRun:
         self._loaded: tuple[Placement, bool] | None = None
         self._model: Model | None = None
         self.compute_bytes = functools.cache(self._compute_bytes)
+        self._in_cells = functools.cache(self._measure_cells)
+
+    def asked(self, n_output: int = 0) -> ModelFile:
+        """Return the file with llama.cpp's sizes, without devices. n_output: as for compute_bytes.
+
+        Raises LlamaError where llama.cpp refuses the file.
+        """
+
+        def compute_bytes(n_context: int, n_ubatch: int) -> int:
+            found = self.compute_bytes(ON_CPU, False, n_context, n_ubatch, "f16", n_output)
+            return sum(found.values())
+
+        return replace(self._file, sizes=ContextSizes(*self._in_cells(), compute_bytes))
+
+    def _measure_cells(self) -> tuple[float, int]:
+        """Return ContextSizes.cell_bytes and state_bytes."""
+        few, many = (
+            round(sum(float(size[1]) for line in lines if (size := _CACHE.search(line))) * _MIB)
+            for lines in (self._lines(ON_CPU, False, n, 64, "f16", 1) for n in _CELLS)
+        )
+        cell_bytes = (many - few) / (_CELLS[1] - _CELLS[0])
+        return cell_bytes, max(0, round(few - cell_bytes * _CELLS[0]))
 
     def _compute_bytes(
         self,
@@ -47,6 +76,20 @@ class DryRun:
         patched: with experts on slots. n_output: as for backend.llama.api.Context. Raises
         LlamaError where llama.cpp refuses the file.
         """
+        lines = self._lines(placement, patched, n_context, n_ubatch, kv_type, n_output)
+        found = (_BUFFER.search(line) for line in lines)
+        return {match[1]: round(float(match[2]) * _MIB) for match in found if match}
+
+    def _lines(
+        self,
+        placement: Placement,
+        patched: bool,
+        n_context: int,
+        n_ubatch: int,
+        kv_type: str,
+        n_output: int,
+    ) -> list[str]:
+        """Return what llama.cpp says of a context, made as for compute_bytes."""
         if self._model is None or self._loaded != (placement, patched):
             self.close()
             self._model = load_header(self._file, placement, patched=patched)
@@ -60,8 +103,7 @@ class DryRun:
                 n_output=n_output,
                 kv_type=kv_type,
             ).close()
-        found = (_BUFFER.search(line) for line in lines)
-        return {match[1]: round(float(match[2]) * (1 << 20)) for match in found if match}
+        return lines
 
     def close(self) -> None:
         """Free the header and keep the results. A second call does nothing."""
@@ -83,9 +125,22 @@ def warnings_of(file: ModelFile) -> list[str]:
 
 
 def main() -> int:
-    """Print the warnings of the model that is the argument, as JSON. Return the exit status."""
+    """Print what llama.cpp says of a model, as JSON. Return the exit status.
+
+    Arguments: the model, and the tokens of a context. compute_bytes: by n_ubatch.
+    """
     try:
-        print(json.dumps(warnings_of(read_model(Path(sys.argv[1])))))
+        file, n_context = read_model(Path(sys.argv[1])), int(sys.argv[2])
+        warnings, sizes = warnings_of(file), DryRun(file).asked(n_output=1).sizes
+        assert sizes is not None
+        batches = sorted({min(n, n_context) for n in N_UBATCHES})
+        found = {
+            "warnings": warnings,
+            "cell_bytes": sizes.cell_bytes,
+            "state_bytes": sizes.state_bytes,
+            "compute_bytes": {n: sizes.compute_bytes(n_context, n) for n in batches},
+        }
+        print(json.dumps(found))
     except (LlamaError, ModelFileError, OSError):
         return 1
     return 0

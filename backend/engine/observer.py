@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backend.engine.dry_run import DryRun
+from backend.llama.api import LlamaError
 from backend.machines.drive import drive_of, in_whole_blocks, jointly, on_one_drive
 from backend.machines.threads import compute_threads
 from backend.memory import devices
@@ -79,9 +80,16 @@ class Observer:
             is_loaded=held_bytes is not None,
         )
         try:
-            return plan_engine(self.file, config, state)
+            return plan_engine(self._asked(config), config, state)
         finally:
             self._dry_run.close()
+
+    def _asked(self, config: EngineConfig) -> ModelFile:
+        """Return the file with llama.cpp's sizes, where it reads the file."""
+        try:
+            return self._dry_run.asked(config.n_output)
+        except LlamaError:  # loading says why
+            return self.file
 
     def free_on_devices(self, plan: DevicePlan) -> list[int]:
         """Return the free bytes of each device of a plan. Note how much others took."""

@@ -14,7 +14,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import NoReturn
@@ -96,6 +96,20 @@ class TensorInfo:
 
 
 @dataclass(frozen=True)
+class ContextSizes:
+    """What llama.cpp says that a context of a model takes, in bytes.
+
+    cell_bytes: the attention cache of one token, in f16. state_bytes: what a sequence takes however
+    long it is, such as recurrent states. compute_bytes: the compute buffers in RAM, from n_context
+    and n_ubatch in tokens.
+    """
+
+    cell_bytes: float
+    state_bytes: int
+    compute_bytes: Callable[[int, int], int]
+
+
+@dataclass(frozen=True)
 class ModelFile:
     """A model whose headers passed all checks. Sizes are of the tensors' data, in bytes."""
 
@@ -121,6 +135,8 @@ class ModelFile:
     """Hexadecimal SHA-256 of all headers and file sizes. It does not cover the tensors' data."""
     identities: tuple[FileIdentity | None, ...]
     """Identities of `paths` when checked; None where a header did not come from a file."""
+    sizes: ContextSizes | None = field(default=None, compare=False)
+    """llama.cpp's own sizes; None: it was not asked (backend.engine.dry_run)."""
 
     def key(self, name: str, default: Value | None = None) -> Value | None:
         """Return the metadata `<architecture>.<name>`."""

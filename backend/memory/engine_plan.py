@@ -389,7 +389,7 @@ def _in_memory(file: ModelFile, made: EnginePlan, machine: MachineState) -> Engi
 
     def planned(n_slot: int) -> MemoryPlan:
         free_bytes = machine.free_bytes
-        kv = config.kv_type, config.kv_on_drive
+        kv = config.kv_type, config.kv_on_drive, config.n_sequence
         return plan(file, n_slot, n_context, free_bytes, least_ubatch, *kv)
 
     wanted, why_fewer, faster = planned(n_slot), "", ""
@@ -489,7 +489,7 @@ def held_bytes(file: ModelFile, made: EnginePlan, n_slot: int) -> int:
     """
     if made.devices is not None:
         return 0
-    kv = made.config.kv_type, made.config.kv_on_drive
+    kv = made.config.kv_type, made.config.kv_on_drive, made.config.n_sequence
     n_slot = file.n_expert if made.is_plain else n_slot
     held = plan(file, n_slot, made.n_context, 0, made.n_ubatch, *kv)
     held_bytes = held.total_bytes - held.process_bytes

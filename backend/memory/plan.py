@@ -1,8 +1,9 @@
 """Plan the memory of a model with a number of slots, before anything is loaded.
 
-All sizes except the compute buffer follow exactly from the file's header. The compute buffer is
-estimated from the largest intermediates of llama.cpp's graphs. Tests compare both with
-llama.cpp's allocations.
+Weights are as large as the file's header says. What a context takes is what llama.cpp says where it
+was asked (ModelFile.sizes). For a header alone, as of a model that is not here yet, attention cache
+and states are computed as llama.cpp does, and the compute buffer is estimated from the largest
+intermediates of its graphs. Tests compare all with llama.cpp's allocations.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from backend.gguf.tables import BY_INTERVAL
 from backend.methods.slots import rate_of, slots_of
 from backend.protocol.settings import KV_TYPES
 from backend.text import text
@@ -21,6 +23,8 @@ N_UBATCH = 512
 """Smallest automatic n_ubatch, in tokens; a shorter context has a smaller one."""
 MAX_UBATCH = 4096
 """Largest n_ubatch: with it, reading all experts once takes far less time than computing."""
+N_UBATCHES = tuple(N_UBATCH << i for i in range((MAX_UBATCH // N_UBATCH).bit_length()))
+"""The automatic ones. In a shorter context, its length is the largest."""
 
 N_PREDICTION = 512
 """Tokens that a layer for multi-token prediction reads in one pass, at most."""
@@ -33,9 +37,6 @@ PROCESS_BYTES = 64 << 20
 _HEADROOM_MIN_BYTES = 256 << 20
 _HEADROOM_SHARE = 1 / 16
 
-# Architectures in which every fourth layer has attention and the others are recurrent, and whose
-# files may not say so.
-_RECURRENT_BUT_FOURTH = frozenset({"qwen3next", "qwen35", "qwen35moe"})
 # Architectures with a second attention mask that the file does not mention.
 _CHUNKED = frozenset({"llama4"})
 # Architectures for which llama.cpp turns flash attention off.
@@ -109,15 +110,16 @@ class Needs:
         n_ubatch: int = N_UBATCH,
         kv_type: str = "f16",
         kv_on_drive: bool = False,
+        n_sequence: int = 1,
     ) -> Needs:
-        """Read the numbers from a model file, for a context in tokens."""
+        """Read the numbers from a model file, for a context in tokens of n_sequence sequences."""
         return cls(
             reason=why_plain(model),
             n_expert=model.n_expert,
             n_slot_min=slots(model, 0.0),
             slot_bytes=_resident_bytes(model, 1),
             dense_bytes=model.dense_bytes,
-            kv_bytes=kv_bytes(model, context_length, kv_type, on_drive=kv_on_drive),
+            kv_bytes=kv_bytes(model, context_length, kv_type, n_sequence, on_drive=kv_on_drive),
             compute_bytes=compute_bytes(model, context_length, n_ubatch),
         )
 
@@ -130,9 +132,13 @@ def plan(
     n_ubatch: int = N_UBATCH,
     kv_type: str = "f16",
     kv_on_drive: bool = False,
+    n_sequence: int = 1,
 ) -> MemoryPlan:
-    """Plan the memory of `model` with `n_slot` slots in each layer and a context in tokens."""
-    needs = Needs.of(model, context_length, n_ubatch, kv_type, kv_on_drive)
+    """Plan the memory of `model` with `n_slot` slots in each layer and a context in tokens.
+
+    n_sequence: sequences that share the context; each has states of its own.
+    """
+    needs = Needs.of(model, context_length, n_ubatch, kv_type, kv_on_drive, n_sequence)
     return plan_needs(needs, n_slot, available_bytes)
 
 
@@ -231,13 +237,18 @@ def why_no_kv_type(model: ModelFile, kv_type: str) -> str:
 
 
 def kv_bytes(
-    model: ModelFile, context_length: int, kv_type: str = "f16", *, on_drive: bool = False
+    model: ModelFile,
+    context_length: int,
+    kv_type: str = "f16",
+    n_sequence: int = 1,
+    *,
+    on_drive: bool = False,
 ) -> int:
-    """Return the bytes of llama.cpp's attention cache and recurrent states for one sequence.
+    """Return the bytes of llama.cpp's attention cache, and of recurrent states for each sequence.
 
     on_drive: return those that have to be in memory, of the largest layer and the next one.
     """
-    layers = kv_bytes_by_layer(model, context_length, kv_type)
+    layers = kv_bytes_by_layer(model, context_length, kv_type, n_sequence)
     return min(sum(layers), 2 * max(layers, default=0)) if on_drive else sum(layers)
 
 
@@ -256,15 +267,23 @@ def prediction_bytes(
     return weights + kv + compute_bytes(model, context_length, N_PREDICTION) + states
 
 
-def kv_bytes_by_layer(model: ModelFile, context_length: int, kv_type: str = "f16") -> list[int]:
+def kv_bytes_by_layer(
+    model: ModelFile, context_length: int, kv_type: str = "f16", n_sequence: int = 1
+) -> list[int]:
     """Return the bytes of kv_bytes() for each layer."""
     n_cell = -(-context_length // CELL_STEP) * CELL_STEP
-    return [
-        _state_values(model) * 4
+    layers = [
+        _state_values(model) * 4 * n_sequence
         if _is_recurrent(model, layer)
         else int(n_cell * _kv_values(model, layer) * KV_TYPES[kv_type] / 8)
         for layer in range(model.n_layer)
     ]
+    if model.sizes is None or not sum(layers):
+        return layers
+    # llama.cpp tells the sum only.
+    cell_bytes = model.sizes.cell_bytes * KV_TYPES[kv_type] / KV_TYPES["f16"]
+    ratio = (n_cell * cell_bytes + n_sequence * model.sizes.state_bytes) / sum(layers)
+    return [round(n_bytes * ratio) for n_bytes in layers]
 
 
 def wave_bytes(model: ModelFile, n_ubatch: int) -> int:
@@ -285,12 +304,15 @@ def wave_bytes(model: ModelFile, n_ubatch: int) -> int:
 
 
 def compute_bytes(model: ModelFile, context_length: int, n_ubatch: int = N_UBATCH) -> int:
-    """Estimate the bytes of llama.cpp's compute buffer for a prefill of n_ubatch tokens.
+    """Return the bytes of llama.cpp's compute buffer for a prefill of n_ubatch tokens.
 
+    They are estimated where llama.cpp was not asked.
     The buffer is as large as the larger of two stages: attention, or a MoE layer, where each token
     has one row per used expert and the attention mask (f16) is still in place. The logits of one
     token (n_outputs_max) usually take less.
     """
+    if model.sizes is not None:
+        return model.sizes.compute_bytes(context_length, n_ubatch)
     n_embd = _number(model, "embedding_length")
     n_used = max(1, model.n_expert_used)
     n_ff = _number(model, "expert_feed_forward_length") or _number(model, "feed_forward_length")
@@ -326,8 +348,7 @@ def _is_recurrent(model: ModelFile, layer: int) -> bool:
     if _per_layer(model, "attention.head_count_kv", "attention.head_count")[layer] == 0:
         return True
     interval = _number(model, "full_attention_interval")
-    if not interval and model.architecture in _RECURRENT_BUT_FOURTH:
-        interval = 4
+    interval = interval or BY_INTERVAL.get(model.architecture, 0)
     return bool(interval) and (layer + 1) % interval != 0
 
 
@@ -335,21 +356,41 @@ def _kv_values(model: ModelFile, layer: int) -> int:
     """Return how many values one token adds to the attention cache of a layer."""
     n_head_kv = _per_layer(model, "attention.head_count_kv", "attention.head_count")[layer]
     key, value = _key_length(model), _number(model, "attention.value_length")
+    indexer = _indexer_values(model, layer)
     if _number(model, "attention.key_length_mla"):
-        return n_head_kv * key  # latent attention: the values are part of the keys
+        return n_head_kv * key + indexer  # latent attention: the values are part of the keys
     pattern = model.key("attention.sliding_window_pattern")
     if isinstance(pattern, tuple) and layer < len(pattern) and pattern[layer]:
         key = _number(model, "attention.key_length_swa") or key
         value = _number(model, "attention.value_length_swa") or value
     values = n_head_kv * (key + (value or key))
-    if model.architecture == "minimax-m3" and layer >= _number(model, "leading_dense_block_count"):
-        # Sparse attention has a cache of its own to choose blocks by, with one head.
-        values += _number(model, "attention.indexer.key_length") + (value or key)
-    return values
+    if indexer and model.architecture != "qwen4exp":
+        indexer += value or key  # llama.cpp keeps values there, too, which nothing reads
+    return values + indexer
+
+
+def _indexer_values(model: ModelFile, layer: int) -> int:
+    """Return how many values a token adds to the cache that sparse attention chooses tokens by.
+
+    It has one head, in the layers that have weights for it.
+    """
+    if layer not in _indexed_layers(model):
+        return 0
+    n_kind = 3 if _number(model, "attention.indexer.kpool") else 1  # keys, gates and pooled keys
+    return n_kind * _number(model, "attention.indexer.key_length")
+
+
+def _indexed_layers(model: ModelFile) -> set[int]:
+    if not _number(model, "attention.indexer.key_length"):
+        return set()
+    return {t.layer for t in model.tensors if ".indexer." in t.name and t.layer is not None}
 
 
 def _state_values(model: ModelFile) -> int:
     """Return the number of values in a layer's recurrent state, including its convolution."""
+    if kda := _number(model, "kda.head_dim"):  # Kimi delta attention: q, k and v are convolved
+        n_head = _per_layer(model, "attention.head_count")[0]
+        return n_head * kda * (3 * (_number(model, "ssm.conv_kernel") or 4) - 3 + kda)
     n_state, n_inner = _number(model, "ssm.state_size"), _number(model, "ssm.inner_size")
     n_group = _number(model, "ssm.group_count")
     convolution = max(0, _number(model, "ssm.conv_kernel") - 1)

@@ -11,6 +11,7 @@ from factory import ARCHITECTURES, make_tiny, supported
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.engine.dry_run import DryRun
 from backend.gguf.model_file import ModelFile, read_model
 from backend.memory.plan import (
     MAX_UBATCH,
@@ -18,6 +19,7 @@ from backend.memory.plan import (
     MemoryPlan,
     compute_bytes,
     kv_bytes,
+    kv_bytes_by_layer,
     largest_ubatch,
     plan,
     slots,
@@ -94,6 +96,33 @@ def test_sizes_are_what_llama_cpp_allocates(folder: Path, arch: str) -> None:
     # The log has two decimals, for each of up to three buffers.
     assert kv_bytes(model, 4096) / MIB == pytest.approx(kv, abs=0.02)
     assert compute_bytes(model, 4096) / MIB == pytest.approx(computing, rel=0.2)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_what_llama_cpp_says_before_loading_is_what_it_allocates(folder: Path, arch: str) -> None:
+    file = tiny(folder, arch)
+    dry_run = DryRun(file)
+    model = dry_run.asked(n_output=1)
+    kv, computing = allocated(file.path, 4096, 512)
+    # The log has two decimals, for each of up to three buffers.
+    assert kv_bytes(model, 4096) / MIB == pytest.approx(kv, abs=0.02)
+    assert compute_bytes(model, 4096) / MIB == pytest.approx(computing, abs=0.02)
+    n_layer = len(kv_bytes_by_layer(file, 4096))
+    assert sum(kv_bytes_by_layer(model, 4096)) == pytest.approx(kv_bytes(model, 4096), abs=n_layer)
+    dry_run.close()
+
+
+def test_every_sequence_has_states_of_its_own(folder: Path) -> None:
+    model = tiny(folder, "qwen3next")
+    one, two = (kv_bytes(model, 4096, "f16", n) for n in (1, 2))
+    dry_run = DryRun(model)
+    asked = dry_run.asked()
+    assert asked.sizes is not None
+    assert two - one == pytest.approx(asked.sizes.state_bytes, abs=0.02 * MIB) != 0
+    assert kv_bytes(asked, 4096, "f16", 2) == pytest.approx(two, abs=0.04 * MIB)
+    dry_run.close()
+    dense = tiny(folder, "qwen3moe")
+    assert kv_bytes(dense, 4096, "f16", 2) == kv_bytes(dense, 4096)
 
 
 @pytest.mark.parametrize("kv_type", GGML_TYPES)

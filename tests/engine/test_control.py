@@ -15,6 +15,7 @@ import pytest
 from factory import make_tiny
 from waiting import WAIT_S
 
+from backend.engine.dry_run import DryRun
 from backend.engine.engine import Engine, EngineError
 from backend.engine.experiment import NO_EXPERIMENT
 from backend.engine.learned_settings import LearnedSettings, key_of
@@ -569,7 +570,7 @@ def test_settings_that_cannot_be_had_leave_those_before(
 def test_the_automatic_settings_take_what_memory_permits(
     open_engine: OpenEngine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = read_model(tiny)
+    file = DryRun(read_model(tiny)).asked(EngineConfig().n_output)
     needs = plan(file, 0, 4096, 0)
     n_slot = needs.n_slot + 2
     room = plan(file, n_slot, min(4096, file.context_length or 4096), 0)
@@ -596,7 +597,8 @@ def test_a_dense_part_that_does_not_fit_is_paged(
     roomy = open_engine(path, **settings)
     assert not roomy.loaded.plan.mapped
     expected = tokens(roomy)
-    free = plan(read_model(path), 0, 512, 0).total_bytes - n_lacking
+    file = DryRun(read_model(path)).asked(EngineConfig().n_output)
+    free = plan(file, 0, 512, 0).total_bytes - n_lacking
     monkeypatch.setattr("backend.engine.observer.available_bytes", lambda: free)
     engine = open_engine(path, **settings)
     assert engine.loaded.plan.mapped and engine.cache.mode == "cached"

@@ -12,12 +12,13 @@ import pytest
 from factory import make_tiny
 
 from backend._native import LayerWindow
+from backend.engine.dry_run import DryRun
 from backend.engine.engine import Engine
 from backend.gguf.model_file import read_model
 from backend.memory.plan import headroom_bytes, kv_bytes, kv_bytes_by_layer, plan, slots
 from backend.protocol.errors import EngineError
 from backend.protocol.group import Request
-from backend.protocol.settings import Sampling
+from backend.protocol.settings import EngineConfig, Sampling
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
@@ -97,7 +98,7 @@ def test_a_window_of_layers_is_kept_ahead(
         return windows[-1]
 
     monkeypatch.setattr("backend._native.LayerWindow", make)
-    file = read_model(model)
+    file = DryRun(read_model(model)).asked(EngineConfig().n_output)
     needed = plan(file, slots(file, 0.25), 1024, 1 << 40, kv_on_drive=True)
     room_bytes = 6 * max(kv_bytes_by_layer(file, 1024))
     free = needed.total_bytes - needed.kv_bytes + headroom_bytes(0) + room_bytes
