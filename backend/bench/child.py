@@ -239,7 +239,7 @@ class Runner:
 def _dense_ranges(file: ModelFile) -> dict[Path, list[tuple[int, int]]]:
     """Return where the dense weights lie, by file: (offset, size) in bytes, neighbours joined."""
     found: dict[Path, list[tuple[int, int]]] = {path: [] for path in file.paths}
-    for tensor in sorted(file.dense_tensors, key=lambda t: (t.part, t.offset)):
+    for tensor in sorted(file.loaded_tensors, key=lambda t: (t.part, t.offset)):
         if not tensor.n_bytes:
             continue
         ranges = found[file.paths[tensor.part]]

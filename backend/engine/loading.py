@@ -29,7 +29,7 @@ from backend.engine.error import native_sentence
 from backend.gguf.header import ModelFileError, read_header
 from backend.gguf.identity import FileChangedError, FileIdentity, OpenFiles
 from backend.gguf.model_file import ModelFile, TensorInfo, require_distinct_tokens
-from backend.gguf.scales import bad_value
+from backend.gguf.scales import bad_value, scan_scales
 from backend.llama.api import Context, LlamaError, Model, ProgressCallback, log
 from backend.llama.batch_log import settings_of
 from backend.memory.placement import ON_CPU, Placement
@@ -201,7 +201,8 @@ class CachedModel:
             ]
             return [buffers, layer_buffers, files, _place_experts(params, places)]
 
-        share = file.dense_bytes / (file.dense_bytes + file.expert_bytes_total)
+        dense_bytes = sum(t.n_bytes for t in file.dense_tensors)
+        share = dense_bytes / (dense_bytes + file.expert_bytes_total)
         self.model = _load(file, settle, placement, progress, share, pack.files if pack else ())
         buffers.loaded()
         layer_buffers.loaded()
@@ -457,6 +458,9 @@ def _load_once(
     """Load once, with or without direct reads. Return None where llama.cpp gave up on them."""
     params, kept = _model_params(file, placement)
     kept += settle(params)
+    if params.check_tensors and file.row_tensors:  # the check would read these tables whole
+        params.check_tensors = False
+        _check(file, with_experts=share == 1.0)
     if _has_amx() and any(t.name.endswith(_LATENT) for t in file.tensors):
         params.use_extra_bufts = False
     if not direct and params.load_mode == llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO:
@@ -490,6 +494,15 @@ def _load_once(
     finally:
         if pointer:
             llama_cpp.llama_model_free(pointer)
+
+
+def _check(file: ModelFile, *, with_experts: bool) -> None:
+    """Refuse values that are not finite in what is loaded. Raises LlamaError."""
+    experts = chain.from_iterable(file.expert_tensors.values()) if with_experts else ()
+    try:
+        scan_scales(file, [*file.loaded_tensors, *experts])
+    except ModelFileError as error:
+        raise LlamaError(str(error)) from None
 
 
 @functools.cache

@@ -44,6 +44,8 @@ from backend.gguf.tables import (
     NOT_PREDICTING,
     OF_NUMBERS,
     PREDICTING,
+    READ_BY_ROWS,
+    READ_WHOLE_BYTES,
     ROTATING,
     WHOLE_HEADS,
     WITH_WINDOWS,
@@ -60,6 +62,7 @@ __all__ = [
 ]
 
 N_PART_MAX = 1024
+_PAGE_BYTES = 4096
 _TOKENS = "tokenizer.ggml.tokens"
 _NO_VOCABULARY = ("none", "no_vocab")
 
@@ -276,10 +279,38 @@ class ModelFile:
             t for t in self.tensors if t.name not in experts and (t.layer or 0) < self.n_layer
         )
 
+    @functools.cached_property
+    def row_tensors(self) -> tuple[TensorInfo, ...]:
+        """Tables that stay in the file: llama.cpp maps them and reads the rows of the tokens."""
+        name = READ_BY_ROWS.get(self.architecture)
+        return tuple(t for t in self.tensors if t.name == name and t.n_bytes > READ_WHOLE_BYTES)
+
+    @functools.cached_property
+    def loaded_tensors(self) -> tuple[TensorInfo, ...]:
+        """The dense tensors that are loaded as a whole."""
+        return tuple(t for t in self.dense_tensors if t not in self.row_tensors)
+
+    def row_bytes(self, n_token: int) -> int:
+        """Return the most bytes of the pages of row_tensors that n_token tokens touch.
+
+        The system may drop these pages, as those of any file.
+        """
+        n_row = 1
+        if heads := self.key("ple.heads_per_ngram"):  # a row for each head of each n-gram
+            n_gram = self.key("ple.ngram_size")
+            n_row = (
+                (n_gram - 1) * heads if isinstance(n_gram, int) and isinstance(heads, int) else 1
+            )
+        n_byte = 0
+        for tensor in self.row_tensors:
+            one = tensor.n_bytes // tensor.shape[1]
+            n_byte += min(tensor.n_bytes, n_token * n_row * (one // _PAGE_BYTES + 1) * _PAGE_BYTES)
+        return n_byte
+
     @property
     def dense_bytes(self) -> int:
-        """Bytes of the dense tensors."""
-        return sum(t.n_bytes for t in self.dense_tensors)
+        """Bytes of the dense tensors that are loaded."""
+        return sum(t.n_bytes for t in self.loaded_tensors)
 
     @property
     def token_dense_bytes(self) -> int:
@@ -287,7 +318,7 @@ class ModelFile:
 
         Excludes the embedding, of which one row is read, unless it is the output, too.
         """
-        sizes = {t.name: t.n_bytes for t in self.dense_tensors}
+        sizes = {t.name: t.n_bytes for t in self.loaded_tensors}
         unread = sizes.get("token_embd.weight", 0) if "output.weight" in sizes else 0
         return self.dense_bytes - unread
 

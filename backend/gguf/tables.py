@@ -134,6 +134,10 @@ PREDICTING: dict[str, tuple[str, ...]] = {
 }
 """Architectures whose layer for multi-token prediction can guess tokens, and the tensors that it
 needs; of names with | between them, one. llama.cpp aborts where one is missing."""
+READ_BY_ROWS = {"gemma4": "per_layer_token_embd.weight", "qwen4exp": "per_layer_token_embd.weight"}
+"""Tables of which llama.cpp reads the rows of the tokens only (TENSOR_READ_LAZY)..."""
+READ_WHOLE_BYTES = 4 << 30
+"""... where they are larger than this. Others are loaded (llama_model_loader::lazy_read)."""
 ONE_SEQUENCE = frozenset({"minimax-m3"})
 """Architectures that compute something else where several sequences share the cells of a context:
 llama.cpp then drops their sparse attention (src/models/minimax-m3.cpp)."""

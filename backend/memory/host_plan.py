@@ -135,6 +135,6 @@ def _dense_bytes(model: ModelFile, layers: Sequence[int]) -> int:
     """Return the bytes of the dense weights of these layers and of the embedding."""
     return sum(
         t.n_bytes
-        for t in model.dense_tensors
-        if t.layer in layers or t.name.startswith("token_embd")
+        for t in model.loaded_tensors
+        if t.layer in layers or t.name.startswith(("token_embd", "per_layer_token_embd"))
     )

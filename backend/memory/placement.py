@@ -359,13 +359,13 @@ class _Sizes:
         self._dense = [0] * (model.n_layer + 1)  # the last entry is the output
         embedding = 0
         has_output = False
-        for tensor in model.dense_tensors:
+        for tensor in model.loaded_tensors:
             size = self._padded(tensor.n_bytes)
             if tensor.layer is not None:
                 self._dense[tensor.layer] += size
             elif tensor.name == "token_embd.weight":
                 embedding = size  # stays with the CPU
-            elif not tensor.name.startswith("token_embd"):
+            elif not tensor.name.startswith(("token_embd", "per_layer_token_embd")):
                 self._dense[model.n_layer] += size
                 has_output = has_output or tensor.name == "output.weight"
         if not has_output:

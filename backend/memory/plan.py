@@ -118,7 +118,7 @@ class Needs:
             n_expert=model.n_expert,
             n_slot_min=slots(model, 0.0),
             slot_bytes=_resident_bytes(model, 1),
-            dense_bytes=model.dense_bytes,
+            dense_bytes=model.dense_bytes + model.row_bytes(context_length),
             kv_bytes=kv_bytes(model, context_length, kv_type, n_sequence, on_drive=kv_on_drive),
             compute_bytes=compute_bytes(model, context_length, n_ubatch),
         )

@@ -250,6 +250,89 @@ def _qwen3next(m: Layout) -> None:
         m.feed_forward(i, g.n_ff_shexp, "_shexp")
 
 
+def _qwen4exp(m: Layout) -> None:
+    """Build streams of hyper-connections, an indexer, and a table of n-grams read by rows."""
+    g, d_state, n_k_head, n_v_head, n_conv = m.g, 16, 2, 4, 4
+    n_key, n_value, n_stream, n_low, n_index, n_row = d_state * 2, d_state * 4, 4, 8, g.head_dim, 64
+    n_head, n_table = 2, g.n_table_row or n_row
+    m.common_keys()
+    half = g.head_dim // 2
+    m.key(
+        expert_feed_forward_length=g.n_ff_exp,
+        expert_shared_feed_forward_length=g.n_ff_shexp,
+        rope__dimension_sections=[half - 2 * (half // 4), half // 4, half // 4, 0],
+        full_attention_interval=2,
+        ssm__conv_kernel=n_conv,
+        ssm__inner_size=n_value,
+        ssm__state_size=d_state,
+        ssm__time_step_rank=n_v_head,
+        ssm__group_count=n_k_head,
+        hyper_connection__count=n_stream,
+        hyper_connection__low_rank=n_low,
+        attention__indexer__head_count=g.n_head_kv,
+        attention__indexer__key_length=n_index,
+        attention__indexer__top_k=16,
+        attention__compress_ratios=[4] * g.n_layer,
+        embedding_length_per_layer_input=g.n_embd // n_head,
+        ple__layers=[0],
+        ple__ngram_size=2,
+        ple__heads_per_ngram=n_head,
+        ple__conv_kernel=3,
+        ple__eos_token_id=0,
+        ple__layer_multipliers=(31, 17),
+        ple__head_offsets=(0, n_table // 2),
+        ple__head_vocab_sizes=(n_table // 2, n_table // 2),
+    )
+    m.add("token_embd.weight", g.n_embd, g.n_vocab, kind="embedding")
+    m.add("output.weight", g.n_embd, g.n_vocab)
+    wide = n_stream * g.n_embd
+
+    def mixer(name: str, *, injects: bool) -> None:
+        m.norm(f"{name}_norm", wide)
+        m.add(f"{name}_down.weight", wide, n_low)
+        m.add(f"{name}_up.weight", n_low, wide)
+        if injects:
+            m.add(f"{name}_inject.weight", wide, n_stream)
+
+    mixer("output_hc", injects=False)
+    table = "hole" if g.n_table_row else "embedding"
+    m.add("per_layer_token_embd.weight", g.n_embd // n_head, n_table, kind=table)
+    for i in range(g.n_layer):
+        b = f"blk.{i}"
+        mixer(f"{b}.hc_attn", injects=True)
+        mixer(f"{b}.hc_ffn", injects=True)
+        if i % 2 == 1:
+            n_q, n_kv = g.n_head * g.head_dim, g.n_head_kv * g.head_dim
+            for name, n in (("q", 2 * n_q), ("k", n_kv), ("v", n_kv)):
+                m.add(f"{b}.attn_{name}.weight", g.n_embd, n)
+            m.add(f"{b}.attn_output.weight", n_q, g.n_embd)
+            m.norm(f"{b}.attn_q_norm", g.head_dim)
+            m.norm(f"{b}.attn_k_norm", g.head_dim)
+            m.add(f"{b}.indexer.q_proj.weight", g.n_embd, g.n_head_kv * n_index)
+            m.add(f"{b}.indexer.k_proj.weight", g.n_embd, n_index)
+            m.norm(f"{b}.indexer.q_norm", n_index)
+            m.norm(f"{b}.indexer.k_norm", n_index)
+        else:
+            m.add(f"{b}.attn_qkv.weight", g.n_embd, 2 * n_key + n_value)
+            m.add(f"{b}.attn_gate.weight", g.n_embd, n_value)
+            m.add(f"{b}.ssm_conv1d.weight", n_conv, 2 * n_key + n_value, kind="router")
+            m.bias(f"{b}.ssm_dt", n_v_head)
+            m.add(f"{b}.ssm_a", n_v_head, kind="decay")
+            m.add(f"{b}.ssm_beta.weight", g.n_embd, n_v_head)
+            m.add(f"{b}.ssm_alpha.weight", g.n_embd, n_v_head)
+            m.norm(f"{b}.ssm_norm", d_state)
+            m.add(f"{b}.ssm_out.weight", n_value, g.n_embd)
+        if i == 0:
+            m.add(f"{b}.ple_key.weight", g.n_embd, wide)
+            m.add(f"{b}.ple_value.weight", g.n_embd, g.n_embd)
+            for name in ("key", "query", "conv"):
+                m.norm(f"{b}.ple_norm_{name}", wide)
+            m.add(f"{b}.ple_conv1d.weight", 3, wide, kind="router")
+        m.experts(i)
+        m.add(f"{b}.ffn_gate_inp_shexp.weight", g.n_embd, kind="router")
+        m.feed_forward(i, g.n_ff_shexp, "_shexp")
+
+
 def _lfm2moe(m: Layout) -> None:
     """Build short-convolution layers between attention layers; the first layer is dense."""
     g, n_cache = m.g, 3
@@ -389,6 +472,9 @@ FURTHER: dict[str, Architecture] = {
     ),
     "qwen3next": Architecture(
         _qwen3next, {"n_layer": 4, "n_expert": 8, "n_expert_used": 2}, can_fuse=True
+    ),
+    "qwen4exp": Architecture(
+        _qwen4exp, {"n_layer": 4, "n_expert": 8, "n_expert_used": 2}, can_fuse=True
     ),
     "lfm2moe": Architecture(_lfm2moe, {"n_layer": 4, "n_expert": 8, "n_expert_used": 2}),
     "smallthinker": Architecture(_smallthinker, {"n_expert": 8, "n_expert_used": 2}),

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["expert", "matrix", "router", "embedding", "norm", "bias", "decay"]
-Value = bool | int | float | str | list[int] | list[bool]
+Kind = Literal["expert", "matrix", "router", "embedding", "norm", "bias", "decay", "hole"]
+"""hole: zeros that take no room on the drive."""
+Value = bool | int | float | str | list[int] | list[bool] | tuple[int, ...]
+"""A tuple is an array of uint64."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Geometry:
     more experts in common with previous tokens."""
     fused: bool = False
     """Write one gate_up tensor per layer instead of gate and up, if the architecture can."""
+    n_table_row: int = 0
+    """Rows of a table that is read by rows, as a hole in the file; 0: few, with values."""
     expert_scales: bool = False
     """Add the optional per-expert scale tensors (ffn_gate_exps.scale and so on)."""
 

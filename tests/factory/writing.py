@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -189,6 +190,8 @@ def _tensor_type(spec: TensorSpec, expert: GgmlType, dense: GgmlType) -> GgmlTyp
         if not row_fits(expert, spec.shape[0]):
             raise ValueError(f"rows of {spec.shape[0]} do not fit {expert.name}: {spec.name}")
         return expert
+    if spec.kind == "hole":
+        return GgmlType.F16
     if spec.kind in ("matrix", "embedding"):
         return dense if row_fits(dense, spec.shape[0]) else GgmlType.F16
     return GgmlType.F32
@@ -272,6 +275,10 @@ def _write(
                     if is_repeated and i == len(kept):
                         kept.append(data)
                     data.tofile(file)
+            elif spec.kind == "hole":
+                n_per_block, n_bytes = block_size(kind)
+                file.truncate(file.tell() + math.prod(spec.shape) // n_per_block * n_bytes)
+                file.seek(0, os.SEEK_END)
             else:
                 _tensor_data(rng, spec, kind, layout.g).tofile(file)
         file.write(bytes(-file.tell() % alignment))
@@ -299,6 +306,8 @@ def _add_keys(writer: GGUFWriter, keys: dict[str, Value]) -> None:
             writer.add_float32(key, value)
         elif isinstance(value, str):
             writer.add_string(key, value)
+        elif isinstance(value, tuple):
+            writer.add_key_value(key, list(value), GGUFValueType.ARRAY, GGUFValueType.UINT64)
         else:
             _add_list(writer, key, value)
 
