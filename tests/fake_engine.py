@@ -139,6 +139,12 @@ class FakeEngine:
     def tokenize(self, text: str, *, special: bool = True, add_bos: bool = False) -> list[int]:
         return [0] * add_bos + [min(len(word), 999) for word in text.split()]
 
+    def prompt_tokens(self, prompt: Any) -> list[int]:
+        pieces = [prompt] if isinstance(prompt, str) else prompt
+        texts = [[p] if isinstance(p, int) else self.tokenize(p) for p in pieces]
+        begins = bool(pieces) and isinstance(pieces[0], str)
+        return [0] * begins + [token for text in texts for token in text]
+
     def count(self, messages: Any, options: ChatOptions) -> int:
         return len(self.tokenize(self.format(messages, options)))
 

@@ -109,7 +109,7 @@ def make_application(turns: Turns, key: str, access: Access = LOCAL) -> ASGIApp:
     native = Api(
         llama_native.read_completion,
         lambda body, ask, model: llama_native.CompletionWriter(
-            ask, model, body, turns.facts["vocabulary"].ending_tokens if turns.facts else ()
+            ask, model, body, turns.facts.vocabulary.ending_tokens if turns.facts else ()
         ),
         llama_native.error_json,
     )
@@ -141,12 +141,6 @@ def make_application(turns: Turns, key: str, access: Access = LOCAL) -> ASGIApp:
 
     routes = [
         answers("/v1/completions", text),
-        post("/v1/embeddings", text, vectors.read_openai, tools.vectors),
-        post("/embeddings", text, vectors.read_openai, tools.vectors),
-        *(
-            post(path, text, vectors.read_rank, tools.vectors)
-            for path in ("/v1/rerank", "/v1/reranking", "/rerank", "/reranking")
-        ),
         answers("/api/chat", of_chat),
         answers("/api/generate", of_text),
         post("/api/embed", of_text, vectors.read_ollama, tools.vectors),
@@ -167,6 +161,9 @@ def make_application(turns: Turns, key: str, access: Access = LOCAL) -> ASGIApp:
             counts(f"{prefix}/responses/input_tokens", responses, tools.count_response),
             answers(f"{prefix}/messages", messages),
             counts(f"{prefix}/messages/count_tokens", messages, tools.count_tokens),
+            post(f"{prefix}/embeddings", text, vectors.read_openai, tools.vectors),
+            post(f"{prefix}/rerank", text, vectors.read_rank, tools.vectors),
+            post(f"{prefix}/reranking", text, vectors.read_rank, tools.vectors),
         ]
     for path in ("/completion", "/completions"):
         routes.append(answers(path, native))

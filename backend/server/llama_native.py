@@ -44,7 +44,7 @@ from backend.server.ask import (
 )
 from backend.server.openai_chat import FINGERPRINT, error_kind, read_common, timed, told
 from backend.server.openai_text import read_prompts
-from backend.server.turns import Turns
+from backend.server.turns import LoadedFacts, Turns
 
 _N_PROBS = Kind(lambda v: WHOLE.test(v) and 0 <= v <= 100, "a whole number from 0 to 100")
 _RANDOM_SEED = (1 << 32) - 1  # in llama.cpp
@@ -237,14 +237,13 @@ def _sampling_json(sampling: Sampling, endings: Sequence[int] = ()) -> Json:
     return {**values, "seed": seed, "samplers": list(sampling.samplers), "logit_bias": biases}
 
 
-def meta_json(facts: Mapping[str, Any]) -> Json:
+def meta_json(facts: LoadedFacts) -> Json:
     """Return what /v1/models tells of the loaded model beside its name."""
-    model, vocabulary = facts["model"], facts["vocabulary"]
     return {
-        "n_vocab": vocabulary.n_token,
-        "n_ctx": model.context_length,
-        "n_ctx_train": model.trained_length,
-        "size": model.file_bytes,
+        "n_vocab": facts.vocabulary.n_token,
+        "n_ctx": facts.model.context_length,
+        "n_ctx_train": facts.model.trained_length,
+        "size": facts.model.file_bytes,
     }
 
 
@@ -282,7 +281,7 @@ class Native:
         facts = self._turns.facts
         if facts is None:
             return JSONResponse(error_json(_LOADING), status_code=_LOADING.status)
-        model, vocabulary = facts["model"], facts["vocabulary"]
+        model, vocabulary = facts.model, facts.vocabulary
         chat = model.chat
         return JSONResponse(
             {
@@ -314,7 +313,7 @@ class Native:
     async def slots(self, request: Request) -> Response:
         """Tell how many of the answers that may be computed at once are."""
         facts, n = self._turns.facts, self._turns.n_parallel
-        n_ctx = facts["model"].context_length if facts is not None else 0
+        n_ctx = facts.model.context_length if facts is not None else 0
         n_busy = min(self._turns.n_present, n)
         if n_busy == n and request.query_params.get("fail_on_no_slot"):
             error = RequestRefused("No slot is available.", status=503)

@@ -13,7 +13,7 @@ import time
 import traceback
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from backend.protocol.chat import Delta
 from backend.protocol.errors import EngineError, UntrustedError
 from backend.protocol.group import GroupAnswer, Handle, Listener, Prompt, Request
 from backend.protocol.settings import Sampling
+from backend.protocol.status import ModelFacts, VocabularyFacts
 from backend.protocol.vectors import Vectors
 from backend.server.ask import (
     TOO_LONG,
@@ -55,6 +56,14 @@ _STOPPED = RequestRefused(
 
 Work = Callable[[Any], None]
 News = Wait | Fitted | Begin | Part | Finish | RequestRefused
+
+
+@dataclass(frozen=True)
+class LoadedFacts:
+    """What an engine says of its model. Ask it in its thread."""
+
+    model: ModelFacts
+    vocabulary: VocabularyFacts
 
 
 class Own(Protocol):
@@ -209,8 +218,8 @@ class Turns:
         self._open: set[_Turn] = set()
         self.figures = Figures()
         """What was computed so far."""
-        self.facts: dict[str, Any] | None = None
-        """What the engine last said of its model (`engine_facts`)."""
+        self.facts: LoadedFacts | None = None
+        """What the engine last said of its model."""
         self._noted: str | None = None  # the model that the facts are of
         self.log: deque[dict[str, Any]] = deque(maxlen=N_LOG)
         """The last requests that have ended: at_s (since 1970), took_s, model, and refusal, one
@@ -226,7 +235,7 @@ class Turns:
             return
         self._noted = self._host.model_name
         try:
-            self.facts = engine_facts(engine)
+            self.facts = LoadedFacts(engine.model, engine.vocabulary)
         except Exception:  # the requests are answered all the same
             self.facts = None
             traceback.print_exc()
@@ -537,7 +546,11 @@ class _Answer(_Turn):
         """Yield what is to be answered. Raises RequestRefused."""
         ask = self.ask
         if ask.has_images and not engine.model.chat.images:
-            raise RequestRefused("The loaded model cannot see images.", param="messages")
+            raise RequestRefused(
+                "The loaded model cannot see images: image input is not supported without its "
+                "mmproj file.",
+                param="messages",
+            )
         for number, prompt in enumerate(ask.prompts or (None,)):
             for i in range(ask.n):
                 yield _Choice(
@@ -692,14 +705,7 @@ class _Choice(Listener):
         ask, engine, prompt = self.turn.ask, self._engine, self._prompt
         if prompt is None:
             return str(engine.format(ask.messages, ask.options))
-        pieces = (prompt,) if isinstance(prompt, str) else prompt
-        tokens: list[int] = []
-        for i, piece in enumerate(pieces):
-            if isinstance(piece, str):
-                tokens += engine.tokenize(piece, add_bos=not i)
-            else:
-                tokens.append(piece)
-        return str(engine.detokenize(tokens))
+        return str(engine.detokenize(engine.prompt_tokens(prompt)))
 
     def answer(self, engine: Any) -> None:
         """Answer it alone. Raises RequestRefused and errors of the engine."""
@@ -845,11 +851,6 @@ class _Joint:
 def _too_many() -> RequestRefused:
     sentence = "Too many requests wait already."
     return RequestRefused(sentence, status=429, code="rate_limit_exceeded", retry_s=RETRY_S)
-
-
-def engine_facts(engine: Any) -> dict[str, Any]:
-    """Return what an engine says of its model: `model` and `vocabulary`. In its thread."""
-    return {"model": engine.model, "vocabulary": engine.vocabulary}
 
 
 def token_of(chances: Sequence[Any], n_top: int) -> Token:

@@ -242,7 +242,7 @@ def test_probabilities_are_told(to: SimpleNamespace) -> None:
 
 def test_a_model_that_is_blind_says_so(to: SimpleNamespace) -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-    with pytest.raises(openai.BadRequestError, match="cannot see images"):
+    with pytest.raises(openai.BadRequestError, match="image input is not supported"):
         chat(to, messages=[{"role": "user", "content": [image]}])
     to.engine.model.chat = ChatFacts(tools=True, images=True)
     chat(to, messages=[{"role": "user", "content": [{"type": "text", "text": "a"}, image]}])
