@@ -21,7 +21,15 @@ from typing import Any
 from backend.llama import json_matcher, json_schema
 from backend.llama.api import LlamaError
 from backend.llama.guard import framing_texts
-from backend.protocol.chat import AnswerText, ChatFacts, ChatOptions, Delta, Json, tool_name
+from backend.protocol.chat import (
+    AnswerText,
+    ChatFacts,
+    ChatOptions,
+    Delta,
+    Json,
+    restricts,
+    tool_name,
+)
 from backend.protocol.messages import Decoder, Message, ProtocolError, encode
 from backend.system import children
 from backend.text import text
@@ -150,6 +158,7 @@ class ChatFormat:
         self._reads: AnswerReader | None = None  # the reader whose answer the process keeps
         self._is_rendering = False
         self._schemas: dict[str, str] = {}  # prepared and compiled once
+        self._free: set[str] = set()  # tools that are known to be held to no schema
         self._lock = threading.RLock()  # one request at a time
         self._facts: ChatFacts | None = None
 
@@ -195,7 +204,21 @@ class ChatFormat:
         if not reply["gaps"] and options.json_schema is not None:
             raise LlamaError(text("schema.unused", model=self._name))
         gaps = tuple(self._gap(asked, *gap) for gap in reply["gaps"])
+        if reply["grammar"] and not gaps and written["gaps"] and not options.grammar:
+            self._tell_free(options.tools)
         return replace(Rendered.from_json(reply), gaps=gaps)
+
+    def _tell_free(self, tools: Sequence[Json]) -> None:
+        """Log, once for each, the tools whose calls have a form that no schema can be held in."""
+        for tool in tools:
+            name = ascii(tool_name(tool))[:60]
+            properties = (tool["function"].get("parameters") or {}).get("properties")
+            is_held = not isinstance(properties, dict) or not any(
+                map(restricts, properties.values())
+            )
+            if not (is_held or name in self._free) and len(self._free) < _N_SCHEMAS_MAX:
+                self._free.add(name)
+                _log.warning("Not held in the JSON schema of the tool %s: its keywords.", name)
 
     def _gap(
         self, options: ChatOptions, number: int, tool: str, parameter: str, is_text: bool

@@ -20,7 +20,7 @@ from backend import _chat
 from backend.llama import generic_calls
 from backend.llama.fitting import Fitted, Fitting, texts_joined, with_system
 from backend.llama.guard import MEDIA, Guard, has_images, is_marked, unmarked
-from backend.protocol.chat import AnswerText, ChatFacts, Delta, Json, ToolCall
+from backend.protocol.chat import AnswerText, ChatFacts, Delta, Json, ToolCall, restricts
 
 SWITCHES: Sequence[tuple[str, Any, Any]] = (
     ("enable_thinking", True, False),
@@ -839,37 +839,59 @@ def _with_gaps(template: _chat.Template, request: Json, plain: str) -> Json:
     """Return the grammar of calls with gaps for JSON, and the numbers that stand there.
 
     Most formats write all arguments as one object. Others write each parameter by itself; those
-    that are no texts are JSON. Each gap has the tool, the parameter or "", and whether it is text.
-    plain: the grammar without gaps.
+    that are no texts are JSON. Others write calls of Python, whose texts and numbers may be JSON.
+    Each gap has the tool, the parameter or "", and whether it is text. plain: the grammar without
+    gaps.
     """
     tools = json.loads(unmarked(_dumps(request["tools"])))
+
+    def rendered(changed: list[Json]) -> str:
+        asked = unmarked(_dumps({**request, "tools": changed}))
+        with contextlib.suppress(RuntimeError, ValueError):
+            return str(json.loads(template.render(asked))["grammar"])
+        return ""
+
     for is_each, has_texts in ((False, False), (True, True), (True, False)):
         places: list[tuple[str, str, bool]] = []
-        gapped = [_tool_with_gaps(tool, places, is_each, has_texts) for tool in tools]
-        asked = unmarked(_dumps({**request, "tools": gapped}))
-        with contextlib.suppress(RuntimeError, ValueError):
-            grammar: str = json.loads(template.render(asked))["grammar"]
-            gaps: list[list[Any]] = [[_GAP + n, *place] for n, place in enumerate(places)]
-            found = [gap for gap in gaps if f'"{gap[0]}"' in grammar]
-            # Some formats say beside a parameter whether it is text.
-            if found and all(_has_same_mark(grammar, plain, gap[0]) for gap in found if gap[3]):
-                return {"grammar": grammar, "gaps": found}
-    return {}
+        grammar = rendered([_tool_with_gaps(tool, places, is_each, has_texts) for tool in tools])
+        gaps: list[list[Any]] = [[_GAP + n, *place] for n, place in enumerate(places)]
+        found = [gap for gap in gaps if f'"{gap[0]}"' in grammar]
+        for gap in found:
+            if gap[3]:
+                grammar = _with_mark(grammar, plain, gap[0])
+        if found and grammar:
+            return {"grammar": grammar, "gaps": found}
+    places = []
+    grammar = rendered([_tool_with_numbers(tool, places) for tool in tools])
+    for n, (_, name, _) in enumerate(places):
+        free = f'("{_GAP + n}" "=") python-or-json-value'
+        if free not in grammar:
+            return {}
+        grammar = grammar.replace(free, f'("{name}" "=") "{_GAP + n}"')
+    gaps = [[_GAP + n, *place] for n, place in enumerate(places)]
+    return {"grammar": grammar, "gaps": gaps} if gaps else {}
 
 
-def _has_same_mark(grammar: str, plain: str, number: int) -> bool:
-    """Return whether the same stands before a gap as in the grammar without it."""
+def _with_mark(grammar: str, plain: str, number: int) -> str:
+    """Return a grammar where the same stands before a gap for text as in the one without it.
+
+    Some formats say beside a parameter whether it is text. Returns "" where that is not possible.
+    """
     rules, before = (
         dict(line.split(" ::= ", 1) for line in text.splitlines() if " ::= " in line)
         for text in (grammar, plain)
     )
     names = [name for name, body in rules.items() if body == f'"{number}"']
     gap = names[0] if names else f'"{number}"'
-    return all(
-        before.get(name, "").startswith(body.partition(gap)[0])
-        for name, body in rules.items()
-        if gap in body.split()
-    )
+    for name, body in rules.items():
+        old = before.get(name, "")
+        if gap not in body.split() or old.startswith(body.partition(gap)[0]):
+            continue
+        marked, n_text = re.subn(r"(?<= )until-\d+(?= )", f'"{number}"', old)
+        if n_text != 1:
+            return ""
+        grammar = grammar.replace(f"{name} ::= {body}\n", f"{name} ::= {marked}\n")
+    return grammar
 
 
 def _tool_with_gaps(
@@ -894,6 +916,33 @@ def _tool_with_gaps(
         n: gap(n, True) if has_texts and _is_short(one) else one if _may_be_text(one) else gap(n)
         for n, one in properties.items()
     }
+    return {**tool, "function": {**function, "parameters": {**parameters, "properties": named}}}
+
+
+def _tool_with_numbers(tool: Json, places: list[tuple[str, str, bool]]) -> Json:
+    """Return a tool with the number of a gap as the name of each text or number that is restricted.
+
+    Append their places.
+    """
+    function = tool["function"]
+    parameters = function.get("parameters")
+    properties = parameters.get("properties") if isinstance(parameters, dict) else None
+    if not isinstance(properties, dict):
+        return tool
+    numbers: dict[str, str] = {}
+    for name, schema in properties.items():
+        is_plain = restricts(schema) and schema.get("type") in ("string", "integer", "number")
+        if is_plain and re.fullmatch(r"\w+", name, re.ASCII):
+            numbers[name] = str(_GAP + len(places))
+            places.append((function["name"], name, False))
+    named = {
+        numbers.get(name, name): {"type": "integer"} if name in numbers else one
+        for name, one in properties.items()
+    }
+    required = parameters.get("required")
+    if isinstance(required, list):
+        required = [numbers.get(name, name) if isinstance(name, str) else name for name in required]
+        parameters = {**parameters, "required": required}
     return {**tool, "function": {**function, "parameters": {**parameters, "properties": named}}}
 
 

@@ -166,6 +166,12 @@ def is_conversation(value: object) -> bool:
     return isinstance(value, list) and all(map(_is_message, value))
 
 
+def restricts(schema: Any) -> bool:
+    """Return whether the JSON schema of a parameter says more of it than its type."""
+    words = {"type", "description", "title", "default", "examples"}
+    return isinstance(schema, dict) and bool(schema.keys() - words)
+
+
 def tool_name(tool: Mapping[str, Any]) -> str:
     """Return the name of a tool in OpenAI's form. Raises KeyError or TypeError."""
     return str(tool["function"]["name"])

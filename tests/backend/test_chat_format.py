@@ -237,12 +237,17 @@ def test_a_schema_and_a_grammar_reach_the_sampler(formats: dict[str, ChatFormat]
         ("openai-gpt-oss-120b", ['"minimum": 3']),
         # Each parameter by itself, and texts without quotes.
         ("Qwen3-Coder", ['"minimum": 3', '"low" | "high"']),
-        ("deepseek-ai-DeepSeek-V3.2", ['"minimum": 3']),  # says beside each whether it is text
-        ("LFM2-8B-A1B", []),  # calls in Python
+        # Says beside each whether it is text.
+        ("deepseek-ai-DeepSeek-V3.2", ['"minimum": 3', '"low" | "high"']),
+        ("LFM2-8B-A1B", ['"minimum": 3', '"enum": ["low", "high"]']),  # calls in Python
+        ("google-gemma-4-31B-it", []),  # a form of its own
     ],
 )
 def test_parameters_of_a_tool_have_gaps(
-    name: str, held: list[str], formats: dict[str, ChatFormat]
+    name: str,
+    held: list[str],
+    formats: dict[str, ChatFormat],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     properties = {
         "level": {"type": "number", "minimum": 3},
@@ -255,6 +260,7 @@ def test_parameters_of_a_tool_have_gaps(
     assert len(prompt.gaps) == len(held)
     for gap, words in zip(prompt.gaps, held, strict=True):
         assert words in gap.schema and f'"{gap.number}"' in prompt.grammar
+    assert ("tool 'set_level': its keywords" in caplog.text) is (not held)
 
 
 @pytest.mark.parametrize("name", ["Qwen3.5-4B", "openai-gpt-oss-120b", "google-gemma-4-31B-it"])
