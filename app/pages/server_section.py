@@ -29,9 +29,9 @@ class ServerSection(Section):
             small(
                 self.tr(
                     "Programs on this machine can use the loaded model through the protocols of "
-                    "OpenAI, Anthropic and Ollama. Nothing outside this machine can connect, and a "
-                    "key is needed. Programs share the model's time with the chat, which keeps "
-                    "most of its speed."
+                    "OpenAI, Anthropic and Ollama. Nothing outside this machine can connect unless "
+                    "you allow it below, and a key is needed. Programs share the model's time with "
+                    "the chat, which keeps most of its speed."
                 )
             )
         )
@@ -75,6 +75,21 @@ class ServerSection(Section):
         )
         self.no_embedding_model = QPushButton(self.tr("None"))
         self.no_embedding_model.setAccessibleName(self.tr("Use no model for embeddings"))
+        self.is_open = Tick(self.tr("Let other machines connect"))
+        self.is_open.setToolTip(
+            self.tr("They call this machine by its address in the network, and need the key.")
+        )
+        self.is_open.setAccessibleName(self.is_open.text())
+        self.origins = QLineEdit()
+        self.origins.setMinimumWidth(240)
+        self.origins.setPlaceholderText("https://chat.example")
+        self.origins.setAccessibleName(self.tr("Pages that may ask"))
+        self.origins.setToolTip(
+            self.tr(
+                "Origins of pages in a browser that may ask with the key, with spaces between "
+                "them; localhost: all pages of this machine."
+            )
+        )
         self.status = small("")
         self._show_choice(server.choice)
         self.wide(self.on)
@@ -86,10 +101,13 @@ class ServerSection(Section):
             self.tr("Embeddings"),
             beside(self.embedding_model, self.choose_embedding_model, self.no_embedding_model),
         )
+        self.row(self.tr("Pages that may ask"), self.origins)
+        self.wide(self.is_open)
         self.wide(self.status)
         self.on.toggled.connect(self._choose)
         self.loads_models.toggled.connect(self._choose)
-        for field in (self.port, self.unload_min):
+        self.is_open.toggled.connect(self._choose)
+        for field in (self.port, self.unload_min, self.origins):
             field.editingFinished.connect(self._choose)
         self.copy.clicked.connect(self._copy)
         self.renew.clicked.connect(self._renew)
@@ -104,14 +122,17 @@ class ServerSection(Section):
         self._choose()
 
     def _show_choice(self, choice: ServerChoice) -> None:
-        for field in (self.on, self.port, self.loads_models, self.unload_min):
+        shown = (self.on, self.port, self.loads_models, self.unload_min, self.is_open, self.origins)
+        for field in shown:
             field.blockSignals(True)
         self.on.setChecked(choice.on)
         self.port.setValue(choice.port)
         self.loads_models.setChecked(choice.loads_models)
         self.unload_min.setValue(choice.unload_min)
         self._show_embedding_model(choice.embedding_model)
-        for field in (self.on, self.port, self.loads_models, self.unload_min):
+        self.is_open.setChecked(choice.is_open)
+        self.origins.setText(choice.origins)
+        for field in shown:
             field.blockSignals(False)
 
     def _choose(self) -> None:
@@ -122,6 +143,8 @@ class ServerSection(Section):
             loads_models=self.loads_models.isChecked(),
             unload_min=self.unload_min.value(),
             embedding_model=self._embedding_file,
+            is_open=self.is_open.isChecked(),
+            origins=" ".join(self.origins.text().split()),
         )
         if choice != self._server.choice:
             self._server.choose(choice)
@@ -153,6 +176,7 @@ class ServerSection(Section):
         self._show_key()
 
     def _show(self, facts: ServerFacts) -> None:
+        is_open = self._server.choice.is_open
         if facts.trouble:
             words = localized(facts.trouble)
         elif facts.on:
@@ -164,11 +188,16 @@ class ServerSection(Section):
                 words += " " + self.tr("A program has loaded {model}.").format(model=facts.model)
             elif not facts.model:
                 words += " " + self.tr("No model is in memory.")
+            if is_open:
+                words += " " + self.tr(
+                    "Other machines can connect. Nothing is encrypted: whoever can listen in the "
+                    "network reads the key, the requests and the answers."
+                )
         elif self._server.choice.on:
             words = self.tr("It starts with the engine.")
         else:
             words = self.tr("Off.")
         self.status.setText(words)
-        self.status.setProperty("role", "warning" if facts.trouble else "small")
+        self.status.setProperty("role", "warning" if facts.trouble or is_open else "small")
         self.status.style().unpolish(self.status)
         self.status.style().polish(self.status)

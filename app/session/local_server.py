@@ -25,7 +25,8 @@ class ServerChoice:
 
     key: programs need it; made when it is first needed. loads_models: a request may name any model
     of the library. unload_min: minutes without work after which the model is freed; 0: never.
-    embedding_model: the file of a small model for embeddings, or "".
+    embedding_model: the file of a small model for embeddings, or "". is_open: other machines may
+    connect. origins: of pages in a browser that may ask, with spaces between them.
     """
 
     on: bool = False
@@ -34,6 +35,8 @@ class ServerChoice:
     loads_models: bool = False
     unload_min: int = 0
     embedding_model: str = ""
+    is_open: bool = False
+    origins: str = ""
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,7 @@ class LocalServer(QObject):
             fields["settings"] = self.settings()
         if choice.embedding_model:
             fields["embedding_model"] = choice.embedding_model
+        fields |= {"is_open": choice.is_open, "origins": choice.origins}
         return {**fields, "unload_after_s": 60 * choice.unload_min}
 
     def _on_state(self, data: Json) -> None:

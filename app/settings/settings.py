@@ -54,6 +54,8 @@ class Settings:
     server_loads_models: bool = False
     server_unload_min: int = 0
     server_embedding_model: str = ""  # a file
+    server_is_open: bool = False
+    server_origins: str = ""
     page: str = "chat"  # to show at the next start
     open_chat: int = 0  # as well; 0: a new one
     width: int = 1320

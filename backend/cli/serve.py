@@ -20,13 +20,12 @@ from backend.library.scan import by_name, scan
 from backend.protocol.settings import EngineConfig
 from backend.server.application import make_server
 from backend.server.engine_host import EngineThread
-from backend.server.guard import ADDRESS, Access
+from backend.server.guard import ADDRESS, KEY_CHARS_MIN, Access, is_origin
 from backend.server.running import ServerError, listen
 from backend.server.turns import N_PARALLEL, Turns
 from backend.system.paths import embedded_model, states_folder
 
 _KEY_VARIABLE = "OUTRIDER_API_KEY"
-_KEY_CHARS_MIN = 16
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +90,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="ORIGIN",
         help="let pages of this origin read answers, such as https://chat.example; they need the "
-        "key, too; * for all pages; may be given several times",
+        "key, too; localhost for pages of this machine, * for all; may be given several times",
     )
     add_automatic_options(parser)
 
@@ -107,10 +106,10 @@ def run(args: argparse.Namespace) -> int:
     is_new = not key
     key = key or secrets.token_urlsafe(24)
     access = Access(args.host, frozenset(args.allow_host), frozenset(args.allow_origin))
-    if access.is_open and len(key) < _KEY_CHARS_MIN:
+    if access.is_open and len(key) < KEY_CHARS_MIN:
         raise UserError(
             f"The key in {_KEY_VARIABLE} has {len(key)} characters. One that other machines may "
-            f"try must have at least {_KEY_CHARS_MIN}; without it a new key is made."
+            f"try must have at least {KEY_CHARS_MIN}; without it a new key is made."
         )
     try:
         listener = listen(args.port, args.host)
@@ -200,7 +199,7 @@ def _host_name(text: str) -> str:
 
 def _origin(text: str) -> str:
     """Parse an argument: an origin as browsers send it."""
-    if not re.fullmatch(r"\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^/\s?#@]+", text):
+    if not is_origin(text):
         raise argparse.ArgumentTypeError(
             f"must be an origin such as https://chat.example, without a path, not '{text}'"
         )

@@ -200,6 +200,8 @@ REQUESTS: Mapping[str, _Fields] = {
         "settings": (_OBJECT, False),
         "unload_after_s": (_INT, False),
         "embedding_model": (_TEXT, False),
+        "is_open": (_BOOL, False),
+        "origins": (_TEXT, False),
     },
     "devices": _ID,
     "unload": _ID,

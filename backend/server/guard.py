@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import re
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ MAX_UNUSED = 256
 """Maximum of connections without a request. Beyond it the oldest one is told so, and closed."""
 IDLE_S = 5.0
 """A connection is closed that has no request for this time, and twice this time at most."""
+KEY_CHARS_MIN = 16
+"""Least characters of a key that other machines may try."""
+_ORIGIN = re.compile(r"\*|null|localhost|[A-Za-z][A-Za-z0-9+.-]*://[^/\s?#@]+")
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _EXPOSED = "x-queue-position, retry-after"
 
@@ -59,7 +63,7 @@ class Access:
 
     address: the address to listen at. names: further names of this machine, in lower case, for the
     Host header; the address at which a connection arrives is always one. origins: of pages that may
-    read answers, in lower case; "*": of all pages.
+    read answers, in lower case; "*": of all pages; "localhost": of those of this machine.
     """
 
     address: str = ADDRESS
@@ -73,7 +77,14 @@ class Access:
 
     def admits(self, origin: str) -> bool:
         """Return whether pages of an origin may read answers."""
+        if "localhost" in self.origins and _is_local(origin):
+            return True
         return "*" in self.origins or origin.lower() in self.origins
+
+
+def is_origin(text: str) -> bool:
+    """Return whether a text is an origin as browsers send it, or another word of Access.origins."""
+    return _ORIGIN.fullmatch(text) is not None
 
 
 LOCAL = Access()
@@ -98,7 +109,7 @@ class Guard:
         request = Request(scope)
         refused, shares = self._refusal(request), self._shares(request)
         if refused is None and shares and _is_preflight(request):
-            await Response(status_code=204, headers=_permission(request))(scope, receive, send)
+            await Response(headers=_permission(request))(scope, receive, send)
             return
         refused = refused or self._no_key(request)
         if refused is not None:
@@ -118,9 +129,7 @@ class Guard:
         if len(hosts) != 1 or _name(hosts[0]) not in names:
             return RequestRefused("This server answers only to its own names.", status=403)
         for origin in request.headers.getlist("origin"):
-            scheme, _, host = origin.partition("://")
-            is_own = scheme in ("http", "https") and _name(host) in _HOSTS
-            if not is_own and not self._access.admits(origin):
+            if not _is_local(origin) and not self._access.admits(origin):
                 return RequestRefused("This server answers no page of another origin.", status=403)
         return None
 
@@ -180,6 +189,12 @@ def _name(host: str) -> str:
     if not colon or not (port.isascii() and port.isdigit()):
         name = host
     return name.lower()
+
+
+def _is_local(origin: str) -> bool:
+    """Return whether a page comes from a server on this machine."""
+    scheme, _, host = origin.partition("://")
+    return scheme in ("http", "https") and _name(host) in _HOSTS
 
 
 def _address(request: Request) -> str:

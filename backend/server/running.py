@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from backend.server.application import make_server
-from backend.server.guard import ADDRESS
+from backend.server.guard import ADDRESS, KEY_CHARS_MIN, LOCAL, Access, is_origin
 from backend.server.turns import Host, Turns
 from backend.text import text
 
@@ -41,23 +41,34 @@ def listen(port: int, address: str = ADDRESS) -> socket.socket:
 
 
 class RunningServer:
-    """Serves `host` on 127.0.0.1 until stop(). Raises ServerError.
+    """Serves `host` until stop(). Raises ServerError.
 
     port 0: any free port; the attribute `port` is the one in use. changed: called from any thread
     when a request has arrived or was answered.
     """
 
-    def __init__(self, host: Host, port: int, key: str, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        port: int,
+        key: str,
+        changed: Callable[[], None],
+        access: Access = LOCAL,
+    ) -> None:
+        if strange := sorted(origin for origin in access.origins if not is_origin(origin)):
+            raise ServerError(text("server.no_origin", origin=strange[0]))
+        if access.is_open and len(key) < KEY_CHARS_MIN:
+            raise ServerError(text("server.short_key", n=KEY_CHARS_MIN))
         self.turns = Turns(host, changed)
-        self._listener = listen(port)
+        self._listener = listen(port, access.address)
         self.port: int = self._listener.getsockname()[1]
-        self._server = make_server(self.turns, key)
+        self._server = make_server(self.turns, key, access)
         self._thread = threading.Thread(target=self._run, name="server", daemon=True)
         self._thread.start()
 
     @property
     def address(self) -> str:
-        """The base URL for programs."""
+        """The base URL for programs on this machine."""
         return f"http://{ADDRESS}:{self.port}/v1"
 
     def stop(self) -> None:

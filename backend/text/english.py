@@ -1224,9 +1224,15 @@ ENGLISH: Mapping[str, str] = {
         "messages", "{n:count} of the {enough:count} tokens that training needs are recorded."
     ),
     # The local server.
+    "server.no_origin": QT_TRANSLATE_NOOP(
+        "messages", "A page's origin is such as https://chat.example, without a path, not {origin}."
+    ),
     "server.no_port": QT_TRANSLATE_NOOP("messages", "Port {port} cannot be used: {reason}."),
     "server.not_started": QT_TRANSLATE_NOOP(
         "messages", "The local server could not be started: {reason}."
+    ),
+    "server.short_key": QT_TRANSLATE_NOOP(
+        "messages", "A key that other machines may try must have at least {n} characters."
     ),
     # Servers of tools
     "tools.bad_entry": QT_TRANSLATE_NOOP("messages", "The entry of {name} is damaged."),

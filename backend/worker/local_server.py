@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,25 @@ if TYPE_CHECKING:
 
 OpenModel = Callable[[Path, EngineConfig | None, Callable[[], bool]], Any]
 """Loads a model with a config, None for the client's, until the last argument returns False."""
+
+
+_ALL_ADDRESSES = "0.0.0.0"
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a server runs, and for whom. is_open: other machines may connect."""
+
+    port: int
+    key: str
+    is_open: bool
+    origins: frozenset[str]
+
+    @classmethod
+    def of(cls, request: Message) -> _Place:
+        """Read the message "serve"."""
+        origins = frozenset(request.get("origins", "").lower().split())
+        return cls(request["port"], request["key"].strip(), request.get("is_open", False), origins)
 
 
 class ServerDesk:
@@ -53,7 +73,7 @@ class ServerDesk:
         self._server: RunningServer | None = None
         self._lock = threading.Lock()  # one change at a time
         self._request: Message = {}  # the newest
-        self._place: tuple[int, str] | None = None  # port and key of the running server
+        self._place: _Place | None = None  # of the running server
         self._own: tuple[str, Path] | None = None  # the client's model
         self._paths: dict[str, Path] = {}  # of the models that a request may name
         self._config: EngineConfig | None = None  # of those that are not the client's
@@ -148,7 +168,8 @@ class ServerDesk:
     def serve(self, request: Message, reply: Callable[[Message], None]) -> None:
         """Switch the server on or off as the request says, and reply with the result.
 
-        A server that runs with this port and key goes on, with other models.
+        A server that runs with this port and key for the same machines and pages goes on, with
+        other models.
         """
         if not 0 <= request["port"] <= 65535:
             raise RequestError(text("server.port_range", port=request["port"]))
@@ -200,12 +221,12 @@ class ServerDesk:
         self._config = EngineConfig.from_message(settings) if settings is not None else None
         self.unload_after_s = request.get("unload_after_s", 0) if is_on else 0
         self._gather()
-        place = (request["port"], request["key"].strip()) if is_on else None
+        place = _Place.of(request) if is_on else None
         if place == self._place:
             return trouble
         self._stop()
         try:
-            return (self._start(*place) if place is not None else "") or trouble
+            return (self._start(place) if place is not None else "") or trouble
         except Exception as error:
             return text("server.not_started", reason=str(error))
 
@@ -227,14 +248,17 @@ class ServerDesk:
         self.embedding_file = path
         return ""
 
-    def _start(self, port: int, key: str) -> str:
-        from backend.server.running import RunningServer, ServerError  # heavy: starlette, uvicorn
+    def _start(self, place: _Place) -> str:
+        # Heavy: starlette, uvicorn.
+        from backend.server.guard import ADDRESS, Access
+        from backend.server.running import RunningServer, ServerError
 
+        access = Access(_ALL_ADDRESSES if place.is_open else ADDRESS, origins=place.origins)
         try:
-            self._server = RunningServer(self, port, key, self._changed)
+            self._server = RunningServer(self, place.port, place.key, self._changed, access)
         except ServerError as error:
             return str(error)
-        self._place = port, key
+        self._place = place
         return ""
 
     def _stop(self) -> None:

@@ -42,6 +42,38 @@ def test_the_page_shows_where_what_and_when(qtbot: Any, open_window: Opener, mod
     qtbot.waitUntil(lambda: not sign.isVisible(), timeout=WAIT_MS)
 
 
+def test_pages_and_other_machines_may_ask_where_the_person_says_so(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model("tiny"))
+    window.settings_page.server_wanted.emit()
+    section, server = window.settings_page.server_page.section, window.server
+    section.port.setValue(0)
+    section.on.click()
+
+    def write(origins: str) -> None:
+        section.origins.setText(origins)
+        section.origins.editingFinished.emit()
+
+    write("chat.example")
+    qtbot.waitUntil(lambda: "not chat.example" in section.status.text(), timeout=WAIT_MS)
+    assert section.status.isVisible() and section.status.property("role") == "warning"
+    write(" https://chat.example  localhost ")
+    qtbot.waitUntil(lambda: server.facts.on, timeout=WAIT_MS)
+    assert server.choice.origins == "https://chat.example localhost"
+    headers = {"Authorization": f"Bearer {server.choice.key}", "Origin": "http://localhost:3000"}
+    answer = httpx.get(f"{server.facts.address}/models", headers=headers, timeout=WAIT_S)
+    assert answer.headers["access-control-allow-origin"] == "http://localhost:3000"
+    assert "encrypted" not in section.status.text()
+    before = server.facts.address
+    section.is_open.click()
+    qtbot.waitUntil(lambda: server.facts.on and server.facts.address != before, timeout=WAIT_MS)
+    assert "Nothing is encrypted" in section.status.text()
+    section.switch_off()
+    assert not section.is_open.isChecked() and section.origins.text() == ""
+    qtbot.waitUntil(lambda: not server.facts.on, timeout=WAIT_MS)
+
+
 def test_a_refusal_is_logged_in_words(open_window: Opener, model: Model) -> None:
     window = open_window()
     line = {"at_s": 1.7e9, "took_s": 0.2, "model": "m", "refusal": text("engine.no_model")}

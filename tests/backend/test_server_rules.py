@@ -306,7 +306,7 @@ def test_it_is_refused_where_others_are_admitted(named: Served, row: Refused) ->
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/show", "/nowhere"])
 def test_a_page_that_the_user_named_may_ask_and_read(named: Served, page: str, path: str) -> None:
     may = ask(named, "OPTIONS", path, (HOST, f"Origin: {page}", *PREFLIGHT))
-    assert may.status == 204 and may.body == b""
+    assert may.status == 200 and may.body == b""
     assert may.headers["access-control-allow-origin"] == page
     assert may.headers["access-control-allow-headers"] == "authorization"
     assert "POST" in may.headers["access-control-allow-methods"]
@@ -333,13 +333,29 @@ def test_all_pages_may_ask_only_where_the_user_says_so(served: Served) -> None:
         for page in ("null", "https://evil.example", "file://"):
             headers = (HOST, f"Origin: {page}")
             may = ask(every, "OPTIONS", "/v1/models", (*headers, *PREFLIGHT))
-            assert may.status == 204 and may.headers["access-control-allow-origin"] == page
+            assert may.status == 200 and may.headers["access-control-allow-origin"] == page
             assert ask(every, "GET", "/v1/models", (*headers, BEARER)).status == 200
             check_refusal(refused := ask(every, "GET", "/v1/models", headers))
             assert refused.status == 401
             assert ask(served, "OPTIONS", "/v1/models", (*headers, *PREFLIGHT)).status == 403
     finally:
         every.close()
+
+
+def test_pages_of_this_machine_may_ask_where_the_user_says_so(served: Served) -> None:
+    near = Served(FakeEngine(), key=KEY, access=Access(origins=frozenset({"localhost"})))
+    try:
+        for page in ("http://localhost", "http://localhost:5173", "https://[::1]:1"):
+            headers = (HOST, f"Origin: {page}", *PREFLIGHT)
+            may = ask(near, "OPTIONS", "/v1/models", headers)
+            assert may.status == 200 and may.headers["access-control-allow-origin"] == page
+            closed = ask(served, "OPTIONS", "/v1/models", headers)
+            assert "access-control-allow-origin" not in closed.headers
+        for page in ("http://localhost.evil.example", "http://evil.example", "null"):
+            headers = (HOST, f"Origin: {page}", *PREFLIGHT)
+            assert ask(near, "OPTIONS", "/v1/models", headers).status == 403
+    finally:
+        near.close()
 
 
 @pytest.mark.parametrize(

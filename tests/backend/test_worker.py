@@ -578,6 +578,37 @@ def test_the_same_server_goes_on_with_other_models(pipe: Pipe) -> None:
     assert "cache_rate" in pipe.reply(5)[-1]["message"]
 
 
+def test_the_client_says_who_else_may_ask(pipe: Pipe) -> None:
+    def serve(key: str, **fields: Any) -> dict[str, Any]:
+        pipe.send("serve", id=900, on=True, port=0, key=key, **fields)
+        return pipe.reply(900)[-1]
+
+    def from_page(url: str) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {'k' * 16}", "Origin": "https://chat.example"}
+        return httpx.get(f"{url}/models", headers=headers, timeout=WAIT_S)
+
+    pipe.ready()
+    first = serve("k" * 16)["address"]
+    assert from_page(first).status_code == 403
+    named = serve("k" * 16, origins="  https://Chat.example app://notes ")["address"]
+    assert named != first
+    shared = from_page(named).headers["access-control-allow-origin"]
+    assert shared == "https://chat.example"
+    refused = serve("k" * 16, origins="https://chat.example/path")
+    assert not refused["on"] and refused["trouble"].startswith("A page's origin is such as")
+    refused = serve("k" * 15, is_open=True)
+    assert not refused["on"] and "at least 16 characters" in refused["trouble"]
+    if sys.platform == "linux":  # where each address 127.x.y.z is this machine's
+        for is_open in (False, True):
+            place = serve("k" * 16, is_open=is_open)
+            url = f"http://127.0.0.2:{place['port']}/health"
+            if is_open:
+                assert httpx.get(url, timeout=WAIT_S).status_code == 200
+            else:
+                with pytest.raises(httpx.ConnectError):
+                    httpx.get(url, timeout=WAIT_S)
+
+
 def test_a_model_that_a_program_loads_gives_way_to_the_clients(pipe: Pipe) -> None:
     pipe.ready()
     program = Program(pipe, models={"slow": "slow"})

@@ -2069,8 +2069,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Lokaler Server</translation>
 </message>
 <message>
-<source>Programs on this machine can use the loaded model through the protocols of OpenAI, Anthropic and Ollama. Nothing outside this machine can connect, and a key is needed. Programs share the model&apos;s time with the chat, which keeps most of its speed.</source>
-<translation>Programme auf diesem Rechner können das geladene Modell über die Protokolle von OpenAI, Anthropic und Ollama nutzen. Von außerhalb kommt nichts heran, und ein Schlüssel ist nötig. Programme teilen sich die Zeit des Modells mit dem Chat, der das meiste seines Tempos behält.</translation>
+<source>Programs on this machine can use the loaded model through the protocols of OpenAI, Anthropic and Ollama. Nothing outside this machine can connect unless you allow it below, and a key is needed. Programs share the model&apos;s time with the chat, which keeps most of its speed.</source>
+<translation>Programme auf diesem Rechner können das geladene Modell über die Protokolle von OpenAI, Anthropic und Ollama nutzen. Von außerhalb kommt nichts heran, wenn Sie es unten nicht erlauben, und ein Schlüssel ist nötig. Programme teilen sich die Zeit des Modells mit dem Chat, der das meiste seines Tempos behält.</translation>
 </message>
 <message>
 <source>Serve the loaded model</source>
@@ -2145,6 +2145,22 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Kein Modell für Embeddings benutzen</translation>
 </message>
 <message>
+<source>Let other machines connect</source>
+<translation>Andere Rechner zulassen</translation>
+</message>
+<message>
+<source>They call this machine by its address in the network, and need the key.</source>
+<translation>Sie rufen diesen Rechner mit seiner Adresse im Netz auf und brauchen den Schlüssel.</translation>
+</message>
+<message>
+<source>Pages that may ask</source>
+<translation>Seiten, die fragen dürfen</translation>
+</message>
+<message>
+<source>Origins of pages in a browser that may ask with the key, with spaces between them; localhost: all pages of this machine.</source>
+<translation>Ursprünge (Origins) von Seiten im Browser, die mit dem Schlüssel fragen dürfen, mit Leerzeichen dazwischen; localhost: alle Seiten dieses Rechners.</translation>
+</message>
+<message>
 <source>Port</source>
 <translation>Port</translation>
 </message>
@@ -2189,6 +2205,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>No model is in memory.</source>
 <translation>Kein Modell ist im Speicher.</translation>
+</message>
+<message>
+<source>Other machines can connect. Nothing is encrypted: whoever can listen in the network reads the key, the requests and the answers.</source>
+<translation>Andere Rechner kommen heran. Nichts ist verschlüsselt: Wer im Netz mithören kann, liest den Schlüssel, die Anfragen und die Antworten.</translation>
 </message>
 <message>
 <source>It starts with the engine.</source>
@@ -5566,12 +5586,20 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{n:count} von {enough:count} Token, die das Training braucht, sind aufgezeichnet.</translation>
 </message>
 <message>
+<source>A page&apos;s origin is such as https://chat.example, without a path, not {origin}.</source>
+<translation>Der Ursprung einer Seite sieht aus wie https://chat.example, ohne Pfad, nicht {origin}.</translation>
+</message>
+<message>
 <source>Port {port} cannot be used: {reason}.</source>
 <translation>Der Port {port} kann nicht benutzt werden: {reason}.</translation>
 </message>
 <message>
 <source>The local server could not be started: {reason}.</source>
 <translation>Der lokale Server konnte nicht gestartet werden: {reason}.</translation>
+</message>
+<message>
+<source>A key that other machines may try must have at least {n} characters.</source>
+<translation>Ein Schlüssel, den andere Rechner probieren können, muss mindestens {n} Zeichen haben.</translation>
 </message>
 <message>
 <source>The entry of {name} is damaged.</source>
