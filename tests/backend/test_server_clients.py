@@ -7,7 +7,9 @@ was read, if it was. The contents are made up.
 from __future__ import annotations
 
 import json
+import re
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,7 +27,8 @@ from backend.llama.conversation_format import AnswerSplitter, ConversationFormat
 from backend.protocol.chat import ChatOptions, Delta
 
 openai, anthropic = Later("openai"), Later("anthropic")
-DATA = Path(__file__).resolve().parents[1] / "data" / "clients"
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "tests" / "data" / "clients"
 REQUESTS = [
     pytest.param(request, id=f"{path.stem}: {request['name']}")
     for path in sorted(DATA.glob("*.json"))
@@ -94,6 +97,23 @@ def test_a_client_gets_what_it_can_use(served: Served, request_: dict[str, Any])
 
 def test_eleven_clients_are_recorded() -> None:
     assert len(list(DATA.glob("*.json"))) == 11 and len(REQUESTS) > 30
+
+
+def test_the_table_of_the_document_has_the_recorded_clients() -> None:
+    """tests/benchmarks/client_families.py writes it; a new client needs another run."""
+    text = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
+    found = re.search(r"<!-- clients: .*?-->\n(.*?)<!-- end of clients -->", text, re.S)
+    assert found is not None
+    _, _, *rows = [line.strip("| ").split("|") for line in found[1].split("\n") if line.strip()]
+    served = {client.strip(): {cell.split()[0] for cell in cells[:-1]} for client, *cells in rows}
+    n_asked: Counter[str] = Counter()
+    for path in sorted(DATA.glob("*.json")):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        gives = [request["gives"] for request in data["requests"]]
+        n_asked[data["client"]] += sum(one not in ("refused", "unknown") for one in gives)
+    assert served.keys() == n_asked.keys()
+    for client, cells in served.items():
+        assert {int(cell.split("/")[1]) for cell in cells} == {n_asked[client]}, client
 
 
 def test_what_changes_with_each_request_is_not_in_the_prompt(served: Served) -> None:
