@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ _REASONS: Sequence[tuple[str, str]] = (
 )
 _TOO_COMPLEX = ("too large", "too many", "limit", "exceeded", "TooComplex", "if regex is empty")
 _REASON_CHARS_MAX = 100
+_N_COMPILED_MAX = 32
+_COMPILED_CHARS_MAX = 1 << 18  # of all schemas that are kept compiled: some 75 MiB
 
 
 class MatcherError(RuntimeError):
@@ -67,10 +70,23 @@ class Vocabulary:
         self._tokenizer = guidance.LLTokenizer(guidance.TokenizerWrapper(_Tokens(pieces, ends[0])))
         self._ends = list(ends)
         self._n = len(pieces)
+        self._compiled: OrderedDict[tuple[str, bool], llguidance.LLMatcher] = OrderedDict()
 
     def matcher(self, schema: str, is_text: bool = False) -> Matcher:
-        """Return a matcher at the beginning of its JSON or text. Raises MatcherError."""
-        return Matcher(_matcher(self._tokenizer, schema, is_text), self._ends, self._n)
+        """Return a matcher at the beginning of its JSON or text. Raises MatcherError.
+
+        Compiling takes as long as `fault` takes; the schemas that were used last are kept compiled.
+        """
+        key = schema, is_text
+        native = self._compiled.pop(key, None) or _matcher(self._tokenizer, schema, is_text)
+        if not native.is_error():
+            self._compiled[key] = native
+        while len(self._compiled) > 1 and (
+            len(self._compiled) > _N_COMPILED_MAX
+            or sum(len(text) for text, _ in self._compiled) > _COMPILED_CHARS_MAX
+        ):
+            self._compiled.popitem(last=False)
+        return Matcher(native.deep_copy(), self._ends, self._n)
 
 
 class Matcher:

@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import jsonschema
+import llguidance
 import pytest
 from random_schemas import (
     BYTES,
@@ -170,6 +171,29 @@ def nested(depth: int) -> Json:
     for _ in range(depth):
         schema = {"type": "array", "items": schema}
     return schema
+
+
+def test_a_schema_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until others take its place. Its matchers do not disturb each other."""
+    n_made, real = 0, llguidance.LLMatcher
+
+    def made(*args: Any, **options: Any) -> Any:
+        nonlocal n_made
+        n_made += 1
+        return real(*args, **options)
+
+    monkeypatch.setattr(llguidance, "LLMatcher", made)
+    vocabulary = Vocabulary(BYTES, [END])
+    first, second = (vocabulary.matcher('{"type":"integer"}') for _ in range(2))
+    assert n_made == 1
+    for byte in b"12":
+        first.accept(byte)
+    assert first.may_end and not second.may_end and second.fits(ord("3"))
+    assert not vocabulary.matcher('{"type":"integer"}').may_end
+    for n in range(100):
+        vocabulary.matcher(json.dumps({"const": n}))
+    vocabulary.matcher('{"const":0}')
+    assert n_made == 102
 
 
 def test_deep_and_large_schemas_are_refused() -> None:
