@@ -18,7 +18,7 @@ from backend.protocol.settings import EngineConfig
 from backend.server.application import make_server
 from backend.server.engine_host import EngineThread
 from backend.server.guard import LOCAL, Access
-from backend.server.turns import Turns
+from backend.server.turns import N_PARALLEL, Turns
 
 KEY = "a-key"
 
@@ -27,7 +27,13 @@ class Served:
     """An engine, or a tiny model, behind a server on a free port."""
 
     def __init__(
-        self, engine: Any, *, key: str = KEY, access: Access = LOCAL, **of_host: Any
+        self,
+        engine: Any,
+        *,
+        key: str = KEY,
+        access: Access = LOCAL,
+        n_parallel: int = N_PARALLEL,
+        **of_host: Any,
     ) -> None:
         if isinstance(engine, Path):
             engine = Engine.open(engine, EngineConfig(cache_rate=0.5, context_length=256))
@@ -36,7 +42,7 @@ class Served:
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]
-        self.turns = Turns(self.host)
+        self.turns = Turns(self.host, n_parallel=n_parallel)
         self.server = make_server(self.turns, key, access)
         run = lambda: self.server.run(sockets=[listener])  # noqa: E731
         self.thread = threading.Thread(target=run, daemon=True)
