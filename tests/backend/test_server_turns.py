@@ -496,6 +496,51 @@ def test_all_that_wait_are_answered_in_one_group() -> None:
     assert all(own == sorted(set(own), reverse=True) for own in places)
 
 
+def test_what_was_answered_counts_no_more_among_those_before() -> None:
+    async def ask() -> None:
+        for engine in (JointEngine(), FakeEngine()):
+            found = Jointly(engine)
+            await found.ask("a")
+            found.host.run_one()
+            await settle()
+            for prompt in "bcd":
+                await found.ask(prompt)
+            places = [[w.n_before for w in found.news[p] if isinstance(w, Wait)] for p in "bcd"]
+            assert places == [[], [1], [2]] and found.turns.n_present == 0
+            await found.run((), 3)
+
+    asyncio.run(ask())
+
+
+class EndedLoop(asyncio.SelectorEventLoop):
+    """Takes nothing from other threads, as one that is closed, while `has_ended`."""
+
+    has_ended = False
+
+    def call_soon_threadsafe(self, *args: Any, **more: Any) -> asyncio.Handle:
+        if self.has_ended:
+            raise RuntimeError("Event loop is closed")
+        return super().call_soon_threadsafe(*args, **more)
+
+
+def test_nothing_more_is_computed_for_a_server_that_has_ended() -> None:
+    engine, gone = JointEngine(), []
+    engine.between = lambda: gone.append([r.listener.is_gone for r in engine.running])
+
+    async def ask() -> None:
+        found = Jointly(engine, n=2)
+        loop: Any = asyncio.get_running_loop()
+        await found.ask("a")
+        loop.has_ended = True
+        found.host.run_one()
+        loop.has_ended = False
+        await found.run((), 0)
+
+    with asyncio.Runner(loop_factory=EndedLoop) as runner:
+        runner.run(ask())
+    assert gone[:2] == [[False, False], [True]]
+
+
 def test_an_engine_without_room_is_asked_once_and_answers_alone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
