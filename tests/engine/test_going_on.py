@@ -117,3 +117,15 @@ def test_a_stopped_answer_of_a_group_goes_on_in_another(engine: Engine) -> None:
     (rest,) = engine.generate_group([goes_on], keeps=True)
     found = [piece.token_id for piece in (*begun.pieces, *rest.pieces) if piece.token_id >= 0]
     assert found == tokens and rest.n_reused == begun.n_prompt + 7 - 1
+
+
+def test_the_answer_of_another_takes_no_place_of_one_that_was_stopped(engine: Engine) -> None:
+    tokens, _ = answer(engine, WARM, 20)
+    own = Request(0, WARM, 7, ASKED, precedes=True)
+    (begun,) = engine.generate_group([own])
+    others = [Request(i, GREEDY, 3, [{"role": "user", "content": f"{i} x"}]) for i in (1, 2)]
+    assert {given.finish_reason for given in engine.generate_group(others)} == {"length"}
+    goes_on = Request(0, WARM, 13, [*ASKED, begun.text.to_message()], precedes=True)
+    (rest,) = engine.generate_group([goes_on])
+    found = [piece.token_id for piece in (*begun.pieces, *rest.pieces) if piece.token_id >= 0]
+    assert found == tokens

@@ -619,6 +619,31 @@ def test_two_shared_beginnings_follow_each_other(open_engine: OpenEngine, tiny: 
     assert 0.5 * stats.n_prompt > stats.n_reused > 0.4 * stats.n_prompt > 60  # one of two each
 
 
+def test_a_shared_beginning_is_taken_from_a_conversation_that_is_there(
+    open_engine: OpenEngine, tiny: Path
+) -> None:
+    engine = open_engine(tiny, n_sequence=3, context_length=512)
+    begin = "the first words of some requests "
+    prompts = [begin + "one", begin + "other"]
+
+    def tokens(asked_for: list[str]) -> tuple[list[list[int]], list[int]]:
+        requests = [Request(i, GREEDY, 7, prompt=prompt) for i, prompt in enumerate(asked_for)]
+        found = by_key(engine.generate_group(requests, keeps=True))
+        answers = [found[i] for i in range(len(requests))]
+        return [[p.token_id for p in a.pieces] for a in answers], [a.n_reused for a in answers]
+
+    alone = []
+    for prompt in prompts:
+        engine.forget()
+        alone += tokens([prompt])[0]
+    engine.forget()
+    tokens([begin])
+    n_begin = len(engine.tokenize(begin, add_bos=True))
+    found, n_reused = tokens(prompts)
+    assert found == alone
+    assert all(n_begin - 2 <= n <= n_begin for n in n_reused), n_reused
+
+
 def test_a_shared_beginning_is_forgotten_with_its_group(
     open_engine: OpenEngine, tmp_path: Path
 ) -> None:
@@ -829,6 +854,34 @@ def test_every_token_of_an_answer_that_precedes_is_observed(
     assert noted.n_disturbed == 1 + 3  # by its begin, and by each of the three that joined
     # Another's next token; then also a piece of 8 tokens of the prompt that has joined.
     assert noted.asked == [1] * 3 + [1 + 8] * 5
+
+
+def test_one_prompt_of_others_is_read_at_a_time(
+    open_engine: OpenEngine, reciter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Noted, "made", [])
+    monkeypatch.setattr("backend.engine.group.Precedence", Noted)
+    engine = open_engine(reciter, n_sequence=4, context_length=512)
+    own, n_pass = [first(10, "the person's own", 9)], 0
+
+    def note(_: Any) -> None:
+        nonlocal n_pass
+        n_pass += 1
+
+    def requests() -> Iterator[Request | None]:
+        while not n_pass:
+            yield None
+        yield asked(0, "x" * 12, 1)
+        yield asked(1, "y" * 12, 1)
+
+    found = by_key(
+        engine.generate_group(requests(), note, urgent=lambda: own.pop() if own else None)
+    )
+    assert [len(found[key].text.content) for key in (10, 0, 1)] == [9, 1, 1]
+    n_prompt = len(engine.tokenize("x" * 12 + "\n", add_bos=True))
+    (noted,) = Noted.made
+    pieces = [n for _, _, n in noted.observed if n]
+    assert pieces == [8, n_prompt - 8] * 2 and noted.asked[:4] == pieces
 
 
 def test_others_are_observed_with_their_prompts(

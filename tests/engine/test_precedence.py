@@ -175,7 +175,8 @@ def test_one_slow_pass_with_others_counts_a_fifth_for_the_next() -> None:
 
 def test_a_piece_of_a_prompt_grows_and_shrinks_by_what_it_takes() -> None:
     precedence, sizes = Precedence(), []
-    for n, took_s in ((8, 0.2), (16, 0.2), (32, 0.3), (31, 0.1), (32, 0.6), (16, 0.6), (8, 0.6)):
-        precedence.observe(1, n, n, took_s)
+    took_s = {8: 0.2, 16: 0.2, 31: 0.1, 32: 0.3}
+    for n, each_s in (*took_s.items(), (32, 0.25), (32, 0.5), (32, 0.6), (16, 0.6), (8, 0.6)):
+        precedence.observe(1, n, n, each_s)
         sizes.append(precedence.n_piece)
-    assert sizes == [16, 32, 32, 32, 16, 8, 8]
+    assert sizes == [16, 32, 32, 32, 32, 32, 16, 8, 8]
