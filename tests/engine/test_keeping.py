@@ -8,9 +8,11 @@ import random
 import shutil
 import struct
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from waiting import until
 
 from backend.engine import keeping
 from backend.engine.engine import Engine, EngineError
-from backend.engine.kept_states import KeptStates, root_of
+from backend.engine.kept_states import DISK_SHARE, KeptStates, key_of, root_of
 from backend.gguf import identity
 from backend.gguf.model_file import read_model
 from backend.library import digests
@@ -622,6 +624,76 @@ def test_the_oldest_states_leave_first(tmp_path: Path) -> None:
     assert not states.wait() and states.wait()
     assert not (tmp_path / "chat-9").exists()
     states.close()
+
+
+def test_states_that_are_not_there_are_forgotten(tmp_path: Path) -> None:
+    states = KeptStates(tmp_path / "none" / "states")
+    for _ in range(2):
+        states.forget("nobody")
+        states.forget_all()
+    assert not (tmp_path / "none").exists()
+    write(states, "chat-1", [1] * 8)
+    states.forget_all()
+    assert not (tmp_path / "none" / "states").exists()
+    states.close()
+
+
+def test_what_two_chats_share_counts_once(tmp_path: Path) -> None:
+    states, tokens = KeptStates(tmp_path), list(range(16))
+    for owner in ("chat-1", "chat-2"):
+        write(states, owner, tokens, 10_000)
+    files = list(tmp_path.glob("*/*.state"))
+    n_bytes = sum({file.stat().st_ino: file.stat().st_size for file in files}.values())
+    assert len(files) == 4
+    for file in files:
+        os.utime(file, (1000, 1000 + _is_nth(file, 0)))
+    assert states.make_room(1000, n_bytes + 1000, set())
+    assert all(file.exists() for file in files)
+    assert states.make_room(1000, n_bytes + 999, set())
+    assert sum(file.exists() for file in files) == 2  # the end of both
+    assert len(states.find(ROOT, tokens, 8)) == 1
+    states.close()
+
+
+def test_states_take_a_share_of_what_would_be_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = 0
+    usage = SimpleNamespace(disk_usage=lambda _: SimpleNamespace(free=free))
+    monkeypatch.setattr("backend.engine.kept_states.shutil", usage)
+    states = KeptStates(tmp_path / "states")
+    write(states, "chat-1", [1] * 8, 10_000)
+    (file,) = (tmp_path / "states" / "chat-1").iterdir()
+    n_bytes = file.stat().st_size
+    most = int((n_bytes + 10**6) * DISK_SHARE)
+    for free, n_new, is_kept in ((10**6, most - n_bytes, True), (10**6, most - n_bytes + 1, False)):
+        assert states.make_room(n_new, 10**9, set()) and file.exists() == is_kept
+    write(states, "chat-1", [1] * 8, 10_000)
+    assert not states.make_room(most + 1, 10**9, set()) and not file.exists()
+    states.close()
+
+
+def test_what_a_killed_process_has_begun_is_deleted_after_an_hour(tmp_path: Path) -> None:
+    states, now_s = KeptStates(tmp_path), time.time()
+    write(states, "chat-1", [1] * 8)
+    old, fresh = tmp_path / "chat-1" / "old.part", tmp_path / "chat-1" / "fresh.part"
+    for path, age_s in ((old, 3700), (fresh, 3500)):
+        path.write_bytes(b"x")
+        os.utime(path, (now_s - age_s, now_s - age_s))
+    assert states.make_room(0, 10**9, set())
+    assert not old.exists() and fresh.exists() and len(read(states, [1] * 8)) == 1
+    states.close()
+
+
+def test_a_key_is_of_the_tokens_before_and_of_their_passes() -> None:
+    made = {"steps": [1, 2], "arithmetic": "x"}
+    key = key_of(ROOT, [1, 2], made)
+    assert key == key_of(ROOT, (1, 2), dict(reversed(made.items())))
+    others = [
+        key_of(ROOT, [1, 2]), key_of(ROOT, [1, 3], made), key_of(key, [1, 2], made),
+        key_of(ROOT, [1, 2], {**made, "steps": [2, 1]}), root_of(["a"]), root_of(["b"]), key,
+    ]  # fmt: skip
+    assert len(set(others)) == len(others) and {len(other) for other in others} == {len(ROOT)}
 
 
 # The worker and its clients.
