@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import sqlite3
+import stat
 import subprocess
 import sys
 from contextlib import closing
@@ -201,7 +202,9 @@ def test_an_older_file_is_kept_before_it_is_changed(path: Path) -> None:
     assert opened.lock is not None
     opened.lock.close()
     version = len(schema.STEPS)
-    with closing(sqlite3.connect(path.with_name(f"chats.version-{version}.db"))) as kept:
+    before = path.with_name(f"chats.version-{version}.db")
+    assert os.name != "posix" or stat.S_IMODE(before.stat().st_mode) == 0o600
+    with closing(sqlite3.connect(before)) as kept:
         assert kept.execute("PRAGMA user_version").fetchone() == (version,)
         assert kept.execute("SELECT id FROM chat").fetchone() == (chat_id,)
 

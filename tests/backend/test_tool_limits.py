@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from later import Later
+from waiting import WAIT_S
 
 from backend.text import Text, text
 from backend.tools.plain_text import arguments_shown, clean_json, read_arguments, shorten
@@ -304,3 +307,20 @@ def test_messages_have_a_pace() -> None:
     assert math.isclose(n_taken(pace, 0, 2.0), 999, abs_tol=1)
     assert math.isclose(n_taken(pace, 0, 3.0), 499, abs_tol=1)
     assert n_taken(pace, 0, 1e6) == 10_000, "what was not used is not saved up"
+
+
+def test_a_program_may_end_by_itself_when_its_input_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backend.tools.transports._ENDS_S", WAIT_S)
+    script = "import sys; sys.stdin.read(); open(sys.argv[1], 'x').close()"
+    server = Server("s", sys.executable, ("-c", script, str(tmp_path / "ended")))
+    program = transports.Program(server)
+    assert program.pid == 0 and program.last_words == ""
+
+    async def run() -> None:
+        async with program.streams():
+            assert program.pid > 0
+
+    asyncio.run(run())
+    assert (tmp_path / "ended").exists()
