@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -119,13 +119,17 @@ def test_a_stopped_answer_of_a_group_goes_on_in_another(engine: Engine) -> None:
     assert found == tokens and rest.n_reused == begun.n_prompt + 7 - 1
 
 
-def test_the_answer_of_another_takes_no_place_of_one_that_was_stopped(engine: Engine) -> None:
-    tokens, _ = answer(engine, WARM, 20)
-    own = Request(0, WARM, 7, ASKED, precedes=True)
-    (begun,) = engine.generate_group([own])
+def test_the_answer_of_another_takes_no_place_of_one_that_was_stopped(
+    open_engine: Callable[..., Engine],
+) -> None:
+    engine = open_engine(embedded_model(), context_length=1024, n_sequence=3)
+    hot = Sampling(temperature=3, seed=3, top_p=1, min_p=0)
+    tokens, _ = answer(engine, hot, 20)
+    (begun,) = engine.generate_group([Request(0, hot, 7, ASKED, precedes=True)], keeps=True)
     others = [Request(i, GREEDY, 3, [{"role": "user", "content": f"{i} x"}]) for i in (1, 2)]
-    assert {given.finish_reason for given in engine.generate_group(others)} == {"length"}
-    goes_on = Request(0, WARM, 13, [*ASKED, begun.text.to_message()], precedes=True)
-    (rest,) = engine.generate_group([goes_on])
+    ends = {given.finish_reason for given in engine.generate_group(others, keeps=True)}
+    assert ends == {"length"}
+    goes_on = Request(0, hot, 13, [*ASKED, begun.text.to_message()], precedes=True)
+    (rest,) = engine.generate_group([goes_on], keeps=True)
     found = [piece.token_id for piece in (*begun.pieces, *rest.pieces) if piece.token_id >= 0]
-    assert found == tokens
+    assert found == tokens and rest.n_reused == begun.n_prompt + 7 - 1
