@@ -69,6 +69,21 @@ def test_a_description_with_one_more_word_is_not_used(file: ModelFile) -> None:
     assert pack.find(file)[0] is not None
 
 
+def test_why_a_whole_description_is_not_used(file: ModelFile) -> None:
+    written = pack.write(file, "file")
+    data = written.path.read_bytes()
+    fingerprint = file.fingerprint.encode()
+    for old, new, words in (
+        (b'"version":1', b'"version":2', "another version of Outrider made it"),
+        (fingerprint, fingerprint[::-1], "it was made for another model"),
+        (b'"layout":"file"', b'"layout":"fil2"', "it is no pack, or a damaged one"),
+    ):
+        assert data.count(old) == 1, old
+        written.path.write_bytes(data.replace(old, new))
+        found, remark = pack.find(file)
+        assert found is None and words in remark, (remark, words)
+
+
 def test_a_file_with_a_byte_too_many_is_no_stripe(file: ModelFile, tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     written = pack.write(file, "file", folders=[tmp_path, tmp_path / "b"])

@@ -172,6 +172,7 @@ def test_several_prompts_give_a_list_in_their_order(served: Served) -> None:
     said = served.post("/completion", {"prompt": ["a b", "c"], "n_cmpl": 2}).json()
     assert [one["index"] for one in said] == [0, 1, 2, 3]
     assert [one["tokens_evaluated"] for one in said] == [2, 2, 1, 1]
+    assert len(served.post("/completion", {"prompt": ["a", "b"]}).json()) == 2
     fields = ["content", "generation_settings/n_predict", "generation_settings/none", "stop/it"]
     said = served.post("/completion", {"prompt": "a", "response_fields": fields}).json()
     assert said == {"content": "Easy.It is sunny.", "generation_settings/n_predict": -1}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from backend.server.anthropic_messages import read_message
-from backend.server.ask import RequestRefused
+from backend.server.anthropic_messages import MessageWriter, error_json, read_message
+from backend.server.ask import Begin, Finish, RequestRefused
 from backend.server.openai_chat import read_chat
 from backend.server.openai_responses import Kept, read_response
 
@@ -164,6 +164,34 @@ def test_blocks_of_a_message() -> None:
     ):
         with pytest.raises(RequestRefused, match=words):
             message(block, role=role)
+
+
+def test_tokens_ends_and_errors_of_a_message() -> None:
+    def usage(n_input: int, n_read: int, n_output: int) -> Any:
+        return {
+            "input_tokens": n_input, "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": n_read, "output_tokens": n_output,
+        }  # fmt: skip
+
+    writer = MessageWriter(message("q"), "m")
+    ((name, began),) = writer.opening(Begin(9, 4, "m"))
+    assert name == "message_start" and began["message"]["usage"] == usage(5, 4, 0)
+    for reason, stop, found in (
+        ("stop", "", "end_turn"), ("stop", "s", "stop_sequence"), ("tool_calls", "", "tool_use"),
+        ("length", "", "max_tokens"), ("context", "", "max_tokens"),
+    ):  # fmt: skip
+        ends = writer.closing([Finish(0, reason, 9, 7, n_reused=4, stop=stop)])
+        (_, data), (last, _) = ends[-2:]
+        assert data["delta"] == {"stop_reason": found, "stop_sequence": stop or None}
+        assert data["usage"] == usage(5, 4, 7) and last == "message_stop"
+    kinds = [
+        error_json(RequestRefused("a", status=status))["error"]["type"]
+        for status in (400, 401, 403, 404, 413, 418, 429, 500, 503)
+    ]
+    assert kinds == [
+        "invalid_request_error", "authentication_error", "permission_error", "not_found_error",
+        "request_too_large", "invalid_request_error", "rate_limit_error", "api_error", "api_error",
+    ]  # fmt: skip
 
 
 def test_parts_of_a_chat() -> None:
