@@ -135,7 +135,8 @@ class Copy:
             cmake, build = Path(sys.executable).parent / "cmake", self.root / "build" / "mutants"
             options = [
                 "-S", self.root, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-                "-DOUTRIDER_CHAT=OFF", f"-DPython_EXECUTABLE={sys.executable}",
+                f"-DCMAKE_MAKE_PROGRAM={cmake.with_name('ninja')}", "-DOUTRIDER_CHAT=OFF",
+                f"-DPython_EXECUTABLE={sys.executable}",
             ]  # fmt: skip
             subprocess.run([cmake, *options], check=True, stdout=subprocess.DEVNULL)
             self._build = [str(cmake), "--build", str(build)]
