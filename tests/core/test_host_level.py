@@ -242,6 +242,18 @@ def test_what_is_expected_beyond_the_slots_is_fetched_into_the_store() -> None:
     assert {e for _, _, _, e, _ in levels.core.slots(1)} == {4, 5}
 
 
+def test_a_store_of_one_slot_takes_what_is_expected() -> None:
+    levels = Levels(n_slot=2, n_host=1, depth=1)
+    levels.core.pass_began(Phase.decode)
+    levels.layer(1, 4, 5)
+    levels.core.pass_began(Phase.decode)
+    levels.layer(0, 0, 1)
+    levels.perform(levels.core.predicted(1, [4, 5, 6]))
+    levels.settle()
+    assert levels.in_host(1) == {6}
+    assert {e for _, _, _, e, _ in levels.core.slots(1)} == {4, 5}
+
+
 @pytest.mark.parametrize("needed", [False, True])
 def test_at_the_gate_the_store_reads_on_only_for_what_is_needed(needed: bool) -> None:
     """A needed expert that waits for a slot has no copy from the store yet."""
