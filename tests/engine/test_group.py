@@ -11,6 +11,7 @@ import pytest
 from factory import make_tiny
 from oracle import Oracle
 from reciter import make_reciter
+from waiting import WAIT_S
 
 from backend import _native
 from backend.engine.engine import Engine
@@ -765,6 +766,36 @@ def test_a_group_does_not_open_one_that_is_cancelled(
         2: "length",
     }
     assert found[2].text.content == "abc" and max(sizes) == 1
+
+
+@pytest.mark.parametrize("goes", ["rendered", "running"])
+def test_a_prompt_is_no_longer_rendered_for_one_that_was_cancelled(
+    goes: str, open_engine: OpenEngine, reciter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only for this one: others beside it go on, and their end does not end its rendering."""
+    engine = open_engine(reciter, n_sequence=2, context_length=512)
+    running = replace(asked(0, "x", 9), listener=Listener())
+    messages = [{"role": "user", "content": "hello"}]
+    rendered = Request(1, GREEDY, 3, messages, listener=Listener())
+    chat_format = engine.loaded.weights.chat_format
+    assert chat_format is not None
+    exchange, ended = chat_format._ask_process, []
+
+    def ask(request: Any, limit_s: float, is_stopped: Callable[[], bool]) -> Any:
+        chat_format.start()
+        process = chat_format._process
+        assert process is not None
+        if "render" in request:
+            (rendered if goes == "rendered" else running).handle.cancel()
+            ended.append(goes == "rendered" and process.wait(WAIT_S) is not None)
+        return exchange(request, limit_s, is_stopped)
+
+    monkeypatch.setattr(chat_format, "_ask_process", ask)
+    found = by_key(engine.generate_group([running, rendered], keeps=True))
+    reasons = {key: answer.finish_reason for key, answer in found.items()}
+    gone = 1 if goes == "rendered" else 0
+    assert reasons == {gone: "cancelled", 1 - gone: "length"} and not found[0].error
+    assert ended == [goes == "rendered"]
 
 
 def test_choices_that_share_a_handle_end_together_and_others_join_them(
