@@ -231,6 +231,8 @@ def test_a_request_is_cancelled_within_a_pass_and_a_late_cancel_stops_nothing(
     assert engine.finish_reason == "cancelled"
     ended, text = Request(0, GREEDY, 2, prompt="\n"), ""
     list(engine.answer(ended))
+    ended.handle.cancel()
+    assert not engine.passes.is_stopped
     for piece in engine.answer(Request(1, GREEDY, 9, prompt="\n")):
         ended.handle.cancel()
         request.handle.cancel()
