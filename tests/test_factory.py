@@ -12,6 +12,7 @@ from factory import (
     ARCHITECTURES,
     QUANTS,
     chain,
+    llama_architectures,
     make_large,
     make_split,
     make_tiny,
@@ -24,6 +25,8 @@ from factory import (
 from gguf import GGMLQuantizationType as GgmlType
 from gguf import GGUFReader
 from gguf.quants import dequantize
+
+from backend.gguf.tables import DIFFUSION
 
 PAIRS = [(a, q) for a in ARCHITECTURES for q in QUANTS if supported(a, q)]
 MOE_ARCHITECTURES = [a for a in ARCHITECTURES if a != "dense"]
@@ -163,3 +166,35 @@ def test_command_line(tmp_path: Path) -> None:
     )
     assert done.stdout.count("bytes") == 3
     assert out.read_bytes() == make_tiny("qwen3moe", "Q4_0", tmp_path / "n.gguf").read_bytes()
+
+
+WITHOUT_EXPERTS = frozenset(
+    """
+    apertus arcee arwkv7 baichuan bert bitnet bloom chameleon chatglm clip codeshell cogvlm
+    cohere2 command-r deci dflash eagle3 ernie4_5 eurobert exaone exaone4 falcon falcon-h1 gemma
+    gemma-embedding gemma2 gemma3 gemma3n gemma4-assistant glm4 gpt2 gptj gptneox granite
+    granite_swa graniteswitch hrm_text hunyuan-dense hunyuan_vl internlm2 jais jais2
+    jina-bert-v2 jina-bert-v3 lfm2 llama-embed maincoder mamba mamba2 minicpm minicpm3 mistral3
+    modern-bert mpt muse-glimmer nanbeige nemotron nemotron_h neo-bert nomic-bert olmo olmo2
+    openelm orion paddleocr pangu-embedded phi2 phi3 plamo plamo2 plamo3 plm pockettts qwen
+    qwen2 qwen2vl qwen3 qwen35 qwen3tts qwen3vl refact rwkv6 rwkv6qwen2 rwkv7 seed_oss smollm3
+    spark2_5 stablelm starcoder starcoder2 t5 t5encoder talkie wavtokenizer-dec xverse
+    """.split()
+)
+"""Architectures whose files have no experts, or that share the tensors of one that is built."""
+NOT_BUILT = frozenset(
+    """
+    afmoe bailingmoe deepseek deepseek2-ocr deepseek4 exaone-moe granitehybrid hy_v3 jamba
+    kimi-k3 kimi-linear laguna maple mellum mimo2 minimax-01 mistral4 nomic-bert-moe qwen35moe
+    step35
+    """.split()
+)
+"""Architectures with experts that the factory does not build yet."""
+
+
+def test_every_architecture_of_llama_cpp_is_known() -> None:
+    """A new llama.cpp has new ones: build them, refuse them, or say that they have no experts."""
+    made = {arch for arch in ARCHITECTURES if arch != "dense"}
+    groups = (made, DIFFUSION, WITHOUT_EXPERTS, NOT_BUILT)
+    assert sum(map(len, groups)) == len(frozenset().union(*groups))
+    assert frozenset().union(*groups) == set(llama_architectures())

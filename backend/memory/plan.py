@@ -357,12 +357,12 @@ def _kv_values(model: ModelFile, layer: int) -> int:
     n_head_kv = _per_layer(model, "attention.head_count_kv", "attention.head_count")[layer]
     key, value = _key_length(model), _number(model, "attention.value_length")
     indexer = _indexer_values(model, layer)
-    if _number(model, "attention.key_length_mla"):
-        return n_head_kv * key + indexer  # latent attention: the values are part of the keys
     pattern = model.key("attention.sliding_window_pattern")
     if isinstance(pattern, tuple) and layer < len(pattern) and pattern[layer]:
         key = _number(model, "attention.key_length_swa") or key
         value = _number(model, "attention.value_length_swa") or value
+    if _number(model, "attention.key_length_mla"):
+        return n_head_kv * key + indexer  # latent attention: the values are part of the keys
     values = n_head_kv * (key + (value or key))
     if indexer and model.architecture != "qwen4exp":
         indexer += value or key  # llama.cpp keeps values there, too, which nothing reads

@@ -29,7 +29,8 @@ from backend.memory.plan import (
 from backend.methods.slots import rate_of, slots_of
 
 GGML_TYPES = {"q8_0": 8, "q4_0": 2}
-UNESTIMATED = {"qwen4exp"}  # only llama.cpp tells what its choice of blocks takes
+# Only llama.cpp tells what choosing tokens by an indexer takes.
+UNESTIMATED = {"deepseek32", "dots3note", "glm-dsa", "glm5-next", "hy_v4", "qwen4exp"}
 MIB = 1 << 20
 GIB = 1 << 30
 

@@ -85,20 +85,40 @@ def _olmoe(m: Layout) -> None:
         m.experts(i)
 
 
-def _deepseek2(m: Layout) -> None:
-    """Build latent attention, a leading dense layer, shared experts and group-limited routing."""
-    g, n_rope, n_lora = m.g, 16, 32
-    n_nope = n_value = g.head_dim
-    m.common_keys()
+def latent_keys(m: Layout, n_rope: int, n_lora: int) -> None:
+    """Set the keys of latent attention."""
     m.key(
         attention__head_count_kv=1,
         attention__key_length=n_lora + n_rope,
         attention__value_length=n_lora,
-        attention__key_length_mla=n_nope + n_rope,
-        attention__value_length_mla=n_value,
+        attention__key_length_mla=m.g.head_dim + n_rope,
+        attention__value_length_mla=m.g.head_dim,
         attention__q_lora_rank=n_lora,
         attention__kv_lora_rank=n_lora,
         rope__dimension_count=n_rope,
+    )
+
+
+def latent_attention(m: Layout, b: str, n_rope: int, n_lora: int) -> None:
+    """Add the tensors of latent attention and its norm. b: begins their names."""
+    g = m.g
+    m.norm(f"{b}.attn_norm", g.n_embd)
+    m.add(f"{b}.attn_q_a.weight", g.n_embd, n_lora)
+    m.norm(f"{b}.attn_q_a_norm", n_lora)
+    m.add(f"{b}.attn_q_b.weight", n_lora, g.n_head * (g.head_dim + n_rope))
+    m.add(f"{b}.attn_kv_a_mqa.weight", g.n_embd, n_lora + n_rope)
+    m.norm(f"{b}.attn_kv_a_norm", n_lora)
+    m.add(f"{b}.attn_k_b.weight", g.head_dim, n_lora, g.n_head)
+    m.add(f"{b}.attn_v_b.weight", n_lora, g.head_dim, g.n_head)
+    m.add(f"{b}.attn_output.weight", g.n_head * g.head_dim, g.n_embd)
+
+
+def _deepseek2(m: Layout) -> None:
+    """Build latent attention, a leading dense layer, shared experts and group-limited routing."""
+    g, n_rope, n_lora = m.g, 16, 32
+    m.common_keys()
+    latent_keys(m, n_rope, n_lora)
+    m.key(
         leading_dense_block_count=1,
         expert_feed_forward_length=g.n_ff_exp,
         expert_shared_count=2,
@@ -111,15 +131,7 @@ def _deepseek2(m: Layout) -> None:
     m.ends()
     for i in range(g.n_layer + g.n_nextn):
         b = f"blk.{i}"
-        m.norm(f"{b}.attn_norm", g.n_embd)
-        m.add(f"{b}.attn_q_a.weight", g.n_embd, n_lora)
-        m.norm(f"{b}.attn_q_a_norm", n_lora)
-        m.add(f"{b}.attn_q_b.weight", n_lora, g.n_head * (n_nope + n_rope))
-        m.add(f"{b}.attn_kv_a_mqa.weight", g.n_embd, n_lora + n_rope)
-        m.norm(f"{b}.attn_kv_a_norm", n_lora)
-        m.add(f"{b}.attn_k_b.weight", n_nope, n_lora, g.n_head)
-        m.add(f"{b}.attn_v_b.weight", n_lora, n_value, g.n_head)
-        m.add(f"{b}.attn_output.weight", g.n_head * n_value, g.n_embd)
+        latent_attention(m, b, n_rope, n_lora)
         m.norm(f"{b}.ffn_norm", g.n_embd)
         if i == 0:
             m.feed_forward(i)

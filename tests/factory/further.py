@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from .architectures import SIGMOID, Architecture, qwen3moe
+from .architectures import (
+    SIGMOID,
+    Architecture,
+    latent_attention,
+    latent_keys,
+    qwen3moe,
+)
 from .layout import Layout
 
 
@@ -250,6 +256,193 @@ def _qwen3next(m: Layout) -> None:
         m.feed_forward(i, g.n_ff_shexp, "_shexp")
 
 
+def _indexed_latent(m: Layout) -> None:
+    """Build latent attention to the tokens that an indexer chooses, of every layer."""
+    g, n_rope, n_lora = m.g, 16, 32
+    m.common_keys()
+    latent_keys(m, n_rope, n_lora)
+    m.key(
+        leading_dense_block_count=1,
+        expert_feed_forward_length=g.n_ff_exp,
+        expert_shared_count=1,
+        expert_weights_scale=1.5,
+        expert_weights_norm=True,
+        expert_gating_func=SIGMOID,
+        attention__indexer__head_count=2,
+        attention__indexer__key_length=_N_INDEX,
+        attention__indexer__top_k=16,
+    )
+    m.ends()
+    for i in range(g.n_layer):
+        b = f"blk.{i}"
+        latent_attention(m, b, n_rope, n_lora)
+        m.norm(f"{b}.ffn_norm", g.n_embd)
+        _indexer(m, b, n_lora)
+        if i == 0:
+            m.feed_forward(i)
+        else:
+            m.experts(i, selection_bias=True)
+            m.feed_forward(i, g.n_ff_exp, "_shexp")
+
+
+_N_INDEX = 64
+
+
+def _indexer(m: Layout, b: str, n_lora: int) -> None:
+    """Add an indexer with two heads. b: begins the names."""
+    m.norm(f"{b}.indexer.k_norm", _N_INDEX, bias=True)
+    m.add(f"{b}.indexer.proj.weight", m.g.n_embd, 2)
+    m.add(f"{b}.indexer.attn_k.weight", m.g.n_embd, _N_INDEX)
+    m.add(f"{b}.indexer.attn_q_b.weight", n_lora, 2 * _N_INDEX)
+
+
+def _delta_attention(m: Layout, b: str, *, is_low: bool) -> None:
+    """Add Kimi delta attention. is_low: its gates have matrices of low rank."""
+    g = m.g
+    n_inner = g.n_head * g.head_dim
+    m.norm(f"{b}.attn_norm", g.n_embd)
+    for name in "qkv":
+        m.add(f"{b}.ssm_conv1d_{name}.weight", 4, 1, n_inner, kind="router")
+        m.add(f"{b}.attn_{name}.weight", g.n_embd, n_inner)
+    for name in "fg":
+        m.add(f"{b}.ssm_{name}_a.weight", g.n_embd, g.head_dim if is_low else n_inner)
+        if is_low:
+            m.add(f"{b}.ssm_{name}_b.weight", g.head_dim, n_inner)
+    m.add(f"{b}.ssm_beta.weight", g.n_embd, g.n_head)
+    m.add(f"{b}.ssm_a", *((g.n_head,) if is_low else (1, g.n_head)), kind="decay")
+    m.bias(f"{b}.ssm_dt", n_inner)
+    m.norm(f"{b}.ssm_norm", g.head_dim)
+    m.add(f"{b}.attn_output.weight", n_inner, g.n_embd)
+
+
+def _hy_v4(m: Layout) -> None:
+    """Build streams, sinks, and gated latent attention to the tokens of an indexer."""
+    g, n_stream = m.g, 4
+    _indexed_latent(m)
+    m.key(
+        attention__indexer__types=[1] * g.n_layer,
+        hyper_connection__count=n_stream,
+        hyper_connection__epsilon=1e-6,
+        hyper_connection__magnitude=1.0,
+    )
+    _stream_weights(m, "output_hc", n_stream, n_stream, 1)
+    for i in range(g.n_layer):
+        b = f"blk.{i}"
+        m.add(f"{b}.attn_sinks.weight", g.n_head, kind="bias")
+        m.add(f"{b}.attn_gate.weight", g.n_embd, g.n_head * g.head_dim)
+        for name in ("attn", "ffn"):
+            _stream_weights(m, f"{b}.hc_{name}", n_stream, 2 * n_stream, 2)
+
+
+def _stream_weights(m: Layout, stem: str, n_stream: int, n_mix: int, n_scale: int) -> None:
+    """Add what mixes the streams of hyper-connections."""
+    m.add(f"{stem}_fn.weight", n_stream * m.g.n_embd, n_mix, kind="router")
+    m.add(f"{stem}_base.weight", n_mix, kind="bias")
+    m.add(f"{stem}_scale.weight", n_scale, kind="norm")
+
+
+def _dots3note(m: Layout) -> None:
+    """Build latent attention with gated heads, to a window in every second layer."""
+    g, n_rope = m.g, 16
+    _indexed_latent(m)
+    m.key(
+        attention__kv_lora_rank_swa=32,
+        attention__key_length_swa=32 + n_rope,
+        attention__value_length_swa=32,
+        attention__key_length_mla_swa=g.head_dim + n_rope,
+        attention__value_length_mla_swa=g.head_dim,
+        attention__sliding_window=16,
+        attention__sliding_window_pattern=[i % 2 == 1 for i in range(g.n_layer)],
+        attention__indexer__types=[1 - i % 2 for i in range(g.n_layer)],
+        rope__freq_base_swa=10000.0,
+        rope__dimension_count_swa=n_rope,
+    )
+    windowed = tuple(f"blk.{i}.indexer." for i in range(1, g.n_layer, 2))
+    m.tensors[:] = [t for t in m.tensors if not t.name.startswith(windowed)]
+    for i in range(g.n_layer):
+        m.norm(f"blk.{i}.attn_k_norm", n_rope)
+        m.add(f"blk.{i}.attn_gate.weight", g.n_embd, g.n_head)
+
+
+def _bailingmoe3(m: Layout) -> None:
+    """Build layers of delta attention and of latent attention with gated heads."""
+    g, n_rope, n_lora = m.g, 16, 32
+    m.common_keys()
+    latent_keys(m, n_rope, n_lora)
+    m.key(
+        attention__head_count_kv=[i % 2 for i in range(g.n_layer)],
+        ssm__conv_kernel=4,
+        kda__head_dim=g.head_dim,
+        kda__gate_lower_bound=-5.0,
+        leading_dense_block_count=1,
+        expert_feed_forward_length=g.n_ff_exp,
+        expert_shared_count=1,
+        expert_weights_scale=1.5,
+        expert_weights_norm=True,
+        expert_gating_func=SIGMOID,
+    )
+    m.ends()
+    for i in range(g.n_layer):
+        b = f"blk.{i}"
+        if i % 2:
+            latent_attention(m, b, n_rope, n_lora)
+            m.add(f"{b}.attn_gate.weight", g.n_embd, g.n_head)
+        else:
+            _delta_attention(m, b, is_low=False)
+        m.norm(f"{b}.ffn_norm", g.n_embd)
+        if i == 0:
+            m.feed_forward(i)
+        else:
+            m.experts(i, selection_bias=True)
+            m.feed_forward(i, g.n_ff_exp, "_shexp")
+
+
+def _glm5_next(m: Layout) -> None:
+    """Build streams, delta attention, and latent attention with an indexer of pooled keys."""
+    g, n_lora, n_stream, n_pool = m.g, 32, 4, 4
+    n_rope = 0
+    m.common_keys()
+    latent_keys(m, n_rope, n_lora)
+    m.key(
+        attention__head_count_kv=[i % 2 for i in range(g.n_layer)],
+        ssm__conv_kernel=4,
+        kda__head_dim=g.head_dim,
+        kda__gate_lower_bound=-5.0,
+        leading_dense_block_count=1,
+        expert_feed_forward_length=g.n_ff_exp,
+        expert_shared_count=1,
+        expert_weights_scale=1.5,
+        expert_weights_norm=True,
+        expert_gating_func=SIGMOID,
+        attention__indexer__head_count=2,
+        attention__indexer__key_length=_N_INDEX,
+        attention__indexer__top_k=16,
+        attention__indexer__kpool=n_pool,
+        hyper_connection__count=n_stream,
+        hyper_connection__sinkhorn_iterations=4,
+        hyper_connection__epsilon=1e-6,
+    )
+    m.ends()
+    n_mix = (2 + n_stream) * n_stream
+    for i in range(g.n_layer):
+        b = f"blk.{i}"
+        for name in ("attn", "ffn"):
+            _stream_weights(m, f"{b}.hc_{name}", n_stream, n_mix, 3)
+        if i % 2:
+            latent_attention(m, b, n_rope, n_lora)
+            _indexer(m, b, n_lora)
+            m.add(f"{b}.indexer_compressor_gate.weight", g.n_embd, _N_INDEX)
+            m.add(f"{b}.indexer_compressor_ape.weight", _N_INDEX, n_pool, kind="router")
+        else:
+            _delta_attention(m, b, is_low=True)
+        m.norm(f"{b}.ffn_norm", g.n_embd)
+        if i == 0:
+            m.feed_forward(i)
+        else:
+            m.experts(i, selection_bias=True)
+            m.feed_forward(i, g.n_ff_exp, "_shexp")
+
+
 def _qwen4exp(m: Layout) -> None:
     """Build streams of hyper-connections, an indexer, and a table of n-grams read by rows."""
     g, d_state, n_k_head, n_v_head, n_conv = m.g, 16, 2, 4, 4
@@ -473,6 +666,12 @@ FURTHER: dict[str, Architecture] = {
     "qwen3next": Architecture(
         _qwen3next, {"n_layer": 4, "n_expert": 8, "n_expert_used": 2}, can_fuse=True
     ),
+    "deepseek32": Architecture(_indexed_latent, {"n_layer": 3, "n_expert": 16, "n_expert_used": 4}),
+    "glm-dsa": Architecture(_indexed_latent, {"n_layer": 3, "n_expert": 16, "n_expert_used": 4}),
+    "hy_v4": Architecture(_hy_v4, {"n_layer": 3, "n_expert": 16, "n_expert_used": 4}),
+    "dots3note": Architecture(_dots3note, {"n_layer": 3, "n_expert": 16, "n_expert_used": 4}),
+    "glm5-next": Architecture(_glm5_next, {"n_layer": 4, "n_expert": 8, "n_expert_used": 2}),
+    "bailingmoe3": Architecture(_bailingmoe3, {"n_layer": 4, "n_expert": 8, "n_expert_used": 2}),
     "qwen4exp": Architecture(
         _qwen4exp, {"n_layer": 4, "n_expert": 8, "n_expert_used": 2}, can_fuse=True
     ),
