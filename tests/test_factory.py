@@ -184,9 +184,8 @@ WITHOUT_EXPERTS = frozenset(
 """Architectures whose files have no experts, or that share the tensors of one that is built."""
 NOT_BUILT = frozenset(
     """
-    afmoe bailingmoe deepseek deepseek2-ocr deepseek4 exaone-moe granitehybrid hy_v3 jamba
-    kimi-k3 kimi-linear laguna maple mellum mimo2 minimax-01 mistral4 nomic-bert-moe qwen35moe
-    step35
+    afmoe deepseek2-ocr deepseek4 granitehybrid hy_v3 jamba kimi-k3 laguna maple mellum mimo2
+    minimax-01 nomic-bert-moe step35
     """.split()
 )
 """Architectures with experts that the factory does not build yet."""

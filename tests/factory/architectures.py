@@ -113,7 +113,7 @@ def latent_attention(m: Layout, b: str, n_rope: int, n_lora: int) -> None:
     m.add(f"{b}.attn_output.weight", g.n_head * g.head_dim, g.n_embd)
 
 
-def _deepseek2(m: Layout) -> None:
+def deepseek2(m: Layout) -> None:
     """Build latent attention, a leading dense layer, shared experts and group-limited routing."""
     g, n_rope, n_lora = m.g, 16, 32
     m.common_keys()
@@ -257,7 +257,7 @@ REQUIRED: dict[str, Architecture] = {
     ),
     "olmoe": Architecture(_olmoe, {"n_expert": 16, "n_expert_used": 4, "n_head_kv": 4}),
     "deepseek2": Architecture(
-        _deepseek2,
+        deepseek2,
         {"n_layer": 3, "n_expert": 16, "n_expert_used": 4},
         can_fuse=True,
         can_predict=True,

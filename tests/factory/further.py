@@ -5,6 +5,7 @@ from __future__ import annotations
 from .architectures import (
     SIGMOID,
     Architecture,
+    deepseek2,
     latent_attention,
     latent_keys,
     qwen3moe,
@@ -84,6 +85,48 @@ def _dots1(m: Layout) -> None:
         else:
             m.experts(i, selection_bias=True)
             m.feed_forward(i, g.n_ff_exp, "_shexp")
+
+
+def _bailingmoe(m: Layout) -> None:
+    """Build experts in every layer, and a shared one."""
+    m.common_keys()
+    m.key(expert_feed_forward_length=m.g.n_ff_exp, expert_shared_count=1)
+    m.ends()
+    for i in range(m.g.n_layer):
+        m.attention(i)
+        m.norm(f"blk.{i}.ffn_norm", m.g.n_embd)
+        m.experts(i)
+        m.feed_forward(i, m.g.n_ff_exp, "_shexp")
+
+
+def _exaone_moe(m: Layout) -> None:
+    """Build dots1 with a sliding window in most layers."""
+    _dots1(m)
+    m.key(
+        expert_shared_feed_forward_length=m.g.n_ff_exp,
+        attention__sliding_window=16,
+        rope__freq_base_swa=10000.0,
+    )
+
+
+def _deepseek(m: Layout) -> None:
+    """Build a leading dense layer, and a shared expert."""
+    m.common_keys()
+    m.key(
+        leading_dense_block_count=1,
+        expert_feed_forward_length=m.g.n_ff_exp,
+        expert_shared_count=1,
+        expert_weights_scale=1.0,
+    )
+    m.ends()
+    for i in range(m.g.n_layer):
+        m.attention(i)
+        m.norm(f"blk.{i}.ffn_norm", m.g.n_embd)
+        if i == 0:
+            m.feed_forward(i)
+        else:
+            m.experts(i)
+            m.feed_forward(i, m.g.n_ff_exp, "_shexp")
 
 
 def _bailingmoe2(m: Layout) -> None:
@@ -220,7 +263,14 @@ def _cohere2moe(m: Layout) -> None:
             m.feed_forward(i, g.n_ff_exp, "_shexp")
 
 
-def _qwen3next(m: Layout) -> None:
+def _qwen35moe(m: Layout) -> None:
+    """Build Qwen3-Next with M-RoPE, and beta and alpha apart."""
+    _qwen3next(m, joined="")
+    half = m.g.head_dim // 2
+    m.key(rope__dimension_sections=[half - 2 * (half // 4), half // 4, half // 4, 0])
+
+
+def _qwen3next(m: Layout, joined: str = "ba") -> None:
     """Build recurrent (gated delta net) and attention layers, and a gated shared expert."""
     g, d_state, n_k_head, n_v_head, n_conv = m.g, 32, 2, 4, 4
     n_key, n_value = d_state * n_k_head, d_state * n_v_head
@@ -247,7 +297,11 @@ def _qwen3next(m: Layout) -> None:
             m.add(f"{b}.ssm_conv1d.weight", n_conv, 2 * n_key + n_value, kind="router")
             m.bias(f"{b}.ssm_dt", n_v_head)
             m.add(f"{b}.ssm_a", n_v_head, kind="decay")
-            m.add(f"{b}.ssm_ba.weight", g.n_embd, 2 * n_v_head)
+            if joined:
+                m.add(f"{b}.ssm_ba.weight", g.n_embd, 2 * n_v_head)
+            else:
+                m.add(f"{b}.ssm_beta.weight", g.n_embd, n_v_head)
+                m.add(f"{b}.ssm_alpha.weight", g.n_embd, n_v_head)
             m.norm(f"{b}.ssm_norm", d_state)
             m.add(f"{b}.ssm_out.weight", n_value, g.n_embd)
         m.norm(f"{b}.post_attention_norm", g.n_embd)
@@ -296,8 +350,11 @@ def _indexer(m: Layout, b: str, n_lora: int) -> None:
     m.add(f"{b}.indexer.attn_q_b.weight", n_lora, 2 * _N_INDEX)
 
 
-def _delta_attention(m: Layout, b: str, *, is_low: bool) -> None:
-    """Add Kimi delta attention. is_low: its gates have matrices of low rank."""
+def _delta_attention(m: Layout, b: str, *, is_low: bool, is_flat: bool = False) -> None:
+    """Add Kimi delta attention.
+
+    is_low: its gates have matrices of low rank. is_flat: its decay has one dimension.
+    """
     g = m.g
     n_inner = g.n_head * g.head_dim
     m.norm(f"{b}.attn_norm", g.n_embd)
@@ -309,7 +366,7 @@ def _delta_attention(m: Layout, b: str, *, is_low: bool) -> None:
         if is_low:
             m.add(f"{b}.ssm_{name}_b.weight", g.head_dim, n_inner)
     m.add(f"{b}.ssm_beta.weight", g.n_embd, g.n_head)
-    m.add(f"{b}.ssm_a", *((g.n_head,) if is_low else (1, g.n_head)), kind="decay")
+    m.add(f"{b}.ssm_a", *((g.n_head,) if is_flat else (1, g.n_head)), kind="decay")
     m.bias(f"{b}.ssm_dt", n_inner)
     m.norm(f"{b}.ssm_norm", g.head_dim)
     m.add(f"{b}.attn_output.weight", n_inner, g.n_embd)
@@ -366,6 +423,20 @@ def _dots3note(m: Layout) -> None:
 
 def _bailingmoe3(m: Layout) -> None:
     """Build layers of delta attention and of latent attention with gated heads."""
+    _delta_and_latent(m, is_low=False)
+    for i in range(1, m.g.n_layer, 2):
+        m.add(f"blk.{i}.attn_gate.weight", m.g.n_embd, m.g.n_head)
+
+
+def _kimi_linear(m: Layout) -> None:
+    """Build the same with gates of low rank, and queries in one matrix."""
+    _delta_and_latent(m, is_low=True)
+    m.tensors[:] = [t for t in m.tensors if ".attn_q_" not in t.name]
+    for i in range(1, m.g.n_layer, 2):
+        m.add(f"blk.{i}.attn_q.weight", m.g.n_embd, m.g.n_head * (m.g.head_dim + 16))
+
+
+def _delta_and_latent(m: Layout, *, is_low: bool) -> None:
     g, n_rope, n_lora = m.g, 16, 32
     m.common_keys()
     latent_keys(m, n_rope, n_lora)
@@ -386,9 +457,8 @@ def _bailingmoe3(m: Layout) -> None:
         b = f"blk.{i}"
         if i % 2:
             latent_attention(m, b, n_rope, n_lora)
-            m.add(f"{b}.attn_gate.weight", g.n_embd, g.n_head)
         else:
-            _delta_attention(m, b, is_low=False)
+            _delta_attention(m, b, is_low=is_low)
         m.norm(f"{b}.ffn_norm", g.n_embd)
         if i == 0:
             m.feed_forward(i)
@@ -434,7 +504,7 @@ def _glm5_next(m: Layout) -> None:
             m.add(f"{b}.indexer_compressor_gate.weight", g.n_embd, _N_INDEX)
             m.add(f"{b}.indexer_compressor_ape.weight", _N_INDEX, n_pool, kind="router")
         else:
-            _delta_attention(m, b, is_low=True)
+            _delta_attention(m, b, is_low=True, is_flat=True)
         m.norm(f"{b}.ffn_norm", g.n_embd)
         if i == 0:
             m.feed_forward(i)
@@ -665,6 +735,14 @@ FURTHER: dict[str, Architecture] = {
     ),
     "qwen3next": Architecture(
         _qwen3next, {"n_layer": 4, "n_expert": 8, "n_expert_used": 2}, can_fuse=True
+    ),
+    "bailingmoe": Architecture(_bailingmoe, {"n_expert": 16, "n_expert_used": 4}),
+    "deepseek": Architecture(_deepseek, {"n_layer": 3, "n_expert": 16, "n_expert_used": 4}),
+    "mistral4": Architecture(deepseek2, {"n_layer": 3, "n_expert": 16, "n_expert_used": 4}),
+    "exaone-moe": Architecture(_exaone_moe, {"n_layer": 4, "n_expert": 12, "n_expert_used": 3}),
+    "kimi-linear": Architecture(_kimi_linear, {"n_layer": 4, "n_expert": 8, "n_expert_used": 2}),
+    "qwen35moe": Architecture(
+        _qwen35moe, {"n_layer": 4, "n_expert": 8, "n_expert_used": 2}, can_fuse=True
     ),
     "deepseek32": Architecture(_indexed_latent, {"n_layer": 3, "n_expert": 16, "n_expert_used": 4}),
     "glm-dsa": Architecture(_indexed_latent, {"n_layer": 3, "n_expert": 16, "n_expert_used": 4}),
