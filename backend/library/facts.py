@@ -19,7 +19,7 @@ from backend.text import text, to_json
 if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
 
-_FORMAT = 1
+_FORMAT = 2
 _N_KEPT_MAX = 4096
 
 

@@ -159,7 +159,7 @@ def test_headers_are_read_once(models: Path, tmp_path: Path) -> None:
     assert other.n_read == 2
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"format": 1}', "{" * 100_000, '{"format": 1, "f'])
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 2}', "{" * 100_000, '{"format": 2, "f'])
 def test_a_damaged_cache_is_read_again(models: Path, tmp_path: Path, text: str) -> None:
     (tmp_path / "facts.json").write_text(text)
     cache = FactsCache(tmp_path / "facts.json", 4096)
