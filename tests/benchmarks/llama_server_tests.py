@@ -9,8 +9,9 @@ that a test names; nothing else is downloaded. Texts that the tests' own models 
 compared. A test that llama-server fails is set aside.
 
 What llama-server takes on its command line and `outrider serve` takes with each request (seed,
-temperature, n_predict, reasoning off) is added to the tests' requests. A chat template is written
-into a copy of the model.
+temperature, n_predict, reasoning off) is added to the tests' requests. A chat template, and the
+pooling of embeddings, are written into a copy of the model. Pages of all origins are admitted, as
+llama-server does unless it is told otherwise.
 
 pytest loads this file as a plugin, too.
 """
@@ -42,6 +43,7 @@ BUILD = (
 OTHER = ("test_router", "test_lora", "test_speculative", "test_vision_api", "test_proxy",
          "test_mcp_servers", "test_tools_builtin", "test_stream", "test_rerank")  # fmt: skip
 """Files about several models, adapters, drafts, images or programs that the server starts."""
+POOLINGS = {"mean": 1, "cls": 2, "last": 3}
 KEY = "dummy"
 """The key that the tests give to OpenAI's client where llama-server asks for none."""
 _WHICH, _REPORT, _PYTHON = "TESTED_SERVER", "TESTED_REPORT", "OUTRIDER_PYTHON"
@@ -219,6 +221,8 @@ def _start_outrider(process: Any) -> None:
 
 def _complete(process: Any, name: str, i_body: int) -> None:
     """Add the key and the server's defaults to the requests of a method."""
+    from requests.structures import CaseInsensitiveDict  # in the tests' own environment
+
     inner = getattr(process, name)
 
     def call(self: Any, method: str, path: str, data: Any = None, headers: Any = None, **more: Any):  # type: ignore[no-untyped-def]
@@ -226,7 +230,10 @@ def _complete(process: Any, name: str, i_body: int) -> None:
             headers = {"Authorization": f"Bearer {KEY}", **(headers or {})}
         if method == "POST" and isinstance(data, dict):
             data = {**_defaults(self, path), **data}
-        return inner(self, method, path, data, headers, **more)
+        answer = inner(self, method, path, data, headers, **more)
+        if hasattr(answer, "headers"):  # whose names are the same in any case
+            answer.headers = CaseInsensitiveDict(answer.headers)
+        return answer
 
     setattr(process, name, call)
 
@@ -258,6 +265,9 @@ def _outrider(self: Any, timeout_seconds: int = 60) -> None:
         "serve", str(model), "--models", str(folder), "--port", str(self.server_port),
         "--context", str(n_context), "--parallel", str(n_slot), "--keep-states", "0",
     ]  # fmt: skip
+    command += ["--allow-origin", "localhost" if self.cors_origins == "localhost" else "*"]
+    if (pooling := POOLINGS.get(self.pooling or "mean")) and self.server_embeddings:
+        command += ["--embedding-model", str(_copied(model, folder / "small", pooling=pooling))]
     if self.sleep_idle_seconds:
         command += ["--unload-after", str(self.sleep_idle_seconds / 60)]
     with socket.socket() as probe:
@@ -295,14 +305,19 @@ def _model(self: Any, folder: Path) -> Path:
             shutil.copy(MODEL, model)
         )
         return model
-    write = "import sys; from pathlib import Path; from reciter import with_template; "
-    write += "with_template(Path(sys.argv[1]), Path(sys.argv[2]), sys.stdin.read())"
+    return _copied(MODEL, model, template)
+
+
+def _copied(path: Path, out: Path, template: str | None = None, pooling: int | None = None) -> Path:
+    """Write a copy of a model with a chat template and a pooling. Return its path."""
+    write = "import json, sys; from pathlib import Path; from reciter import with_template; "
+    write += "with_template(Path(sys.argv[1]), Path(sys.argv[2]), **json.load(sys.stdin))"
     subprocess.run(
-        [os.environ[_PYTHON], "-c", write, str(MODEL), str(model)],
+        [os.environ[_PYTHON], "-c", write, str(path), str(out)],
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT / 'tests/engine'}"},
-        input=template, text=True, check=True,
+        input=json.dumps({"template": template, "pooling": pooling}), text=True, check=True,
     )  # fmt: skip
-    return model
+    return out
 
 
 if __name__ == "__main__":

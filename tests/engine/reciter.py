@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from factory import make_tiny, tiny_vocabulary
 from factory.vocabulary import byte_symbols
-from gguf import GGUFReader, GGUFWriter
+from gguf import GGUFReader, GGUFWriter, PoolingType
 
 
 def byte_token(byte: int) -> int:
@@ -50,8 +50,13 @@ def make_reciter(
     return path
 
 
-def with_template(path: Path, out: Path, template: str | None, without: str = "") -> Path:
-    """Write a copy of a model with another chat template, or with none, and without a tensor."""
+def with_template(
+    path: Path, out: Path, template: str | None, without: str = "", pooling: int | None = None
+) -> Path:
+    """Write a copy of a model with another chat template, or with none, and without a tensor.
+
+    pooling: llama.cpp's number of the pooling that the copy names.
+    """
     reader = GGUFReader(path)
     writer = GGUFWriter(out, reader.fields["general.architecture"].contents())
     for key, value in reader.fields.items():
@@ -63,6 +68,8 @@ def with_template(path: Path, out: Path, template: str | None, without: str = ""
             writer.add_key_value(key, value.contents(), value.types[0], kind)
     if template is not None:
         writer.add_chat_template(template)
+    if pooling is not None:
+        writer.add_pooling_type(PoolingType(pooling))
     for tensor in reader.tensors:
         if tensor.name == without:
             continue
