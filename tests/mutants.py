@@ -2,8 +2,9 @@
 
 Each mutant is one small change of meaning in a copy of the tree: a comparison, a constant, a
 condition, a statement, a result, an argument. The tests are those of `make fast` (tests/fast.py).
-A mutant whose tests pass survives, and is printed as a diff: a test is missing, or the change makes
-no difference. The sample depends on SEED only. C++ files are compiled again for each mutant.
+A mutant whose tests pass survives, and is printed as a diff: a test is missing, the change makes no
+difference, or the test that fails was not reached within the seconds. The sample depends on SEED
+only. C++ files are compiled again for each mutant.
 """
 
 from __future__ import annotations
@@ -158,7 +159,10 @@ class Copy:
             old.unlink()
 
     def verdict(self, tests: list[str], limit_s: float) -> str:
-        """Run the nearest tests until one fails. Return "lives", or what killed the mutant."""
+        """Run the nearest tests until one fails. Return what killed the mutant, or "lives" first.
+
+        Where the time was over before, the number of test files that ran follows.
+        """
         if self._build and subprocess.run(self._build, capture_output=True).returncode != 0:
             return "does not compile"
         until_s = time.time() + limit_s
@@ -169,9 +173,9 @@ class Copy:
             fast.UNTIL: str(until_s),
         }
         options = ["-x", "-q", "-n", "0", "--tb=no", "-rfE", "-p", "fast", "-p", "no:cacheprovider"]
-        for test in tests:
+        for n_begun, test in enumerate(tests):
             if time.time() > until_s:
-                break
+                return f"lives, after {n_begun} of {len(tests)} test files"
             run = subprocess.Popen(
                 [sys.executable, "-m", "pytest", *options, test], cwd=self.root, env=environment,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -221,8 +225,10 @@ def try_one(tree: Copy, mutant: Mutant, sources: dict[str, str], limit_s: float)
     """Test a mutant, and print what became of it. Return whether it lives."""
     name, before = mutant.file, sources[mutant.file]
     tests = [path.relative_to(ROOT).as_posix() for _, path in fast.near([name])]
-    if name not in tree.sound and (fault := tree.verdict(tests, limit_s)) != "lives":
-        sys.exit(f"Without a mutant the tests of {name} do not pass: {fault}")
+    if name not in tree.sound:
+        fault = tree.verdict(tests, limit_s)
+        if not fault.startswith("lives"):
+            sys.exit(f"Without a mutant the tests of {name} do not pass: {fault}")
     tree.sound.add(name)
     after = mutant.of(before)
     tree.write(name, after)
@@ -231,10 +237,11 @@ def try_one(tree: Copy, mutant: Mutant, sources: dict[str, str], limit_s: float)
     tree.write(name, before)
     line = before.count("\n", 0, mutant.begin) + 1
     print(f"{name}:{line}: {verdict} ({time.time() - began_s:.0f} s)", flush=True)
-    if verdict == "lives":
+    lives = verdict.startswith("lives")
+    if lives:
         pair = before.splitlines(), after.splitlines()
         print(*difflib.unified_diff(*pair, name, name, n=2, lineterm=""), "", sep="\n", flush=True)
-    return verdict == "lives"
+    return lives
 
 
 if __name__ == "__main__":
