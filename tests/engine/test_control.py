@@ -306,6 +306,25 @@ def test_a_smaller_cache_keeps_what_was_used_last(open_engine: OpenEngine, tiny:
         engine.loaded.require_right_experts(number)
 
 
+def test_a_moved_slider_keeps_the_tops_of_cut_experts(
+    open_engine: OpenEngine, tmp_path: Path
+) -> None:
+    path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_ff_exp=64)
+    engine = open_engine(path, method="moepic-uniform", cache_rate=0.5)
+    expected = tokens(engine)
+    for rate in (0.75, 0.4, 0.5):
+        before = residents(engine)
+        engine.set_cache_rate(rate)
+        layout = engine.loaded.patch.layout
+        assert layout.any_cut()
+        for layer, of_layer, kept in zip(layout.layers, before, residents(engine), strict=True):
+            n_top = layout.pools[layer.pool[0]].n_slot
+            assert kept <= of_layer and len(kept) == min(len(of_layer), n_top) > 0
+        for number in range(sum(map(len, residents(engine)))):
+            engine.loaded.require_right_experts(number)
+        assert tokens(engine) == expected
+
+
 @pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan"), float("inf")])
 def test_a_rate_out_of_range_changes_nothing(
     rate: float, open_engine: OpenEngine, tiny: Path

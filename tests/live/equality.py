@@ -137,12 +137,17 @@ class Cached:
         self,
         layout: _native.Layout,
         composition: _native.Composition | None = None,
+        *,
+        keeps: bool = False,
         **options: float,
     ) -> None:
-        """Rebuild the cache, empty. The context stays, as in the engine."""
+        """Rebuild the cache, empty or with the experts that it `keeps`. The context stays."""
         known = {"n_thread": self._n_thread, "n_transfer_thread": 2, "max_token": N_UBATCH}
         self.patch.configure(
-            layout, composition or _native.Composition(), _native.PatchOptions(**(known | options))
+            layout,
+            composition or _native.Composition(),
+            _native.PatchOptions(**(known | options)),
+            keeps,
         )
         if self._runner is None:
             self._runner = Runner(self.cached.model, self._n_thread, self.patch)

@@ -16,14 +16,15 @@
 
    fake_device() registers it; fake_counts() says what was asked of it; fake_failure() gives the first thing that
    was wrong; fake_limits() sets the largest buffer, the largest tensor of experts that it takes, and how much
-   memory can be pinned; fake_refuse() lets allocations fail. With FAKE_NO_WAIT set, nobody waits for a backend, and
-   with FAKE_NO_EVENT no stream waits for another, so that fake_failure() must find something. Preloaded with FAKE_CLOCK set, ggml's clock is a day
-   ahead. With FAKE_REORDER set to "shared", a prompt's graph is reordered: a mat-mul of shared experts runs
+   memory can be pinned; fake_refuse() lets allocations fail, and fake_room() limits the memory. With FAKE_NO_WAIT
+   set, nobody waits for a backend, and with FAKE_NO_EVENT no stream waits for another, so that fake_failure() must
+   find something. Preloaded with FAKE_CLOCK set, ggml's clock is a day ahead. With FAKE_REORDER set to "shared", a prompt's graph is reordered: a mat-mul of shared experts runs
    between those of routed experts. Set to a number, every graph gets a random legal order; with a "+" behind the
    number, another one for more than eight tokens.
 
    The structures are those of ggml/src/ggml-backend-impl.h and ggml-impl.h of the pinned llama.cpp.          */
 #define _GNU_SOURCE
+#include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -146,6 +147,8 @@ static const long kernel_bytes = 300L << 20;
 static atomic_bool has_kernels;
 
 static size_t max_buffer_bytes = SIZE_MAX, max_tensor_bytes = SIZE_MAX, max_pinned_bytes = SIZE_MAX;
+static atomic_long max_memory_bytes = LONG_MAX;
+static atomic_long n_failing; /* allocations that fail next */
 static atomic_long n_until_refusal = -1; /* allocations that still succeed; negative: all */
 
 /* One lock for everything but the work itself. */
@@ -1031,6 +1034,9 @@ static ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t buft, size_
         n_until_refusal = 0;
         return NULL;
     }
+    if (of_device && (n_memory_bytes + (long) size > max_memory_bytes || (n_failing > 0 && n_failing--))) {
+        return NULL;
+    }
     if (!of_device && counts.n_pinned_bytes + size > max_pinned_bytes) {
         return ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), size); /* ordinary memory, as ggml does */
     }
@@ -1179,6 +1185,13 @@ void fake_limits(size_t of_a_buffer, size_t of_a_tensor, size_t of_pinned_bytes)
 
 /* After `n` more allocations of device memory, the others fail. Negative: none fails. */
 void fake_refuse(long n) { n_until_refusal = n; }
+
+/* From now on there is no more device memory than is allocated now, and `more` bytes; negative: no limit. The next
+   `n` allocations fail in any case. */
+void fake_room(long more, long n) {
+    max_memory_bytes = more < 0 ? LONG_MAX : n_memory_bytes + more;
+    n_failing = n;
+}
 
 /* The first thing that was wrong, or "". */
 const char * fake_failure(void) { return failure; }

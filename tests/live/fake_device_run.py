@@ -246,6 +246,49 @@ def refused(library: Any, file: ModelFile, at: Placement, method: str) -> dict[s
     return {"said": said, "logits": logits}
 
 
+def moved(library: Any, file: ModelFile, at: Placement, options: Any) -> list[dict[str, Any]]:
+    """Change the number of slots as the engine does. Return what stayed, and what was read then.
+
+    From the second number on the device has --room bytes more than it used with the old slots, and
+    the first --fail allocations fail.
+    """
+    cached = CachedModel(file, n_thread=1, placement=at)
+    patch, chosen, found = cached.patch, METHODS[options.method], []
+    runner = None
+    for n_slot in options.move:
+        before = resident(patch)
+        patch.configure(
+            layout(chosen, patch.shape, n_slot),
+            composition(chosen, patch.shape, on_device=True),
+            _native.PatchOptions(max_token=128, host_bytes=options.host_bytes),
+            True,
+        )
+        after = resident(patch)
+        wrong = [n for n in range(sum(map(len, after))) if patch.find_wrong_slot(n) is not None]
+        runner = runner or Runner(cached.model, 1, patch)
+        logits = zlib.crc32(runner.logits(33, 4).tobytes())
+        slots, host = patch.counts(), patch.host_counts()
+        from_file = sum(c.bytes_read for c in slots) + sum(h.bytes_read for h in host)
+        from_file -= sum(h.bytes_found + h.bytes_awaited for h in host)
+        found.append({"before": before, "after": after, "wrong": wrong, "logits": logits})
+        found[-1]["from_file"] = from_file
+        slots_now = patch.layout
+        found[-1]["n_slot"] = [slots_now.pools[la.pool[0]].n_slot for la in slots_now.layers]
+        library.fake_room(options.room, options.fail)
+    assert runner is not None
+    library.fake_room(-1, 0)
+    runner.close()
+    cached.close()
+    return found
+
+
+def resident(patch: Any) -> list[list[int]]:
+    """Return the resident experts of each layer."""
+    n, cells = patch.shape.n_expert, patch.snapshot()
+    layers = [cells[i : i + n] for i in range(0, len(cells), n)]
+    return [[e for e, cell in enumerate(layer) if cell & 3 == 1] for layer in layers]
+
+
 def loaded(file: ModelFile) -> list[dict[str, Any]]:
     """Load the model as the engine does, twice: what the plan says each time."""
     found = []
@@ -302,6 +345,9 @@ def main() -> None:
     parser.add_argument("--n-stage", type=int, default=0)
     parser.add_argument("--n-token", type=int, default=60)
     parser.add_argument("--refuse", action="store_true")
+    parser.add_argument("--move", type=int, nargs="+", metavar="N_SLOT")
+    parser.add_argument("--room", type=int, default=-1)
+    parser.add_argument("--fail", type=int, default=0)
     parser.add_argument("--engine", action="store_true")
     parser.add_argument("--rates", type=float, nargs="+", default=[0.25])
     parser.add_argument("--n-gpu-layers", type=int, default=999)
@@ -316,6 +362,7 @@ def main() -> None:
     library.fake_device.restype = ctypes.c_void_p
     library.fake_limits.argtypes = [ctypes.c_size_t] * 3
     library.fake_refuse.argtypes = [ctypes.c_long]
+    library.fake_room.argtypes = [ctypes.c_long] * 2
     library.fake_failure.restype = ctypes.c_char_p
     at = Placement((library.fake_device(),), options.n_gpu_layers)
     file = read_model(options.model)
@@ -327,6 +374,8 @@ def main() -> None:
         found = loaded(file)
     elif options.refuse:
         found = refused(library, file, at, options.method)
+    elif options.move:
+        found = moved(library, file, at, options)
     elif options.prompts:
         lengths, n_stage = options.prompts, options.n_stage
         found = prompts(library, file, at, options.method, lengths, n_stage)

@@ -208,6 +208,35 @@ def test_the_store_stays_where_its_size_stays(library: Path, tiny: Path) -> None
     assert once["pinned_in_all"] > all_bytes // 2
 
 
+@pytest.mark.parametrize("method", ["lru", "moepic-uniform"])
+def test_slots_of_another_number_keep_the_experts(method: str, library: Path, tiny: Path) -> None:
+    """The device has room for the slots of one layer more, not for all old and all new ones."""
+    one_layer = read_model(tiny).expert_bytes_total // 3 // 2
+    moves = ("--move", 8, 5, 8, "--room", one_layer)
+    first, *others = run(library, tiny, *moves, method=method)
+    for found in others:
+        layers = zip(found["before"], found["after"], found["n_slot"], strict=True)
+        for before, after, n_slot in layers:
+            assert set(after) <= set(before) and len(after) == min(len(before), n_slot) > 0
+        assert found["wrong"] == [] and found["logits"] == first["logits"]
+
+
+@pytest.mark.parametrize("n_failing", [1, 2])
+def test_a_device_without_room_for_the_old_slots(n_failing: int, library: Path, tiny: Path) -> None:
+    """The last layers lose their experts, as few as possible, and nothing fails."""
+    first, again = run(library, tiny, "--move", 8, 8, "--fail", n_failing, method="lru")
+    kept = [len(after) for after in again["after"]]
+    assert kept == [8] * (3 - n_failing) + [0] * n_failing
+    assert again["wrong"] == [] and again["logits"] == first["logits"]
+
+
+def test_a_store_that_stays_keeps_its_experts(library: Path, tiny: Path) -> None:
+    all_bytes = read_model(tiny).expert_bytes_total
+    first, *others = run(library, tiny, "--move", 8, 5, 8, "--host-bytes", all_bytes, method="lru")
+    assert first["from_file"] > 0 and [found["from_file"] for found in others] == [0, 0]
+    assert {found["logits"] for found in others} == {first["logits"]}
+
+
 def test_memory_that_could_not_be_pinned_is_told(library: Path, tiny: Path, tmp_path: Path) -> None:
     all_bytes = read_model(tiny).expert_bytes_total
     store = ("--host-bytes", all_bytes)

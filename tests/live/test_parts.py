@@ -208,3 +208,27 @@ def test_a_pass_that_is_stopped_amid_parts(n_transfer_thread: int, tmp_path: Pat
     patch.resume()
     assert n_different(cached.logits(33), expected) == 0
     cached.close()
+
+
+@pytest.mark.parametrize(("quant", "repack"), [("F16", False), ("Q4_0", False), ("Q4_0", True)])
+def test_tops_stay_where_the_next_cut_is_the_same_or_higher(
+    quant: str, repack: bool, tmp_path: Path
+) -> None:
+    """A top is the beginning of a larger one, except in the layout that computes fastest."""
+    cached = Cached(read_model(wide("qwen3moe", quant, tmp_path / "m.gguf")), n_thread=1)
+    shape, n = cached.shape, cached.shape.n_expert
+    n_before, last = 0, 0.0
+    for share in (1.0, 0.75, 0.75, 0.5, 0.75):
+        layout = cut(shape, dict.fromkeys(range(shape.n_layer), share), n, n, n)
+        cached.setup(layout, keeps=True, repack=repack)
+        is_kept = share == last or (share < last and not repack)
+        n_now = sum(cell & 3 == 1 for cell in cached.patch.snapshot())
+        assert n_now == (n_before if is_kept else 0), share
+        assert not any(cached.patch.find_wrong_slot(i) for i in range(n_now))
+        cached.logits(33)
+        n_before, last = sum(cell & 3 == 1 for cell in cached.patch.snapshot()), share
+        assert n_before > 0
+        found = cached.logits(33)
+        cached.setup(layout, repack=repack)
+        assert n_different(cached.logits(33), found) == 0
+    cached.close()

@@ -407,8 +407,10 @@ void bind_types(nb::module_ & m) {
             "Between answers: fetch these experts into the layer's free slots, or for those that are not wanted.")
         .def(
             "kept",
-            [](OwnedCore & c, Layer layer, Expert expert, Slot slot) { return c.handle(Kept{layer, expert, slot}); },
-            "layer"_a, "expert"_a, "slot"_a = none,
+            [](OwnedCore & c, Layer layer, Expert expert, Slot slot, bool in_store) {
+                return c.handle(Kept{layer, expert, slot, in_store});
+            },
+            "layer"_a, "expert"_a, "slot"_a = none, "in_store"_a = false,
             "Before the first pass: the driver has this expert from an earlier cache.")
         .def(
             "predicted",

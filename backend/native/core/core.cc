@@ -286,7 +286,11 @@ void Core::on(const Stocked & e, Commands & out) {
 void Core::on(const Kept & e, Commands &) {
     const Place place{e.layer, Part::top};
     const Pool pool = residency_.pool(place);
-    if (pool == none || layout().pools[size_t(pool)].buffer || layout().layers[size_t(e.layer)].is_cut()) {
+    if (e.in_store) {
+        host_->keep(e.layer, e.slot, e.expert);
+        return;
+    }
+    if (pool == none || layout().pools[size_t(pool)].buffer) {
         return;
     }
     const Slot slot = e.slot != none ? e.slot : residency_.free_slot(place, e.expert);

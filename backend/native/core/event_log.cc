@@ -69,57 +69,60 @@ int64_t replay(const EventLog & log, Core & core) {
 std::string describe(const Event & event) {
     std::ostringstream text;
     text.precision(std::numeric_limits<double>::max_digits10);
-    std::visit(
-        Overloaded{
-            [&](const RequestBegan &) { text << "request began"; },
-            [&](const Tuned & e) {
-                text << "tuned: prefetch " << e.tuning.prefetch << ", depth " << e.tuning.depth << ", least precision "
-                     << e.tuning.min_precision << ", eviction " << e.tuning.eviction;
-            },
-            [&](const Measured & e) {
-                text << "measured:";
-                for (const HostSpeeds & s : e.speeds) {
-                    text << " possible " << s.possible << ", " << s.n_copy << " copies, us: link " << s.link_us_per_byte
-                         << ", host " << s.host_us << ' ' << s.host_us_per_byte << ' ' << s.host_row_us_per_byte
-                         << ", device " << s.device_us_per_byte << ' ' << s.device_row_us_per_byte << " times "
-                         << s.device_times << ';';
-                }
-            },
-            [&](const PassBegan & e) {
-                text << "pass began, " << (e.phase == Phase::prefill ? "prefill" : "decode") << ", tokens"
-                     << listed(e.tokens) << ", sequences" << listed(e.sequences);
-            },
-            [&](const Reached & e) { text << "reached the gate of layer " << e.layer; },
-            [&](const Routed & e) {
-                text << "routed layer " << e.routing.layer << ", " << e.routing.n_token
-                     << " tokens:" << listed(e.routing.ids) << "; weights" << listed(e.routing.weights);
-            },
-            [&](const GateSeen & e) {
-                text << "gate seen, layer " << e.layer << ", " << e.n_token << " tokens, " << e.input.size()
-                     << " values with the hash " << std::hex << hash_of(e.input);
-            },
-            [&](const Stocked & e) {
-                text << "stocked layer " << e.layer << ':' << listed(e.experts) << "; wanted" << listed(e.wanted);
-            },
-            [&](const Kept & e) { text << "kept layer " << e.layer << " expert " << e.expert << " slot " << e.slot; },
-            [&](const Predicted & e) {
-                text << "predicted layer " << e.forecast.layer << ':' << listed(std::span(e.forecast.experts))
-                     << "; scores" << listed(std::span(e.forecast.scores));
-            },
-            [&](const Copied & e) { text << "copied " << e.ticket; },
-            [&](const Cancelled & e) { text << "cancelled " << e.ticket; },
-            [&](const Failed & e) { text << "failed " << e.ticket; },
-            [&](const Computed & e) {
-                text << "computed layer " << e.layer << " expert " << e.expert << name_of(e.part);
-            },
-            [&](const Withdrawn & e) {
-                text << "withdrawn from the host: layer " << e.layer << " expert " << e.expert;
-            },
-            [&](const CaughtUp & e) { text << "caught up after " << e.us << " us"; },
-            [&](const Aborted &) { text << "aborted"; },
-            [&](const Unasked & e) { text << "not asked, layer " << e.layer << ", " << e.n_token << " tokens"; },
-        },
-        event);
+    std::visit(Overloaded{
+                   [&](const RequestBegan &) { text << "request began"; },
+                   [&](const Tuned & e) {
+                       text << "tuned: prefetch " << e.tuning.prefetch << ", depth " << e.tuning.depth
+                            << ", least precision " << e.tuning.min_precision << ", eviction " << e.tuning.eviction;
+                   },
+                   [&](const Measured & e) {
+                       text << "measured:";
+                       for (const HostSpeeds & s : e.speeds) {
+                           text << " possible " << s.possible << ", " << s.n_copy << " copies, us: link "
+                                << s.link_us_per_byte << ", host " << s.host_us << ' ' << s.host_us_per_byte << ' '
+                                << s.host_row_us_per_byte << ", device " << s.device_us_per_byte << ' '
+                                << s.device_row_us_per_byte << " times " << s.device_times << ';';
+                       }
+                   },
+                   [&](const PassBegan & e) {
+                       text << "pass began, " << (e.phase == Phase::prefill ? "prefill" : "decode") << ", tokens"
+                            << listed(e.tokens) << ", sequences" << listed(e.sequences);
+                   },
+                   [&](const Reached & e) { text << "reached the gate of layer " << e.layer; },
+                   [&](const Routed & e) {
+                       text << "routed layer " << e.routing.layer << ", " << e.routing.n_token
+                            << " tokens:" << listed(e.routing.ids) << "; weights" << listed(e.routing.weights);
+                   },
+                   [&](const GateSeen & e) {
+                       text << "gate seen, layer " << e.layer << ", " << e.n_token << " tokens, " << e.input.size()
+                            << " values with the hash " << std::hex << hash_of(e.input);
+                   },
+                   [&](const Stocked & e) {
+                       text << "stocked layer " << e.layer << ':' << listed(e.experts) << "; wanted"
+                            << listed(e.wanted);
+                   },
+                   [&](const Kept & e) {
+                       text << "kept layer " << e.layer << " expert " << e.expert << " slot " << e.slot;
+                       text << (e.in_store ? " of the store" : "");
+                   },
+                   [&](const Predicted & e) {
+                       text << "predicted layer " << e.forecast.layer << ':' << listed(std::span(e.forecast.experts))
+                            << "; scores" << listed(std::span(e.forecast.scores));
+                   },
+                   [&](const Copied & e) { text << "copied " << e.ticket; },
+                   [&](const Cancelled & e) { text << "cancelled " << e.ticket; },
+                   [&](const Failed & e) { text << "failed " << e.ticket; },
+                   [&](const Computed & e) {
+                       text << "computed layer " << e.layer << " expert " << e.expert << name_of(e.part);
+                   },
+                   [&](const Withdrawn & e) {
+                       text << "withdrawn from the host: layer " << e.layer << " expert " << e.expert;
+                   },
+                   [&](const CaughtUp & e) { text << "caught up after " << e.us << " us"; },
+                   [&](const Aborted &) { text << "aborted"; },
+                   [&](const Unasked & e) { text << "not asked, layer " << e.layer << ", " << e.n_token << " tokens"; },
+               },
+               event);
     return text.str();
 }
 

@@ -58,13 +58,13 @@ struct Stocked {
     std::span<const Expert> experts;
     std::span<const Expert> wanted;
 };
-// Before the first pass: the driver has this expert from an earlier cache. It takes `slot` of its layer's pool, or, if
-// that is none, a free one, and is ready at once. Nothing happens where no slot is free, or where the layer's experts
-// are cut.
+// Before the first pass: the driver has this expert, or its top if it is cut, from an earlier cache. It takes `slot` of
+// its layer's pool, or, if that is none, a free one, and is ready at once. Nothing happens where no slot is free.
 struct Kept {
     Layer layer;
     Expert expert;
     Slot slot = none;
+    bool in_store = false;  // the slot, not none, is the host store's
 };
 // A forecast from outside, treated like one of the predictor.
 struct Predicted {

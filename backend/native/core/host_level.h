@@ -41,6 +41,8 @@ class HostLevel {
     // A forecast that is fetched here, at the end of the event, if the slots do not fetch it.
     void expect(const Forecast & forecast);
 
+    // The free slot has the expert from an earlier store.
+    void keep(Layer layer, Slot slot, Expert expert) { residency_.keep(place(layer), slot, expert); }
     // The slot that holds all bytes of an expert, or `none`.
     Slot find(Layer layer, Expert expert) const;
     // Keep the expert here until let_go() was called as often. REQUIRES: find() is not `none`.

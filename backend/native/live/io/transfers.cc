@@ -13,6 +13,9 @@ Transfers::Transfers(int n_running, CopyWork read, std::unique_ptr<ReadRing> rin
     for (const int32_t n : store.n_slot) {
         contents_.emplace_back(size_t(n));
     }
+    for (const auto & [layer, slot] : store.kept) {
+        contents_[size_t(layer)][size_t(slot)].here = (1u << n_chunk_[size_t(layer)]) - 1;
+    }
     const auto take = [this](std::span<const Copy> copies, std::vector<Arrival> arrivals) {
         deliver(copies, std::move(arrivals));
     };

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "core/copy_schedule.h"
 #include "live/io/copy_stream.h"
@@ -18,6 +20,7 @@ class Transfers {
     struct Store {
         std::vector<int32_t> n_chunk;  // [layer]
         std::vector<int32_t> n_slot;   // [layer]
+        std::vector<std::pair<Layer, Slot>> kept{};  // slots whose bytes are there
         CopyWork send{};               // copies from the store, but for its `copy`
         // Performs copies; see CopyStream::send(). Throws std::exception if one fails.
         std::function<void(std::span<const Copy>, const CopyStream::Begun &)> copy{};

@@ -47,6 +47,18 @@ bool is_supported(const ggml_tensor & slots, ggml_backend_buffer_type_t buft) {
                                         ggml_mul_mat_id(context.get(), &own, rows, ids));
 }
 
+// Return some bytes of a tensor's memory as a tensor.
+ggml_tensor as_bytes(const ggml_tensor & whole, uint8_t * data, uint64_t n_byte) {
+    ggml_tensor bytes{};
+    bytes.type = GGML_TYPE_I8;
+    bytes.buffer = whole.buffer;
+    bytes.data = data;
+    const auto n = int64_t(n_byte);
+    std::ranges::copy(std::array{n, int64_t(1), int64_t(1), int64_t(1)}, bytes.ne);
+    std::ranges::copy(std::array{size_t(1), size_t(n), size_t(n), size_t(n)}, bytes.nb);
+    return bytes;
+}
+
 }  // namespace
 
 SlotsTooLarge::SlotsTooLarge(const ggml_tensor & slots, uint64_t size_bytes, ggml_backend_buffer_type_t memory)
@@ -69,7 +81,7 @@ void place_tensor(ggml_tensor & tensor, ggml_backend_buffer_t buffer, void * add
 }
 
 Slab::Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files, const Shape & shape,
-           const Layout & layout, bool repack, const Slab * old)
+           const Layout & layout, bool repack, Slab * old, const Made & made)
     : files_(files), homes_(size_t(shape.n_layer)), repack_(repack) {
     std::vector<std::vector<std::vector<Home *>>> homes_of(layout.pools.size());  // [pool][chunk]
     for (Layer l = 0; l < shape.n_layer; l++) {
@@ -94,6 +106,13 @@ Slab::Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files,
         top = top ? top : bottom;
         bottom = bottom ? bottom : top;
     }
+    for (Layer l = 0; old && l < shape.n_layer; l++) {
+        if (!can_take(*old, l)) {
+            old->forget(l);
+        }
+        old->homes_[size_t(l)][size_t(Part::bottom)].clear();
+        old->homes_[size_t(l)][size_t(Part::staged)].clear();
+    }
     try {
         for (size_t p = 0; p < homes_of.size(); p++) {
             for (size_t c = 0; c < homes_of[p].size(); c++) {
@@ -101,12 +120,21 @@ Slab::Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files,
                 const int32_t n_most = shape.n_expert * int32_t(homes.size());
                 const bool is_whole = layout.pools[p].n_slot >= n_most;  // its experts change places
                 allocate(homes, {.pool = p, .chunk = Chunk(c), .n_home = homes.size()}, layout.pools[p].n_slot, n_most,
-                         is_whole ? nullptr : old);
+                         old, !is_whole);
             }
-        }
-        for (const ExpertTensor & t : tensors) {
-            if (layout.layers[t.layer].is_cut()) {
-                show_one(t);
+            for (const ExpertTensor & t : tensors) {
+                const LayerLayout & layer = layout.layers[t.layer];
+                if (layer.is_cut() && layer.pool_of(Part::top) == Pool(p)) {
+                    show_one(t);  // a backend may write behind that one: before experts come
+                }
+            }
+            if (made) {
+                made(*this, Pool(p));
+            }
+            for (Layer l = 0; old && l < shape.n_layer; l++) {
+                if (layout.layers[size_t(l)].pool_of(Part::top) == Pool(p)) {
+                    old->forget(l);
+                }
             }
         }
     } catch (...) {
@@ -132,7 +160,7 @@ void Slab::show_one(const ExpertTensor & t) {
     const size_t size = ggml_backend_buft_get_alloc_size(buft, t.tensor);
     ggml_backend_buffer_t buffer = slots.buffer;
     if (ggml_backend_buffer_get_size(buffer) < size) {
-        buffer = buffers_.emplace_back(ggml_backend_buft_alloc_buffer(buft, size)).get();
+        buffer = shown_.emplace_back(ggml_backend_buft_alloc_buffer(buft, size)).get();
         if (!buffer) {
             throw std::runtime_error(no_memory);
         }
@@ -162,12 +190,15 @@ void Slab::leave_tensors() {
 }
 
 bool Slab::can_take(const Slab & from, Layer layer) const {
-    const auto is_same = [](const Home & a, const Home & b) {
-        return a.slots && b.slots && a.on_host && b.on_host && a.n_piece == 1 && b.n_piece == 1 &&
-               a.bytes() == b.bytes() && a.repacked == b.repacked;
+    const auto has = [](const Home & a, const Home & b) {
+        const bool is_equal = a.bytes() == b.bytes() && a.n_piece == b.n_piece;
+        // A top is the beginning of every piece of a larger one. Pieces are those of the file.
+        const bool is_less = a.on_host && a.bytes() < b.bytes() && a.repacked == a.place.repacked;
+        return a.slots && b.slots && a.repacked == b.repacked && a.on_host == b.on_host && (is_equal || is_less) &&
+               (a.on_host || a.memory == b.memory);
     };
     return std::ranges::equal(homes_[size_t(layer)][size_t(Part::top)], from.homes_[size_t(layer)][size_t(Part::top)],
-                              is_same);
+                              has);
 }
 
 bool Slab::shares(const Slab & from, Layer layer) const {
@@ -182,13 +213,24 @@ uint64_t Slab::take(const Slab & from, Layer layer, Slot from_slot, Slot slot) c
     uint64_t n_byte = 0;
     for (size_t chunk = 0; chunk < homes.size(); chunk++) {
         const Home & home = homes[chunk];
-        uint8_t * bytes = others[chunk].in_slot(from_slot);
-        n_byte += home.bytes();
-        if (home.in_slot(slot) != bytes) {
-            std::memcpy(home.in_slot(slot), bytes, home.bytes());
+        const Home & other = others[chunk];
+        uint8_t *to = home.in_slot(slot), *bytes = other.in_slot(from_slot);
+        if (!home.on_host) {
+            ggml_tensor was = as_bytes(*other.slots, bytes, home.bytes());
+            ggml_tensor is = as_bytes(*home.slots, to, home.bytes());
+            ggml_backend_tensor_copy(&was, &is);
+            continue;
         }
-        if (home.slots->data != others[chunk].slots->data) {
-            take_pages(bytes, home.bytes());
+        n_byte += home.bytes();
+        const uint64_t piece_bytes = other.bytes() / uint64_t(home.n_piece);
+        if (piece_bytes == home.piece_bytes && to != bytes) {
+            std::memcpy(to, bytes, home.bytes());
+        }
+        for (uint64_t i = 0; piece_bytes != home.piece_bytes && i < uint64_t(home.n_piece); i++) {
+            std::memmove(to + i * home.piece_bytes, bytes + i * piece_bytes, home.piece_bytes);
+        }
+        if (home.slots->data != other.slots->data) {
+            take_pages(bytes, other.bytes());
         }
     }
     return n_byte;
@@ -251,7 +293,9 @@ Slab::Home Slab::home_of(const ExpertTensor & t, const LayerLayout & layer, cons
 // Allocate `n_slot` slots of the largest of `homes`; all of them use these slots. Throws if the device allows no buffer
 // of that size or memory is short. On the host, if possible, a slot's address is congruent modulo the block with its
 // expert's place in the file, so that direct reads need no second copy. Slots are then whole blocks.
-void Slab::allocate(std::vector<Home *> & homes, Reserved wanted, int32_t n_slot, int32_t n_most, const Slab * old) {
+// `shares`: the slots may lie in the memory of `old`.
+void Slab::allocate(std::vector<Home *> & homes, Reserved wanted, int32_t n_slot, int32_t n_most, Slab * old,
+                    bool shares) {
     auto buft = homes.front()->memory;
     const bool is_host = ggml_backend_buft_is_host(buft);
     const auto larger = [](const Home * a, const Home * b) { return a->bytes() < b->bytes(); };
@@ -287,14 +331,16 @@ void Slab::allocate(std::vector<Home *> & homes, Reserved wanted, int32_t n_slot
     wanted.used = size + 2 * block;
     wanted.stride = stride;
     wanted.type = buft;
-    const bool is_reserved = (is_plain || largest.repacked) && wanted.used <= wanted.size && reserve(wanted, old);
-    ggml_backend_buffer_ptr made(is_reserved && is_plain
-                                     ? ggml_backend_cpu_buffer_from_ptr(wanted.begin.get(), wanted.used)
-                                     // The buffer of a type of its own only says how the slots are computed with.
-                                     : ggml_backend_buft_alloc_buffer(buft, is_reserved ? block
-                                                                            : is_host   ? wanted.used
-                                                                                        : size));
-    ggml_backend_buffer_t buffer = buffers_.emplace_back(std::move(made)).get();
+    const bool is_reserved =
+        (is_plain || largest.repacked) && wanted.used <= wanted.size && reserve(wanted, shares ? old : nullptr);
+    // The reserved buffer of a type of its own only says how the slots are computed with.
+    const size_t n_byte = is_reserved ? block : is_host ? wanted.used : size;
+    ggml_backend_buffer_t buffer = is_reserved && is_plain
+                                       ? ggml_backend_cpu_buffer_from_ptr(wanted.begin.get(), wanted.used)
+                                       : ggml_backend_buft_alloc_buffer(buft, n_byte);
+    while (!buffer && old && old->forget_last()) {
+        buffer = ggml_backend_buft_alloc_buffer(buft, n_byte);
+    }
     if (!buffer) {
         // Some devices allow larger buffers than they say, so this only explains a refusal.
         if (!is_host && size > ggml_backend_buft_get_max_size(buft)) {
@@ -302,6 +348,7 @@ void Slab::allocate(std::vector<Home *> & homes, Reserved wanted, int32_t n_slot
         }
         throw std::runtime_error(no_memory);
     }
+    const std::shared_ptr<ggml_backend_buffer> owned(buffer, ggml_backend_buffer_free);
     ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
     bytes_ += size;
     has_memory_asked_for_ = has_memory_asked_for_ && (is_reserved || ggml_backend_buffer_get_type(buffer) == buft);
@@ -314,6 +361,7 @@ void Slab::allocate(std::vector<Home *> & homes, Reserved wanted, int32_t n_slot
         ggml_backend_buffer_clear(buffer, 0);
     }
     for (Home * home : homes) {
+        home->buffer = owned;
         // ggml treats ne[2] = 1 as one matrix, not as a stack. The second matrix has no memory and is never used.
         home->slots->ne[2] = std::max(n_slot, home->repacked ? 2 : 1);
         home->slots->nb[2] = all.nb[2];
@@ -330,6 +378,17 @@ void Slab::allocate(std::vector<Home *> & homes, Reserved wanted, int32_t n_slot
             ggml_backend_buffer_init_tensor(buffer, home->slots);
         }
     }
+}
+
+// Free what only the slots of the last layer use that has some. Return whether there is one.
+bool Slab::forget_last() {
+    for (Layer l = Layer(homes_.size()); l-- > 0;) {
+        if (!homes_[size_t(l)][size_t(Part::top)].empty()) {
+            forget(l);
+            return true;
+        }
+    }
+    return false;
 }
 
 // Reserve address space of the size, or take that of another slab if it fits. Return whether there is some.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -58,11 +59,14 @@ class Slab {
     // Allocate the layout's slots on the tensors' devices, and point the tensors of layers that are not cut at them.
     // `files` must outlive the slab. With `repack`, slots on the host have the CPU backend's fastest layout if it has
     // one for the matrix. `old`: an earlier slab of the tensors, after leave_tensors(), or null; where its slots have
-    // the same form, their memory is used again, and slots with the same number keep their bytes. Throws
-    // std::runtime_error if memory is short. REQUIRES: the tensors are as llama.cpp made them; the layout fits the
-    // shape.
+    // the same form, their memory on the host is used again, and slots with the same number keep their bytes. `made` is
+    // called when a pool is there, and may take experts of its layers; then their memory in `old` is freed, so that a
+    // device need not hold both slabs. While memory is short, the last layers lose their experts. Throws
+    // std::runtime_error if memory is short even then. REQUIRES: the tensors are as llama.cpp made them; the layout
+    // fits the shape.
+    using Made = std::function<void(const Slab & slab, Pool pool)>;
     Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files, const Shape & shape,
-         const Layout & layout, bool repack, const Slab * old = nullptr);
+         const Layout & layout, bool repack, Slab * old = nullptr, const Made & made = {});
     // Restore the tensors.
     ~Slab() { restore(); }
     Slab(const Slab &) = delete;
@@ -91,13 +95,14 @@ class Slab {
     void reads(std::span<const Copy> copies, std::vector<ReadRing::Read> & reads) const;
     // Give the tensors back to llama.cpp, and keep the slots' bytes. Afterwards only take() may read this slab.
     void leave_tensors();
-    // Return whether another slab of the same tensors has the layer's experts in the same form, and both are in the
-    // host's memory.
+    // Return whether the layer's slots can be filled from those of another slab of the same tensors: both are in the
+    // host's memory, and the experts' tops there are as large or larger, or both are on the layer's device, and the
+    // tops are equal.
     bool can_take(const Slab & from, Layer layer) const;
     // Return whether the layer's slots lie in that slab's memory, so that experts may stay in their slots.
     bool shares(const Slab & from, Layer layer) const;
-    // Copy an expert of the layer from a slot of that slab, and free the pages of that slot if they are not shared.
-    // Return the bytes. REQUIRES: can_take().
+    // Copy an expert of the layer, or its top, from a slot of that slab, and free the pages of that slot if they are
+    // not shared. Return the bytes in the host's memory. REQUIRES: can_take().
     uint64_t take(const Slab & from, Layer layer, Slot from_slot, Slot slot) const;
     // Free the pages of that slab's memory that lie behind the slots of this one.
     void trim(const Slab & from) const;
@@ -129,6 +134,7 @@ class Slab {
         uint64_t row_bytes;
         int64_t n_piece;
         ggml_tensor * slots;
+        std::shared_ptr<ggml_backend_buffer> buffer;  // of the slots
         Chunk chunk;
         int32_t n_chunk;  // of the layer
 
@@ -161,7 +167,10 @@ class Slab {
 
     Home home_of(const ExpertTensor & t, const LayerLayout & layer, const Shape & shape, Part part);
     void show_one(const ExpertTensor & t);
-    void allocate(std::vector<Home *> & homes, Reserved wanted, int32_t n_slot, int32_t n_most, const Slab * old);
+    void forget(Layer layer) { homes_[size_t(layer)] = {}; }  // frees what only its slots use
+    bool forget_last();
+    void allocate(std::vector<Home *> & homes, Reserved wanted, int32_t n_slot, int32_t n_most, Slab * old,
+                  bool shares);
     bool reserve(Reserved & wanted, const Slab * old);
     void restore();
     const uint8_t * as_in_slot(const Home & home, Expert expert, uint8_t * to) const;
@@ -176,7 +185,7 @@ class Slab {
     std::unordered_map<const ggml_tensor *, std::array<ggml_tensor *, n_place>> slots_;  // [own][part]
     std::vector<std::pair<ggml_tensor *, ggml_tensor>> saved_;  // as llama.cpp made them
     std::vector<std::unique_ptr<ggml_tensor>> own_tensors_;  // of parts and stages
-    std::vector<ggml_backend_buffer_ptr> buffers_;
+    std::vector<ggml_backend_buffer_ptr> shown_;  // show_one()
     std::vector<Reserved> reserved_;
     std::vector<std::span<uint8_t>> host_memory_;
     uint64_t bytes_ = 0;

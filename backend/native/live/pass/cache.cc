@@ -10,6 +10,19 @@ constexpr unsigned n_ring_entry = 256;  // reads of single matrices, for each dr
 // Bytes of a prompt's experts that are sent together: 0.2 ms over PCIe 4.0 x16. The last copy may exceed it.
 constexpr uint64_t max_sent_bytes = 4 << 20;
 
+std::vector<Residents::Resident> in_store(const Cache & cache) {
+    std::vector<Residents::Resident> found;
+    const HostLevel * host = cache.core->host();
+    for (Layer l = 0; host && l < Layer(cache.n_host_slot.size()); l++) {
+        for (Expert e = 0; e < cache.core->shape().n_expert; e++) {
+            if (const Slot slot = host->find(l, e); slot != none) {
+                found.push_back({l, e, slot});
+            }
+        }
+    }
+    return found;
+}
+
 // Make the copies from the file, with the system's queue or with threads, and from the host store to devices.
 std::unique_ptr<Transfers> make_pool(Cache & cache, const Shape & shape) {
     const PatchOptions & options = cache.options;
@@ -54,6 +67,9 @@ std::unique_ptr<Transfers> make_pool(Cache & cache, const Shape & shape) {
             to_devices.n_chunk.push_back(int32_t(chunks.size()));
         }
         to_devices.n_slot = cache.n_host_slot;
+        for (const auto & [layer, expert, slot] : in_store(cache)) {
+            to_devices.kept.emplace_back(layer, slot);
+        }
         to_devices.send.bytes = [slab](const Copy & c) { return slab->bytes_of(c); };
         const bool may_tell = options.link_bytes_per_s <= 0;  // a limit delays what has been sent
         to_devices.copy = [slab, store, may_tell, link = &cache.link_limit](std::span<const Copy> copies,
@@ -86,23 +102,6 @@ std::unique_ptr<Transfers> make_pool(Cache & cache, const Shape & shape) {
                                        std::move(to_devices), std::move(schedule));
 }
 
-// Both slabs count as allocated until the residents have moved. Do without them where the system refuses that.
-std::unique_ptr<Slab> make_slab(const MoeGraph & graph, const ExpertFiles & files, const Layout & layout, bool repack,
-                                Residents & left) {
-    const auto make = [&] {
-        return std::make_unique<Slab>(graph.tensors, files, graph.shape, layout, repack, left.slab.get());
-    };
-    try {
-        return make();
-    } catch (const std::runtime_error &) {
-        if (!left.slab) {
-            throw;
-        }
-        left = {};
-        return make();
-    }
-}
-
 }  // namespace
 
 std::vector<int32_t> divide_host(const MoeGraph & graph, uint64_t n_byte) {
@@ -124,10 +123,12 @@ Cache::Cache(const MoeGraph & graph, const ExpertFiles & files, const Layout & l
       store(kept || n_host_slot.empty() ? std::move(kept)
                                         : std::make_unique<HostStore>(graph.tensors, files, graph.shape, n_host_slot)),
       core(std::move(core_)),
-      slab(make_slab(graph, files, layout, options.repack, left)),
       link_limit(options.link_bytes_per_s),
       file_limit(store ? options.file_bytes_per_s : 0) {
-    keep(std::move(left));  // before the pool, which gives pages to all slots
+    for (const auto & [layer, expert, slot] : left.in_store) {
+        core->handle(Kept{layer, expert, slot, true});
+    }
+    make_slab(graph, files, std::move(left));  // before the pool, which gives pages to all slots
     pool = make_pool(*this, graph.shape);
     if (!pool->has_ring() && options.n_transfer_thread > 0 && !options.copy_rule) {
         filler = std::make_unique<MemoryFiller>(slab->memory());
@@ -144,36 +145,66 @@ Cache::Cache(const MoeGraph & graph, const ExpertFiles & files, const Layout & l
     }
 }
 
-void Cache::keep(Residents left) {
-    const Residency & residency = core->residency();
-    std::vector<int32_t> n_free;  // [pool]
-    for (Pool p = 0; p < residency.n_pool(); p++) {
-        n_free.push_back(residency.n_slot(p));
+// On the host both slabs count as allocated until the residents have moved. Do without them where the system refuses
+// that.
+void Cache::make_slab(const MoeGraph & graph, const ExpertFiles & files, Residents left) {
+    std::vector<Residents::Resident> kept;
+    const auto make = [&] {
+        const auto take = [&](const Slab & made, Pool pool) {
+            const auto of_pool = keep(made, pool, left);
+            kept.insert(kept.end(), of_pool.begin(), of_pool.end());
+        };
+        slab = std::make_unique<Slab>(graph.tensors, files, graph.shape, layout, options.repack, left.slab.get(), take);
+    };
+    try {
+        make();
+    } catch (const std::runtime_error &) {
+        if (!left.slab) {
+            throw;
+        }
+        left = {};
+        kept = {};
+        kept_bytes = 0;
+        make();
     }
-    // Those that have room stay in their slots where they can. The others then go where none of those is.
-    std::vector<Residents::Resident> moving;
-    for (const Residents::Resident & r : left.experts) {
-        const Pool pool = residency.pool({r.layer, Part::top});
-        if (pool == none || n_free[size_t(pool)] == 0 || !slab->can_take(*left.slab, r.layer)) {
-            continue;
-        }
-        n_free[size_t(pool)]--;
-        if (r.slot < residency.n_slot(pool) && slab->shares(*left.slab, r.layer)) {
-            core->handle(Kept{r.layer, r.expert, r.slot});
-            kept_bytes += slab->take(*left.slab, r.layer, r.slot, r.slot);
-        } else {
-            moving.push_back(r);
-        }
-    }
-    for (const Residents::Resident & r : moving) {
-        core->handle(Kept{r.layer, r.expert});
-        if (const Slot slot = residency.find({r.layer, Part::top}, r.expert); slot != none) {
-            kept_bytes += slab->take(*left.slab, r.layer, r.slot, slot);
-        }
+    for (const auto & [layer, expert, slot] : kept) {
+        core->handle(Kept{layer, expert, slot});
     }
     if (left.slab) {
         slab->trim(*left.slab);
     }
+}
+
+// Take those of the pool's experts that have room. Return them with their new slots.
+std::vector<Residents::Resident> Cache::keep(const Slab & made, Pool pool, const Residents & left) {
+    const Residency & residency = core->residency();
+    std::vector<bool> is_taken(size_t(residency.n_slot(pool)));
+    size_t n_free = is_taken.size();
+    // They stay in their slots where they can. The others then go where none of those is.
+    std::vector<std::pair<Residents::Resident, Slot>> found;
+    for (const Residents::Resident & r : left.experts) {
+        if (residency.pool({r.layer, Part::top}) != pool || n_free == 0 || !made.can_take(*left.slab, r.layer)) {
+            continue;
+        }
+        n_free--;
+        Slot slot = residency.is_whole(r.layer) ? Slot(r.expert) : r.slot;
+        slot = slot < residency.n_slot(pool) && !is_taken[size_t(slot)] ? slot : none;
+        if (slot != none) {
+            is_taken[size_t(slot)] = true;
+        }
+        found.emplace_back(r, slot);
+    }
+    std::ranges::stable_partition(found, [](const auto & f) { return f.second != none; });
+    std::vector<Residents::Resident> kept;
+    for (auto & [r, slot] : found) {
+        if (slot == none) {
+            slot = Slot(std::ranges::find(is_taken, false) - is_taken.begin());
+            is_taken[size_t(slot)] = true;
+        }
+        kept_bytes += made.take(*left.slab, r.layer, r.slot, slot);
+        kept.push_back({r.layer, r.expert, slot});
+    }
+    return kept;
 }
 
 Residents Cache::take_residents() {
@@ -181,7 +212,7 @@ Residents Cache::take_residents() {
     const Residency & residency = core->residency();
     for (Layer l = 0; l < Layer(work_of.size()); l++) {
         const Pool pool = residency.pool({l, Part::top});
-        if (pool == none || layout.pools[size_t(pool)].buffer || layout.layers[size_t(l)].is_cut()) {
+        if (pool == none || layout.pools[size_t(pool)].buffer) {
             continue;
         }
         for (Expert e = 0; e < residency.n_expert(); e++) {
@@ -191,6 +222,7 @@ Residents Cache::take_residents() {
             }
         }
     }
+    left.in_store = in_store(*this);
     std::ranges::stable_sort(left.experts, [this](const auto & a, const auto & b) {
         return core->worth(a.layer, a.expert) > core->worth(b.layer, b.expert);
     });

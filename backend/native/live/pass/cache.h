@@ -51,12 +51,13 @@ struct Residents {
     };
 
     std::unique_ptr<Slab> slab;  // as after Slab::leave_tensors(); null: nothing is left
-    std::vector<Resident> experts;  // the most worth keeping first
+    std::vector<Resident> experts;  // or their tops; the most worth keeping first
+    std::vector<Resident> in_store;  // the slots are the host store's; only if that is kept
 };
 
 struct Cache {
-    // `kept`: the store of an earlier cache with the same n_host_slot, or null. Experts of `left` that have room are in
-    // the slots at once. Throws std::runtime_error if memory is short.
+    // `kept`: the store of an earlier cache with the same n_host_slot, or null; it has its experts. Those of `left`
+    // that have room are in the slots at once. Throws std::runtime_error if memory is short.
     Cache(const MoeGraph & graph, const ExpertFiles & files, const Layout & layout, std::vector<int32_t> n_host_slot,
           const PatchOptions & options, std::unique_ptr<Core> core, std::unique_ptr<HostStore> kept, Residents left);
 
@@ -66,7 +67,8 @@ struct Cache {
     Residents take_residents();
     uint64_t host_held_bytes() const;
 
-    void keep(Residents left);
+    void make_slab(const MoeGraph & graph, const ExpertFiles & files, Residents left);
+    std::vector<Residents::Resident> keep(const Slab & made, Pool pool, const Residents & left);
     DeviceWork & work(Layer layer) { return *work_of[size_t(layer)]; }
 
     const PatchOptions options;
@@ -76,7 +78,7 @@ struct Cache {
     std::unique_ptr<HostStore> store;  // or null
     const std::unique_ptr<Core> core;
     std::unique_ptr<Slab> slab;
-    uint64_t kept_bytes = 0;  // of experts that an earlier cache left
+    uint64_t kept_bytes = 0;  // in the host's slots, of experts that an earlier cache left
     LinkLimit link_limit, file_limit;
     std::vector<std::unique_ptr<DeviceWork>> works;  // one for every device
     std::vector<DeviceWork *> work_of;  // [layer]

@@ -44,6 +44,9 @@ void Patch::configure(const Layout & layout, const Composition & composition, co
     // Destroying the old cache ends all that uses its slots; what it left still has their bytes.
     auto old = driver_.take_cache();
     Residents left = old && keeps_residents ? old->take_residents() : Residents();
+    if (!kept) {
+        left.in_store.clear();
+    }
     old.reset();
     events_ = {};
     core->record(keeps_events_ ? &events_ : nullptr);
