@@ -36,7 +36,7 @@ from backend.methods.catalogue import METHODS
 # Names and units are the same in every language.
 PLAIN = re.compile(
     r"reading the dense weights|FAKE0: make-believe|make-believe \(FAKE0\)|test_no_text_escapes\d*|"
-    r"curl|Python, OpenAI|Python, Anthropic|"  # examples of requests
+    r"curl|Python, OpenAI|Python, Anthropic|https://chat\.example|"  # examples of requests
     r"(Qwen|gpt-oss|Gemma|LFM|OLMoE)[^\n]*|"  # models of the curated list
     r"\b(Outrider|model|fake|good|GGUF|README|qwen3moe|llama\.cpp|stock|"
     r"Deutsch|English|MIT|Ctrl|Shift|"

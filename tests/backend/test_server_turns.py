@@ -525,7 +525,7 @@ class EndedLoop(asyncio.SelectorEventLoop):
 
 def test_nothing_more_is_computed_for_a_server_that_has_ended() -> None:
     engine, gone = JointEngine(), []
-    engine.between = lambda: gone.append([r.listener.is_gone for r in engine.running])
+    engine.between = lambda: gone.append([r.handle.is_cancelled for r in engine.running])
 
     async def ask() -> None:
         found = Jointly(engine, n=2)

@@ -125,11 +125,11 @@ def test_the_answer_of_another_takes_no_place_of_one_that_was_stopped(
     engine = open_engine(embedded_model(), context_length=1024, n_sequence=3)
     hot = Sampling(temperature=3, seed=3, top_p=1, min_p=0)
     tokens, _ = answer(engine, hot, 20)
-    (begun,) = engine.generate_group([Request(0, hot, 7, ASKED, precedes=True)], keeps=True)
+    (begun,) = engine.generate_group([Request(0, hot, 7, ASKED, priority="person")], keeps=True)
     others = [Request(i, GREEDY, 3, [{"role": "user", "content": f"{i} x"}]) for i in (1, 2)]
     ends = {given.finish_reason for given in engine.generate_group(others, keeps=True)}
     assert ends == {"length"}
-    goes_on = Request(0, hot, 13, [*ASKED, begun.text.to_message()], precedes=True)
+    goes_on = Request(0, hot, 13, [*ASKED, begun.text.to_message()], priority="person")
     (rest,) = engine.generate_group([goes_on], keeps=True)
     found = [piece.token_id for piece in (*begun.pieces, *rest.pieces) if piece.token_id >= 0]
     assert found == tokens and rest.n_reused == begun.n_prompt + 7 - 1
