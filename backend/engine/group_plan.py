@@ -15,7 +15,7 @@ larger n still gains, because a token of many takes less time to compute than on
 goes on to the smallest n whose predicted speed is within 1 % of the best.
 
 Nothing is computed for a plan. The times come from the passes of earlier groups (GroupWatch). A
-first group has as many sequences as memory permits: in every sweep more were faster, up to 64.
+first group has as many sequences as memory permits, up to 64, or 63 where _N_TILED binds.
 """
 
 from __future__ import annotations
@@ -47,6 +47,11 @@ _FILE = "groups.json"
 _VERSION = 3  # of what is measured
 _N_FIRST_MOST = 64
 """Sequences of a group of which nothing is known: no sweep went further."""
+_N_TILED = 64
+"""Rows of a pass from which llama.cpp's attention on the processor, with an f16 cache, computes
+tiles: every row then computes all cells of the context. Fewer rows pass over those of other
+sequences (ggml-cpu/ops.cpp, GGML_FA_TILE_Q). No plan goes so far: 64 rows took 1.28 times the
+processor time of 32."""
 _N_PASS = 4
 """Passes of a number of sequences that make a row, and passes of each side of a trial."""
 _N_SETTLE = 2
@@ -195,6 +200,8 @@ def plan_group(engine: Engine, n_asked: int, n_cell: int, n_request: int) -> Gro
     if engine.file.architecture in ONE_SEQUENCE:
         return GroupPlan(1, _config(engine, 1, n_cell), text("engine.one_sequence"))
     most = min(_memory_most(engine, n_cell), N_MOST, max(n_request, 1))
+    if not n_asked and engine.loaded.plan.devices is None and engine.loaded.config.kv_type == "f16":
+        most = min(most, _N_TILED - 1)
     if n_asked:
         n = max(min(n_asked, most), 1)
         why = text("group.asked", n=n)
