@@ -195,6 +195,12 @@ class FakeEngine:
         self.options.pop("reason_at_end", None)
         return self.set_cache_rate(config.cache_rate)
 
+    def change_now(self, config: Any) -> bool:
+        if "plain" in (self.cache.mode, self._cache(config.cache_rate).mode):
+            return False
+        self.change(config)
+        return True
+
     def answer(
         self,
         request: Request,

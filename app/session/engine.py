@@ -86,6 +86,7 @@ class EngineSession(QObject):
         self._next_path: Path | None = None  # to load as soon as the engine is free
         self._sent = choice  # sent to the engine last
         self._accepted = choice  # accepted by the engine last
+        self._n_changing = 0  # changes of settings that the engine has not accepted yet
         self._cancelled = False
         link.loading.connect(self._on_loading)
         link.loaded.connect(self._on_loaded)
@@ -173,12 +174,16 @@ class EngineSession(QObject):
 
     @property
     def change_waits(self) -> bool:
-        """Return whether changed settings take effect only after this answer."""
-        busy = self.state in (State.ANSWERING, State.STOPPING)
-        return busy and self.model is not None and self.choice_for(self.path) != self._sent
+        """Return whether changed settings are not in force yet, within an answer."""
+        if self.model is None or self.state not in (State.ANSWERING, State.STOPPING):
+            return False
+        return self._n_changing > 0 or self.choice_for(self.path) != self._sent
 
     def choose(self, choice: EngineChoice) -> None:
-        """Request other settings: at once when idle, otherwise from the next answer."""
+        """Request other settings: at once when idle, otherwise from the next answer.
+
+        Another cache rate alone takes effect within the answer, where only the cache changes.
+        """
         self.asked = choice
         self.settle()
         self.model_changed.emit()
@@ -303,14 +308,21 @@ class EngineSession(QObject):
 
     def _apply_choice(self) -> None:
         self._sent = self.choice_for(self.path)
-        self.set_state(State.CHANGING)
+        self._n_changing += 1
+        if self.state is State.IDLE:
+            self.set_state(State.CHANGING)
         self.link.configure(self._sent)
 
     def _on_configured(self, model: ModelFacts, cache: CacheFacts) -> None:
         self.model = model
         self.cache = cache
         self._accepted = self._sent
-        self.set_state(State.IDLE)
+        self._end_change()
+
+    def _end_change(self) -> None:
+        self._n_changing = max(self._n_changing - 1, 0)
+        if self.state is State.CHANGING and self._n_changing == 0:
+            self.set_state(State.IDLE)
         self.model_changed.emit()
         self.settle()
 
@@ -320,13 +332,11 @@ class EngineSession(QObject):
         self.model_changed.emit()
 
     def _on_change_failed(self, sentence: str) -> None:
-        self.set_state(State.IDLE)
         self._sent = self._accepted
         if self.choice_for(self.path) != self._sent and not self.is_shown_off:
             self.asked = self._accepted
-        self.model_changed.emit()
         self.notice.emit(Notice(sentence))
-        self.settle()
+        self._end_change()
 
     def _on_cache_changed(self, cache: CacheFacts) -> None:
         """Report that the engine shrank its cache for other programs, or grew it again."""
@@ -353,6 +363,7 @@ class EngineSession(QObject):
         was_loading = self.state is State.LOADING
         self.lost.emit()
         self._next_path = self._before = None
+        self._n_changing = 0
         self.model = None
         self.cache = None
         self.set_state(State.DEAD)
@@ -378,7 +389,7 @@ class EngineSession(QObject):
     def _restart_hanging(self) -> None:
         self.lost.emit()
         self.link.kill()
-        self._next_path = None
+        self._next_path, self._n_changing = None, 0
         self.set_state(State.DEAD)
         if self.resume is not None:
             self.resume()
@@ -413,11 +424,18 @@ class EngineSession(QObject):
 
     def settle(self) -> None:
         """Begin the next task of an idle engine: load a model, change settings, or be ready."""
+        choice = self.choice_for(self.path)
+        if self.state is State.ANSWERING and self.model is not None:
+            if choice == replace(self._sent, cache_rate=choice.cache_rate) != self._sent:
+                self._apply_choice()
+            return
         if self.state is not State.IDLE:
             return
         if self._next_path is not None:
             self._load(self._next_path)
-        elif self.choice_for(self.path) != self._sent:
+        elif choice != self._sent:
             self._apply_choice()
+        elif self._n_changing:
+            self.set_state(State.CHANGING)  # what the answer was too short for
         else:
             self.ready.emit()

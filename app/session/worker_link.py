@@ -160,7 +160,10 @@ class EngineLink(QObject):
         self._request("format", messages=messages, options=options.to_json())
 
     def configure(self, choice: EngineChoice) -> None:
-        """Change the settings of the loaded model. REQUIRES: no answer is in progress."""
+        """Change the settings of the loaded model.
+
+        Within an answer only those of the cache change at once, the others after it.
+        """
         self._request("configure", **choice.to_message())
 
     def learn(self, action: str) -> None:

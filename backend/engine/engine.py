@@ -626,6 +626,14 @@ class Engine:
                 self._model = None
         return self.cache
 
+    def change_now(self, config: EngineConfig) -> bool:
+        """Apply settings that change the cache only, between two passes of an answer.
+
+        The experts that have room stay. Return False, and change nothing, where the settings change
+        more: change() is for them. Raises EngineError; the settings before are then in force.
+        """
+        return self.passes.rebuild(replace(config, n_sequence=self.n_sequence))
+
     def mind_memory(self) -> None:
         """Shrink the cache where memory is short, or grow it back, between answers.
 

@@ -458,9 +458,6 @@ ENGLISH: Mapping[str, str] = {
     "engine.waiting_many": QT_TRANSLATE_NOOP(
         "messages", "More than {n} requests are waiting for the engine."
     ),
-    "engine.writes_answer": QT_TRANSLATE_NOOP(
-        "messages", "The cache cannot change while an answer is being written."
-    ),
     "template.ended": QT_TRANSLATE_NOOP(
         "messages", "its process ended unexpectedly (status {status})"
     ),

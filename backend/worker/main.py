@@ -332,8 +332,9 @@ class Worker:
     def _next_own(self, engine: Engine) -> JointAnswer | None:
         """Return the client's next answer, if it can be computed beside those to programs.
 
-        Short questions before it are answered.
+        Short questions before it are answered, and settings of the cache applied.
         """
+        self._change_now(engine)
 
         def fits(job: Job) -> bool:
             is_short = job.kind == "format" or (job.kind == "count" and not job.message.get("data"))
@@ -406,21 +407,51 @@ class Worker:
             return {"type": "formatted", "id": job.id, "prompt": prompt}
         if self._advisor is not None:
             self._advisor.forget()
+        config = self._config_of(job)
+        engine.change(self._with_embeddings(config))
+        return self._changed(job, config, engine)
+
+    def _config_of(self, job: Job) -> EngineConfig:
+        """Return the settings that a request asks for. Raises ValueError."""
+        config = EngineConfig.from_message(job.message)
         if job.kind == "configure":
-            config = EngineConfig.from_message(job.message)
-            engine.change(self._with_embeddings(config))
-            self._note_config(config)
+            return config
+        assert job.kind == "set_cache_rate" and self._own is not None, job.kind
+        return self._own[1].decided(cache_rate=config.cache_rate)
+
+    def _changed(self, job: Job, config: EngineConfig, engine: Engine) -> Message:
+        """Return the final message of a request whose settings are in force."""
+        self._note_config(config)
+        if job.kind == "configure":
             return {"type": "configured", "id": job.id, **_in_force(engine)}
-        assert job.kind == "set_cache_rate", job.kind
-        cache_rate = EngineConfig.from_message(job.message).cache_rate
-        cache = engine.set_cache_rate(cache_rate)
-        assert self._own is not None
-        self._note_config(replace(self._own[1], cache_rate=cache_rate))
-        return {"type": "cache", "id": job.id, "cache": cache.to_json()}
+        return {"type": "cache", "id": job.id, "cache": engine.cache.to_json()}
+
+    def _on_step(self, engine: Engine) -> None:
+        """Look after what may happen between two passes of an answer."""
+        self._send_cache(engine)
+        self._change_now(engine)
+
+    def _change_now(self, engine: Engine) -> None:
+        """Apply settings that wait, if they change the cache only. Others wait for the end."""
+
+        def fits(job: Job) -> bool:
+            is_change = job.kind in ("configure", "set_cache_rate")
+            return is_change and self._is_own and not job.waits_for_end
+
+        while (job := self._jobs.take(fits)) is not None:
+            try:
+                config = self._config_of(job)
+                if not engine.change_now(self._with_embeddings(config)):
+                    job.waits_for_end = True
+                    self._jobs.put_back(job)
+                    return
+                self._end(job, self._changed(job, config, engine))
+            except Exception as error:
+                self._end(job, self._failure(job, error))
 
     def _parts(self, job: Job, engine: Engine) -> tuple[Any, ...]:
         """Return the parts of an Answer."""
-        on_step = partial(self._send_cache, engine)
+        on_step = partial(self._on_step, engine)
         return job.message, job.handle, engine, self._outbox, on_step, self._scope
 
     def _answer(self, job: Job, engine: Engine) -> Message | None:

@@ -17,13 +17,17 @@ MAX_WAITING = 64
 
 
 class Job:
-    """A request that waits for the engine or is in progress. handle: cancels a load or answer."""
+    """A request that waits for the engine or is in progress.
+
+    handle: cancels a load or answer. waits_for_end: of the answer in progress.
+    """
 
     def __init__(self, message: Message) -> None:
         self.message = message
         self.kind: str = message["type"]
         self.id: int = message["id"]
         self.handle = Handle()
+        self.waits_for_end = False
 
 
 Work = Callable[[Any], None]
@@ -64,6 +68,12 @@ class WorkQueue:
             self._items.remove(first)
             return first
 
+    def put_back(self, job: Job) -> None:
+        """Add a request before all others."""
+        with self._changed:
+            self._items.appendleft(job)
+            self._changed.notify()
+
 
 class RequestLine:
     """Keeps track of the open requests. Use from any thread.
@@ -91,10 +101,6 @@ class RequestLine:
                 raise RequestError(f"The id {job.id} is already in use by another request.")
             if len(self._open) >= MAX_WAITING:
                 raise RequestError(text("engine.waiting_many", n=MAX_WAITING))
-            if job.kind in ("set_cache_rate", "configure") and any(
-                other.kind == "generate" for other in self._open.values()
-            ):
-                raise RequestError(text("engine.writes_answer"))
             self._open[job.id] = job
 
     def end(self, job: Job) -> None:

@@ -382,23 +382,44 @@ def test_the_rate_changes_between_answers(qtbot: Any, open_window: Opener, model
     assert "Every expert is in memory" in window.panel.words.text()
 
 
-def test_during_an_answer_the_rate_waits_for_the_next(
-    qtbot: Any, open_window: Opener, model: Model
-) -> None:
-    window = open_window(model(token_s=0.03, n_token=30))
+def test_the_rate_changes_within_an_answer(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(model(token_s=0.03))
     window.ask()
     window.wait_text()
-    window.move_rate(16)
+    for n_slot in (16, 10):
+        window.move_rate(n_slot)
+        qtbot.waitUntil(lambda: _n_slot(window) == n_slot, timeout=WAIT_MS)  # noqa: B023
+        assert window.state is State.ANSWERING and not window.engine.change_waits
+        assert "next answer" not in window.top_bar.rate.force_text
+    window.press("Stop")
+    window.wait_state(State.IDLE)
+    assert _n_slot(window) == 10
+
+
+def test_a_rate_that_loads_the_model_again_waits_for_the_next_answer(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(token_s=0.03, change_s=0.2))
+    window.ask()
+    window.wait_text()
+    window.move_rate(32)
     force = plain(window.top_bar.rate.force_text)
     assert "from the next answer" in force and "now 8 experts" in force
-    assert window.state is State.ANSWERING
-    qtbot.waitUntil(
-        lambda: window.engine.cache is not None and window.engine.cache.n_slot == 16,
-        timeout=WAIT_MS,
-    )
+    shown = len(window.answer.content)
+    qtbot.waitUntil(lambda: len(window.answer.content) > shown, timeout=WAIT_MS)
+    assert window.state is State.ANSWERING and window.engine.change_waits
+    window.press("Stop")
+    window.wait_state(State.CHANGING)
+    window.ask()
+    window.wait_state(State.ANSWERING)
+    assert window.engine.cache is not None and window.engine.cache.mode == "plain"
+    window.press("Stop")
     window.wait_state(State.IDLE)
-    assert window.answer.ending is Ending.FINISHED
-    assert "next answer" not in window.top_bar.rate.force_text
+
+
+def _n_slot(window: Any) -> int:
+    assert window.engine.cache is not None
+    return int(window.engine.cache.n_slot)
 
 
 def test_a_question_asked_while_the_cache_changes_is_answered_after(

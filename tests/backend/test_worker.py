@@ -230,19 +230,37 @@ def test_map_goes_out_while_no_token_comes(pipe: Pipe) -> None:
         assert pipe.until(lambda m: m["type"] == "residency")[-1]["id"] == 1
 
 
-def test_cache_rate_changes_between_answers_only(pipe: Pipe) -> None:
+def test_cache_rate_changes_within_an_answer(pipe: Pipe) -> None:
     pipe.ready()
     pipe.send("set_cache_rate", id=1, cache_rate=0.75)
     assert pipe.reply(1)[-1]["cache"]["rate"] == 0.75
     pipe.generate(2, "forever")
     pipe.until(lambda m: m["type"] == "text")
     pipe.send("set_cache_rate", id=3, cache_rate=0.5)
-    assert "while an answer" in pipe.reply(3)[-1]["message"]
-    pipe.send("set_cache_rate", id=4, cache_rate=7)
-    pipe.send("stop", id=2)
-    assert pipe.reply(2)[-1]["type"] == "done"
+    assert pipe.reply(3)[-1]["cache"]["rate"] == 0.5
+    pipe.send("configure", id=4, **{**LOAD, "cache_rate": 0.25})
+    assert pipe.reply(4)[-1]["cache"]["asked_rate"] == 0.25
+    pipe.until(lambda m: m["type"] == "text")
     pipe.send("set_cache_rate", id=5, cache_rate=7)
     assert pipe.reply(5)[-1]["message"] == "The setting cache_rate must be 0 to 1, not 7."
+    pipe.until(lambda m: m["type"] == "text")
+
+
+def test_settings_that_change_more_than_the_cache_wait_for_the_end(pipe: Pipe) -> None:
+    pipe.ready()
+    pipe.generate(1, "forever")
+    pipe.until(lambda m: m["type"] == "text")
+    pipe.send("set_cache_rate", id=2, cache_rate=1)
+    pipe.send("set_cache_rate", id=3, cache_rate=0.5)
+    pipe.send("ping", id=4)
+    until_pong = pipe.until(lambda m: m["type"] == "pong")
+    more = pipe.until(lambda m: m["type"] == "text")
+    assert not [m for m in until_pong + more if m["type"] == "cache"]
+    pipe.send("stop", id=1)
+    ended = pipe.until(lambda m: m.get("id") == 3 and m["type"] == "cache")
+    final = [m for m in ended if m["type"] in ("done", "cache")]
+    assert [m["id"] for m in final] == [1, 2, 3]
+    assert [m["cache"]["rate"] for m in final[1:]] == [1, 0.5]
 
 
 def test_unload_then_no_model(pipe: Pipe) -> None:

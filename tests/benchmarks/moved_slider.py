@@ -1,30 +1,32 @@
-"""Measure what a moved cache-rate slider costs the next token, with the residents and without.
+"""Measure what a slider moved within an answer costs, with the residents and without.
 
     PYTHONPATH=tests python -m factory large large.gguf
-    python tests/benchmarks/moved_slider.py large.gguf --rounds 9
+    python tests/benchmarks/moved_slider.py large.gguf --words 860 --rounds 9
 
-A conversation goes on after each change of the rate. Changes that keep the resident experts and
-changes to an empty cache take turns.
+One answer goes on after each change of the cache rate. Changes that keep the resident experts and
+changes to an empty cache take turns. "before" is the time of a token before a change.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from backend.engine.engine import Engine  # noqa: E402  (the folder is known only now)
+from backend.engine.engine import Engine, Piece  # noqa: E402  (the folder is known only now)
 from backend.engine.expert_cache import ExpertCache  # noqa: E402
 from backend.protocol.settings import EngineConfig, Sampling  # noqa: E402
 
 N_TOKEN = 16
-GREEDY = Sampling(temperature=0)
+GREEDY = Sampling(temperature=0, ignore_eos=True)
 BUILD = ExpertCache.build
 
 
@@ -39,44 +41,50 @@ def main() -> None:
     rates = [float(rate) for rate in args.rates.split(",")]
     config = EngineConfig(cache_rate=rates[-1], method=args.method, context_length=4096, n_thread=2)
     engine = Engine.open(args.model, config)
-    text = "word " * args.words
-    text += "".join(p.text for p in engine.generate_text(text, GREEDY, N_TOKEN))
+    turns = [(number % 2 == 0, number % 2 == 1) for number in range(args.rounds)]
+    changes = [(rate, empty) for turn in turns for empty in turn for rate in rates]
+    n_token = N_TOKEN * (len(changes) + 1)
+    answer = engine.generate_text("word " * args.words, GREEDY, n_token)
+    after(answer)
     found = defaultdict(list)
-    for number in range(args.rounds):
-        for empty in (number % 2 == 0, number % 2 == 1):
-            for rate in rates:
-                figures, said = change(engine, rate, text, empty=empty)
-                text += said
-                found[rate, empty].append(figures)
-    print("rate   cache  change ms  next token ms  16 tokens s  residents kept  MB read")
+    for rate, empty in changes:
+        found[rate, empty].append(change(engine, rate, answer, empty=empty))
+    stats = engine.statistics()
+    print(f"{stats.n_prompt} tokens of the prompt, {stats.n_token} of one answer")
+    print("rate   cache  change ms  next token ms  before ms  16 tokens s  residents kept  MB read")
     for (rate, empty), rows in sorted(found.items()):
-        medians = [statistics.median(row[i] for row in rows) for i in range(5)]
-        change_s, next_s, all_s, kept, n_byte = medians
+        medians = [statistics.median(row[i] for row in rows) for i in range(6)]
+        change_s, next_s, before_s, all_s, kept, n_byte = medians
         name = "empty" if empty else "kept"
         print(
-            f"{rate:<6} {name:<6} {change_s * 1e3:9.0f} {next_s * 1e3:14.0f}"
+            f"{rate:<6} {name:<6} {change_s * 1e3:9.0f} {next_s * 1e3:14.0f} {before_s * 1e3:10.0f}"
             f" {all_s:12.2f} {kept:15.2f} {n_byte / 1e6:8.0f}"
         )
     engine.close()
 
 
-def change(engine: Engine, rate: float, text: str, *, empty: bool) -> tuple[tuple[float, ...], str]:
-    """Change the rate and go on. Return the figures, and what was said."""
-    before = residents(engine)
+def after(answer: Iterator[Piece]) -> list[float]:
+    """Return the seconds until each of the next tokens."""
+    began_s = time.perf_counter()
+    return [time.perf_counter() - began_s for _ in itertools.islice(answer, N_TOKEN)]
+
+
+def change(
+    engine: Engine, rate: float, answer: Iterator[Piece], *, empty: bool
+) -> tuple[float, ...]:
+    """Change the rate within the answer and go on. Return the figures."""
+    before, read_bytes = residents(engine), engine.statistics().bytes_read
+    before_s = engine.passes.meter.token.wall_s
     setattr(ExpertCache, "build", lambda self, plan: BUILD(self, plan, empty=empty))
     began_s = time.perf_counter()
-    engine.set_cache_rate(rate)
-    changed_s = time.perf_counter()
+    is_changed = engine.change_now(engine.loaded.config.decided(cache_rate=rate))
+    change_s = time.perf_counter() - began_s
+    assert is_changed, "the rate does not change the cache only"
     n_slot = engine.cache.n_slot * len(engine.residency()) // engine.model.n_expert
     kept = len(before & residents(engine)) / max(min(len(before), n_slot), 1)
-    said, times_s = "", []
-    for piece in engine.generate_text(text, GREEDY, N_TOKEN):
-        said += piece.text
-        times_s.append(time.perf_counter() - began_s)
-    stats = engine.statistics()
-    assert stats.n_prompt - stats.n_reused == 1, "the prompt was computed again"
-    n_byte = float(stats.bytes_read)
-    return (changed_s - began_s, times_s[0], times_s[-1], kept, n_byte), said
+    times_s = after(answer)
+    n_byte = float(engine.statistics().bytes_read - read_bytes)
+    return change_s, change_s + times_s[0], before_s, change_s + times_s[-1], kept, n_byte
 
 
 def residents(engine: Engine) -> set[int]:

@@ -8,6 +8,7 @@ import os
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -304,6 +305,29 @@ def test_a_smaller_cache_keeps_what_was_used_last(open_engine: OpenEngine, tiny:
     assert residents(engine) == last
     for number in range(len(last) * n_used):  # their bytes are those of the file
         engine.loaded.require_right_experts(number)
+
+
+def test_a_slider_moved_within_an_answer_keeps_experts_and_text(
+    open_engine: OpenEngine, tiny: Path
+) -> None:
+    expected = tokens(open_engine(tiny, cache_rate=0.75), n=60)
+    engine = open_engine(tiny, cache_rate=0.75)
+    config = engine.loaded.config
+    given, kept = [], []
+    for piece in engine.generate_text(PROMPT, GREEDY, 60):
+        given.append(piece.token_id)
+        if len(given) % 10 == 0:
+            before = residents(engine)
+            rate = (0.25, 0.5)[len(given) // 10 % 2]
+            assert engine.change_now(replace(config, cache_rate=rate))
+            kept += zip(before, residents(engine), strict=True)
+            for larger in ({"cache_rate": 1.0}, {"context_length": 4096}):
+                assert not engine.change_now(replace(config, **larger))
+    assert given == expected
+    assert engine.cache.n_slot == 4 and engine.cache.asked_rate == 0.25
+    assert all(after <= before or before <= after for before, after in kept)
+    assert all(after for _, after in kept)
+    assert engine.change(replace(config, cache_rate=1.0)).mode == "plain"
 
 
 def test_a_moved_slider_keeps_the_tops_of_cut_experts(

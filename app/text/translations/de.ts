@@ -4198,10 +4198,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Mehr als {n} Anfragen warten auf die Engine.</translation>
 </message>
 <message>
-<source>The cache cannot change while an answer is being written.</source>
-<translation>Der Cache kann sich nicht ändern, während eine Antwort geschrieben wird.</translation>
-</message>
-<message>
 <source>its process ended unexpectedly (status {status})</source>
 <translation>ihr Prozess endete unerwartet (Status {status})</translation>
 </message>
