@@ -105,8 +105,9 @@ def prepare(*, with_tests: bool) -> None:
         build = (
             () if VENV == ROOT / ".venv" else (f"--config-settings=build-dir={STAMPS / 'build'}",)
         )
+        digest = _native_digest()  # a source that changes meanwhile is perhaps not in the build
         _pip("--no-build-isolation", "--no-deps", *build, "--editable", str(ROOT))
-        _stamp("native", _native_digest())
+        _stamp("native", digest)
 
 
 def requirements(project: dict[str, object], *, with_tests: bool) -> list[str]:

@@ -122,6 +122,20 @@ def test_a_changed_source_builds_only_the_native_part(checkout: Checkout) -> Non
     assert checkout.prepare() == []
 
 
+def test_a_source_that_changes_while_it_is_built_is_built_again(
+    checkout: Checkout, prepare: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pip(*arguments: str, **options: str) -> None:
+        checkout._pip(*arguments, **options)
+        if installs_itself(arguments):
+            checkout.write("backend/native/core.cc", "int z;")
+
+    monkeypatch.setattr(prepare, "_pip", pip)
+    checkout.prepare()
+    assert len(checkout.prepare()) == 1
+    assert checkout.prepare() == []
+
+
 def test_a_changed_dependency_is_installed(checkout: Checkout) -> None:
     checkout.prepare()
     checkout.write("pyproject.toml", PYPROJECT.replace("engine==1", "engine==2"))
