@@ -53,6 +53,18 @@ class DryRun:
 
         return replace(self._file, sizes=ContextSizes(*self._in_cells(), compute_bytes))
 
+    def warnings(self) -> list[str]:
+        """Return what llama.cpp warns of while it loads the model and makes its context.
+
+        Raises LlamaError where it refuses the file.
+        """
+        self.close()  # it warns while it loads
+        log.listen(echo=False)
+        log.warnings.clear()
+        n_context = min(self._file.context_length or _N_CONTEXT, _N_CONTEXT)
+        self._lines(ON_CPU, False, n_context, n_context, "f16", 0)
+        return list(log.warnings)
+
     def _measure_cells(self) -> tuple[float, int]:
         """Return ContextSizes.cell_bytes and state_bytes."""
         few, many = (
@@ -112,18 +124,6 @@ class DryRun:
             self._model = None
 
 
-def warnings_of(file: ModelFile) -> list[str]:
-    """Return what llama.cpp warns of while it loads a model and makes its context.
-
-    Raises LlamaError where it refuses the file.
-    """
-    log.listen(echo=False)
-    log.warnings.clear()
-    n_context = min(file.context_length or _N_CONTEXT, _N_CONTEXT)
-    DryRun(file).compute_bytes(ON_CPU, False, n_context, n_context, "f16", 0)
-    return list(log.warnings)
-
-
 def main() -> int:
     """Print what llama.cpp says of a model, as JSON. Return the exit status.
 
@@ -131,7 +131,8 @@ def main() -> int:
     """
     try:
         file, n_context = read_model(Path(sys.argv[1])), int(sys.argv[2])
-        warnings, sizes = warnings_of(file), DryRun(file).asked(n_output=1).sizes
+        dry_run = DryRun(file)
+        warnings, sizes = dry_run.warnings(), dry_run.asked(n_output=1).sizes
         assert sizes is not None
         batches = sorted({min(n, n_context) for n in N_UBATCHES})
         found = {
