@@ -8,7 +8,6 @@ from PySide6.QtCore import QLocale, QTime
 from PySide6.QtWidgets import (
     QApplication,
     QHBoxLayout,
-    QLineEdit,
     QListWidget,
     QPlainTextEdit,
     QPushButton,
@@ -19,6 +18,7 @@ from app.pages.server_section import ServerSection
 from app.session.local_server import LocalServer, ServerFacts, ServerRequest
 from app.text import units
 from app.text.messages import localized
+from app.widgets.fields import WholeLine
 from app.widgets.page import Page, Section, beside, small
 
 QUESTION = "Why is the sky blue?"
@@ -58,9 +58,7 @@ class ServerPage(Page):
 
     def _address_section(self) -> Section:
         section = self._address_box = Section(self.tr("Address"))
-        self.address = QLineEdit()
-        self.address.setReadOnly(True)
-        self.address.setMinimumWidth(300)
+        self.address = WholeLine()
         self.address.setAccessibleName(self.tr("Address"))
         self.copy_address = QPushButton(self.tr("Copy"))
         self.copy_address.setAccessibleName(self.tr("Copy the address"))

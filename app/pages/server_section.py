@@ -15,7 +15,7 @@ from app.session.local_server import (
 )
 from app.text.messages import localized
 from app.widgets import files
-from app.widgets.fields import Number, Tick
+from app.widgets.fields import Number, Tick, WholeLine
 from app.widgets.page import Section, beside, small
 
 
@@ -40,10 +40,8 @@ class ServerSection(Section):
         self.port = Number(0, 65535)
         self.port.setMinimumWidth(110)
         self.port.setToolTip(self.tr("0: any free port"))
-        self.key = QLineEdit()
+        self.key = WholeLine()
         self._show_key()
-        self.key.setReadOnly(True)
-        self.key.setMinimumWidth(240)
         self.key.setAccessibleName(self.tr("Key"))
         self.copy = QPushButton(self.tr("Copy"))
         self.copy.setAccessibleName(self.tr("Copy the key"))
@@ -169,7 +167,6 @@ class ServerSection(Section):
 
     def _show_key(self) -> None:
         self.key.setText(self._server.choice.key)
-        self.key.setCursorPosition(0)
 
     def _renew(self) -> None:
         self._server.renew_key()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRectF, Qt, Signal
+from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent, QValidator, QWheelEvent
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
@@ -20,6 +20,7 @@ from app.widgets import icons, theme
 from app.widgets.icon_button import IconButton
 
 FIELD_HEIGHT = 32  # pixels, as the style sheet sets it
+_BESIDE_TEXT = 30  # pixels: padding and border of the style sheet, and Qt's margin
 
 
 class DropDown(QComboBox):
@@ -67,6 +68,22 @@ class Tick(QCheckBox):
         name = "on_accent" if self.isEnabled() else "muted"
         icons.paint(painter, "tick", place.adjusted(1, 1, -1, -1), theme.colour(name))
         painter.end()
+
+
+class WholeLine(QLineEdit):
+    """A text to copy, in a field that is as wide as it."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setReadOnly(True)
+        self.textChanged.connect(self.updateGeometry)
+
+    def sizeHint(self) -> QSize:  # noqa: D102, N802
+        width = self.fontMetrics().horizontalAdvance(self.text()) + _BESIDE_TEXT
+        return QSize(width, super().sizeHint().height())
+
+    def minimumSizeHint(self) -> QSize:  # noqa: D102, N802
+        return self.sizeHint()
 
 
 class SearchField(QLineEdit):

@@ -12,6 +12,8 @@ from backend.server.turns import Host, Turns
 from backend.text import text
 
 _JOIN_S = 3.0
+_ELSEWHERE = "192.0.2.1", 9
+"""An address that no machine has (RFC 5737)."""
 
 
 class ServerError(OSError):
@@ -40,6 +42,16 @@ def listen(port: int, address: str = ADDRESS) -> socket.socket:
     return listener
 
 
+def own_address() -> str:
+    """Return the address by which other machines reach this one; ADDRESS without a network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        try:
+            asking.connect(_ELSEWHERE)  # chooses a route and sends nothing
+            return str(asking.getsockname()[0])
+        except OSError:
+            return ADDRESS
+
+
 class RunningServer:
     """Serves `host` until stop(). Raises ServerError.
 
@@ -60,6 +72,7 @@ class RunningServer:
         if access.is_open and len(key) < KEY_CHARS_MIN:
             raise ServerError(text("server.short_key", n=KEY_CHARS_MIN))
         self.turns = Turns(host, changed)
+        self._is_open = access.is_open
         self._listener = listen(port, access.address)
         self.port: int = self._listener.getsockname()[1]
         self._server = make_server(self.turns, key, access)
@@ -68,8 +81,8 @@ class RunningServer:
 
     @property
     def address(self) -> str:
-        """The base URL for programs on this machine."""
-        return f"http://{ADDRESS}:{self.port}/v1"
+        """The base URL for programs on this machine, and on others where those may connect."""
+        return f"http://{own_address() if self._is_open else ADDRESS}:{self.port}/v1"
 
     def stop(self) -> None:
         """Accept no more requests, end those in progress, and close the port."""

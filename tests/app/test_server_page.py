@@ -3,7 +3,7 @@
 from typing import Any
 
 import httpx
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QStyle, QStyleOptionFrame
 from waiting import WAIT_S
 from window_samples import WAIT_MS, Model, Opener
 
@@ -19,6 +19,17 @@ def test_the_page_shows_where_what_and_when(qtbot: Any, open_window: Opener, mod
     page.section.on.click()
     qtbot.waitUntil(lambda: window.server.facts.on, timeout=WAIT_MS)
     address = window.server.facts.address
+    for size in (900, 1300):
+        window.resize(size, 900)
+        for line in (page.section.key, page.address):
+            option = QStyleOptionFrame()
+            line.initStyleOption(option)
+            inside = line.style().subElementRect(
+                QStyle.SubElement.SE_LineEditContents, option, line
+            )
+            # Qt leaves two pixels free at both ends.
+            assert line.fontMetrics().horizontalAdvance(line.text()) <= inside.width() - 4
+            assert line.width() <= line.parentWidget().width()
     page.copy_address.click()
     assert QApplication.clipboard().text() == address == page.address.text()
     assert sign.isVisible() and sign.text() == "Server" and address in sign.toolTip()

@@ -25,6 +25,7 @@ from waiting import WAIT_S, until
 
 from backend.protocol.chat import AnswerText, Delta, ToolCall
 from backend.protocol.messages import FINAL, VERSION, Decoder, encode
+from backend.server.running import own_address
 
 FAKE = Path(__file__).parents[1] / "fake_worker.py"
 LOAD = {"cache_rate": 0.5, "method": "promoe", "context_length": 512, "n_thread": 1}
@@ -619,6 +620,8 @@ def test_the_client_says_who_else_may_ask(pipe: Pipe) -> None:
     if sys.platform == "linux":  # where each address 127.x.y.z is this machine's
         for is_open in (False, True):
             place = serve("k" * 16, is_open=is_open)
+            shown = own_address() if is_open else "127.0.0.1"
+            assert place["address"] == f"http://{shown}:{place['port']}/v1"
             url = f"http://127.0.0.2:{place['port']}/health"
             if is_open:
                 assert httpx.get(url, timeout=WAIT_S).status_code == 200
