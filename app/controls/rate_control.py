@@ -17,7 +17,7 @@ from backend.protocol.status import CacheFacts, ModelFacts
 
 N_LEAST = 20  # characters of what was decided that are shown before the model's name
 SLIDER_WIDTH = 150
-WORDS_WIDTH = (270, 150)  # beside the slider, also in a compact bar
+WORDS_WIDTH = 270  # beside the slider, where the bar is not compact
 _ANY_WIDTH = 16_777_215  # Qt's QWIDGETSIZE_MAX
 KEYS_SETTLE_MS = 500  # after the last arrow key, a position counts as chosen
 
@@ -83,7 +83,7 @@ class RateControl(QWidget):
         words.addWidget(self._asked)
         words.addWidget(self._force)
         words.addStretch(1)
-        layout = QHBoxLayout(self)
+        layout = self._layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(12)
         layout.addStretch(1)
@@ -129,19 +129,42 @@ class RateControl(QWidget):
             if not self.slider.isSliderDown() and not self._settle.isActive():
                 self._set_slider(slots.n_slot_min, slots.n_expert, slots.n_slot(state.asked_rate))
             self._show_labels(slots)
+        self._fix_words()
 
     def set_compact(self, compact: bool) -> None:
-        """Leave out the caption where there is little room."""
+        """Leave out the caption and a part of the words where there is little room."""
         if compact != self._compact:
             self._compact = compact
             self.show_state(self._state)
 
+    def needed(self, compact: bool) -> int:
+        """Return the width that is needed to cut no word, in pixels."""
+        parts: list[QWidget] = [] if self._state.automatic else [self.slider]
+        if not compact and not self._state.automatic:
+            parts.append(self._caption)
+        if not self.apply.isHidden():
+            parts.append(self.apply)
+        spacing = self._layout.spacing()
+        return self._words_width(compact) + sum(p.sizeHint().width() + spacing for p in parts)
+
+    def _words_width(self, compact: bool) -> int:
+        """Return the width of the words. While the slider is dragged, it stays the same."""
+        force = (compact and self._force.short) or self._force.text()
+        width = max(self._asked.sizeHint().width(), self._force.width_of(force))
+        slots = self._state.slots
+        if slots is None or self._state.automatic:
+            return width
+        widest = self._asked.width_of(self._words(slots, slots.n_expert))
+        return max(width, widest, 0 if compact else WORDS_WIDTH)
+
     def _show_parts(self) -> None:
         self.slider.setVisible(not self._state.automatic)
         self._caption.setVisible(not self._compact and not self._state.automatic)
-        # The slider must not move while it is dragged: its words have one width.
+
+    def _fix_words(self) -> None:
+        """Give the words one width, so that the slider does not move while it is dragged."""
         is_fixed = self._state.slots is not None and not self._state.automatic
-        width = WORDS_WIDTH[self._compact]
+        width = self._words_width(self._compact)
         self._words_box.setMinimumWidth(width if is_fixed else 0)
         self._words_box.setMaximumWidth(width if is_fixed else _ANY_WIDTH)
 
@@ -178,7 +201,7 @@ class RateControl(QWidget):
         elif cache.mode == "plain":
             self._set_force(self.tr("all of it fits in memory"), "small")
         else:
-            self._set_force(self._size_and_speed(slots, n_slot), "small")
+            self._show_speed(slots, n_slot)
 
     def _show_labels(self, slots: SlotRange) -> None:
         cache = self._state.cache
@@ -190,7 +213,7 @@ class RateControl(QWidget):
         in_force = slots.n_expert if cache.mode == "plain" else cache.n_slot
         size = units.size(n_slot * slots.bytes_per_slot)
         if in_force == n_slot:
-            self._set_force(self._size_and_speed(slots, n_slot), "small")
+            self._show_speed(slots, n_slot)
         elif self._state.waits:
             self._set_force(
                 self.tr("{size}, from the next answer; now {n} experts").format(
@@ -199,7 +222,7 @@ class RateControl(QWidget):
                 "warning",
             )
         elif self.slider.isSliderDown() or self._settle.isActive():
-            self._set_force(self._size_and_speed(slots, n_slot), "small")
+            self._show_speed(slots, n_slot)
         else:
             self._set_force(
                 self.tr("{size}; in force: {n} experts").format(size=size, n=in_force), "warning"
@@ -223,19 +246,24 @@ class RateControl(QWidget):
             "More needs more memory and waits less for the disk."
         ).format(n=n_slot, most=slots.n_expert, size=units.size(n_slot * slots.bytes_per_slot))
 
-    def _size_and_speed(self, slots: SlotRange, n_slot: int) -> str:
+    def _show_speed(self, slots: SlotRange, n_slot: int) -> None:
+        """Show the bytes of a number of slots and the speed that they would give."""
         size = units.size(n_slot * slots.bytes_per_slot)
         speed = self.speed_of(n_slot)
         if speed is None:
-            return self.tr("{size} of memory").format(size=size)
+            self._set_force(self.tr("{size} of memory").format(size=size), "small")
+            return
         tokens = f"{units.speed(speed.tokens_per_s)}{units.SPACE}token/s"
-        if self._compact:
-            return tokens if speed.is_measured else self.tr("about {speed}").format(speed=tokens)
         if speed.is_measured:
-            return self.tr("{size}, {speed} the last time").format(size=size, speed=tokens)
-        return self.tr("{size}, about {speed}").format(size=size, speed=tokens)
+            whole = self.tr("{size}, {speed} the last time").format(size=size, speed=tokens)
+            self._set_force(whole, "small", tokens)
+        else:
+            whole = self.tr("{size}, about {speed}").format(size=size, speed=tokens)
+            self._set_force(whole, "small", self.tr("about {speed}").format(speed=tokens))
 
-    def _set_force(self, text: str, role: str) -> None:
+    def _set_force(self, text: str, role: str, short: str = "") -> None:
+        """Show the second line. short: for a bar without room for all of it."""
+        self._force.short = short
         self._force.setText(text)
         self._force.setToolTip(text)
         self._force.setVisible(bool(text))
@@ -249,6 +277,7 @@ class RateControl(QWidget):
             self._settle.start()
         if self._state.slots is not None:
             self._show_labels(self._state.slots)
+            self._fix_words()
 
     def _choose(self) -> None:
         self._settle.stop()

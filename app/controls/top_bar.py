@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QEvent, Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSizePolicy, QWidget
 
 from app.controls.model_button import ModelButton
@@ -10,6 +10,16 @@ from app.controls.rate_control import RateControl
 from app.session.local_server import ServerFacts
 from app.widgets.icon_button import IconButton
 from app.widgets.mode_switch import ModeSwitch
+
+_GAP = 6  # pixels, beside the spacing
+_LESS = (
+    (True, True, False),
+    (False, True, False),
+    (False, True, True),
+    (True, False, True),
+    (False, False, True),
+)
+"""With less and less room: whether name and mode are shown, and the rate is compact."""
 
 
 class TopBar(QWidget):
@@ -37,22 +47,22 @@ class TopBar(QWidget):
         self.server.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.server.hide()
         self.more = IconButton("more", self.tr("More"))
-        layout = QHBoxLayout(self)
+        layout = self._layout = QHBoxLayout(self)
         layout.setContentsMargins(14, 0, 14, 0)
         layout.setSpacing(10)
         layout.addWidget(self.sidebar)
         layout.addWidget(self._brand)
-        layout.addSpacing(6)
-        layout.addWidget(self.model, 1)
+        layout.addSpacing(_GAP)
+        layout.addWidget(self.model)
         layout.addWidget(self.new_chat)
-        layout.addStretch(1)
+        layout.addStretch()
         layout.addWidget(self.mode)
-        layout.addWidget(self.rate, 2)
-        layout.addSpacing(6)
+        layout.addWidget(self.rate)
+        layout.addSpacing(_GAP)
         layout.addWidget(self.server)
-        layout.addWidget(self.controls)
-        layout.addWidget(self.panel)
-        layout.addWidget(self.more)
+        self._buttons = self.controls, self.panel, self.more
+        for button in self._buttons:
+            layout.addWidget(button)
 
     def show_server(self, facts: ServerFacts) -> None:
         """Show that the local server is on, and how many requests are under way."""
@@ -66,8 +76,25 @@ class TopBar(QWidget):
         )
         self.server.setAccessibleName(self.server.toolTip())
 
-    def set_compact(self, compact: bool) -> None:
-        """Leave out what a narrow window has no room for."""
-        self._brand.setVisible(not compact)
-        self.mode.setVisible(not compact)
+    def event(self, event: QEvent) -> bool:  # noqa: D102
+        if event.type() in (QEvent.Type.LayoutRequest, QEvent.Type.Resize):
+            self._fit()
+        return super().event(event)
+
+    def _fit(self) -> None:
+        """Leave out what there is no room for, so that no word of the rest is cut."""
+        layout = self._layout
+        kept = (self.sidebar, self.model, self.new_chat, self.server, *self._buttons)
+        shown = [widget for widget in kept if not widget.isHidden()]
+        base = sum(widget.sizeHint().width() for widget in shown)
+        base += layout.contentsMargins().left() + layout.contentsMargins().right()
+        base += 2 * _GAP + layout.spacing() * (len(shown) + 2)
+        for brand, mode, compact in _LESS:
+            extra = self.rate.needed(compact)
+            for widget, is_kept in ((self._brand, brand), (self.mode, mode)):
+                extra += (widget.sizeHint().width() + layout.spacing()) * is_kept
+            if base + extra <= self.width():
+                break
+        self._brand.setVisible(brand)
+        self.mode.setVisible(mode)
         self.rate.set_compact(compact)

@@ -10,7 +10,8 @@ from PySide6.QtWidgets import QLabel, QWidget
 class ElidedLabel(QLabel):
     """Plain text in one line; `text()` always returns the whole text.
 
-    n_least: number of characters that the minimum width has room for.
+    n_least: number of characters that the minimum width has room for. short: a text that is shown
+    where the whole one has no room; "": none.
     """
 
     def __init__(
@@ -22,6 +23,7 @@ class ElidedLabel(QLabel):
         super().__init__(parent)
         self._mode = mode
         self._n_least = n_least
+        self.short = ""
         self.setTextFormat(Qt.TextFormat.PlainText)
 
     def minimumSizeHint(self) -> QSize:  # noqa: D102, N802
@@ -31,7 +33,17 @@ class ElidedLabel(QLabel):
 
     def shown_text(self) -> str:
         """Return the text as shown, perhaps with an ellipsis."""
-        return self.fontMetrics().elidedText(self.text(), self._mode, self.contentsRect().width())
+        metrics, width = self.fontMetrics(), self.contentsRect().width()
+        is_short = self.short and metrics.horizontalAdvance(self.text()) > width
+        return metrics.elidedText(self.short if is_short else self.text(), self._mode, width)
+
+    def width_of(self, text: str) -> int:
+        """Return the width that a text needs, in pixels."""
+        return (
+            self.sizeHint().width()
+            + self.fontMetrics().horizontalAdvance(text)
+            - self.fontMetrics().horizontalAdvance(self.text())
+        )
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: ARG002, D102, N802
         painter = QPainter(self)

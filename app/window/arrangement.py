@@ -97,7 +97,6 @@ class Arrangement(QObject):
         self._sidebar.setMaximumWidth(_ANY_WIDTH if chats_alone else SIDEBAR_LIMITS[1])
         self._bar.sidebar.setChecked(chats_shown)
         self._bar.new_chat.setVisible(not chats_shown)
-        self._bar.set_compact(narrow)
         self._panel.setVisible(shown or self._window is not None)
         self._chat.setVisible(not alone and not chats_alone)
         self._bar.panel.setChecked(shown or self._window is not None)

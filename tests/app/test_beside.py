@@ -1,14 +1,18 @@
 """What goes on beside a chat: finding words, titles, notifications, the tray, the cache rate."""
 
+import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QWidget
 from window_samples import WAIT_MS, Model, Opener
 
+from app.session.local_server import ServerFacts
 from app.session.titles import clean
 from app.state.engine_state import State
+from app.text import language
 from backend.library.estimate import speed_after
 from backend.protocol.statistics import Statistics
 
@@ -135,6 +139,38 @@ def test_the_slider_forecasts_every_position_and_stands_still(
         assert rate._asked.shown_text() == rate.asked_text
         places.add((rate.slider.mapTo(window, QPoint(0, 0)).x(), rate.slider.width()))
     assert len(places) == 1
+
+
+@pytest.mark.parametrize("code", ["en", "de"])
+def test_the_bar_cuts_no_word(
+    qapp: QApplication, open_window: Opener, model: Model, code: str
+) -> None:
+    """At widths from 900 on, in both modes, with a server, and with a rate that waits."""
+    language.apply(qapp, code)
+    window = open_window(model())
+    window.ask()
+    window.wait_state(State.IDLE)
+    bar, rate = window.top_bar, window.top_bar.rate
+    assert window.engine.slots is not None
+    for has_server in (False, True):
+        bar.show_server(ServerFacts(on=has_server, n_open=1))
+        for mode in ("automatic", "manual", "waits"):
+            of_mode = {"automatic": mode == "automatic", "waits": mode == "waits"}
+            for width in range(900, 1401, 100):
+                window.resize(width, 700)
+                rate.show_state(replace(rate._state, asked_rate=1.0, **of_mode))
+                for _ in range(3):
+                    QApplication.processEvents()
+                where = (has_server, mode, width)
+                for label in (rate._asked, rate._force):
+                    assert label.shown_text() in (label.text(), label.short), where
+                parts = [p for p in bar.children() if isinstance(p, QWidget) and p.isVisible()]
+                parts.sort(key=lambda part: part.x())
+                for part, next_part in itertools.pairwise(parts):
+                    assert part.geometry().right() < next_part.x(), (where, part)
+                    has_room = part.width() >= part.sizeHint().width()
+                    assert has_room or part in (rate, bar.model), (where, part)
+                assert bar.rect().contains(parts[-1].geometry()), where
 
 
 def test_a_rate_is_applied_in_the_middle_of_an_answer(
