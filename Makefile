@@ -6,7 +6,7 @@ CLANG = $(shell command -v clang++ || command -v clang++-14)
 CXX_FILES = $(sort $(shell find backend/native -name '*.cc' -o -name '*.h'))
 
 .PHONY: help run fast test ci mutants test-gpu lint format native thread-safety translations attack event-logs
-.PHONY: asan tsan clean distclean audit bundle deb appimage release release-check
+.PHONY: asan tsan clean distclean audit curated bundle deb appimage release release-check
 
 help:
 	@echo "make run        set up and open the window (or chat in the terminal)"
@@ -27,6 +27,7 @@ help:
 	@echo "make bundle     make dist/outrider, a folder that runs without Python being installed"
 	@echo "make deb, make appimage  make a package of it in dist; make release makes all, with sums"
 	@echo "make audit      ask PyPI for known vulnerabilities of what a bundle ships"
+	@echo "make curated    compare the list of models with the hub; ARGS=--write corrects it"
 	@echo "make release-check try what is in dist in a bare Debian system"
 	@echo "make clean      remove what was built; make distclean also removes .venv"
 
@@ -109,6 +110,10 @@ release-check:
 # Asks PyPI about each package of requirements.lock; ARGS="NAME ..." asks about some.
 audit:
 	@python3 packaging/locked.py --audit $(ARGS)
+
+# Reads the headers of the listed files, some MB each.
+curated: .dev
+	@$(PY) packaging/curated.py $(ARGS)
 
 native:
 	@sh packaging/prepare.sh run

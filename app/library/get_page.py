@@ -456,6 +456,11 @@ class GetPage(QWidget):
                 repository=model.repository, licence=model.licence
             )
         )
+        checked = units.day(model.checked) if model.checked else ""
+        if checked:
+            parts.append(self.tr("Compared with the file on {date}.").format(date=checked))
+        else:
+            parts.append(self.tr("Not checked against the file."))
         return " ".join(part for part in parts if part)
 
     def _show_folder(self) -> None:

@@ -115,7 +115,8 @@ def _curated_lines() -> list[str]:
     lines = [f"Models that run well through the cache, as of {date}, and what they would do here:"]
     for model in models:
         size = bytes_text(model.facts.file_bytes)
-        lines.append(f"  {model.title:30}  {size:>10}  {_verdict(model.facts)}")
+        checked = f"checked {model.checked}" if model.checked else "not checked"
+        lines.append(f"  {model.title:37}  {size:>10}  {_verdict(model.facts)} ({checked})")
         lines.append(f"      outrider download {model.repository} {model.file}")
     return lines
 

@@ -221,9 +221,10 @@ def test_the_list_needs_no_network(
     every = get.search.found
     assert len(every) == len(curated()[1])
     assert all(item.row.verdict is not None for item in every)
-    assert "22 Nov 2026" in get.about
-    qtbot.keyClicks(get.address, "coder qwen")
-    assert [item.offer.name for item in get.search.found] == ["Qwen3 Coder 30B-A3B Instruct"]
+    assert "26 Nov 2026" in get.about
+    qtbot.keyClicks(get.address, "coder q8 qwen")
+    assert [item.offer.name for item in get.search.found] == ["Qwen3 Coder 30B-A3B Instruct Q8_0"]
+    assert get.sentence.endswith("Not checked against the file.")
     assert "Qwen3 Coder" in get.table.model().index(0, 0).data()
     qtbot.keyClick(get.address, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: "cannot be reached" in get.sentence, timeout=WAIT_MS)
@@ -266,7 +267,7 @@ def test_the_suggested_model_is_the_largest_that_is_fast_enough(
     slow, fast = suggested(8, 0.05), suggested(8, 7.0)
     sizes = {model.title: model.facts.file_bytes for model in curated()[1]}
     assert sizes[slow] < 8 * 2**30 < sizes[fast]
-    assert suggested(128, 3.0) == "gpt-oss 120B"
+    assert suggested(128, 3.0) == "Qwen3-Next 80B-A3B Instruct Q6_K"
     slowest = replace(MACHINE, link_gb_per_s=0.05, memory_gb_per_s=0.5)
     monkeypatch.setattr("app.library.library.available_bytes", lambda: 16 * 2**30)
     library.machine = slowest  # no model is usable: the fastest

@@ -37,7 +37,7 @@ from backend.methods.catalogue import METHODS
 PLAIN = re.compile(
     r"reading the dense weights|FAKE0: make-believe|make-believe \(FAKE0\)|test_no_text_escapes\d*|"
     r"curl|Python, OpenAI|Python, Anthropic|https://chat\.example|"  # examples of requests
-    r"(Qwen|gpt-oss|Gemma|LFM|OLMoE)[^\n]*|"  # models of the curated list
+    r"(Qwen|gpt-oss|Gemma|LFM|OLMoE|GLM)[^\n]*|"  # models of the curated list
     r"\b(Outrider|model|fake|good|GGUF|README|qwen3moe|llama\.cpp|stock|"
     r"Deutsch|English|MIT|Ctrl|Shift|"
     r"Alt|Enter|Esc|Tab|Del|F\d+|[A-Z]|GiB|MiB|KiB|GB/s|MB/s|token/s|ms|min|h|s|us|B|CPU|CUDA\d*|"

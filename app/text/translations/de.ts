@@ -1115,6 +1115,14 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>{repository}, Lizenz {licence}.</translation>
 </message>
 <message>
+<source>Compared with the file on {date}.</source>
+<translation>Am {date} mit der Datei verglichen.</translation>
+</message>
+<message>
+<source>Not checked against the file.</source>
+<translation>Nicht mit der Datei verglichen.</translation>
+</message>
+<message>
 <source>Into {folder}</source>
 <translation>Nach {folder}</translation>
 </message>
