@@ -190,9 +190,11 @@ class ConversationFormat:
         opened: str = applied["generation_prompt"]
         is_opened = _is_in_thought(opened, starts, applied["thinking_ends"])
         own = [] if is_opened else [i for i, row in enumerate(THOUGHTS) if row.start not in starts]
-        continued = applied["continued"]
+        continued, prompt = applied["continued"], applied["prompt"]
+        if not options.get("opens", True) and messages[-1]["role"] != "assistant":
+            prompt = prompt.removesuffix(applied["begun"])  # as llama.cpp, whose parser keeps it
         return {
-            "prompt": self._guard.resolved(applied["prompt"], images),
+            "prompt": self._guard.resolved(prompt, images),
             "begun": self._guard.resolved(begun, images),
             "grammar": applied["grammar"],
             "grammar_lazy": applied["grammar_lazy"],

@@ -120,6 +120,7 @@ class ChatOptions:
     leaves it to the template. effort: the template variable reasoning_effort, or "". variables:
     further variables of the template. json_schema: None, or the schema of the answer's content.
     grammar: GBNF of the answer, or "". stops: texts that end the answer and are not in it.
+    opens: the prompt ends with what the template writes before a new answer.
     """
 
     tools: tuple[Json, ...] = ()
@@ -131,6 +132,7 @@ class ChatOptions:
     json_schema: Json | None = None
     grammar: str = ""
     stops: tuple[str, ...] = ()
+    opens: bool = True
 
     def __post_init__(self) -> None:
         if self.grammar and (self.json_schema is not None or self.tools):
@@ -232,6 +234,7 @@ _OPTIONS: Mapping[str, Any] = {
     "json_schema": lambda v: v is None or isinstance(v, dict),
     "grammar": _is_text,
     "stops": lambda v: isinstance(v, list) and all(isinstance(s, str) and s for s in v),
+    "opens": lambda v: isinstance(v, bool),
 }
 
 

@@ -89,7 +89,6 @@ def read_chat(body: Any) -> Ask:
     if n_top and not fields.get("logprobs", FLAG):
         raise fields.refusal("top_logprobs", "needs logprobs to be true")
     n_probs = max(n_top, 1) if fields.get("logprobs", FLAG) else 0
-    _check_continuation(fields)
     ask = Ask(
         **common,
         sampling=read_sampling(fields, n_probs),
@@ -100,17 +99,23 @@ def read_chat(body: Any) -> Ask:
             json_schema=_schema(fields),
             grammar=fields.get("grammar", TEXT, ""),
             stops=read_stops(fields, "stop"),
+            opens=_opens(fields),
         ),
         messages=_messages(fields),
     )
     return replace(ask, ignored=fields.others())
 
 
-def _check_continuation(fields: Fields) -> None:
-    """Read whether the last message is continued, as it always is if it is the assistant's."""
+def _opens(fields: Fields) -> bool:
+    """Read whether the prompt ends where an answer begins.
+
+    A last message of the assistant is continued, whatever `continue_final_message` says.
+    """
     goes_on = fields.get("continue_final_message", FLAG, False)
-    if goes_on and fields.get("add_generation_prompt", FLAG, False):
+    opens: bool | None = fields.get("add_generation_prompt", FLAG)
+    if goes_on and opens:
         raise fields.refusal("continue_final_message", "contradicts add_generation_prompt")
+    return opens is not False
 
 
 def read_common(fields: Fields, n_default: int, *limits: str) -> Json:

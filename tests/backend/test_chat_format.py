@@ -105,6 +105,19 @@ def test_an_answer_goes_on_behind_its_last_word(name: str, formats: dict[str, Ch
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
+def test_a_prompt_may_end_before_the_answer(name: str, formats: dict[str, ChatFormat]) -> None:
+    """As with llama.cpp's add_generation_prompt. A last answer is continued all the same."""
+    source = template(name)
+    has_none = "set add_generation_prompt = true" in source  # where it is not given, as llama.cpp
+    usual, bare = (rendered(formats[name], CHAT, opens=opens) for opens in (True, False))
+    assert bare.prompt + usual.begun == usual.prompt
+    assert bool(usual.begun) is ("add_generation_prompt" in source and not has_none)
+    said = [*CHAT, {"role": "assistant", "content": "It was"}]
+    usual, bare = (rendered(formats[name], said, opens=opens) for opens in (True, False))
+    assert bare.prompt == usual.prompt
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_thinking_is_switched(name: str, formats: dict[str, ChatFormat]) -> None:
     chat_format, facts = formats[name], formats[name].facts()
     messages = CHAT[1:]  # Granite 3.3 asks for thoughts in a system prompt, unless there is one

@@ -322,6 +322,9 @@ def test_the_last_message_is_continued_unless_a_new_one_is_asked_for() -> None:
         assert not read_chat({"messages": HELLO, **switches}).ignored
     both = {"continue_final_message": True, "add_generation_prompt": False}
     assert not read_chat({"messages": HELLO, **both}).ignored
+    for opens in (True, False):
+        ask = read_chat({"messages": HELLO, "add_generation_prompt": opens})
+        assert ask.options.opens is opens and not ask.ignored
     with pytest.raises(RequestRefused, match="contradicts add_generation_prompt"):
         read_chat(
             {"messages": HELLO, "continue_final_message": True, "add_generation_prompt": True}
