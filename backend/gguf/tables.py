@@ -138,6 +138,11 @@ READ_BY_ROWS = {"gemma4": "per_layer_token_embd.weight", "qwen4exp": "per_layer_
 """Tables of which llama.cpp reads the rows of the tokens only (TENSOR_READ_LAZY)..."""
 READ_WHOLE_BYTES = 4 << 30
 """... where they are larger than this. Others are loaded (llama_model_loader::lazy_read)."""
+IS_COMPRESSED = frozenset({"deepseek4"})
+"""Architectures whose layers attend to a window and to compressed keys of several tokens
+(attention.compress_ratios)."""
+CACHE_FOR_EACH = frozenset({"deepseek4"})
+"""Architectures that llama.cpp gives an attention cache of the whole context for each sequence."""
 ONE_SEQUENCE = frozenset({"minimax-m3"})
 """Architectures that compute something else where several sequences share the cells of a context:
 llama.cpp then drops their sparse attention (src/models/minimax-m3.cpp)."""

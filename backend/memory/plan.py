@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from backend.gguf.tables import BY_INTERVAL
+from backend.gguf.tables import BY_INTERVAL, CACHE_FOR_EACH, IS_COMPRESSED
 from backend.methods.slots import rate_of, slots_of
 from backend.protocol.settings import KV_TYPES
 from backend.text import text
@@ -32,6 +32,7 @@ N_PREDICTION = 512
 _WAVE_PAIRS = 8192  # maximum of pairs in a wave on a device (max_device_pair of live/compute)
 _KV_BLOCK = 32  # values in a block of q8_0 and q4_0
 CELL_STEP = 256  # llama.cpp rounds a context up to a multiple of this
+_OVERLAPPING = 4  # tokens of a compressed key that overlaps its neighbours (DSV4_CSA_RATIO)
 PROCESS_BYTES = 64 << 20
 """Measured: 45 to 56 MiB for interpreter, libraries and buffers."""
 _HEADROOM_MIN_BYTES = 256 << 20
@@ -271,17 +272,21 @@ def kv_bytes_by_layer(
     model: ModelFile, context_length: int, kv_type: str = "f16", n_sequence: int = 1
 ) -> list[int]:
     """Return the bytes of kv_bytes() for each layer."""
-    n_cell = -(-context_length // CELL_STEP) * CELL_STEP
-    layers = [
-        _state_values(model) * 4 * n_sequence
-        if _is_recurrent(model, layer)
-        else int(n_cell * _kv_values(model, layer) * KV_TYPES[kv_type] / 8)
-        for layer in range(model.n_layer)
-    ]
+    n_cell = _whole_cells(context_length)
+    n_cache = n_sequence if model.architecture in CACHE_FOR_EACH else 1
+    layers = []
+    for layer in range(model.n_layer):
+        n_value, n_state = n_cell * _kv_values(model, layer), 0
+        if model.architecture in IS_COMPRESSED:
+            n_value, n_state = _compressed_values(model, layer, n_cell)
+        elif _is_recurrent(model, layer):
+            n_value, n_state = 0, _state_values(model)
+        cache_bytes = int(n_cache * n_value * KV_TYPES[kv_type] / 8)
+        layers.append(cache_bytes + 4 * n_sequence * n_state)
     if model.sizes is None or not sum(layers):
         return layers
     # llama.cpp tells the sum only.
-    cell_bytes = model.sizes.cell_bytes * KV_TYPES[kv_type] / KV_TYPES["f16"]
+    cell_bytes = n_cache * model.sizes.cell_bytes * KV_TYPES[kv_type] / KV_TYPES["f16"]
     ratio = (n_cell * cell_bytes + n_sequence * model.sizes.state_bytes) / sum(layers)
     return [round(n_bytes * ratio) for n_bytes in layers]
 
@@ -318,7 +323,7 @@ def compute_bytes(model: ModelFile, context_length: int, n_ubatch: int = N_UBATC
     n_ff = _number(model, "expert_feed_forward_length") or _number(model, "feed_forward_length")
     n_head = max(_per_layer(model, "attention.head_count"))
     windowed = _number(model, "attention.sliding_window") or model.architecture in _CHUNKED
-    n_cell = -(-context_length // CELL_STEP) * CELL_STEP
+    n_cell = _whole_cells(context_length)
     mask = 2 * n_cell * (2 if windowed else 1)
     logits = 4 * (_vocabulary(model) + 2 * n_ubatch * n_embd)
     # Gate, up and their product. The output reuses the memory of two of them if it fits there.
@@ -329,7 +334,10 @@ def compute_bytes(model: ModelFile, context_length: int, n_ubatch: int = N_UBATC
         mask, heads = 2 * mask, heads + 4 * n_head * n_cell
     if model.architecture == "minimax-m3":  # a mask in f32 for all, and two for each head of blocks
         mask += 4 * n_cell * (1 + 2 * _number(model, "attention.indexer.head_count"))
-    return max(logits, n_ubatch * (mask + max(experts, heads)))
+    decays = 0
+    if model.architecture == "minimax-01":  # for each head and pair of tokens, three times
+        decays = 3 * 4 * n_head * n_ubatch**2
+    return max(logits, n_ubatch * (mask + max(experts, heads)) + decays)
 
 
 def _resident_bytes(model: ModelFile, n_slot: int) -> int:
@@ -369,6 +377,27 @@ def _kv_values(model: ModelFile, layer: int) -> int:
     return values + indexer
 
 
+def _compressed_values(model: ModelFile, layer: int, n_cell: int) -> tuple[int, int]:
+    """Return the values of a layer's attention cache, and of states (f32), for one sequence.
+
+    Keys are values, too. A layer keeps all of them, and a compressed one of every few tokens, with
+    the tokens that make the next one.
+    """
+    ratios = _per_layer(model, "attention.compress_ratios")
+    key, ratio = _key_length(model), ratios[layer]
+    if ratio == 0:
+        return n_cell * key, 0
+    n_few = _whole_cells(-(-n_cell // ratio))
+    if ratio != _OVERLAPPING:
+        return n_cell * key + n_few * key, 2 * ratio * key
+    both = key + _number(model, "attention.indexer.key_length")
+    return n_cell * key + n_few * both, 2 * (2 * ratio) * (2 * both)
+
+
+def _whole_cells(n_token: int) -> int:
+    return -(-n_token // CELL_STEP) * CELL_STEP
+
+
 def _indexer_values(model: ModelFile, layer: int) -> int:
     """Return how many values a token adds to the cache that sparse attention chooses tokens by.
 
@@ -388,8 +417,10 @@ def _indexed_layers(model: ModelFile) -> set[int]:
 
 def _state_values(model: ModelFile) -> int:
     """Return the number of values in a layer's recurrent state, including its convolution."""
+    n_head = _per_layer(model, "attention.head_count")[0]
+    if model.architecture == "minimax-01":
+        return n_head * _key_length(model) ** 2
     if kda := _number(model, "kda.head_dim"):  # Kimi delta attention: q, k and v are convolved
-        n_head = _per_layer(model, "attention.head_count")[0]
         return n_head * kda * (3 * (_number(model, "ssm.conv_kernel") or 4) - 3 + kda)
     n_state, n_inner = _number(model, "ssm.state_size"), _number(model, "ssm.inner_size")
     n_group = _number(model, "ssm.group_count")

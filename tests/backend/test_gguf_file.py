@@ -179,7 +179,8 @@ def test_it_agrees_with_the_gguf_package(arch: str, quant: str, tmp_path: Path) 
         contents = value.contents()
         assert model.metadata[key] == (tuple(contents) if isinstance(contents, list) else contents)
     assert model.file_size_bytes == path.stat().st_size
-    assert model.dense_bytes + model.expert_bytes_total == sum(t.n_bytes for t in model.tensors)
+    known_bytes = model.dense_bytes + model.expert_bytes_total + model.nextn_bytes
+    assert known_bytes == sum(t.n_bytes for t in model.tensors)
     assert model.paths == (path,)
     assert scan_scales(model) == sum(t.n_bytes for t in model.tensors)
 

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .layout import Layout, Value
-
-SIGMOID = 2  # enum llama_expert_gating_func_type
+from .parts import latent_attention, latent_keys
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,7 @@ def _qwen2moe(m: Layout) -> None:
         m.attention(i, qkv_bias=True)
         m.norm(f"blk.{i}.ffn_norm", m.g.n_embd)
         m.experts(i)
-        m.add(f"blk.{i}.ffn_gate_inp_shexp.weight", m.g.n_embd, kind="router")
-        m.feed_forward(i, m.g.n_ff_shexp, "_shexp")
+        m.gated_shared(i)
 
 
 def qwen3moe(m: Layout) -> None:
@@ -85,59 +83,18 @@ def _olmoe(m: Layout) -> None:
         m.experts(i)
 
 
-def latent_keys(m: Layout, n_rope: int, n_lora: int) -> None:
-    """Set the keys of latent attention."""
-    m.key(
-        attention__head_count_kv=1,
-        attention__key_length=n_lora + n_rope,
-        attention__value_length=n_lora,
-        attention__key_length_mla=m.g.head_dim + n_rope,
-        attention__value_length_mla=m.g.head_dim,
-        attention__q_lora_rank=n_lora,
-        attention__kv_lora_rank=n_lora,
-        rope__dimension_count=n_rope,
-    )
-
-
-def latent_attention(m: Layout, b: str, n_rope: int, n_lora: int) -> None:
-    """Add the tensors of latent attention and its norm. b: begins their names."""
-    g = m.g
-    m.norm(f"{b}.attn_norm", g.n_embd)
-    m.add(f"{b}.attn_q_a.weight", g.n_embd, n_lora)
-    m.norm(f"{b}.attn_q_a_norm", n_lora)
-    m.add(f"{b}.attn_q_b.weight", n_lora, g.n_head * (g.head_dim + n_rope))
-    m.add(f"{b}.attn_kv_a_mqa.weight", g.n_embd, n_lora + n_rope)
-    m.norm(f"{b}.attn_kv_a_norm", n_lora)
-    m.add(f"{b}.attn_k_b.weight", g.head_dim, n_lora, g.n_head)
-    m.add(f"{b}.attn_v_b.weight", n_lora, g.head_dim, g.n_head)
-    m.add(f"{b}.attn_output.weight", g.n_head * g.head_dim, g.n_embd)
-
-
 def deepseek2(m: Layout) -> None:
     """Build latent attention, a leading dense layer, shared experts and group-limited routing."""
     g, n_rope, n_lora = m.g, 16, 32
     m.common_keys()
     latent_keys(m, n_rope, n_lora)
-    m.key(
-        leading_dense_block_count=1,
-        expert_feed_forward_length=g.n_ff_exp,
-        expert_shared_count=2,
-        expert_weights_scale=1.5,
-        expert_weights_norm=True,
-        expert_gating_func=SIGMOID,
-        expert_group_count=4,
-        expert_group_used_count=2,
-    )
+    m.mixture_keys(1.5, n_shared=2)
+    m.key(expert_group_count=4, expert_group_used_count=2)
     m.ends()
     for i in range(g.n_layer + g.n_nextn):
         b = f"blk.{i}"
         latent_attention(m, b, n_rope, n_lora)
-        m.norm(f"{b}.ffn_norm", g.n_embd)
-        if i == 0:
-            m.feed_forward(i)
-        else:
-            m.experts(i, selection_bias=True)
-            m.feed_forward(i, 2 * g.n_ff_exp, "_shexp")
+        m.mixture(i, 2 * g.n_ff_exp)
         m.nextn(i)
 
 
@@ -174,15 +131,8 @@ def _glm4moe(m: Layout) -> None:
     """Build a bias for the selection only, a shared expert and a leading dense layer."""
     g = m.g
     m.common_keys()
-    m.key(
-        expert_feed_forward_length=g.n_ff_exp,
-        expert_shared_count=1,
-        leading_dense_block_count=1,
-        expert_weights_scale=2.5,
-        expert_weights_norm=True,
-        expert_gating_func=SIGMOID,
-        rope__dimension_count=g.head_dim // 2,
-    )
+    m.mixture_keys(2.5)
+    m.key(rope__dimension_count=g.head_dim // 2)
     m.ends()
     for i in range(g.n_layer + g.n_nextn):
         m.attention(i, qkv_bias=True, qk_norm="head")

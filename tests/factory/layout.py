@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["expert", "matrix", "router", "embedding", "norm", "bias", "decay", "hole"]
-"""hole: zeros that take no room on the drive."""
-Value = bool | int | float | str | list[int] | list[bool] | tuple[int, ...]
+SIGMOID, SQRT_SOFTPLUS = 2, 4  # enum llama_expert_gating_func_type
+
+Kind = Literal["expert", "matrix", "router", "embedding", "norm", "bias", "decay", "hole", "ids"]
+"""hole: zeros that take no room on the drive. ids: in each row, different numbers of experts."""
+Value = bool | int | float | str | list[int] | list[bool] | list[float] | tuple[int, ...]
 """A tuple is an array of uint64."""
 
 
@@ -102,6 +104,22 @@ class Layout:
         if moe:
             self.key(expert_count=g.n_expert, expert_used_count=g.n_expert_used)
 
+    def mixture_keys(self, scale: float, *, n_shared: int = 1) -> None:
+        """Set the keys of routing by sigmoids from the second layer on, with shared experts."""
+        self.key(
+            leading_dense_block_count=1,
+            expert_feed_forward_length=self.g.n_ff_exp,
+            expert_shared_count=n_shared,
+            expert_weights_scale=scale,
+            expert_weights_norm=True,
+            expert_gating_func=SIGMOID,
+        )
+
+    def positions_in_sections(self) -> None:
+        """Set the key of positions in time, height and width (M-RoPE)."""
+        half = self.g.head_dim // 2
+        self.key(rope__dimension_sections=[half - 2 * (half // 4), half // 4, half // 4, 0])
+
     def ends(self, *, bias: bool = False, norm_name: str = "output_norm") -> None:
         """Add token embedding, final norm and output matrix."""
         g = self.g
@@ -121,19 +139,30 @@ class Layout:
         joined: bool = False,
         n_q_factor: int = 1,
         norm_bias: bool = False,
+        normed: bool = True,
+        n_head: int = 0,
+        n_head_kv: int = 0,
+        n_value: int = 0,
     ) -> None:
-        """Add attn_norm, the q, k, v and output matrices, and optional norms and biases."""
+        """Add attn_norm, the q, k, v and output matrices, and optional norms and biases.
+
+        normed: whether there is attn_norm. n_head, n_head_kv, n_value: of this layer, if they
+        differ from the model's; n_value is the length of a head's values.
+        """
         g, b = self.g, f"blk.{layer}"
-        n_q, n_kv = g.n_head * g.head_dim, g.n_head_kv * g.head_dim
-        self.norm(f"{b}.attn_norm", g.n_embd, bias=norm_bias)
+        n_head, n_head_kv = n_head or g.n_head, n_head_kv or g.n_head_kv
+        n_q, n_kv = n_head * g.head_dim, n_head_kv * g.head_dim
+        n_v = n_head_kv * (n_value or g.head_dim)
+        if normed:
+            self.norm(f"{b}.attn_norm", g.n_embd, bias=norm_bias)
         if joined:
-            self.add(f"{b}.attn_qkv.weight", g.n_embd, n_q + 2 * n_kv)
+            self.add(f"{b}.attn_qkv.weight", g.n_embd, n_q + n_kv + n_v)
         else:
-            for name, n in (("q", n_q * n_q_factor), ("k", n_kv), ("v", n_kv)):
+            for name, n in (("q", n_q * n_q_factor), ("k", n_kv), ("v", n_v)):
                 self.add(f"{b}.attn_{name}.weight", g.n_embd, n)
                 if qkv_bias:
                     self.bias(f"{b}.attn_{name}", n)
-        self.add(f"{b}.attn_output.weight", n_q, g.n_embd)
+        self.add(f"{b}.attn_output.weight", n_head * (n_value or g.head_dim), g.n_embd)
         if out_bias:
             self.bias(f"{b}.attn_output", g.n_embd)
         if qk_norm:
@@ -156,6 +185,31 @@ class Layout:
         self.add(f"{b}.ffn_up{suffix}.weight", g.n_embd, n)
         self.add(f"{b}.ffn_down{suffix}.weight", n, g.n_embd)
 
+    def mixture(
+        self,
+        layer: int,
+        n_shared: int | None = None,
+        *,
+        selection_bias: bool = True,
+        n_inside: int = 0,
+    ) -> None:
+        """Add a norm, and a dense feed-forward in layer 0, experts and a shared one in others.
+
+        n_shared: hidden values of the shared expert; 0: there is none. n_inside: as for experts.
+        """
+        self.norm(f"blk.{layer}.ffn_norm", self.g.n_embd)
+        if layer == 0:
+            self.feed_forward(layer)
+            return
+        self.experts(layer, selection_bias=selection_bias, n_inside=n_inside)
+        if n_shared != 0:
+            self.feed_forward(layer, n_shared or self.g.n_ff_exp, "_shexp")
+
+    def gated_shared(self, layer: int) -> None:
+        """Add a shared expert with a gate of its own."""
+        self.add(f"blk.{layer}.ffn_gate_inp_shexp.weight", self.g.n_embd, kind="router")
+        self.feed_forward(layer, self.g.n_ff_shexp, "_shexp")
+
     def experts(
         self,
         layer: int,
@@ -163,17 +217,19 @@ class Layout:
         selection_bias: bool = False,
         biases: bool = False,
         gated: bool = True,
+        n_inside: int = 0,
     ) -> None:
-        """Add the router and the routed experts."""
+        """Add the router and the routed experts. n_inside: values of their input and output."""
         g, b = self.g, f"blk.{layer}"
         self.add(f"{b}.ffn_gate_inp.weight", g.n_embd, g.n_expert, kind="router")
         if selection_bias:
             self.bias(f"{b}.exp_probs_b", g.n_expert)
         ups = ["gate", "up"] if gated else ["up"]
-        shapes = {name: (g.n_embd, g.n_ff_exp) for name in ups}
+        n_inside = n_inside or g.n_embd
+        shapes = {name: (n_inside, g.n_ff_exp) for name in ups}
         if g.fused:
-            shapes = {"gate_up": (g.n_embd, 2 * g.n_ff_exp)}
-        shapes["down"] = (g.n_ff_exp, g.n_embd)
+            shapes = {"gate_up": (n_inside, 2 * g.n_ff_exp)}
+        shapes["down"] = (g.n_ff_exp, n_inside)
         for name, (n_in, n_out) in shapes.items():
             stem = f"{b}.ffn_{name}_exps"
             self.add(f"{stem}.weight", n_in, n_out, g.n_expert, kind="expert")

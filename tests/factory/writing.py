@@ -18,9 +18,10 @@ from .architectures import REQUIRED
 from .blocks import block_size, random_data, row_fits
 from .further import FURTHER
 from .layout import Geometry, Layout, TensorSpec, Value
+from .recurrent import RECURRENT
 from .vocabulary import CHAT_TEMPLATE, Vocabulary, tiny_vocabulary
 
-_TABLE = {**REQUIRED, **FURTHER}
+_TABLE = {**REQUIRED, **FURTHER, **RECURRENT}
 
 REQUIRED_ARCHITECTURES: tuple[str, ...] = tuple(REQUIRED)
 """`dense`, and the Mixture-of-Experts architectures that the cache must handle."""
@@ -190,8 +191,8 @@ def _tensor_type(spec: TensorSpec, expert: GgmlType, dense: GgmlType) -> GgmlTyp
         if not row_fits(expert, spec.shape[0]):
             raise ValueError(f"rows of {spec.shape[0]} do not fit {expert.name}: {spec.name}")
         return expert
-    if spec.kind == "hole":
-        return GgmlType.F16
+    if spec.kind in ("hole", "ids"):
+        return GgmlType.F16 if spec.kind == "hole" else GgmlType.I32
     if spec.kind in ("matrix", "embedding"):
         return dense if row_fits(dense, spec.shape[0]) else GgmlType.F16
     return GgmlType.F32
@@ -209,6 +210,9 @@ def _tensor_data(
         else:
             values = 0.1 * noise + (1.0 if spec.kind == "norm" else 0.0)
         return values.astype(np.float32).view(np.uint8)
+    if spec.kind == "ids":
+        drawn = rng.random((spec.shape[1], geometry.n_expert)).argsort(axis=1)
+        return drawn[:, : spec.shape[0]].astype(np.int32).reshape(-1).view(np.uint8)
     if spec.kind == "embedding":
         if geometry.embedding_shared == 0:
             return random_data(rng, kind, n_value, geometry.embedding_std)
@@ -312,8 +316,11 @@ def _add_keys(writer: GGUFWriter, keys: dict[str, Value]) -> None:
             _add_list(writer, key, value)
 
 
-def _add_list(writer: GGUFWriter, key: str, values: Sequence[int] | Sequence[bool]) -> None:
+def _add_list(
+    writer: GGUFWriter, key: str, values: Sequence[int] | Sequence[bool] | Sequence[float]
+) -> None:
     sub_type = GGUFValueType.BOOL if isinstance(values[0], bool) else GGUFValueType.UINT32
+    sub_type = GGUFValueType.FLOAT32 if isinstance(values[0], float) else sub_type
     writer.add_key_value(key, list(values), GGUFValueType.ARRAY, sub_type)
 
 
