@@ -28,7 +28,7 @@ from typing import Any
 from backend.gguf.model_file import read_model
 from backend.memory.devices import resolve
 from backend.memory.placement import Placement
-from backend.protocol.group import Request
+from backend.protocol.request import Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.system.memory import physical_cores
 

@@ -12,7 +12,7 @@ from waiting import WAIT_S
 
 from backend.protocol.chat import ChatFacts, ChatOptions, Delta, ToolCall
 from backend.protocol.errors import EngineError
-from backend.protocol.group import Request
+from backend.protocol.request import Request
 from backend.protocol.status import VocabularyFacts
 
 Answerer = Callable[[Sequence[Any], ChatOptions], Sequence[Delta]]
@@ -67,55 +67,38 @@ class FakeEngine:
     def make_room(self, n_sequence: int) -> None:
         """Answer one request after the other all the same."""
 
-    def answer(
-        self,
-        request: Request,
-        on_prefill: Callable[[int, int], None] | None = None,
-        on_delta: Callable[[Delta], None] | None = None,
-    ) -> Iterator[Any]:
+    def answer(self, request: Request) -> Iterator[Any]:
         self._stopped = False
         del self.asked[:-100]
         self.asked.append(request)
         messages, prompt = request.messages, request.prompt
         if prompt is not None:
             said = prompt if isinstance(prompt, str) else " ".join(map(str, prompt))
-            messages, on_delta = [{"role": "user", "content": said}], None
+            messages = [{"role": "user", "content": said}]
         elif self._fault is not None:
             raise self._fault
         deltas = self._answer(messages, request.options)
         text = self.format(messages, request.options)
-        return self._pieces(text, deltas, request, on_prefill, on_delta)
+        return self._pieces(text, deltas, request)
 
-    def _pieces(
-        self,
-        prompt: str,
-        deltas: Sequence[Delta],
-        request: Request,
-        on_prefill: Callable[[int, int], None] | None,
-        on_delta: Callable[[Delta], None] | None,
-    ) -> Iterator[Any]:
+    def _pieces(self, prompt: str, deltas: Sequence[Delta], request: Request) -> Iterator[Any]:
         request.handle.attach(self.stop)
         try:
-            yield from self._written(prompt, deltas, request, on_prefill, on_delta)
+            yield from self._written(prompt, deltas, request)
         finally:
             request.handle.attach(None)
 
-    def _written(
-        self,
-        prompt: str,
-        deltas: Sequence[Delta],
-        request: Request,
-        on_prefill: Callable[[int, int], None] | None,
-        on_delta: Callable[[Delta], None] | None,
-    ) -> Iterator[Any]:
+    def _written(self, prompt: str, deltas: Sequence[Delta], request: Request) -> Iterator[Any]:
+        handle = request.handle
         n = len(self.tokenize(prompt))
         self._stats = stats = SimpleNamespace(n_prompt=n, n_reused=1, n_token=0)
         self.finish_reason = "cancelled"
-        if on_prefill:
-            on_prefill(n, n)
+        handle.joined(n, 1)
+        handle.prefilled(n, n)
         self.reading.set()
         if self._gate is not None:
             self._gate.wait(WAIT_S)
+        handle.began(n, 1)
         for delta in deltas:
             if self._stopped:
                 return
@@ -127,9 +110,11 @@ class FakeEngine:
             chance = SimpleNamespace(token_id=1, data=text.encode(), logprob=-0.5)
             n_probs = request.sampling.n_probs
             chances = (chance,) * (n_probs + 1) if n_probs else ()
-            yield SimpleNamespace(token_id=1, text=text, chances=chances)
-            if on_delta:
-                on_delta(delta)
+            piece = SimpleNamespace(token_id=1, text=text, chances=chances)
+            handle.wrote(piece)
+            yield piece
+            if handle.splits and request.prompt is None:
+                handle.delta(delta)
         called = any(delta.tool_calls for delta in deltas)
         self.finish_reason = "tool_calls" if called else "stop"
 

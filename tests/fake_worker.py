@@ -37,8 +37,8 @@ from backend.memory import devices
 from backend.methods.slots import slots_of  # noqa: E402
 from backend.protocol.attachments import as_text  # noqa: E402
 from backend.protocol.chat import ChatOptions, Delta, ToolCall  # noqa: E402
-from backend.protocol.group import GroupAnswer, Request
 from backend.protocol.messages import Decoder, encode  # noqa: E402
+from backend.protocol.request import GroupAnswer, Handle, Request
 from backend.protocol.status import VocabularyFacts
 from backend.worker import main as worker
 
@@ -201,15 +201,12 @@ class FakeEngine:
         self.change(config)
         return True
 
-    def answer(
-        self,
-        request: Request,
-        on_prefill: Callable[[int, int], None] | None = None,
-        on_delta: Callable[[Delta], None] | None = None,
-    ) -> Iterator[SimpleNamespace]:
+    def answer(self, request: Request, *, is_alone: bool = True) -> Iterator[SimpleNamespace]:
         messages, asked, options = list(request.messages), request.options, self.options
+        handle = request.handle if is_alone else Handle()
+        splits = handle.splits and request.prompt is None
         if request.prompt is not None:
-            messages, on_delta = [{"role": "user", "content": request.prompt}], None
+            messages = [{"role": "user", "content": request.prompt}]
         if "context_error" in options:
             raise Refused(options["context_error"])
         self.raw = ""
@@ -242,10 +239,11 @@ class FakeEngine:
         else:
             pieces = itertools.islice(_say(thought, text, calls), options.get("n_token", 10_000))
             self.finish_reason = "tool_calls" if calls else self.finish_reason
+        handle.joined(self._n_prompt, self.statistics().n_reused)
         for done in range(0, self._n_prompt + 1, 8):
-            if on_prefill:
-                on_prefill(min(done, self._n_prompt), self._n_prompt)
+            handle.prefilled(min(done, self._n_prompt), self._n_prompt)
             time.sleep(options.get("prefill_s", 0.0))
+        handle.began(self._n_prompt, self.statistics().n_reused)
         for index, (piece, delta) in enumerate(pieces, 1):
             if request.handle.is_cancelled:
                 self.finish_reason = "cancelled"
@@ -257,9 +255,11 @@ class FakeEngine:
             time.sleep(options.get("token_s", 0.005))
             self._count()
             self.raw += piece
-            if on_delta and delta:
-                on_delta(delta)
-            yield SimpleNamespace(token_id=index, text=piece, raw=piece, chances=())
+            if splits and delta:
+                handle.delta(delta)
+            written = SimpleNamespace(token_id=index, text=piece, raw=piece, chances=())
+            handle.wrote(written)
+            yield written
 
     def _written(
         self, messages: list[dict[str, Any]], asked: ChatOptions, raw: str
@@ -288,11 +288,11 @@ class FakeEngine:
     ) -> Iterator[GroupAnswer]:
         """Write all answers in turn, a token of each; number i says its number first."""
         asked = [*requests, *iter(urgent, None)]
-        texts = [self.answer(request) for request in asked]
+        texts = [self.answer(request, is_alone=False) for request in asked]
         for i, request in enumerate(asked):
-            request.listener.began(8, 0)
-            request.listener.delta(Delta(content=f"({i}) "))
-            request.listener.wrote(SimpleNamespace(raw=f"({i}) ", token_id=1))
+            request.handle.began(8, 0)
+            request.handle.delta(Delta(content=f"({i}) "))
+            request.handle.wrote(SimpleNamespace(raw=f"({i}) ", token_id=1))
         n_token = [0] * len(asked)
         running = dict(enumerate(texts))
         while running:
@@ -304,8 +304,8 @@ class FakeEngine:
                     yield GroupAnswer(asked[i], finish_reason=reason, n_token=n_token[i])
                     continue
                 n_token[i] += 1
-                asked[i].listener.delta(Delta(content=piece.text))
-                asked[i].listener.wrote(piece)
+                asked[i].handle.delta(Delta(content=piece.text))
+                asked[i].handle.wrote(piece)
             on_pass(None)
 
     def tokenize(self, text: str, *, special: bool = True) -> list[int]:

@@ -36,7 +36,7 @@ from backend.engine.group_plan import (
     streams_pay,
     with_streams,
 )
-from backend.protocol.group import GroupAnswer, Prompt, Request
+from backend.protocol.request import GroupAnswer, Handle, Prompt, Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.server.ask import Ask, Finish, RequestRefused, n_chosen
 from backend.server.batch_file import (
@@ -179,6 +179,14 @@ class _Open:
     ask: Ask
     n: int
     choices: list[Choice] = field(default_factory=list)
+
+
+class _Choice(Handle):
+    """The answer number `number` to a request."""
+
+    def __init__(self, of: _Open, number: int) -> None:
+        super().__init__()
+        self.of, self.number = of, number
 
 
 class _Work:
@@ -355,17 +363,22 @@ class _Work:
             self._notes.begin(line.number)
             for choice in range(found.n):
                 yield Request(
-                    (found, choice),
+                    None,
                     ask.sampling.of_answer(choice % ask.n),
                     ask.max_tokens,
                     ask.messages,
                     prompts[choice // ask.n],
                     ask.options,
+                    handle=_Choice(found, choice),
                 )
 
     def _take(self, engine: Engine, given: GroupAnswer) -> None:
         """Write the answer to a request, once it has all its choices."""
-        found, choice = given.request.key
+        handle = given.request.handle
+        assert isinstance(handle, _Choice)
+        found, choice = handle.of, handle.number
+        if given.finish_reason == "cancelled":
+            return  # the next run answers it
         if given.error:
             if found.line.id not in self._out.done:
                 self._write_error(found.line, given.error)

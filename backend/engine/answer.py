@@ -15,13 +15,13 @@ from backend.engine.drafts import BY_MODEL, SURE, Lookup
 from backend.engine.error import engine_errors
 from backend.engine.passes import Passes
 from backend.protocol.chat import AnswerText, ChatOptions, Delta, ToolCall
+from backend.protocol.request import Handle
 from backend.protocol.settings import Sampling
 
 if TYPE_CHECKING:
     from backend.llama.api import Context
 
 OnDelta = Callable[[Delta], None]
-OnPrefill = Callable[[int, int], None]
 
 _READING_S = 0.1
 """Shortest time between two exchanges with the reader. Each wakes threads that take a core from the
@@ -309,17 +309,19 @@ class Answer:
         self._text.append(held)
         return held
 
-    def pieces(self, max_tokens: int, on_prefill: OnPrefill | None) -> Iterator[Piece]:
-        """Yield the pieces of the answer. Raises EngineError."""
+    def pieces(self, max_tokens: int, handle: Handle) -> Iterator[Piece]:
+        """Yield the pieces of the answer. Tell the handle of its prompt. Raises EngineError."""
         passes = self._passes
         began_s = time.perf_counter()
         stats = passes.meter.statistics
         stats.n_prompt = len(self._tokens)
         stats.n_reused = passes.keep_prefix(self._tokens)
+        handle.joined(stats.n_prompt, stats.n_reused)
         with engine_errors():
-            if not passes.prefill(self._tokens, on_prefill):
+            if not passes.prefill(self._tokens, handle.prefilled):
                 return
             token = self.sample()
+        handle.began(stats.n_prompt, stats.n_reused)
         stats.ttft_s = time.perf_counter() - began_s
         first_s = last_s = time.perf_counter()
         while True:

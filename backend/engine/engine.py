@@ -14,8 +14,6 @@ from typing import Any
 from backend.attachments.reading import PictureReading
 from backend.engine.answer import (
     Answer,
-    OnDelta,
-    OnPrefill,
     PartialAnswer,
     Piece,
     Reading,
@@ -40,7 +38,7 @@ from backend.methods.cost import PassCost
 from backend.protocol.attachments import Picture, as_text, images_of
 from backend.protocol.chat import AnswerText, ChatOptions, tool_name
 from backend.protocol.errors import EngineError, RequestError
-from backend.protocol.group import GroupAnswer, Handle, Prompt, Request
+from backend.protocol.request import GroupAnswer, Handle, Prompt, Request
 from backend.protocol.settings import DRAFTED_MAX, EngineConfig, Sampling
 from backend.protocol.statistics import Statistics
 from backend.protocol.status import CacheFacts, ModelFacts, VocabularyFacts
@@ -99,18 +97,11 @@ class Engine:
 
     # Answering.
 
-    def answer(
-        self,
-        request: Request,
-        on_prefill: OnPrefill | None = None,
-        on_delta: OnDelta | None = None,
-    ) -> Iterator[Piece]:
+    def answer(self, request: Request) -> Iterator[Piece]:
         """Answer a request alone. Continue its last message if the assistant wrote it.
 
-        on_prefill(done, total) counts prompt tokens. on_delta() receives the answer, split into
-        thought, content and tool calls, in another thread; all of it has been delivered when the
-        iterator ends or is closed. A raw prompt has none. Raises EngineError, also when the prompt
-        does not fit.
+        The request's handle follows the answer. Raises EngineError, also when the prompt does not
+        fit.
 
         If the last message is the previous answer of this engine, stopped, its tokens are
         continued. The whole answer equals the one without the stop.
@@ -124,40 +115,11 @@ class Engine:
                 self.passes.leave(request.handle)
         if answer is None:
             return iter(())
-        if request.prompt is None:
+        if answer.partial.rendered is not None:
             self.fitted = answer.partial.rendered.fitted
-        else:
-            on_delta = None
-        return self._answer(answer, request, on_prefill, on_delta)
-
-    def generate(
-        self,
-        messages: Sequence[Message],
-        sampling: Sampling,
-        max_tokens: int = -1,
-        on_prefill: OnPrefill | None = None,
-        options: ChatOptions = _NO_OPTIONS,
-        on_delta: OnDelta | None = None,
-        owner: str = "",
-    ) -> Iterator[Piece]:
-        """Answer a conversation; see answer(). max_tokens -1: until the context is full."""
-        request = Request(None, sampling, max_tokens, messages, options=options, owner=owner)
-        return self.answer(request, on_prefill, on_delta)
-
-    def generate_text(
-        self,
-        prompt: Prompt,
-        sampling: Sampling,
-        max_tokens: int = -1,
-        on_prefill: OnPrefill | None = None,
-        stops: Sequence[str] = (),
-        grammar: str = "",
-        owner: str = "",
-    ) -> Iterator[Piece]:
-        """Continue a raw prompt; see answer()."""
-        options = ChatOptions(stops=tuple(stops), grammar=grammar)
-        request = Request(None, sampling, max_tokens, (), prompt, options, owner=owner)
-        return self.answer(request, on_prefill)
+            if self.fitted:
+                request.handle.fitted(self.fitted)
+        return self._answer(answer, request)
 
     def generate_group(
         self,
@@ -172,13 +134,13 @@ class Engine:
 
         Requests are taken when there is room for them; None stands for none at present. One that
         cannot be answered yields an answer with an error. A cancelled one leaves at the end of the
-        pass, and is yielded if it has a listener. The iterator ends when the requests do, or when
-        none runs and none is there, or within a pass if all are cancelled. on_pass() is called
-        after every pass. keeps: the context keeps the conversations for later groups; otherwise it
-        is empty before and after. attends: sparse attention, the numbers of first and of last
-        tokens that a token sees; (0, 0): all. urgent: asked before every pass for a request that
-        does not wait for room; None: there is none. Raises EngineError where nothing can be
-        computed any more, or where sparse attention is asked of a model with recurrent states.
+        pass, or within it if all are cancelled. The iterator ends when the requests do, or when
+        none runs and none is there. on_pass() is called after every pass. keeps: the context keeps
+        the conversations for later groups; otherwise it is empty before and after.
+        attends: sparse attention, the numbers of first and of last tokens that a token sees;
+        (0, 0): all. urgent: asked before every pass for a request that does not wait for room;
+        None: there is none. Raises EngineError where nothing can be computed any more, or where
+        sparse attention is asked of a model with recurrent states.
         """
         if attends[1] and self._context.cuts_batches:
             raise EngineError(text("group.not_sparse"))
@@ -236,7 +198,7 @@ class Engine:
         return PlainReader() if rendered is None else self._chat_format.reader(rendered)
 
     def format(self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS) -> str:
-        """Return the prompt that generate() would give to the model. Raises EngineError."""
+        """Return the prompt that answer() would give to the model. Raises EngineError."""
         return guard.unmarked(self._marked(messages, options))
 
     def _marked(self, messages: Sequence[Message], options: ChatOptions) -> str:
@@ -526,25 +488,24 @@ class Engine:
                     return i
         return len(tokens)
 
-    def _answer(
-        self,
-        answer: Answer,
-        request: Request,
-        on_prefill: OnPrefill | None,
-        on_delta: OnDelta | None,
-    ) -> Iterator[Piece]:
+    def _answer(self, answer: Answer, request: Request) -> Iterator[Piece]:
         self._raw = answer.raw
-        partial, reading = answer.partial, None
+        partial, handle, reading = answer.partial, request.handle, None
+        n_raw = 0
         try:
-            if on_delta is not None:
+            if handle.splits and partial.rendered is not None:
                 with engine_errors():
-                    reading = Reading(self._chat_format.reader(partial.rendered), on_delta, partial)
-            for piece in answer.pieces(request.max_tokens, on_prefill):
+                    reading = Reading(self._reader(partial.rendered), handle.delta, partial)
+            for piece in answer.pieces(request.max_tokens, handle):
                 if reading is not None:
                     reading.feed(piece.text)
                     if reading.fault is not None:
                         break
+                handle.wrote(piece)
+                n_raw += len(piece.raw)
                 yield piece
+            if rest := self.raw[n_raw:]:  # of the token that ended the answer
+                handle.wrote(Piece(-1, "", rest))
         finally:
             self.passes.leave(request.handle)
             self.passes.end_prefill()

@@ -20,7 +20,7 @@ from backend.engine.precedence import Precedence
 from backend.llama.api import Row
 from backend.protocol.chat import AnswerText
 from backend.protocol.errors import EngineError, UntrustedError
-from backend.protocol.group import GroupAnswer, Request
+from backend.protocol.request import GroupAnswer, Handle, Request
 
 if TYPE_CHECKING:
     from backend.llama.api import Context
@@ -33,7 +33,7 @@ SHARED_TOKENS_MIN = 16
 class _Member:
     """A request that is being answered, or waits for room.
 
-    reading: splits the answer for a listener. sequence: its number in the context. number: its
+    reading: splits the answer for its handle. sequence: its number in the context. number: its
     number for the core. n_cell: cells of the context that are reserved for it. prompt: the tokens
     to compute before the next one is chosen. n_done: positions that are computed. n_gone: of them,
     positions that sparse attention has dropped. next: the token to compute next, once the prompt
@@ -145,9 +145,8 @@ class Group:
                 if self.on_pass is not None:
                     self.on_pass(self)
             for member in self._members + self._waiting:
-                if member.request.listener is not None:
-                    self._release(member, keeps=self.keeps)
-                    yield self._ended(member)  # as far as it was written
+                self._release(member, keeps=self.keeps)
+                yield self._ended(member)  # as far as it was written
         finally:
             is_open = passes.loaded.context is self._context
             for member in self._members + self._waiting:
@@ -262,21 +261,23 @@ class Group:
             if answer is None:
                 self._passes.leave(request.handle)
         if answer is not None:
-            return _Member(request, answer, self._reading(request, answer.partial))
+            return _Member(request, answer, self._reading(request.handle, answer.partial))
         self.n_ended += 1
         if fault:
             yield GroupAnswer(request, error=fault)
-        elif request.listener is not None:
+        else:
             yield GroupAnswer(request, finish_reason="cancelled")
         return None
 
-    def _reading(self, request: Request, partial: PartialAnswer) -> Reading | None:
-        if request.listener is None or partial.rendered is None:
+    def _reading(self, handle: Handle, partial: PartialAnswer) -> Reading | None:
+        if partial.rendered is None:
             return None  # a raw answer is its pieces
         if partial.rendered.fitted:
-            request.listener.fitted(partial.rendered.fitted)
+            handle.fitted(partial.rendered.fitted)
+        if not handle.splits:
+            return None
         with engine_errors():
-            return Reading(self._open_reader(partial.rendered), request.listener.delta, partial)
+            return Reading(self._open_reader(partial.rendered), handle.delta, partial)
 
     @property
     def _n_taken(self) -> int:
@@ -315,8 +316,7 @@ class Group:
             stats = self._passes.meter.statistics
             stats.n_prompt += len(member.prompt)
             stats.n_reused += member.n_reused
-            if member.request.listener is not None:
-                member.request.listener.joined(len(member.prompt), member.n_reused)
+            member.request.handle.joined(len(member.prompt), member.n_reused)
         self._n_unpaid = 0
         if not member.request.precedes:
             if keeping is not None and self._owned is None:
@@ -428,11 +428,13 @@ class Group:
                 member.next = member.answer.sample(i)
                 chosen.append(member)
         for member in dict.fromkeys(owners):
-            if (listener := member.request.listener) is not None and not member.answer.n_token:
-                if member.n_done >= len(member.prompt):
-                    listener.began(member.answer.partial.n_prompt, member.n_reused)
-                else:
-                    listener.prefilled(member.n_done, len(member.prompt))
+            handle = member.request.handle
+            if member.answer.n_token:
+                continue
+            if member.n_done >= len(member.prompt):
+                handle.began(member.answer.partial.n_prompt, member.n_reused)
+            else:
+                handle.prefilled(member.n_done, len(member.prompt))
         if is_answered:
             n_own, took_s = len(owners) - len(others), time.perf_counter() - last_s
             self._precedence.observe(n_own, len(others), n_of_prompt, took_s)
@@ -519,10 +521,7 @@ class Group:
         for member in self._members + self._waiting:
             if member.answer.has_ended or member.request.handle.is_cancelled:
                 self._release(member, keeps=self.keeps)
-                if member.answer.has_ended or member.request.listener is not None:
-                    yield self._ended(member)
-                else:
-                    self._close(member)
+                yield self._ended(member)
         for member in list(self._members):  # in the order in which they joined
             is_full = member.n_done - member.n_gone >= member.n_cell
             is_full = is_full or member.n_done >= self._context.n_longest
@@ -543,8 +542,7 @@ class Group:
     def _pass_on(self, member: _Member, pieces: Iterable[Piece]) -> None:
         for piece in pieces:
             member.pieces.append(piece)
-            if (listener := member.request.listener) is not None:
-                listener.wrote(piece)
+            member.request.handle.wrote(piece)
             if member.reading is not None:
                 member.reading.feed(piece.text)
 

@@ -27,7 +27,7 @@ from backend.llama.vision import ImageChunk, without_mask
 from backend.memory.plan import headroom_bytes, kv_bytes
 from backend.memory.pressure import PERIOD_S
 from backend.protocol.errors import EngineError, UntrustedError
-from backend.protocol.group import Handle
+from backend.protocol.request import Handle
 from backend.protocol.settings import DRAFTED_MAX, EngineConfig
 from backend.system.memory import available_bytes
 from backend.text import text

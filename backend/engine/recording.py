@@ -8,7 +8,7 @@ from typing import Any
 from backend import _native
 from backend.engine.engine import Engine, Piece
 from backend.gguf.model_file import ModelFile
-from backend.protocol.group import Request
+from backend.protocol.request import Request
 from backend.protocol.settings import Sampling
 from backend.traces.prompts import Prompt
 from backend.traces.trace import Trace

@@ -13,7 +13,7 @@ from backend.engine.recording import Recording
 from backend.gguf.model_file import ModelFile
 from backend.memory.plan import N_UBATCH
 from backend.protocol.errors import UntrustedError
-from backend.protocol.group import Request
+from backend.protocol.request import Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.traces.container import ContainerError
 from backend.traces.prompts import Message, PromptsError, read_prompts

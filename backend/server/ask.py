@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from backend.protocol.attachments import images_of
 from backend.protocol.chat import ChatOptions, Delta
-from backend.protocol.group import Prompt
+from backend.protocol.request import Prompt
 from backend.protocol.settings import Sampling
 
 Json = dict[str, Any]

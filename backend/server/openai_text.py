@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from backend.protocol.group import Prompt
+from backend.protocol.request import Prompt
 from backend.server.ask import (
     FLAG,
     LIST,

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from backend.protocol.chat import Delta
 from backend.protocol.errors import EngineError, UntrustedError
-from backend.protocol.group import GroupAnswer, Handle, Listener, Prompt, Request
+from backend.protocol.request import GroupAnswer, Handle, Prompt, Request
 from backend.protocol.settings import Sampling
 from backend.protocol.status import ModelFacts, VocabularyFacts
 from backend.protocol.vectors import Vectors
@@ -69,8 +69,9 @@ class LoadedFacts:
 class Own(Protocol):
     """A request of the engine's owner, which is answered beside those of clients."""
 
+    @property
     def requests(self) -> Sequence[Request]:
-        """Return the requests of a group that it consists of."""
+        """The requests of a group that it consists of."""
 
     def attach(self, joint: Any) -> None:
         """Note the _Joint that answers it."""
@@ -535,7 +536,12 @@ class _Answer(_Turn):
         super().__init__(ask.model, client, host, loop)
         self.ask = ask
         self._has_begun = self._is_fitted = False
-        self._n_left = len(ask.prompts or (None,)) * ask.n
+        self._choices = [
+            _Choice(self, number * ask.n + i, prompt, ask.sampling.of_answer(i), i)
+            for number, prompt in enumerate(ask.prompts or (None,))
+            for i in range(ask.n)
+        ]
+        self._n_left = len(self._choices)
         self.figures: Figures | None = None
 
     def is_joint(self, engine: Any) -> bool:
@@ -551,15 +557,13 @@ class _Answer(_Turn):
                 "mmproj file.",
                 param="messages",
             )
-        for number, prompt in enumerate(ask.prompts or (None,)):
-            for i in range(ask.n):
-                yield _Choice(
-                    self, engine, number * ask.n + i, prompt, ask.sampling.of_answer(i), i
-                )
+        for choice in self._choices:
+            choice.engine = engine
+            yield choice
 
     def _serve(self, engine: Any) -> None:
         for choice in self.choices(engine):
-            choice.answer(engine)
+            choice.answer()
 
     def begin(self, engine: Any, n_prompt: int, n_reused: int) -> None:
         """Tell once that the prompt is known."""
@@ -584,24 +588,28 @@ class _Answer(_Turn):
         return not self._n_left
 
 
-class _Choice(Listener):
-    """One answer to a request."""
+class _Choice(Handle):
+    """One answer to a request. engine: answers it, once it has begun."""
+
+    splits = True
 
     def __init__(
         self,
         turn: _Answer,
-        engine: Any,
         number: int,
         prompt: Prompt | None,
         sampling: Sampling,
         i_same: int,
     ) -> None:
-        self.turn, self._engine, self._number = turn, engine, number
+        super().__init__(turn.handle)
+        self.turn, self._number = turn, number
+        self.engine: Any = None
+        self._is_alone = False
         self._prompt, self._is_first = prompt, not i_same
         ask = turn.ask
         self.request = Request(
-            self, sampling, ask.max_tokens, ask.messages, prompt, ask.options, self,
-            owner="server", handle=turn.handle,
+            None, sampling, ask.max_tokens, ask.messages, prompt, ask.options,
+            owner="server", client=turn.client, handle=self,
         )  # fmt: skip
         """The request that the engine answers with it."""
         self._tokens: deque[tuple[int, Token]] = deque()  # not sent yet; where their texts end
@@ -622,6 +630,8 @@ class _Choice(Listener):
         self._n_prompt, self._n_reused = n_prompt, n_reused
         if (progress := self._progress(n_reused)) is not None:
             self.turn.tell(Wait("", progress=progress))
+        if self._is_alone:
+            self.turn.begin(self.engine, n_prompt, n_reused)
 
     def prefilled(self, done: int, total: int) -> None:
         """Tell how much of the prompt is read."""
@@ -635,7 +645,7 @@ class _Choice(Listener):
             self._n_prompt, self._n_reused = n_prompt, n_reused
             if (progress := self._progress(n_prompt)) is not None:
                 self.turn.tell(Wait("", progress=progress))
-        self.turn.begin(self._engine, n_prompt, n_reused)
+        self.turn.begin(self.engine, n_prompt, n_reused)
 
     def _progress(self, n_done: int) -> Progress | None:
         """Return how much of the prompt is read, if it was asked for and not told yet."""
@@ -684,7 +694,7 @@ class _Choice(Listener):
         timings = replace(self.timings, n_token=n_token)
         if self._tokens or (self._prompt is not None and self._ids):
             self.delta(Delta())
-        reasoning, engine = "".join(self._reasoning), self._engine
+        reasoning, engine = "".join(self._reasoning), self.engine
         if self.turn.figures is not None:
             self.turn.figures.add(timings, self._n_prompt + n_token)
         return self.turn.finish(
@@ -702,43 +712,26 @@ class _Choice(Listener):
         )
 
     def _text_of_prompt(self) -> str:
-        ask, engine, prompt = self.turn.ask, self._engine, self._prompt
+        ask, engine, prompt = self.turn.ask, self.engine, self._prompt
         if prompt is None:
             return str(engine.format(ask.messages, ask.options))
         return str(engine.detokenize(engine.prompt_tokens(prompt)))
 
-    def answer(self, engine: Any) -> None:
+    def answer(self) -> None:
         """Answer it alone. Raises RequestRefused and errors of the engine."""
-        turn = self.turn
-
-        def begin() -> None:
-            stats = engine.statistics()
-            self.began(stats.n_prompt, stats.n_reused)
-
-        def on_prefill(done: int, total: int) -> None:
-            stats = engine.statistics()
-            if not self._n_prompt:
-                self.joined(stats.n_prompt, stats.n_reused)
-            turn.begin(engine, stats.n_prompt, stats.n_reused)
-            self.prefilled(done, total)
-
+        turn, engine, self._is_alone = self.turn, self.engine, True
         try:
-            pieces = engine.answer(self.request, on_prefill, on_delta=self.delta)
+            pieces = engine.answer(self.request)
         except Exception as error:
             raise _refusal(error, before_answer=True) from error
-        self.fitted(engine.fitted)
-        self._joined_s = time.perf_counter()  # where the prompt is read in one pass
         n_draft = n_drafted = 0
-        for piece in pieces:
-            begin()
-            self.wrote(piece)
+        for _ in pieces:
             if turn.figures is not None:
                 turn.figures.count_pass(1)
             n_before, n_drafted = n_drafted, getattr(engine.statistics(), "n_drafted", 0)
             n_draft += n_drafted > n_before
         if engine.finish_reason == "cancelled":
             raise _STOPPED
-        begin()
         stats = engine.statistics()
         if n_draft and turn.figures is not None:
             turn.figures.add_drafts(n_draft, n_drafted, stats.n_accepted)
@@ -799,7 +792,7 @@ class _Joint:
 
     def _take_own(self, own: Own) -> None:
         self._own = own
-        self._own_requests.extend(own.requests())
+        self._own_requests.extend(own.requests)
         own.attach(self)
 
     def _requests(self, first: _Answer | None) -> Iterator[Request | None]:
@@ -825,7 +818,7 @@ class _Joint:
 
     def _take(self, given: GroupAnswer) -> None:
         self._n_running -= 1
-        choice = given.request.key
+        choice = given.request.handle
         if not isinstance(choice, _Choice):
             if self._own is not None and self._own.take(given):
                 self._own = None

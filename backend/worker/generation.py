@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from backend.engine.moments import Watch
 from backend.protocol.chat import Delta
 from backend.protocol.errors import EngineError, RequestError
-from backend.protocol.group import GroupAnswer, Handle, Listener, Request
 from backend.protocol.messages import N_ANSWER_MAX, Message
+from backend.protocol.request import GroupAnswer, Handle, Request
 from backend.protocol.statistics import Statistics
 from backend.worker.outbox import Outbox
 
@@ -58,168 +58,100 @@ class WatchScope:
 
 
 class Answer:
-    """Answers the request "generate", unless its handle is cancelled. Use from the engine's thread.
+    """Answers the request "generate", also with several answers. Make it where the request arrives.
 
-    on_step: called between two steps of the engine. scope: how much the client watches.
+    The first answer is sent as any answer, the others with their numbers; the end of each of
+    several with its number. requests: those of the engine. handle: cancels them. run() or join()
+    follows in the engine's thread; after join() it is a backend.server.turns.Own. Raises
+    RequestError for settings out of range.
     """
 
-    def __init__(
-        self,
-        message: Message,
-        handle: Handle,
-        engine: Engine,
-        outbox: Outbox,
-        on_step: Callable[[], None],
-        scope: WatchScope,
-    ) -> None:
-        self._asked = message
-        self._handle = handle
-        self._engine = engine
-        self._outbox = outbox
-        self._on_step = on_step
-        self._scope = scope
-        self._started = False
-        self._is_text = "prompt" in message
-
-    def run(self) -> Message:
-        """Answer the request and return the final message.
-
-        Raises RequestError for settings out of range, and the engine's errors.
-        """
-        self._on_step()
-        if self._handle.is_cancelled:
-            return self._done("cancelled", Statistics().to_json())
-        self._scope.watch.clear()
-        request = Request.from_message(self._asked, self._handle)
-        pieces = self._engine.answer(request, self._on_prefill, on_delta=self._outbox.add_delta)
-        self._outbox.begin_answer(self._asked["id"], self._snapshot)
-        n_raw = 0
-        try:
-            for piece in pieces:
-                self._start()
-                # The rest of an incomplete character comes without a token.
-                is_token = self._engine.statistics().n_token > self._outbox.n_token
-                self._outbox.add_text(piece.raw, piece.token_id if is_token else None)
-                n_raw += len(piece.raw)
-                if self._is_text:
-                    self._outbox.add_delta(Delta(content=piece.text))
-                self._on_step()
-            if rest := self._engine.raw[n_raw:]:  # of the token that ended the answer
-                self._outbox.add_text(rest, None)
-        finally:
-            self._outbox.end_answer()
-            for message in self._moments():
-                self._outbox.send(message)
-        return self._done(self._engine.finish_reason, self._engine.statistics().to_json())
-
-    def _on_prefill(self, done: int, total: int) -> None:
-        self._start()
-        self._outbox.offer(self._message("prefill", done=done, total=total))
-        self._on_step()
-
-    def _start(self) -> None:
-        if not self._started:
-            stats = self._stats()
-            self._outbox.send(
-                self._message("started", n_prompt=stats["n_prompt"], n_reused=stats["n_reused"])
+    def __init__(self, message: Message, outbox: Outbox, scope: WatchScope) -> None:
+        n_answer: int = message.get("n_answer", 1)
+        if not 1 <= n_answer <= N_ANSWER_MAX or (n_answer > 1 and "prompt" in message):
+            raise RequestError(f"n_answer must be 1 to {N_ANSWER_MAX}, of a conversation.")
+        self.handle = Handle()
+        self._id: int = message["id"]
+        self._outbox, self._scope = outbox, scope
+        self._parts = [_Part(self, outbox, i) for i in range(n_answer)]
+        first = Request.from_message(message, self._parts[0])
+        others = [
+            replace(
+                first, sampling=first.sampling.of_answer(i), priority="program", owner="",
+                handle=self._parts[i],
             )
-            self._started = True
-
-    def _stats(self) -> dict[str, Any]:
-        """Return the fields of Statistics so far."""
-        return self._engine.statistics().to_json()
-
-    def _snapshot(self) -> list[Message]:
-        """Return the current map and figures. Called from the outbox's thread."""
-        messages = []
-        if self._started and (prefilled := self._engine.prefilled()):
-            done, total = prefilled
-            self._outbox.offer(self._message("prefill", done=done, total=total))
-        if self._scope.map:
-            messages.append(residency(self._asked["id"], self._engine))
-        if self._started:  # before that the figures belong to the previous answer
-            messages.append(self._message("stats", stats=self._stats()))
-        return messages + self._moments()
-
-    def _moments(self) -> list[Message]:
-        """Return every pass that was not sent yet, if the client watches passes."""
-        messages = []
-        while (batch := self._scope.watch.take()) is not None:
-            messages.append(self._message("moments", **batch))
-        return messages
-
-    def _done(self, reason: str, stats: dict[str, Any]) -> Message:
-        return self._message("done", reason=reason, stats=stats)
-
-    def _message(self, kind: str, **fields: Any) -> Message:
-        return {"type": kind, "id": self._asked["id"], **fields}
-
-
-class JointAnswer(Answer):
-    """Answers the request "generate" jointly: with several answers, or beside other requests.
-
-    The first answer is sent as any answer, the others with their numbers; the end of each with its
-    number. on_end: receives the final message, or why there is none. Beside others it is a
-    backend.server.turns.Own.
-    """
-
-    def __init__(self, *args: Any, on_end: Callable[[Message | Exception], None]) -> None:
-        super().__init__(*args)
-        self._n_answer: int = self._asked.get("n_answer", 1)
-        self._on_end = on_end
+            for i in range(1, n_answer)
+        ]  # fmt: skip
+        self.requests = [first, *others]
+        self._engine: Engine | None = None
+        self._on_step: Callable[[], None] = lambda: None
+        self._on_end: Callable[[Message | Exception], None] = lambda _: None
         self._joint: Any = None
-        self._listeners: list[_Several] = []
-        self._requests: list[Request] = []
+        self._is_joint = n_answer > 1
+        self._has_started = False
         self._ends: dict[int, str] = {}  # reason by answer
 
-    def run(self) -> Message:
-        """Answer the request and return the final message. Raises as Answer.run()."""
-        asked = iter(self.requests())
+    def run(self, engine: Engine, on_step: Callable[[], None]) -> Message:
+        """Answer the request and return the final message. Raises the engine's errors.
+
+        on_step: called between two steps of the engine.
+        """
+        self._engine, self._on_step = engine, on_step
+        if self._is_joint:
+            asked = iter(self._begin())
+            try:
+                engine.make_room(len(self.requests))
+                for given in engine.generate_group(
+                    [], lambda _: on_step(), keeps=True, urgent=lambda: next(asked, None)
+                ):
+                    self._take(given)
+            finally:
+                self._close()
+            return self._final()
+        on_step()
+        if self.handle.is_cancelled:
+            return self._message("done", reason="cancelled", stats=Statistics().to_json())
+        self._scope.watch.clear()
+        pieces = engine.answer(self.requests[0])
+        self._outbox.begin_answer(self._id, self._snapshot)
         try:
-            self._engine.make_room(self._n_answer)
-            for given in self._engine.generate_group(
-                [], lambda _: self._on_step(), keeps=True, urgent=lambda: next(asked, None)
-            ):
-                self._take(given)
+            for _ in pieces:
+                on_step()
         finally:
             self._close()
-        return self._final()
+        return self._message("done", reason=engine.finish_reason, stats=self._stats())
 
-    def requests(self) -> list[Request]:
-        """Return the requests of a group. take() or fail() follows. Raises as Answer.run()."""
-        if self._listeners:
-            return self._requests
-        if not 1 <= self._n_answer <= N_ANSWER_MAX or self._is_text:
-            raise RequestError(f"n_answer must be 1 to {N_ANSWER_MAX}, of a conversation.")
-        request = Request.from_message(self._asked, self._handle)
-        self._listeners = [_Several(self, self._outbox, i) for i in range(self._n_answer)]
-        self._requests = [
-            replace(
-                request,
-                key=listener,
-                sampling=request.sampling.of_answer(i),
-                listener=listener,
-                priority=request.priority if i == 0 else "program",
-                owner=request.owner if i == 0 else "",
-            )
-            for i, listener in enumerate(self._listeners)
-        ]
-        self._scope.watch.clear()
-        self._outbox.begin_answer(self._asked["id"], self._snapshot)
-        return self._requests
+    def join(
+        self,
+        engine: Engine,
+        on_step: Callable[[], None],
+        on_end: Callable[[Message | Exception], None],
+    ) -> None:
+        """Let the requests be answered beside others: take() or fail() follows.
+
+        on_end: receives the final message, or why there is none.
+        """
+        self._engine, self._on_step, self._on_end = engine, on_step, on_end
+        self._is_joint = True
+        self._begin()
 
     def attach(self, joint: Any) -> None:
         """Note what answers it together with others."""
         self._joint = joint
 
     @property
+    def is_asked(self) -> bool:
+        """Whether it is an answer of a chat that a person waits for."""
+        return self.requests[0].priority == "person"
+
+    @property
     def is_shared(self) -> bool:
         """Whether passes had tokens of others."""
-        return self._n_answer > 1 or (self._joint is not None and self._joint.is_shared)
+        return len(self.requests) > 1 or (self._joint is not None and self._joint.is_shared)
 
     def take(self, given: GroupAnswer) -> bool:
         """Take the answer to one of its requests. Return whether it needs no other."""
-        if given.request.key not in self._listeners:
+        if given.request.handle not in self._parts:
             return False  # of one before, which has failed
         try:
             is_last = self._take(given)
@@ -233,20 +165,43 @@ class JointAnswer(Answer):
 
     def fail(self, error: Exception) -> None:
         """Note that nothing more follows, and why."""
-        was_cancelled = self._handle.is_cancelled
-        self._handle.cancel()  # its other answers go
+        was_cancelled = self.handle.is_cancelled
+        self.handle.cancel()  # its other answers go
         self._close()
         self._on_end(self._final() if was_cancelled else error)
+
+    def show_prefill(self, done: int, total: int) -> None:
+        """Tell how much of the prompt is computed."""
+        self.show_start()
+        self._outbox.offer(self._message("prefill", done=done, total=total))
+        self._on_step()
+
+    def show_start(self) -> None:
+        """Tell once the length of the prompt."""
+        if not self._has_started:
+            stats = self._stats()
+            self._outbox.send(
+                self._message("started", n_prompt=stats["n_prompt"], n_reused=stats["n_reused"])
+            )
+            self._has_started = True
+
+    def _begin(self) -> list[Request]:
+        self._scope.watch.clear()
+        self._outbox.begin_answer(self._id, self._snapshot)
+        for part in self._parts:
+            part.begin()
+        return self.requests
 
     def _take(self, given: GroupAnswer) -> bool:
         if given.error:
             raise EngineError(given.error)
-        number: int = given.request.key.number
+        assert isinstance(given.request.handle, _Part)
+        number = given.request.handle.number
         self._ends[number] = given.finish_reason
-        if self._n_answer > 1:
+        if len(self.requests) > 1:
             self._outbox.settle()
             self._outbox.send(self._message("other_done", answer=number, **self._end(number)))
-        return len(self._ends) == self._n_answer
+        return len(self._ends) == len(self.requests)
 
     def _close(self) -> None:
         self._outbox.end_answer()
@@ -262,25 +217,54 @@ class JointAnswer(Answer):
         return {"reason": reason, "stats": self._stats(number)}
 
     def _stats(self, number: int = 0) -> dict[str, Any]:
-        return {**super()._stats(), **self._listeners[number].figures()}
+        """Return the fields of Statistics so far."""
+        assert self._engine is not None
+        own = self._parts[number].figures() if self._is_joint else {}
+        return {**self._engine.statistics().to_json(), **own}
 
-    def show_prefill(self, done: int, total: int) -> None:
-        """Tell how much of the prompt is computed."""
-        self._on_prefill(done, total)
+    def _snapshot(self) -> list[Message]:
+        """Return the current map and figures. Called from the outbox's thread."""
+        assert self._engine is not None
+        messages = []
+        if self._has_started and (prefilled := self._engine.prefilled()):
+            done, total = prefilled
+            self._outbox.offer(self._message("prefill", done=done, total=total))
+        if self._scope.map:
+            messages.append(residency(self._id, self._engine))
+        if self._has_started:  # before that the figures belong to the previous answer
+            messages.append(self._message("stats", stats=self._stats()))
+        return messages + self._moments()
 
-    def show_start(self) -> None:
-        """Tell that the prompt is computed."""
-        self._start()
+    def _moments(self) -> list[Message]:
+        """Return every pass that was not sent yet, if the client watches passes."""
+        messages = []
+        while (batch := self._scope.watch.take()) is not None:
+            messages.append(self._message("moments", **batch))
+        return messages
+
+    def _message(self, kind: str, **fields: Any) -> Message:
+        return {"type": kind, "id": self._id, **fields}
 
 
-class _Several(Listener):
+class _Part(Handle):
     """Passes on one of several answers. Its times are those of perf_counter()."""
 
-    def __init__(self, answer: JointAnswer, outbox: Outbox, number: int) -> None:
+    splits = True
+
+    def __init__(self, answer: Answer, outbox: Outbox, number: int) -> None:
+        super().__init__(answer.handle)
         self.number = number
         self._answer, self._outbox = answer, outbox
         self._n_prompt = self._n_reused = self._n_token = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Note that the engine has the request."""
         self._asked_s = self._first_s = self._last_s = time.perf_counter()
+
+    def joined(self, n_prompt: int, n_reused: int) -> None:
+        """Note that the prompt is going to be computed."""
+        self._n_prompt, self._n_reused = n_prompt, n_reused
 
     def prefilled(self, done: int, total: int) -> None:
         """Tell how much of the prompt is computed."""
@@ -306,16 +290,16 @@ class _Several(Listener):
         }
 
     def wrote(self, piece: Piece) -> None:
-        """Pass on the raw text."""
-        # The rest of the text comes without a token, or as a piece without raw text.
-        is_token = piece.token_id >= 0 and bool(piece.raw or not piece.text)
-        token_id = piece.token_id if is_token else None
+        """Pass on the raw text, and the text of a raw answer."""
+        is_token = piece.token_id >= 0  # the rest of the text comes without one
         self._n_token += is_token
         self._last_s = time.perf_counter()
         if self.number:
             self._outbox.add_other(self.number, piece.raw, Delta(), is_token=is_token)
-        else:
-            self._outbox.add_text(piece.raw, token_id)
+            return
+        self._outbox.add_text(piece.raw, piece.token_id if is_token else None)
+        if self._answer.requests[0].prompt is not None:
+            self._outbox.add_delta(Delta(content=piece.text))
 
     def delta(self, delta: Delta) -> None:
         """Pass on what the answer gained."""

@@ -49,7 +49,7 @@ from backend.worker.advisor import Advisor
 from backend.worker.answer_recorder import AnswerTraces
 from backend.worker.attachments import AttachmentDesk
 from backend.worker.errors import explain
-from backend.worker.generation import Answer, JointAnswer, WatchScope, residency
+from backend.worker.generation import Answer, WatchScope, residency
 from backend.worker.learning import LearningDesk
 from backend.worker.local_server import ServerDesk
 from backend.worker.outbox import Outbox
@@ -108,7 +108,7 @@ class Worker:
         self._sent_cache: object = None  # the CacheFacts that the client knows
         self._lock = threading.Lock()  # guards the engine together with the watch scope
         self._line = RequestLine()
-        self._joint: JointAnswer | None = None  # the client's answer beside those to programs
+        self._joint: Answer | None = None  # the client's answer beside those to programs
         self._greeted = False
         self._finished = threading.Event()
         self._outbox = Outbox(out_fd, on_broken=lambda: leave(0))
@@ -259,7 +259,9 @@ class Worker:
             elif kind == "serve":
                 self._server.serve(message, self._outbox.send)
             else:
-                self._enqueue(Job(message))
+                is_answer = kind == "generate"
+                answer = Answer(message, self._outbox, self._scope) if is_answer else None
+                self._enqueue(Job(message, answer))
         except RequestError as error:
             self._error(request_id(message), str(error))
 
@@ -305,7 +307,7 @@ class Worker:
 
     def _begin(self, job: Job) -> None:
         self._learning.set_busy(True)
-        if self._advisor is not None and job.kind == "generate" and not job.message.get("aside"):
+        if self._advisor is not None and job.answer is not None and job.answer.is_asked:
             self._advisor.cancel()
 
     def _end(self, job: Job, final: Message) -> None:
@@ -324,12 +326,14 @@ class Worker:
 
     def _may_join(self, job: Job) -> bool:
         """Whether an answer can be computed beside those to programs. From any thread."""
-        engine, message = self._engine, job.message
-        if job.kind != "generate" or engine is None or not self._is_own or "prompt" in message:
+        engine, answer = self._engine, job.answer
+        if answer is None or engine is None or not self._is_own:
             return False
-        return engine.n_sequence > 1 and not images_of(message["messages"])
+        request = answer.requests[0]
+        is_chat = request.prompt is None and not images_of(request.messages)
+        return is_chat and engine.n_sequence > 1
 
-    def _next_own(self, engine: Engine) -> JointAnswer | None:
+    def _next_own(self, engine: Engine) -> Answer | None:
         """Return the client's next answer, if it can be computed beside those to programs.
 
         Short questions before it are answered, and settings of the cache applied.
@@ -351,11 +355,13 @@ class Worker:
                 self._end(job, self._failure(job, error))
         return None
 
-    def _joined(self, job: Job, engine: Engine, *, is_first: bool = False) -> JointAnswer:
+    def _joined(self, job: Job, engine: Engine, *, is_first: bool = False) -> Answer:
         """Return an answer to be computed beside those to programs, which ends by itself.
 
         is_first: no other request is being answered yet.
         """
+        answer = job.answer
+        assert answer is not None
 
         def end(final: Message | Exception) -> None:
             self._joint = None
@@ -363,9 +369,8 @@ class Worker:
                 self._unrecord(job, is_wanted=not answer.is_shared)
             self._end(job, self._failure(job, final) if isinstance(final, Exception) else final)
 
-        is_recorded = is_first and not job.message.get("aside")
-        answer = JointAnswer(*self._parts(job, engine), on_end=end)
-        answer.requests()  # refuses what is not valid
+        is_recorded = is_first and answer.is_asked
+        answer.join(engine, partial(self._on_step, engine), end)
         self._joint = answer
         if is_recorded:
             self._record()
@@ -393,8 +398,8 @@ class Worker:
                 stats = Statistics().to_json()
                 return {"type": "done", "id": job.id, "reason": "cancelled", "stats": stats}
             raise
-        if job.kind == "generate":
-            return self._answer(job, engine)
+        if job.answer is not None:
+            return self._answer(job, job.answer, engine)
         if job.kind == "count":
             if data := job.message.get("data"):
                 n_token = engine.count_image(data)
@@ -449,25 +454,17 @@ class Worker:
             except Exception as error:
                 self._end(job, self._failure(job, error))
 
-    def _parts(self, job: Job, engine: Engine) -> tuple[Any, ...]:
-        """Return the parts of an Answer."""
-        on_step = partial(self._on_step, engine)
-        return job.message, job.handle, engine, self._outbox, on_step, self._scope
-
-    def _answer(self, job: Job, engine: Engine) -> Message | None:
+    def _answer(self, job: Job, answer: Answer, engine: Engine) -> Message | None:
         """Answer a request. Return its final message, or None if it has been sent."""
-        turns = self._server.turns
+        turns, on_step = self._server.turns, partial(self._on_step, engine)
         if turns is not None and self._may_join(job) and engine.cache.drafts == "off":
             turns.answer_beside(engine, self._joined(job, engine, is_first=True))
             return None
-        if job.message.get("n_answer", 1) != 1:
-            return JointAnswer(*self._parts(job, engine), on_end=lambda _: None).run()
-        answer = Answer(*self._parts(job, engine))
-        if job.message.get("aside"):  # the advice is about the answer in the chat
-            return answer.run()
+        if not answer.is_asked or len(answer.requests) > 1:  # advice is about one answer in a chat
+            return answer.run(engine, on_step)
         self._record()
         try:
-            return answer.run()
+            return answer.run(engine, on_step)
         finally:
             self._unrecord(job)
 

@@ -6,27 +6,31 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backend.protocol.errors import RequestError
-from backend.protocol.group import Handle
 from backend.protocol.messages import Message
+from backend.protocol.request import Handle
 from backend.text import text
+
+if TYPE_CHECKING:
+    from backend.worker.generation import Answer
 
 MAX_WAITING = 64
 
 
 class Job:
-    """A request that waits for the engine or is in progress.
+    """A request that waits for the engine or is in progress. handle: cancels a load or answer.
 
-    handle: cancels a load or answer. waits_for_end: of the answer in progress.
+    answer: of the request "generate". waits_for_end: of the answer in progress.
     """
 
-    def __init__(self, message: Message) -> None:
+    def __init__(self, message: Message, answer: Answer | None = None) -> None:
         self.message = message
         self.kind: str = message["type"]
         self.id: int = message["id"]
-        self.handle = Handle()
+        self.answer = answer
+        self.handle = Handle() if answer is None else answer.handle
         self.waits_for_end = False
 
 

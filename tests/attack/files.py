@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+from asking import of_text
 from benchmarks.damaged_chats import fill, use
 from factory import make_tiny
 from test_kept_files import VALUES
@@ -54,7 +55,7 @@ def prepare_states(folder: Path) -> None:
     engine = Engine.open(_model[0].path, _CONFIG)
     engine.keep_in(own / "states")
     text = "it was one of the words that " * 45
-    list(engine.generate_text(text, Sampling(temperature=0), 8, owner="chat"))
+    list(engine.answer(of_text(text, Sampling(temperature=0), 8, owner="chat")))
     while engine.keep():
         pass
     _tokens.extend(engine.passes.tokens)

@@ -8,6 +8,7 @@ import re
 import signal
 from pathlib import Path
 
+from asking import of_text
 from factory import ARCHITECTURES, QUANTS, make_tiny, supported
 
 from attack.area import Finding, in_child
@@ -102,7 +103,7 @@ def _load(path: Path, seed: int) -> int:
     config = EngineConfig(cache_rate=rate, n_thread=1, context_length=64)
     try:
         engine = Engine.open(path, config)
-        list(engine.generate_text("the of and", Sampling(temperature=0), 4))
+        list(engine.answer(of_text("the of and", Sampling(temperature=0), 4)))
     except (EngineError, LlamaError, ModelFileError, RequestError) as error:
         if not str(error).endswith("."):
             raise Finding(f"no sentence: {error}") from None

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from asking import of_text
 from benchmarks.damaged_chats import fill
 from factory import make_tiny
 from fake_hub import FakeHub
@@ -439,7 +440,7 @@ def _judge_states(folder: Path, said: list[str]) -> None:
 def _answer(path: Path) -> list[int]:
     config = EngineConfig(cache_rate=0.25, n_thread=1, context_length=64, pack=False)
     engine = Engine.open(path, config)
-    return [p.token_id for p in engine.generate_text("the of and", Sampling(temperature=0), 4)]
+    return [p.token_id for p in engine.answer(of_text("the of and", Sampling(temperature=0), 4))]
 
 
 def _act_answer(_folder: Path, say: Say, _chance: random.Random) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import of_text
 from endless import make_endless
 from factory import make_tiny
 from loopback import Server, needs_rpc, server
@@ -61,7 +62,7 @@ def test_the_answer_and_the_rate_change(
     tiny: Path, device: Server, open_engine: Callable[..., Engine]
 ) -> None:
     def answer(engine: Engine) -> list[int]:
-        pieces = engine.generate_text("Once", Sampling(temperature=0), 12)
+        pieces = engine.answer(of_text("Once", Sampling(temperature=0), 12))
         return [piece.token_id for piece in pieces]
 
     on_cpu = answer(open_engine(tiny, device="cpu"))
@@ -84,7 +85,7 @@ def test_every_pass_is_that_of_llama_cpp_on_the_device(
         while plan_of(engine).placement.n_gpu_layers > n_most:
             n_bytes -= planned // 40
             engine.change(replace(engine.loaded.config, device_bytes=n_bytes))
-        list(engine.generate_text("Once upon a time " * 8, Sampling(temperature=0), 8))
+        list(engine.answer(of_text("Once upon a time " * 8, Sampling(temperature=0), 8)))
         engine.set_cache_rate(0.25)
     engine.close()
     with other_server(device, oracle):
@@ -131,7 +132,7 @@ def test_ram_keeps_experts_for_the_device(
     assert engine.cache.host_bytes >= file.expert_bytes_total
 
     def answer() -> tuple[list[int], int, int, int]:
-        pieces = [p.token_id for p in engine.generate_text("Once", Sampling(temperature=0), 12)]
+        pieces = [p.token_id for p in engine.answer(of_text("Once", Sampling(temperature=0), 12))]
         s = engine.statistics()
         return pieces, s.bytes_read, s.bytes_from_file, s.bytes_from_host
 
@@ -266,7 +267,7 @@ def test_a_part_of_the_layers_with_all_the_ram(
     total = read_model(path).expert_bytes_total
 
     def answer(engine: Engine) -> list[int]:
-        pieces = engine.generate_text("Once", Sampling(temperature=0), 24)
+        pieces = engine.answer(of_text("Once", Sampling(temperature=0), 24))
         return [piece.token_id for piece in pieces]
 
     expected = answer(open_engine(path, device="cpu"))
@@ -324,7 +325,7 @@ def used_bytes(running: Server, pointer: int) -> int:
 def answer_of(engine: Engine) -> list[int]:
     """Return the answer to a prompt that takes several passes."""
     sampling = Sampling(temperature=0)
-    return [p.token_id for p in engine.generate_text("Once upon a time " * 20, sampling, 12)]
+    return [p.token_id for p in engine.answer(of_text("Once upon a time " * 20, sampling, 12))]
 
 
 @needs_rpc

@@ -17,7 +17,7 @@ from waiting import WAIT_S, until
 
 from backend.protocol.chat import AnswerText
 from backend.protocol.errors import EngineError, UntrustedError
-from backend.protocol.group import GroupAnswer, Request
+from backend.protocol.request import GroupAnswer, Request
 from backend.protocol.settings import Sampling
 from backend.server import bodies, guard
 from backend.server.ask import (
@@ -400,13 +400,13 @@ class JointEngine(FakeEngine):
             given = self._given.get(request.prompt or "", {})
             if isinstance(given, Exception):
                 raise given
-            if (listener := request.listener) is not None and "error" not in given:
+            if "error" not in given:
                 chance = SimpleNamespace(token_id=1, data=b"x", logprob=-0.5)
-                listener.joined(7, 3)
-                listener.began(7, 3)
+                request.handle.joined(7, 3)
+                request.handle.began(7, 3)
                 chances = (chance, chance) if request.sampling.n_probs else ()
                 for text in ("x", "") if chances else ("x",):  # "" is within a character
-                    listener.wrote(SimpleNamespace(token_id=1, text=text, chances=chances))
+                    request.handle.wrote(SimpleNamespace(token_id=1, text=text, chances=chances))
             yield replace(GroupAnswer(request, AnswerText(), (), "stop", "", 7, 1, 3), **given)
 
 
@@ -419,6 +419,7 @@ class Owned:
         self.faults: list[Exception] = []
         self._prompts = prompts
 
+    @property
     def requests(self) -> list[Request]:
         return [Request(p, Sampling(), prompt=p, priority="person") for p in self._prompts]
 

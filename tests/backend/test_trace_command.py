@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asking import of_text
 from endless import make_endless
 from factory import make_tiny
 from gguf import GGUFReader
@@ -93,7 +94,7 @@ def record(path: Path, rate: float, method: str, **options: Any) -> tuple[Trace,
         recording.close()
         trace = recording.trace({})
         engine.forget()
-        list(engine.generate_text("no more", Sampling(temperature=0), 3))
+        list(engine.answer(of_text("no more", Sampling(temperature=0), 3)))
         assert recording.n_token == 0
         return trace, answers
     finally:

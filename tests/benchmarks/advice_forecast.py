@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from backend.engine.engine import Engine  # noqa: E402
 from backend.engine.experiment import Experiment  # noqa: E402
+from backend.protocol.request import Request  # noqa: E402
 from backend.protocol.settings import EngineConfig, Sampling  # noqa: E402
 from backend.simulation.advice import Question, advise  # noqa: E402
 from backend.simulation.model import routers  # noqa: E402
@@ -94,7 +95,7 @@ def answer(engine: Engine, traces: AnswerTraces) -> float:
     """Answer the question. Return the seconds of a decoded token."""
     traces.begin()
     try:
-        for _ in engine.generate(QUESTION, SAMPLING):
+        for _ in engine.answer(Request(None, SAMPLING, messages=QUESTION)):
             pass
     finally:
         traces.end()

@@ -27,6 +27,7 @@ from typing import Any
 
 from backend.engine.engine import Engine
 from backend.engine.prediction_layer import PredictionLayer
+from backend.protocol.request import Request
 from backend.protocol.settings import EngineConfig, Sampling
 
 SENTENCE = "The cat saw the dog by the tree, and the dog saw the bird on the wall. "
@@ -93,7 +94,7 @@ def main() -> int:
                 else:
                     prompt = f"Story {i}. One day"
                     sampling = Sampling(temperature=1, top_k=0, top_p=1, min_p=0, seed=100 + i)
-                answer = engine.generate_text(prompt, sampling, args.tokens)
+                answer = engine.answer(Request(None, sampling, args.tokens, prompt=prompt))
                 tokens[drafts] = [piece.token_id for piece in answer]
                 if forced is not None and drafts == "off":
                     n_prompt = engine.statistics().n_prompt

@@ -19,7 +19,7 @@ from backend.engine.engine import Engine
 from backend.engine.recording import Recording
 from backend.machines import load
 from backend.methods.catalogue import METHODS
-from backend.protocol.group import Request
+from backend.protocol.request import Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.simulation.run import Setting, run
 from backend.traces.trace import Trace

@@ -17,6 +17,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
 
+from asking import of_chat  # noqa: E402
 from random_schemas import fault, random_schema  # noqa: E402
 
 from backend.engine.engine import Engine, EngineError  # noqa: E402
@@ -60,7 +61,9 @@ def answered(engine: Engine, schema: dict[str, object], seed: int) -> tuple[str,
     answer, options = AnswerText(), ChatOptions(json_schema=schema)
     sampling = Sampling(temperature=1.0, seed=seed)
     try:
-        pieces = engine.generate(ASKED, sampling, MAX_TOKENS, options=options, on_delta=answer.add)
+        pieces = engine.answer(
+            of_chat(ASKED, sampling, MAX_TOKENS, options=options, on_delta=answer.add)
+        )
     except EngineError as error:
         return ("refused" if "cannot be held to" in str(error) else str(error)), answer
     for _ in pieces:

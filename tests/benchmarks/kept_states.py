@@ -20,6 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from asking import of_text
+
 from backend.bench.cap import MemoryCap
 from backend.engine.engine import Engine
 from backend.engine.kept_states import KeptStates
@@ -48,7 +50,7 @@ def prompt_of(engine: Engine, n_token: int) -> str:
 def ask(engine: Engine, prompt: str) -> dict[str, object]:
     """Return the cost of an answer."""
     began_s = time.perf_counter()
-    pieces = engine.generate_text(prompt, GREEDY, N_DECODED, owner="chat-1")
+    pieces = engine.answer(of_text(prompt, GREEDY, N_DECODED, owner="chat-1"))
     tokens = [next(pieces).token_id]
     first_s = time.perf_counter() - began_s
     tokens += [piece.token_id for piece in pieces]

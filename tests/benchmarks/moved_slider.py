@@ -23,6 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from backend.engine.engine import Engine, Piece  # noqa: E402  (the folder is known only now)
 from backend.engine.expert_cache import ExpertCache  # noqa: E402
+from backend.protocol.request import Request  # noqa: E402
 from backend.protocol.settings import EngineConfig, Sampling  # noqa: E402
 
 N_TOKEN = 16
@@ -44,7 +45,7 @@ def main() -> None:
     turns = [(number % 2 == 0, number % 2 == 1) for number in range(args.rounds)]
     changes = [(rate, empty) for turn in turns for empty in turn for rate in rates]
     n_token = N_TOKEN * (len(changes) + 1)
-    answer = engine.generate_text("word " * args.words, GREEDY, n_token)
+    answer = engine.answer(Request(None, GREEDY, n_token, prompt="word " * args.words))
     after(answer)
     found = defaultdict(list)
     for rate, empty in changes:

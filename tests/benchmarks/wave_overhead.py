@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 def predicting(path: Path, method: str, rate: float, n_token: int, n_round: int) -> None:
     """Print what the predictor of a method takes."""
     from backend.engine.engine import Engine
+    from backend.protocol.request import Request
     from backend.protocol.settings import EngineConfig, Sampling
 
     config = EngineConfig(
@@ -36,7 +37,9 @@ def predicting(path: Path, method: str, rate: float, n_token: int, n_round: int)
     for i in range(n_round + 1):
         before = engine.loaded.patch.times()
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
-        for _ in engine.generate_text(f"{i}. Write a story.", Sampling(temperature=0), n_token):
+        for _ in engine.answer(
+            Request(None, Sampling(temperature=0), n_token, prompt=f"{i}. Write a story.")
+        ):
             pass
         wall_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
         after, n = engine.loaded.patch.times(), max(engine.statistics().n_token, 1)

@@ -23,6 +23,8 @@ import threading
 import time
 from pathlib import Path
 
+from asking import of_text
+
 from backend.engine.engine import Engine, EngineError
 from backend.gguf.model_file import ModelFile, read_model
 from backend.protocol.settings import EngineConfig, Sampling
@@ -75,7 +77,7 @@ def open_engine(path: Path, rate: float) -> Engine:
 
 def tokens(engine: Engine) -> list[int]:
     engine.forget()  # so that the passes are always the same
-    return [p.token_id for p in engine.generate_text(PROMPT, Sampling(temperature=0), 8)]
+    return [p.token_id for p in engine.answer(of_text(PROMPT, Sampling(temperature=0), 8))]
 
 
 def residency(path: Path, rate: float) -> dict[str, object]:
@@ -145,8 +147,8 @@ def hang(path: Path) -> dict[str, object]:
 
     def answer() -> int:
         """Return the tokens for a prompt that shares no prefix with the others."""
-        asked = engine.generate_text(
-            "of " * 40, Sampling(temperature=0), 8, on_prefill=lambda *_: begun.set()
+        asked = engine.answer(
+            of_text("of " * 40, Sampling(temperature=0), 8, on_prefill=lambda *_: begun.set())
         )
         pieces = list(asked)
         was_hanging.append(sign.exists())
@@ -180,7 +182,7 @@ def ram(path: Path, device: str, host_bytes: int) -> dict[str, object]:
     engine, chance = Engine.open(path, config), random.Random(1)
     for _ in range(4):
         text = "".join(chr(chance.randrange(32, 127)) for _ in range(400))
-        list(engine.generate_text(text, Sampling(temperature=0), 4))
+        list(engine.answer(of_text(text, Sampling(temperature=0), 4)))
         engine.forget()
     host = engine.loaded.plan.host
     unread_bytes = host.bytes - int(engine.loaded.patch.host_held_bytes)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from asking import of_chat, of_text
 from factory import make_tiny
 from oracle import Oracle
 from reciter import make_reciter
@@ -29,12 +30,12 @@ def assistant(text: str) -> dict[str, str]:
 
 def say(engine: Engine, prompt: str, n: int = 20, sampling: Sampling = GREEDY) -> list[Piece]:
     """Return the pieces of an answer to a raw prompt that have a token."""
-    return list(engine.generate_text(prompt, sampling, n))
+    return list(engine.answer(of_text(prompt, sampling, n)))
 
 
 def n_token(engine: Engine, *turns: dict[str, str]) -> int:
     """Return the number of tokens of a short answer to a conversation."""
-    list(engine.generate(turns, GREEDY, 3))
+    list(engine.answer(of_chat(turns, GREEDY, 3)))
     return engine.statistics().n_token
 
 
@@ -187,18 +188,18 @@ def test_what_is_known_of_the_prompt_is_reused(
 def test_a_conversation_reuses_its_turns(open_engine: OpenEngine, tmp_path: Path) -> None:
     engine = open_engine(make_reciter(tmp_path / "m.gguf", "yes."))
     turns = [user("Is it so?")]
-    answer = text_of(list(engine.generate(turns, GREEDY, 20)))
+    answer = text_of(list(engine.answer(of_chat(turns, GREEDY, 20))))
     assert answer == "yes." and engine.statistics().n_reused == 0
     n_known = engine.statistics().n_prompt + engine.statistics().n_token - 1
     turns += [assistant(answer), user("Really?")]
-    assert text_of(list(engine.generate(turns, GREEDY, 20))) == "yes."
+    assert text_of(list(engine.answer(of_chat(turns, GREEDY, 20)))) == "yes."
     assert engine.statistics().n_reused >= n_known
 
 
 def test_an_answer_goes_on_where_it_was_cut(open_engine: OpenEngine, tmp_path: Path) -> None:
     engine = open_engine(make_reciter(tmp_path / "m.gguf", TEXT))
-    cut = text_of(list(engine.generate([user("?")], GREEDY, 3)))
+    cut = text_of(list(engine.answer(of_chat([user("?")], GREEDY, 3))))
     assert cut == "ça"
-    rest = text_of(list(engine.generate([user("?"), assistant(cut)], GREEDY, 100)))
+    rest = text_of(list(engine.answer(of_chat([user("?"), assistant(cut)], GREEDY, 100))))
     assert rest == ": 🍕!"
     assert engine.statistics().n_reused > 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import Calls, of_chat, of_text
 from factory import make_tiny
 from waiting import WAIT_S
 
@@ -28,7 +29,7 @@ from backend.methods.auto import Learned, Setting
 from backend.methods.catalogue import CACHED, METHODS
 from backend.methods.cost import PassCost
 from backend.packs.write import write
-from backend.protocol.group import Request
+from backend.protocol.request import Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.system.paths import learned_settings_file
 
@@ -49,7 +50,7 @@ def tokens(engine: Engine, prompt: str = PROMPT, n: int = 12) -> list[int]:
 
 
 def tokens_with_reuse(engine: Engine, prompt: str = PROMPT, n: int = 12) -> list[int]:
-    pieces = list(engine.generate_text(prompt, GREEDY, n))
+    pieces = list(engine.answer(of_text(prompt, GREEDY, n)))
     return [p.token_id for p in pieces[: engine.statistics().n_token]]
 
 
@@ -71,14 +72,14 @@ def test_a_stop_between_two_tokens(
     n_before: int, rate: float, open_engine: OpenEngine, endless: Path
 ) -> None:
     engine = open_engine(endless, cache_rate=rate)
-    answer = engine.generate_text("\n", GREEDY)
+    answer = engine.answer(of_text("\n", GREEDY))
     text = "".join(next(answer).text for _ in range(n_before + 1))
     engine.stop()
     assert list(answer) == []
     assert engine.finish_reason == "cancelled"
     assert text == "abcdefgh"[: n_before + 1]
     # and the next answer is not affected
-    pieces = list(engine.generate_text("\n", GREEDY, 4))
+    pieces = list(engine.answer(of_text("\n", GREEDY, 4)))
     assert "".join(p.text for p in pieces) == "abcd" and engine.finish_reason == "length"
 
 
@@ -96,7 +97,7 @@ def test_a_stop_from_another_thread(rate: float, open_engine: OpenEngine, endles
 
         stopper = threading.Thread(target=stop)
         stopper.start()
-        for piece in engine.generate_text("\n", GREEDY, 900):
+        for piece in engine.answer(of_text("\n", GREEDY, 900)):
             seen.append(piece.token_id)
             if len(seen) == n_before:
                 reached.set()
@@ -104,7 +105,7 @@ def test_a_stop_from_another_thread(rate: float, open_engine: OpenEngine, endles
         assert engine.finish_reason == "cancelled"
         assert len(seen) <= stopped[0] + 1
         # The leftovers of a stopped pass do not change the next answer.
-        assert "".join(p.text for p in engine.generate_text("\n", GREEDY, 9)) == "abcdefgh\n"
+        assert "".join(p.text for p in engine.answer(of_text("\n", GREEDY, 9))) == "abcdefgh\n"
 
 
 @pytest.mark.parametrize("rate", [0.25, 1.0])
@@ -118,7 +119,7 @@ def test_a_stop_during_a_long_prompt(rate: float, open_engine: OpenEngine, tiny:
         if done == 48:
             engine.stop()
 
-    assert list(engine.generate_text(PROMPT, GREEDY, 12, on_prefill)) == []
+    assert list(engine.answer(of_text(PROMPT, GREEDY, 12, on_prefill))) == []
     assert engine.finish_reason == "cancelled" and engine.statistics().n_token == 0
     n_prompt = engine.statistics().n_prompt
     assert progress == [(n, n_prompt) for n in (0, 16, 32, 48)]
@@ -151,7 +152,7 @@ def test_a_stop_within_a_pass(
 
         engine.set_cache_rate(0.0)  # nothing is resident
         engine.forget()
-        n_token = len(list(engine.generate_text(PROMPT, GREEDY, -1, on_prefill)))
+        n_token = len(list(engine.answer(of_text(PROMPT, GREEDY, -1, on_prefill))))
         stopper[0].join()
         assert engine.finish_reason in ("cancelled", "stop", "context")
         assert engine.finish_reason != "cancelled" or engine.statistics().n_token <= n_token
@@ -178,7 +179,7 @@ def test_a_stop_within_a_pass_of_plain_llama_cpp(
             elif done == total:
                 passes_ended.append(done)
 
-        list(engine.generate_text(prompt, GREEDY, 10**6, on_prefill))
+        list(engine.answer(of_text(prompt, GREEDY, 10**6, on_prefill)))
         stopper.join()
         assert engine.finish_reason == "cancelled"
     assert len(passes_ended) < 4  # on a busy machine, one may end before the stop
@@ -201,15 +202,17 @@ def test_a_request_may_be_cancelled_before_the_engine_takes_it(
     """Nothing is computed or said for it, and the answer before can still be continued."""
     engine = open_engine(tiny, cache_rate=rate)
     asked = [{"role": "user", "content": "hello"}]
-    said = "".join(piece.text for piece in engine.generate(asked, GREEDY, 4))
-    request = Request(0, GREEDY, 4, () if is_text else asked, "hello" if is_text else None)
-    request.handle.cancel()
+    said = "".join(piece.text for piece in engine.answer(of_chat(asked, GREEDY, 4)))
     progress: list[int] = []
-    assert list(engine.answer(request, lambda done, _: progress.append(done))) == []
+    handle = Calls(lambda done, _: progress.append(done))
+    chat, text = () if is_text else asked, "hello" if is_text else None
+    request = Request(0, GREEDY, 4, chat, text, handle=handle)
+    handle.cancel()
+    assert list(engine.answer(request)) == []
     assert (engine.finish_reason, engine.raw, progress) == ("cancelled", "", [])
     assert engine.statistics().n_token == 0
     more = [*asked, {"role": "assistant", "content": said}]
-    list(engine.generate(more, GREEDY, 1))
+    list(engine.answer(of_chat(more, GREEDY, 1)))
     assert engine.statistics().n_reused == engine.statistics().n_prompt - 1
 
 
@@ -243,11 +246,11 @@ def test_a_request_is_cancelled_within_a_pass_and_a_late_cancel_stops_nothing(
 
 def test_an_answer_may_be_abandoned(open_engine: OpenEngine, endless: Path) -> None:
     engine = open_engine(endless)
-    answer = engine.generate_text("\n", GREEDY)
+    answer = engine.answer(of_text("\n", GREEDY))
     assert "".join(next(answer).text for _ in range(3)) == "abc"
     answer.close()  # type: ignore[attr-defined]
     assert engine.finish_reason == "cancelled"
-    assert "".join(p.text for p in engine.generate_text("\n", GREEDY, 3)) == "abc"
+    assert "".join(p.text for p in engine.answer(of_text("\n", GREEDY, 3))) == "abc"
 
 
 # The cache rate.
@@ -314,7 +317,7 @@ def test_a_slider_moved_within_an_answer_keeps_experts_and_text(
     engine = open_engine(tiny, cache_rate=0.75)
     config = engine.loaded.config
     given, kept = [], []
-    for piece in engine.generate_text(PROMPT, GREEDY, 60):
+    for piece in engine.answer(Request(None, GREEDY, 60, prompt=PROMPT)):
         given.append(piece.token_id)
         if len(given) % 10 == 0:
             before = residents(engine)
@@ -444,7 +447,7 @@ def test_without_settings_they_are_automatic(tiny: Path) -> None:
 
 def test_closing_within_an_answer(tiny: Path) -> None:
     engine = Engine.open(tiny, EngineConfig(n_thread=1, context_length=256))
-    answer = engine.generate_text(PROMPT, GREEDY)
+    answer = engine.answer(of_text(PROMPT, GREEDY))
     next(answer)
     engine.stop()
     engine.close()
@@ -536,7 +539,7 @@ def test_sampling_that_makes_no_sense(name: str, values: list[float]) -> None:
 def test_a_repeat_penalty_makes_tokens_rarer(open_engine: OpenEngine, tiny: Path) -> None:
     engine = open_engine(tiny)
     plain = tokens(engine, "the", 60)
-    pieces = engine.generate_text("the", Sampling(temperature=0, repeat_penalty=10.0), 60)
+    pieces = engine.answer(of_text("the", Sampling(temperature=0, repeat_penalty=10.0), 60))
     penalised = [p.token_id for p in pieces][:60]
     assert len(set(penalised)) > len(set(plain)) and penalised[0] == plain[0]
 
@@ -569,7 +572,7 @@ def test_the_context_and_the_threads_change_without_reading_the_weights_again(
     assert engine.n_context == engine.model.context_length == 256
     assert tokens(engine) == before
     with pytest.raises(EngineError, match="the context holds only 256"):
-        engine.generate_text(PROMPT * 8, GREEDY)
+        engine.answer(of_text(PROMPT * 8, GREEDY))
 
 
 def test_a_context_beyond_the_trained_one_is_the_same_context(
@@ -688,7 +691,7 @@ def test_an_answer_is_the_same_when_memory_is_short_and_when_it_is_back(
     sizes = []
     engine.forget()
     given: list[int] = []
-    for piece in engine.generate_text(PROMPT, GREEDY, 100):
+    for piece in engine.answer(of_text(PROMPT, GREEDY, 100)):
         given.append(piece.token_id)
         sizes.append(engine.cache.n_slot)
         memory.free_bytes = 0 if 5 <= len(given) < 20 else 1 << 40
@@ -724,7 +727,7 @@ def test_a_shortage_is_said(
 
 def prefetched(engine: Engine) -> int:
     """Return how many experts the tokens of an answer fetched ahead, without its prompt."""
-    pieces = engine.generate_text(PROMPT, GREEDY, 12)
+    pieces = engine.answer(of_text(PROMPT, GREEDY, 12))
     next(pieces)
     counts = engine.loaded.patch.counts
     before = sum(layer.prefetches for layer in counts())
@@ -757,7 +760,7 @@ def test_what_was_learned_is_kept(
 ) -> None:
     """Tokens take equally long whatever is tried, so the moves are refused."""
     engine = open_engine(tiny, cache_rate=0.25, method="auto")
-    list(engine.generate_text(PROMPT, GREEDY, 1))
+    list(engine.answer(of_text(PROMPT, GREEDY, 1)))
     chance = random.Random(1)
     for _ in range(400):
         took_s = 0.02 * math.exp(chance.gauss(0, 0.01))

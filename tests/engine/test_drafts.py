@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from asking import of_chat, of_text
 from factory import make_tiny
 from reciter import make_reciter
 
@@ -51,7 +52,7 @@ def engines(open_engine: OpenEngine, reciter: Path) -> Iterator[tuple[Engine, En
 
 def recited(engine: Engine, n: int, **options: object) -> str:
     """Return the answer to a line break."""
-    pieces = engine.generate_text("\n", GREEDY, n, **options)  # type: ignore[arg-type]
+    pieces = engine.answer(of_text("\n", GREEDY, n, **options))  # type: ignore[arg-type]
     return "".join(piece.text for piece in pieces)
 
 
@@ -99,7 +100,7 @@ def test_the_answer_ends_although_the_draft_goes_on(
     text = TEXT[:8]
     engine = open_engine(make_reciter(tmp_path / "m.gguf", text), drafts="auto")
     engine.passes.width = Always(DRAFTED_MAX)
-    pieces = list(engine.generate_text(f"{text}xyz{text}xyz\n", GREEDY, 40))
+    pieces = list(engine.answer(of_text(f"{text}xyz{text}xyz\n", GREEDY, 40)))
     assert "".join(piece.text for piece in pieces) == text and engine.finish_reason == "stop"
     statistics = engine.statistics()
     assert (statistics.n_accepted, statistics.n_drafted) == (5, 8)
@@ -111,11 +112,11 @@ def test_an_answer_stopped_within_a_draft_goes_on(engines: tuple[Engine, Engine]
     whole = {}
     for engine in engines:
         question = {"role": "user", "content": "\n"}
-        whole[engine] = "".join(p.text for p in engine.generate([question], SAMPLED, 50))
+        whole[engine] = "".join(p.text for p in engine.answer(of_chat([question], SAMPLED, 50)))
         engine.forget()
         parts, messages = "", [question]
         for n in (17, 5, 28):
-            parts += "".join(p.text for p in engine.generate(messages, SAMPLED, n))
+            parts += "".join(p.text for p in engine.answer(of_chat(messages, SAMPLED, n)))
             messages = [question, {"role": "assistant", "content": parts}]
         assert parts == whole[engine]
     assert len(set(whole.values())) == 1
@@ -125,9 +126,9 @@ def test_an_abandoned_answer_leaves_no_guessed_tokens(engines: tuple[Engine, Eng
     """The next conversation finds what was accepted, and computes the same."""
     plain, drafting = engines
     for engine in engines:
-        abandoned = engine.generate_text("\n", GREEDY, 40)
+        abandoned = engine.answer(of_text("\n", GREEDY, 40))
         list(islice(abandoned, 15))
-        again = engine.generate_text(f"\n{TEXT}\nab", GREEDY, 8)
+        again = engine.answer(of_text(f"\n{TEXT}\nab", GREEDY, 8))
         first = next(again)
         abandoned.close()
         assert first.text + "".join(piece.text for piece in again) == "cdefghij"
@@ -143,7 +144,7 @@ def test_a_kept_state_has_no_guessed_tokens(
     for drafts in ("off", "auto"):
         engine = open_engine(reciter, drafts=drafts)
         engine.passes.width = Once(DRAFTED_MAX)
-        abandoned = engine.generate_text("\n", GREEDY, 40)
+        abandoned = engine.answer(of_text("\n", GREEDY, 40))
         list(islice(abandoned, 16))
         n = len(engine.passes.tokens)
         state = engine.loaded.context.state(0, n)
@@ -161,10 +162,10 @@ def test_a_repeating_random_model_accepts_drafts(
     engine = open_engine(path, cache_rate=0.5, drafts="auto")
     engine.passes.width = Always(DRAFTED_MAX)
     prompt = "abcabcabc" * 4
-    tokens = [piece.token_id for piece in engine.generate_text(prompt, GREEDY, 48)]
+    tokens = [piece.token_id for piece in engine.answer(of_text(prompt, GREEDY, 48))]
     plain = open_engine(path, cache_rate=0.5)
     asked = Sampling(temperature=0, n_probs=2)
-    for piece, token in zip(plain.generate_text(prompt, asked, 48), tokens, strict=True):
+    for piece, token in zip(plain.answer(of_text(prompt, asked, 48)), tokens, strict=True):
         if piece.token_id != token:  # only where two tokens are as good
             best, second = piece.chances[1:3]
             assert second.token_id == token and best.logprob - second.logprob < 0.05
@@ -180,7 +181,7 @@ def test_a_model_that_cannot_drop_tokens_has_no_drafts(
 ) -> None:
     engine = open_engine(make_tiny("qwen3next", "F16", tmp_path / "m.gguf"), drafts="auto")
     engine.passes.width = Always(DRAFTED_MAX)
-    list(engine.generate_text("abcabcabcabc", GREEDY, 12))
+    list(engine.answer(of_text("abcabcabcabc", GREEDY, 12)))
     assert engine.cache.drafts == "off" and engine.statistics().n_drafted == 0
 
 

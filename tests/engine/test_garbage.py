@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asking import of_text
 from factory import make_split, make_tiny, spoil
 
 from backend.cli import main
@@ -29,7 +30,7 @@ CHANGED = r"was changed or replaced after it was checked; load it again\."
 
 def say(engine: Engine) -> int:
     """Answer and return the number of pieces."""
-    return len(list(engine.generate_text("the", GREEDY, 4)))
+    return len(list(engine.answer(of_text("the", GREEDY, 4))))
 
 
 @pytest.fixture
@@ -156,7 +157,7 @@ def test_the_answer_in_which_the_file_is_written_to_ends(
     model: Path, open_engine: OpenEngine
 ) -> None:
     engine = open_engine(model)
-    answer = engine.generate_text("the", GREEDY, 9)
+    answer = engine.answer(of_text("the", GREEDY, 9))
     next(answer)
     write_into(model)
     with pytest.raises(EngineError, match=CHANGED):
@@ -188,7 +189,7 @@ def test_a_file_with_the_same_content_is_still_the_same(
     """Also where a setting needs the model to be loaded again."""
     packed = pack.write(read_model(model), "file").path
     engine = open_engine(model, cache_rate=0.25)
-    answer = engine.generate_text("the", GREEDY, 9)
+    answer = engine.answer(of_text("the", GREEDY, 9))
     next(answer)
     for path in (model, packed):
         change(path)
@@ -355,4 +356,4 @@ def test_a_vocabulary_without_the_pieces_of_a_text_is_refused(tmp_path: Path) ->
     path.write_bytes(data.replace(b"\4\0\0\0\0\0\0\0gpt2", b"\4\0\0\0\0\0\0\0rwkv"))
     with pytest.raises(EngineError, match="could not be split"):
         engine = Engine.open(path, EngineConfig(device="cpu", context_length=64))
-        list(engine.generate_text("the of and", Sampling(temperature=0), 4))
+        list(engine.answer(of_text("the of and", Sampling(temperature=0), 4)))

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from asking import of_chat
 
 from backend.engine.engine import Engine
 from backend.protocol.chat import AnswerText, ChatOptions
-from backend.protocol.group import Listener, Request
+from backend.protocol.request import Handle, Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.system.paths import embedded_model
 
@@ -33,7 +34,7 @@ def answer(
     messages = [*ASKED, before.to_message()] if before is not None else ASKED
     said = AnswerText()
     chosen = ChatOptions(**options)
-    pieces = engine.generate(messages, sampling, n, options=chosen, on_delta=said.add)
+    pieces = engine.answer(of_chat(messages, sampling, n, options=chosen, on_delta=said.add))
     tokens = [piece.token_id for piece in pieces]
     return tokens[: engine.statistics().n_token], said
 
@@ -82,7 +83,7 @@ def test_an_answer_goes_on_from_its_text_where_its_tokens_are_lost(engine: Engin
     for n in range(1, 21):
         _, begun = answer(engine, GREEDY, n)
         engine.forget()
-        list(engine.generate([{"role": "user", "content": "x"}], GREEDY, 1))
+        list(engine.answer(of_chat([{"role": "user", "content": "x"}], GREEDY, 1)))
         rest, more = answer(engine, GREEDY, N_TOKEN - n, begun)
         prompt = engine.tokenize(engine.format([*ASKED, begun.to_message()]))
         if prompt[-n:] == tokens[:n]:
@@ -101,8 +102,9 @@ def test_a_changed_answer_is_not_the_one_that_was_stopped(engine: Engine) -> Non
 def test_a_stopped_answer_of_a_group_goes_on_in_another(engine: Engine) -> None:
     """It is given as far as it was written, and its sampler stays."""
 
-    class Stops(Listener):
+    class Stops(Handle):
         n = 0
+        splits = True
 
         def wrote(self, piece: Any) -> None:
             self.n += 1
@@ -110,7 +112,7 @@ def test_a_stopped_answer_of_a_group_goes_on_in_another(engine: Engine) -> None:
                 engine.stop()
 
     tokens, _ = answer(engine, WARM, 20)
-    stops = Request(0, WARM, 20, ASKED, listener=Stops(), priority="person")
+    stops = Request(0, WARM, 20, ASKED, handle=Stops(), priority="person")
     (begun,) = engine.generate_group([stops], keeps=True)
     assert begun.finish_reason == "cancelled" and begun.n_token == 7
     goes_on = Request(0, WARM, 13, [*ASKED, begun.text.to_message()], priority="person")

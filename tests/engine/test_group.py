@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from asking import of_text
 from factory import make_tiny
 from oracle import Oracle
 from reciter import make_reciter
@@ -32,7 +33,7 @@ from backend.methods.catalogue import CACHED
 from backend.methods.cost import PassCost
 from backend.protocol.chat import ChatOptions
 from backend.protocol.errors import EngineError
-from backend.protocol.group import GroupAnswer, Handle, Listener, Request
+from backend.protocol.request import GroupAnswer, Handle, Request
 from backend.protocol.settings import Sampling
 
 OpenEngine = Callable[..., Engine]
@@ -207,7 +208,7 @@ def test_a_conversation_is_no_longer_than_the_model_was_trained_for(
     assert (engine.loaded.context.n_context, engine.n_context) == (768, 300)
     (found,) = engine.generate_group([asked(0, "x")])
     assert (found.finish_reason, found.n_prompt + found.n_token) == ("context", 301)
-    list(engine.generate_text("x\n", GREEDY))
+    list(engine.answer(of_text("x\n", GREEDY)))
     stats = engine.statistics()
     assert (engine.finish_reason, stats.n_prompt + stats.n_token) == ("context", 301)
     (found,) = engine.generate_group([asked(0, "x" * 600)])
@@ -219,17 +220,17 @@ def test_a_stop_drops_what_is_not_complete(open_engine: OpenEngine, reciter: Pat
     requests = [asked(0, "x", 2), asked(1, "y")]
     found = []
     for answer in engine.generate_group(requests):
-        found.append(answer.request.key)
+        found.append((answer.request.key, answer.finish_reason))
         engine.stop()
-    assert found == [0]
+    assert found == [(0, "length"), (1, "cancelled")]
     assert [a.text.content for a in engine.generate_group([asked(0, "x", 3)])] == ["abc"]
 
 
 def test_a_conversation_goes_on_after_a_group(open_engine: OpenEngine, reciter: Path) -> None:
     engine = open_engine(reciter, n_sequence=2, context_length=256)
-    before = "".join(p.text for p in engine.generate_text("hello\n", GREEDY, 5))
+    before = "".join(p.text for p in engine.answer(of_text("hello\n", GREEDY, 5)))
     list(engine.generate_group([asked(0, "x", 2)]))
-    after = "".join(p.text for p in engine.generate_text("hello\n", GREEDY, 5))
+    after = "".join(p.text for p in engine.answer(of_text("hello\n", GREEDY, 5)))
     assert before == after == "abcde"
 
 
@@ -297,9 +298,9 @@ def test_a_conversation_of_a_group_goes_on_alone(
     for prompt in prompts:
         (answer,) = engine.generate_group([Request(0, GREEDY, 1, prompt=prompt)], keeps=True)
         assert not answer.error
-    list(engine.generate_text(prompts[chosen] + "and what follows\n", GREEDY, 4))
+    list(engine.answer(of_text(prompts[chosen] + "and what follows\n", GREEDY, 4)))
     assert engine.statistics().n_reused == len(engine.tokenize(prompts[chosen])) > 0
-    list(engine.generate_text(prompts[1 - chosen], GREEDY, 4))
+    list(engine.answer(of_text(prompts[1 - chosen], GREEDY, 4)))
     assert oracle.approve()["n_answer"] > 2
 
 
@@ -400,7 +401,8 @@ def test_a_group_that_is_stopped_within_a_pass_keeps_what_it_has(
 
     context.decode_rows = stopped
     requests = [Request(i, GREEDY, 6, prompt=prompt) for i, prompt in enumerate(prompts)]
-    assert not list(engine.generate_group(requests, keeps=True))
+    gone = by_key(engine.generate_group(requests, keeps=True))
+    assert [gone[i].finish_reason for i in range(2)] == ["cancelled"] * 2
     del context.decode_rows
     again = tokens(keeps=True)
     assert [t for t, _ in again] == [t for t, _ in expected]
@@ -411,7 +413,7 @@ def test_a_group_that_is_stopped_within_a_pass_keeps_what_it_has(
 
 def test_room_for_more_answers_keeps_the_experts(open_engine: OpenEngine, tmp_path: Path) -> None:
     engine = open_engine(make_tiny("qwen3moe", "F16", tmp_path / "m.gguf"), cache_rate=0.5)
-    list(engine.generate_text("some words of a chat", GREEDY, 8))
+    list(engine.answer(of_text("some words of a chat", GREEDY, 8)))
     where = [cell & cells.WHERE for cell in engine.residency()]
     assert any(where)
     engine.make_room(3)
@@ -427,14 +429,14 @@ def test_another_context_computes_what_a_new_engine_does(
     path = make_tiny("qwen3moe", "F16", tmp_path / "m.gguf")
     settings = {"cache_rate": 0.5, "context_length": 256, "n_thread": 1}
     engine = open_engine(path, **settings)
-    list(engine.generate_text("some words of a chat", GREEDY, 8))
+    list(engine.answer(of_text("some words of a chat", GREEDY, 8)))
     engine.change(engine.loaded.config.decided(**change))
     fresh = open_engine(path, **{**settings, **change})
     assert engine.n_context == fresh.n_context
     prompt = "some words of a text " * (fresh.n_context // 20)
 
     def tokens(of: Engine) -> list[int]:
-        return [piece.token_id for piece in of.generate_text(prompt, GREEDY, 8)]
+        return [piece.token_id for piece in of.answer(of_text(prompt, GREEDY, 8))]
 
     assert tokens(engine) == tokens(fresh)
 
@@ -654,19 +656,22 @@ def test_a_shared_beginning_is_forgotten_with_its_group(
     engine = open_engine(path, n_sequence=2, context_length=256)
     shared = "the same words before every request "
     list(engine.generate_group([asked(i, shared + "x" * i, 2) for i in range(2)], keeps=True))
-    list(engine.generate_text("x\n", GREEDY))
+    list(engine.answer(of_text("x\n", GREEDY)))
     stats = engine.statistics()
     assert engine.finish_reason == "context"
     assert stats.n_prompt + stats.n_token == engine.n_context + 1
 
 
-class Heard(Listener):
-    """Notes what it is told. leaves: cancelled at this number of characters."""
+class Heard(Handle):
+    """Notes what it is told. at: it is cancelled at this number of characters; 0: never."""
 
-    def __init__(self, leaves: Handle | None = None, at: int = 0) -> None:
+    splits = True
+
+    def __init__(self, at: int = 0) -> None:
+        super().__init__()
         self.told: list[tuple[Any, ...]] = []
         self.text = ""
-        self._leaves, self._at = leaves, at
+        self._at = at
 
     def prefilled(self, done: int, total: int) -> None:
         self.told.append(("prefilled", done, total))
@@ -676,30 +681,30 @@ class Heard(Listener):
 
     def wrote(self, piece: Any) -> None:
         self.text += piece.text
-        if self._leaves is not None and len(self.text) == self._at:
-            self._leaves.cancel()
+        if self._at and len(self.text) == self._at:
+            self.cancel()
 
 
-def test_a_listener_is_told_of_each_piece_of_the_prompt_and_once_of_its_end(
+def test_a_handle_is_told_of_each_piece_of_the_prompt_and_once_of_its_end(
     open_engine: OpenEngine, reciter: Path
 ) -> None:
     engine = open_engine(reciter, n_sequence=2, n_ubatch=32, context_length=256)
     heard = Heard()
-    request = replace(asked(0, "x" * 99, 3), listener=heard)
+    request = replace(asked(0, "x" * 99, 3), handle=heard)
     n = len(engine.tokenize("x" * 99 + "\n", add_bos=True))
     list(engine.generate_group([request], keeps=True))
     pieces = [("prefilled", done, n) for done in range(32, n, 32)]
     assert heard.told == [*pieces, ("began", n, 0)] and heard.text == "abc"
-    again = replace(request, listener=(heard := Heard()))
+    again = replace(request, handle=(heard := Heard()))
     list(engine.generate_group([again], keeps=True))
     assert heard.told == [("began", n, n - 1)]
 
 
 def test_who_has_left_gets_no_further_token(open_engine: OpenEngine, reciter: Path) -> None:
     engine = open_engine(reciter, n_sequence=2, context_length=256)
-    goes = asked(0, "x")
-    leaves = Heard(goes.handle, 3)
-    found = by_key(engine.generate_group([replace(goes, listener=leaves), asked(1, "y", 9)]))
+    leaves = Heard(3)
+    goes = replace(asked(0, "x"), handle=leaves)
+    found = by_key(engine.generate_group([goes, asked(1, "y", 9)]))
     assert leaves.text == found[0].text.content == "abc" and found[0].n_token == 3
     assert found[1].text.content == ALPHABET[:9]
 
@@ -709,7 +714,7 @@ def test_who_leaves_while_waiting_for_room_is_not_answered(
 ) -> None:
     engine = open_engine(reciter, n_sequence=2, context_length=256)
     sizes: list[int] = []
-    leaves = replace(asked(1, "z", 200), listener=Heard())
+    leaves = replace(asked(1, "z", 200), handle=Heard())
 
     def note(group: Group) -> None:
         sizes.append(group.n_running)
@@ -727,7 +732,7 @@ def test_one_is_cancelled_within_a_pass_and_the_others_go_on(
 ) -> None:
     """The pass is whole while anybody waits for a token of it, and ends when nobody does."""
     engine = open_engine(reciter, cache_rate=rate, n_sequence=2, context_length=512)
-    goes, stays = (replace(asked(i, "xy"[i] * 20), listener=Listener()) for i in range(2))
+    goes, stays = (asked(i, "xy"[i] * 20) for i in range(2))
     context, n_pass = engine.loaded.context, 0
     real, status = context.decode_rows, 0
 
@@ -757,13 +762,14 @@ def test_a_group_does_not_open_one_that_is_cancelled(
     open_engine: OpenEngine, reciter: Path
 ) -> None:
     engine = open_engine(reciter, n_sequence=2, context_length=256)
-    requests = [replace(asked(i, "x", 3), listener=Listener() if i else None) for i in range(3)]
+    requests = [asked(i, "x", 3) for i in range(3)]
     for request in requests[:2]:
         request.handle.cancel()
     sizes: list[int] = []
     found = by_key(engine.generate_group(requests, lambda group: sizes.append(group.n_running)))
     assert {key: answer.finish_reason for key, answer in found.items()} == {
-        1: "cancelled",  # nobody listens to the first
+        0: "cancelled",
+        1: "cancelled",
         2: "length",
     }
     assert found[2].text.content == "abc" and max(sizes) == 1
@@ -775,9 +781,9 @@ def test_a_prompt_is_no_longer_rendered_for_one_that_was_cancelled(
 ) -> None:
     """Only for this one: others beside it go on, and their end does not end its rendering."""
     engine = open_engine(reciter, n_sequence=2, context_length=512)
-    running = replace(asked(0, "x", 9), listener=Listener())
+    running = asked(0, "x", 9)
     messages = [{"role": "user", "content": "hello"}]
-    rendered = Request(1, GREEDY, 3, messages, listener=Listener())
+    rendered = Request(1, GREEDY, 3, messages)
     chat_format = engine.loaded.weights.chat_format
     assert chat_format is not None
     exchange, ended = chat_format._ask_process, []
@@ -799,13 +805,13 @@ def test_a_prompt_is_no_longer_rendered_for_one_that_was_cancelled(
     assert ended == [goes == "rendered"]
 
 
-def test_choices_that_share_a_handle_end_together_and_others_join_them(
+def test_choices_of_one_handle_end_together_and_others_join_them(
     open_engine: OpenEngine, reciter: Path
 ) -> None:
     """One that joins after all were cancelled is answered."""
     engine = open_engine(reciter, n_sequence=3, context_length=512)
-    handle = Handle()
-    choices = [replace(asked(i, "x"), listener=Listener(), handle=handle) for i in range(2)]
+    whole = Handle()
+    choices = [replace(asked(i, "x"), handle=Handle(whole)) for i in range(2)]
     late: list[Request] = [asked(2, "y", 4)]
     n_pass = 0
 
@@ -816,7 +822,7 @@ def test_choices_that_share_a_handle_end_together_and_others_join_them(
         nonlocal n_pass
         n_pass += 1
         if n_pass == 6:
-            handle.cancel()
+            whole.cancel()
 
     found = by_key(engine.generate_group(choices, note, urgent=now))
     assert [found[i].finish_reason for i in range(3)] == ["cancelled", "cancelled", "length"]

@@ -11,6 +11,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 import pytest
+from asking import of_chat
 from factory import N_IMAGE_TOKEN, make_mmproj, make_png, make_tiny
 from llama_cpp import mtmd_cpp as mtmd
 from numpy.typing import NDArray
@@ -66,7 +67,7 @@ def opened(path: Path, rate: float = 0.25, **config: Any) -> Engine:
 
 
 def answered(engine: Engine, messages: list[dict[str, Any]], n: int = 1) -> list[int]:
-    return [p.token_id for p in engine.generate(messages, GREEDY, n)]
+    return [p.token_id for p in engine.answer(of_chat(messages, GREEDY, n))]
 
 
 def logits(engine: Engine) -> NDArray[np.float32]:
@@ -187,7 +188,7 @@ def test_a_stopped_answer_about_an_image_goes_on(models: dict[str, Path]) -> Non
         whole = answered(engine, messages, 8)
         engine.forget()
         begun, said = [], ""
-        for piece in engine.generate(messages, GREEDY, 4):
+        for piece in engine.answer(of_chat(messages, GREEDY, 4)):
             begun.append(piece.token_id)
             said += piece.text
         rest = answered(engine, [*messages, {"role": "assistant", "content": said}], 4)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asking import of_text
 from factory import make_tiny
 from numpy.typing import NDArray
 from oracle import Oracle, replayed
@@ -31,7 +32,7 @@ from backend.library import digests
 from backend.library.digests import pieces
 from backend.llama.api import library_files
 from backend.protocol.client import WorkerClient
-from backend.protocol.group import Request
+from backend.protocol.request import Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.system.paths import embedded_model
 
@@ -57,7 +58,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 def keep(engine: Engine, owner: str, prompt: str = PROMPT, n: int = 8) -> list[int]:
     """Answer a prompt and keep the conversation. Return its tokens."""
-    list(engine.generate_text(prompt, GREEDY, n, owner=owner))
+    list(engine.answer(of_text(prompt, GREEDY, n, owner=owner)))
     while engine.keep():
         pass
     return list(engine.passes.tokens)
@@ -260,7 +261,7 @@ def test_nothing_is_kept_until_the_digest_is_known(
     other.keep_in(states)
     assert other.keep()
     until(lambda: n_read[0] == 1)
-    list(other.generate_text(PROMPT, GREEDY, 8, owner="chat-2"))
+    list(other.answer(of_text(PROMPT, GREEDY, 8, owner="chat-2")))
     stats = other.statistics()
     assert stats.n_reused == 0 and list(other.passes.tokens) == tokens
     assert n_read == [1] and not (states / "chat-2").exists()
@@ -322,13 +323,13 @@ def test_a_write_that_no_sample_shows_is_found_by_the_digest(
         file.seek(place)
         file.write(bytes([byte ^ 1]))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    list(engine.generate_text("the", GREEDY, 4, owner="chat-2"))
+    list(engine.answer(of_text("the", GREEDY, 4, owner="chat-2")))
     while engine.keep():
         pass
     assert not list((tmp_path / "states").glob("chat-2/*.state"))
     for _ in range(2):
         with pytest.raises(EngineError, match="was changed or replaced"):
-            list(engine.generate_text("the", GREEDY, 4))
+            list(engine.answer(of_text("the", GREEDY, 4)))
 
 
 def test_a_piece_that_is_longer_than_its_place_is_not_read(
@@ -449,7 +450,7 @@ def test_of_joint_answers_the_one_with_an_owner_is_kept(
     assert [folder.name for folder in states.iterdir() if any(folder.glob("*.state"))] == ["chat-1"]
     again = open_engine(tiny, n_sequence=3, context_length=2048)
     again.keep_in(states)
-    pieces = again.generate_text(PROMPT, GREEDY, 4, owner="chat-1")
+    pieces = again.answer(of_text(PROMPT, GREEDY, 4, owner="chat-1"))
     said = "".join(piece.text for piece in pieces)
     stats = again.statistics()
     assert (said, stats.n_reused) == (texts["own"].content, stats.n_prompt - 1)
@@ -489,7 +490,7 @@ def test_a_reopened_chat_finds_its_experts(
     for is_warm in (False, True):
         other = open_engine(tiny, **settings)
         other.keep_in(tmp_path)
-        list(other.generate_text("something else and more", GREEDY, 30))  # the cache is full
+        list(other.answer(of_text("something else and more", GREEDY, 30)))  # the cache is full
         if is_warm:
             other.warm("chat-1")
             while other.keep():
@@ -498,7 +499,7 @@ def test_a_reopened_chat_finds_its_experts(
             where = np.frombuffer(other.residency(), np.uint8).reshape(3, 16) & 3
             assert all(where[i, e] == 1 for i, row in enumerate(hot) for e in row)
         prompt = other.detokenize(tokens[:-1])
-        answers[is_warm] = [p.token_id for p in other.generate_text(prompt, GREEDY, 8)]
+        answers[is_warm] = [p.token_id for p in other.answer(of_text(prompt, GREEDY, 8))]
         misses[is_warm] = other.statistics().misses
     assert answers[True] == answers[False]
     assert misses[True] < misses[False]
@@ -511,7 +512,7 @@ def test_a_request_ends_the_warming(open_engine: OpenEngine, tiny: Path, tmp_pat
     engine.set_cache_rate(0.25)
     engine.set_cache_rate(0.5)  # empty
     engine.warm("chat-1")
-    list(engine.generate_text("a", GREEDY, 1))
+    list(engine.answer(of_text("a", GREEDY, 1)))
     before = engine.residency()
     assert not engine.keep() and engine.residency() == before
 

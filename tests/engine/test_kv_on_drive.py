@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import of_text
 from factory import make_tiny
 
 from backend._native import LayerWindow
@@ -17,7 +18,7 @@ from backend.engine.engine import Engine
 from backend.gguf.model_file import read_model
 from backend.memory.plan import headroom_bytes, kv_bytes, kv_bytes_by_layer, plan, slots
 from backend.protocol.errors import EngineError
-from backend.protocol.group import Request
+from backend.protocol.request import Request
 from backend.protocol.settings import EngineConfig, Sampling
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
@@ -51,7 +52,7 @@ def files_of(folder: Path) -> int:
 
 def say(engine: Engine, prompt: str) -> tuple[str, list[float]]:
     """Return a greedy answer and the log-probability of each token."""
-    pieces = list(engine.generate_text(prompt, GREEDY, 12))
+    pieces = list(engine.answer(of_text(prompt, GREEDY, 12)))
     last = engine.loaded.context.log_probabilities(0, 4)
     return "".join(piece.text for piece in pieces), [chance for _, chance in last]
 

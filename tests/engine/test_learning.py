@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import of_text
 from waiting import until
 
 from backend.engine.engine import Engine
@@ -53,7 +54,7 @@ def make_learner(root: Path) -> Iterator[Callable[..., Learner]]:
 def answer(engine: Engine, traces: AnswerTraces, text: str = "Some words.") -> list[int]:
     traces.begin()
     engine.forget()
-    pieces = list(engine.generate_text(text, Sampling(temperature=0), 6))
+    pieces = list(engine.answer(of_text(text, Sampling(temperature=0), 6)))
     traces.end()
     return [piece.token_id for piece in pieces]
 
@@ -104,7 +105,7 @@ def test_an_answer_beside_others_is_recorded_for_nobody(engine: Engine) -> None:
     traces = AnswerTraces(engine)
     traces.want(found.append)
     traces.begin()
-    list(engine.generate_text("Some words.", Sampling(temperature=0), 6))
+    list(engine.answer(of_text("Some words.", Sampling(temperature=0), 6)))
     traces.end(is_wanted=False)
     assert not found
     answer(engine, traces)
@@ -169,7 +170,7 @@ def test_trains_while_nobody_waits(
 def test_what_does_not_fit_leaves(engine: Engine, root: Path) -> None:
     consent.allow(root, True)
     recording = Recording(engine, engine.file, scores=True, inputs=True)
-    list(engine.generate_text("Some words.", Sampling(temperature=0), 4))
+    list(engine.answer(of_text("Some words.", Sampling(temperature=0), 4)))
     trace = recording.trace({})
     first = learning.Recordings(engine.file)
     first.add(trace)

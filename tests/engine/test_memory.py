@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import of_text
 from factory import make_tiny
 from loopback import needs_rpc, server
 from processes import run_script
@@ -119,7 +120,7 @@ def test_experts_larger_than_one_read(tmp_path: Path, open_engine: Any) -> None:
     answers = []
     for rate in (0.34, 1.0):
         engine = open_engine(path, cache_rate=rate)
-        pieces = engine.generate_text("of the", Sampling(temperature=0), 6)
+        pieces = engine.answer(of_text("of the", Sampling(temperature=0), 6))
         answers.append([p.token_id for p in pieces])
     assert answers[0] == answers[1] and len(answers[0]) >= 6
     path.unlink()  # pytest keeps temporary folders

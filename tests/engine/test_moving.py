@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import of_text
 from factory import make_tiny
 from oracle import Oracle
 
@@ -22,7 +23,7 @@ PROMPT = "some words that a conversation begins with " * 4
 
 
 def begin(engine: Engine, owner: str = "") -> None:
-    list(engine.generate_text(PROMPT, GREEDY, 6, owner=owner))
+    list(engine.answer(of_text(PROMPT, GREEDY, 6, owner=owner)))
 
 
 def go_on(engine: Engine, tokens: list[int]) -> int:
@@ -85,7 +86,7 @@ def test_a_context_that_cannot_hold_it_begins_again(
     open_engine: OpenEngine, changes: dict[str, Any]
 ) -> None:
     engine = open_engine(EMBEDDED, cache_rate=0.5, context_length=512)
-    list(engine.generate_text("word " * 260, GREEDY, 2))
+    list(engine.answer(of_text("word " * 260, GREEDY, 2)))
     tokens = list(engine.passes.tokens)
     assert len(tokens) > 256
     engine.change(replace(engine.loaded.config, **changes))

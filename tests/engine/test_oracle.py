@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import of_text
 from factory import make_tiny
 from oracle import MODULE, Oracle
 
@@ -21,7 +22,7 @@ from backend.gguf.model_file import read_model
 from backend.llama.batch_log import VARIABLE
 from backend.packs import write as pack
 from backend.packs.file import LAYOUTS
-from backend.protocol.group import GroupAnswer, Request
+from backend.protocol.request import GroupAnswer, Request
 from backend.protocol.settings import DRAFTED_MAX, Sampling
 from backend.system import children
 
@@ -43,7 +44,7 @@ class Always(Width):
 def say(
     engine: Engine, prompt: str, n: int = 12, sampling: Sampling = GREEDY, owner: str = ""
 ) -> list[int]:
-    return [piece.token_id for piece in engine.generate_text(prompt, sampling, n, owner=owner)]
+    return [piece.token_id for piece in engine.answer(of_text(prompt, sampling, n, owner=owner))]
 
 
 def keep(engine: Engine, prompt: str, n: int = 8) -> list[int]:

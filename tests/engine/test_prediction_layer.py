@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asking import of_text
 from factory import make_tiny, spoil
 from numpy.typing import NDArray
 from oracle import Oracle
@@ -23,7 +24,7 @@ from backend.engine.prediction_layer import PredictionLayer
 from backend.gguf.model_file import read_model
 from backend.llama.api import Context
 from backend.protocol.errors import EngineError
-from backend.protocol.group import Request
+from backend.protocol.request import Request
 from backend.protocol.settings import DRAFTED_MAX, Sampling
 
 OpenEngine = Callable[..., Engine]
@@ -63,13 +64,13 @@ def drafting(open_engine: OpenEngine, path: Path, **settings: Any) -> Engine:
 
 def answer(engine: Engine, prompt: str, n: int, owner: str = "") -> list[int]:
     """Return the tokens of a greedy answer. A piece may follow them, with the rest of the text."""
-    return [piece.token_id for piece in engine.generate_text(prompt, GREEDY, n, owner=owner)][:n]
+    return [piece.token_id for piece in engine.answer(of_text(prompt, GREEDY, n, owner=owner))][:n]
 
 
 def require_best(engine: Engine, prompt: str, tokens: list[int]) -> None:
     """Require that each token is the best one without drafts, up to rounding."""
     asked = Sampling(temperature=0, n_probs=2)
-    plain = engine.generate_text(prompt, asked, len(tokens))
+    plain = engine.answer(of_text(prompt, asked, len(tokens)))
     for piece, token in zip(plain, tokens, strict=False):
         if piece.token_id != token:  # only where two tokens are as good
             best, second = piece.chances[1:3]
@@ -113,7 +114,7 @@ def test_its_experts_are_cached_like_others(
     expert_bytes = sum(t.n_bytes for t in file.nextn_experts) // file.n_expert
     assert patch.slab_bytes == engine.cache.n_slot * expert_bytes
     engine.stop()
-    assert list(engine.generate_text(PROMPT, GREEDY, 3))  # a stop lasts until the next request
+    assert list(engine.answer(of_text(PROMPT, GREEDY, 3)))  # a stop lasts until the next request
 
 
 @pytest.mark.parametrize("rate", [0.5, 1.0])
@@ -214,7 +215,7 @@ def test_other_texts_come_between(open_engine: OpenEngine, models: dict[str, Pat
     expected = answer(plain, PROMPT, 10)
     for _ in range(2):
         assert answer(engine, PROMPT, 10) == expected and engine.statistics().n_drafted > 0
-        list(islice(engine.generate_text(PROMPT, GREEDY, 40), 3))
+        list(islice(engine.answer(of_text(PROMPT, GREEDY, 40)), 3))
         assert answer(engine, PROMPT, 10) == expected
         engine.forget()
         assert answer(engine, "the " + PROMPT, 4)

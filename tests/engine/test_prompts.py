@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from asking import of_text
 from factory import make_tiny
 
 from backend.engine.engine import Engine, EngineError
@@ -19,7 +20,7 @@ PROMPT = "The fox ran over the hill and saw the sea. " * 60
 
 
 def answer(engine: Engine, n_token: int = 6, n_char: int = 10**6) -> list[int]:
-    return [p.token_id for p in engine.generate_text(PROMPT[:n_char], GREEDY, n_token)]
+    return [p.token_id for p in engine.answer(of_text(PROMPT[:n_char], GREEDY, n_token))]
 
 
 def test_progress_is_seen_within_a_pass(open_engine: OpenEngine, tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ def test_a_stopped_prompt_is_no_longer_under_way(open_engine: OpenEngine, tiny: 
         if done == 32:
             engine.stop()
 
-    assert list(engine.generate_text(PROMPT[:400], GREEDY, 4, stop)) == []
+    assert list(engine.answer(of_text(PROMPT[:400], GREEDY, 4, stop))) == []
     assert engine.prefilled() is None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import of_chat
 from reciter import make_reciter
 from waiting import WAIT_S
 
@@ -84,7 +85,7 @@ def engine(open_engine: OpenEngine, tmp_path: Path) -> Engine:
 def ask(engine: Engine, n: int = -1, **more: Any) -> tuple[list[Piece], AnswerText]:
     answer = AnswerText()
     messages = more.pop("messages", ASKED)
-    pieces = list(engine.generate(messages, GREEDY, n, on_delta=answer.add, **more))
+    pieces = list(engine.answer(of_chat(messages, GREEDY, n, on_delta=answer.add, **more)))
     return pieces, answer
 
 
@@ -120,7 +121,7 @@ def test_a_slow_reader_does_not_hold_up_decoding(engine: Engine) -> None:
     chat_format: Any = engine.loaded.weights.chat_format
     chat_format.may_read.clear()
     deltas: list[Delta] = []
-    pieces = engine.generate(ASKED, GREEDY, 10, on_delta=deltas.append)
+    pieces = engine.answer(of_chat(ASKED, GREEDY, 10, on_delta=deltas.append))
     for _ in range(9):
         next(pieces)
     assert deltas == []
@@ -132,7 +133,7 @@ def test_a_slow_reader_does_not_hold_up_decoding(engine: Engine) -> None:
 @pytest.mark.parametrize("n", [1, 3, 6])
 def test_closing_an_answer_delivers_what_was_made(n: int, engine: Engine) -> None:
     answer = AnswerText()
-    pieces = engine.generate(ASKED, GREEDY, -1, on_delta=answer.add)
+    pieces = engine.answer(of_chat(ASKED, GREEDY, -1, on_delta=answer.add))
     for _ in range(n):
         next(pieces)
     pieces.close()  # type: ignore[attr-defined]
@@ -143,7 +144,7 @@ def test_closing_an_answer_delivers_what_was_made(n: int, engine: Engine) -> Non
 
 def test_a_stopped_answer_delivers_what_was_made(engine: Engine) -> None:
     answer = AnswerText()
-    pieces = engine.generate(ASKED, GREEDY, -1, on_delta=answer.add)
+    pieces = engine.answer(of_chat(ASKED, GREEDY, -1, on_delta=answer.add))
     next(pieces)
     engine.stop()
     list(pieces)
@@ -164,7 +165,7 @@ def test_a_listener_that_fails_ends_the_answer(engine: Engine) -> None:
         raise KeyError("listener")
 
     with pytest.raises(KeyError, match="listener"):
-        list(engine.generate(ASKED, GREEDY, -1, on_delta=listen))
+        list(engine.answer(of_chat(ASKED, GREEDY, -1, on_delta=listen)))
     assert ask(engine)[1].reasoning == "abc"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
+from asking import of_text
 from factory import make_tiny, spoil
 
 from backend.engine.engine import Engine
@@ -36,7 +37,7 @@ def test_only_the_rows_of_the_tokens_are_read(
 ) -> None:
     before = psutil.Process().memory_info().rss
     engine = open_engine(model, **settings)
-    assert list(engine.generate_text("the of and", Sampling(temperature=0), 8))
+    assert list(engine.answer(of_text("the of and", Sampling(temperature=0), 8)))
     assert engine.cache.mode == ("plain" if settings["cache_rate"] == 1 else "cached")
     assert psutil.Process().memory_info().rss - before < NEAR_BYTES
 

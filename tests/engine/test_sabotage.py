@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import of_chat, of_text
 from factory import make_mmproj, make_tiny
 from oracle import Oracle, replayed
 from reciter import make_reciter
@@ -34,7 +35,7 @@ from backend.llama.api import Context, Row
 from backend.llama.sampler import Sampler
 from backend.llama.vision import Vision
 from backend.packs import write as pack
-from backend.protocol.group import Request
+from backend.protocol.request import Request
 from backend.protocol.settings import DRAFTED_MAX
 
 OpenEngine = Callable[..., Engine]
@@ -206,7 +207,7 @@ def rows_of_an_image(scene: Scene) -> None:
     make_mmproj(scene.folder / "mmproj-tiny.gguf", int(n_embd), projector="mlp")
     scene.replace(Vision, "encode", lambda encode: lambda *args: encode(*args)[::-1])
     engine = scene.open(path, device="cpu")
-    assert list(engine.generate(asked("What is ", image(1), "?"), GREEDY, 4))
+    assert list(engine.answer(of_chat(asked("What is ", image(1), "?"), GREEDY, 4)))
 
 
 # Experts.
@@ -270,7 +271,7 @@ def a_slot_that_is_read(scene: Scene) -> None:
     """A slot is half overwritten with another expert while a pass computes with it."""
     path = scene.model()
     engine = scene.open(path, cache_rate=0)
-    answer = engine.generate_text("the end of the words", GREEDY, 20)
+    answer = engine.answer(of_text("the end of the words", GREEDY, 20))
     for _ in range(8):
         next(answer)
     with reads_of(engine, mixed(path, half=True) if scene.wrong else path):

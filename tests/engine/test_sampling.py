@@ -14,6 +14,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 import pytest
+from asking import of_chat, of_text
 from reciter import byte_token, make_reciter
 
 from backend.engine.engine import Engine, EngineError, Piece
@@ -55,7 +56,9 @@ def recite(open_engine: OpenEngine, tmp_path: Path) -> Callable[..., str]:
     def answer(rendered: Rendered, options: ChatOptions | None = None, n: int = 40) -> str:
         engine = open_engine(make_reciter(tmp_path / "m.gguf", "abc<def>ghijk"))
         engine.loaded.weights.chat_format = Format(rendered)
-        return text_of(list(engine.generate(ASKED, GREEDY, n, options=options or ChatOptions())))
+        return text_of(
+            list(engine.answer(of_chat(ASKED, GREEDY, n, options=options or ChatOptions())))
+        )
 
     return answer
 
@@ -65,7 +68,7 @@ def test_a_grammar_constrains_an_answer(rate: float, open_engine: OpenEngine, ti
     engine = open_engine(tiny, cache_rate=rate)
     grammar = 'root ::= "[" [0-9]{3} (", " [a-f]{2}){2} "]"'
     for sampling in (GREEDY, Sampling(temperature=2.0, seed=3)):
-        text = text_of(list(engine.generate_text("the", sampling, 60, grammar=grammar)))
+        text = text_of(list(engine.answer(of_text("the", sampling, 60, grammar=grammar))))
         assert engine.finish_reason == "stop"
         assert text[0] + text[4:6] + text[8:10] + text[-1] == "[, , ]" and text[1:4].isdigit()
 
@@ -88,9 +91,9 @@ def test_an_invalid_grammar_is_refused(
 ) -> None:
     engine = open_engine(tiny)
     with pytest.raises(EngineError) as error:
-        engine.generate(ASKED, GREEDY, 3, options=ChatOptions(grammar=grammar))
+        engine.answer(of_chat(ASKED, GREEDY, 3, options=ChatOptions(grammar=grammar)))
     assert str(error.value).startswith(sentence)
-    assert len(list(engine.generate_text("the", GREEDY, 3))) == 3
+    assert len(list(engine.answer(of_text("the", GREEDY, 3)))) == 3
 
 
 def test_a_grammar_that_no_token_fits(recite: Callable[..., str]) -> None:
@@ -170,7 +173,7 @@ def test_penalties_make_tokens_rarer(name: str, open_engine: OpenEngine, tiny: P
     engine = open_engine(tiny)
     penalised = Sampling(temperature=0, **{name: 2.0})  # type: ignore[arg-type]
     plain, other = (
-        {p.token_id for p in engine.generate_text("the", sampling, 60)}
+        {p.token_id for p in engine.answer(of_text("the", sampling, 60))}
         for sampling in (GREEDY, penalised)
     )
     assert len(other) > len(plain)
@@ -180,7 +183,7 @@ def test_a_bias_forces_and_excludes_a_token(open_engine: OpenEngine, tmp_path: P
     engine = open_engine(make_reciter(tmp_path / "m.gguf", "abc"))
     for bias, text in ((-100, "bc"), (100, "aaa")):
         sampling = Sampling(temperature=0, logit_bias=((byte_token(ord("a")), bias),))
-        answer = text_of(list(engine.generate_text("\n", sampling, 3)))
+        answer = text_of(list(engine.answer(of_text("\n", sampling, 3))))
         assert answer == text if bias > 0 else "a" not in answer
     message = json.loads(json.dumps(sampling.to_json()))
     assert Sampling.from_message(message) == sampling
@@ -192,7 +195,7 @@ def test_probabilities_are_those_of_the_logits(open_engine: OpenEngine, tiny: Pa
     engine = open_engine(tiny)
     n_vocab = engine.loaded.llama.n_vocab
     sampling = Sampling(temperature=2.0, seed=5, n_probs=4, top_k=0)
-    for piece in engine.generate_text("the", sampling, 8):
+    for piece in engine.answer(of_text("the", sampling, 8)):
         chosen, *top = piece.chances
         logits = engine.loaded.context.logits(1)[0].astype(np.float64)
         expected = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
@@ -201,7 +204,7 @@ def test_probabilities_are_those_of_the_logits(open_engine: OpenEngine, tiny: Pa
         assert chosen.logprob == pytest.approx(expected[chosen.token_id], abs=1e-5)
         assert [c.token_id for c in top] == list(np.argsort(-expected, kind="stable")[:4])
         assert all(c.data == engine.loaded.llama.piece(c.token_id, special=True) for c in top)
-    assert all(p.chances == () for p in engine.generate_text("the", GREEDY, 3))
+    assert all(p.chances == () for p in engine.answer(of_text("the", GREEDY, 3)))
 
 
 # llama.cpp's samplers.
@@ -295,7 +298,7 @@ def test_samplers_choose_as_llama_cpp_s_chain(
     for token in engine.prompt_tokens(prompt):
         llama_cpp.llama_sampler_accept(chain, token)
     chosen, expected = [], []
-    for piece in engine.generate_text(prompt, sampling, 24):
+    for piece in engine.answer(of_text(prompt, sampling, 24)):
         if piece.token_id < 0:
             continue
         logits = engine.loaded.context.logits(1)[0]
@@ -317,21 +320,21 @@ def test_probabilities_after_the_samplers(open_engine: OpenEngine, tiny: Path) -
     engine = open_engine(tiny)
     plain = Sampling(temperature=1.0, seed=5, top_k=3)
     after = replace(plain, n_probs=5, post_sampling_probs=True)
-    pieces = list(engine.generate_text("the", after, 8))
-    same = [p.token_id for p in engine.generate_text("the", plain, 8)]
+    pieces = list(engine.answer(of_text("the", after, 8)))
+    same = [p.token_id for p in engine.answer(of_text("the", plain, 8))]
     assert [p.token_id for p in pieces] == same
     for chosen, *top in (p.chances for p in pieces):
         assert 1 <= len(top) <= 3 and chosen in top
         assert sum(math.exp(c.logprob) for c in top) == pytest.approx(1, abs=1e-5)
     with pytest.raises(EngineError, match="Probabilities after sampling"):
-        list(engine.generate_text("the", after, 8, grammar='root ::= "a"'))
+        list(engine.answer(of_text("the", after, 8, grammar='root ::= "a"')))
 
 
 def test_a_prompt_may_be_tokens_and_texts(open_engine: OpenEngine, tiny: Path) -> None:
     engine = open_engine(tiny)
     whole = engine.prompt_tokens("the of and")
-    ids = [p.token_id for p in engine.generate_text(tuple(whole), GREEDY, 5)]
-    assert ids == [p.token_id for p in engine.generate_text("the of and", GREEDY, 5)]
+    ids = [p.token_id for p in engine.answer(of_text(tuple(whole), GREEDY, 5))]
+    assert ids == [p.token_id for p in engine.answer(of_text("the of and", GREEDY, 5))]
     mixed = engine.prompt_tokens((3, "the", 4, "of"))
     tail = engine.tokenize("of")
     assert mixed[0] == 3 and mixed[-len(tail) :] == tail and 4 in mixed
@@ -341,5 +344,5 @@ def test_a_prompt_may_be_tokens_and_texts(open_engine: OpenEngine, tiny: Path) -
 
 def test_no_token_leaves_the_answer_empty(open_engine: OpenEngine, tiny: Path) -> None:
     engine = open_engine(tiny)
-    assert list(engine.generate_text("the", GREEDY, 0)) == []
+    assert list(engine.answer(of_text("the", GREEDY, 0))) == []
     assert engine.finish_reason == "length"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import of_chat
 from random_schemas import REFUSED, fault, random_schema
 from reciter import make_reciter
 
@@ -37,7 +38,7 @@ def test_answers_to_random_schemas_are_valid(tiny_chat: Engine) -> None:
         schema = random_schema(random.Random(seed))
         sampling = Sampling(temperature=1.0, seed=seed, top_k=0, min_p=0)
         answer, options = AnswerText(), ChatOptions(json_schema=schema)
-        list(tiny_chat.generate(ASKED, sampling, 300, options=options, on_delta=answer.add))
+        list(tiny_chat.answer(of_chat(ASKED, sampling, 300, options=options, on_delta=answer.add)))
         if tiny_chat.finish_reason == "stop":
             assert fault(answer.content, schema) == "", (schema, answer)
             n_whole += 1
@@ -49,7 +50,9 @@ def test_an_answer_goes_on_from_its_beginning(tiny_chat: Engine) -> None:
     schema = {"type": "object", "properties": {"ab": {"enum": [10, 12]}}, "required": ["ab"]}
     begun = [*ASKED, {"role": "assistant", "content": '{"a'}]
     answer, options = AnswerText(), ChatOptions(json_schema=schema)
-    list(tiny_chat.generate(begun, Sampling(seed=1), 60, options=options, on_delta=answer.add))
+    list(
+        tiny_chat.answer(of_chat(begun, Sampling(seed=1), 60, options=options, on_delta=answer.add))
+    )
     assert re.fullmatch(r'b":1[02]}\s*', answer.content)
 
 
@@ -59,7 +62,7 @@ def test_a_schema_is_refused_before_the_answer(tiny_chat: Engine) -> None:
         nested = {"items": nested}
     for schema, sentence in ((REFUSED[0], "multipleOf 0.01"), (nested, "nested too deeply")):
         with pytest.raises(EngineError, match=sentence):
-            tiny_chat.generate(ASKED, Sampling(), 9, options=ChatOptions(json_schema=schema))
+            tiny_chat.answer(of_chat(ASKED, Sampling(), 9, options=ChatOptions(json_schema=schema)))
 
 
 def test_a_schema_that_takes_too_long_is_refused(
@@ -68,7 +71,7 @@ def test_a_schema_that_takes_too_long_is_refused(
     monkeypatch.setattr(chat_format, "_SCHEMA_LIMIT_S", 0.001)
     schema = {"type": "object", "properties": {f"p{i}": {"enum": [i]} for i in range(3000)}}
     with pytest.raises(EngineError, match=r"^The JSON schema is too complex\.$"):
-        tiny_chat.generate(ASKED, Sampling(), 9, options=ChatOptions(json_schema=schema))
+        tiny_chat.answer(of_chat(ASKED, Sampling(), 9, options=ChatOptions(json_schema=schema)))
 
 
 def test_without_llguidance_a_schema_is_refused(
@@ -78,7 +81,9 @@ def test_without_llguidance_a_schema_is_refused(
     monkeypatch.setitem(__import__("sys").modules, "llguidance", None)
     monkeypatch.setattr(tiny_chat.loaded.llama, "_json_vocabulary", None)
     with pytest.raises(EngineError, match="need the package llguidance, which is missing"):
-        tiny_chat.generate(ASKED, Sampling(), 9, options=ChatOptions(json_schema={"const": 7}))
+        tiny_chat.answer(
+            of_chat(ASKED, Sampling(), 9, options=ChatOptions(json_schema={"const": 7}))
+        )
 
 
 NUMBER = 770_077_007_700_000
@@ -111,5 +116,5 @@ def test_json_stands_in_the_gap_of_a_grammar(
 
     engine = open_engine(make_reciter(tmp_path / "m.gguf", "abc<def>ghijk"))
     engine.loaded.weights.chat_format = Format()
-    pieces = engine.generate(ASKED, Sampling(temperature=0), 60)
+    pieces = engine.answer(of_chat(ASKED, Sampling(temperature=0), 60))
     assert re.fullmatch(text, "".join(piece.text for piece in pieces))

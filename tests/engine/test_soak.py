@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from asking import of_text
 from factory import make_tiny
 from oracle import Oracle
 
@@ -40,7 +41,7 @@ def test_every_pass_equals_stock(
     for _ in range(25):
         action, prompt = rng.random(), rng.choice(prompts)
         sampling = Sampling(temperature=1.5, seed=rng.randrange(1000))
-        answer = engine.generate_text(prompt, sampling, 30)
+        answer = engine.answer(of_text(prompt, sampling, 30))
         if action < 0.2:
             engine.set_cache_rate(rng.choice([0, 0.125, 0.25, 0.5, 0.75, 0.99]))
         elif action < 0.6:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from asking import of_text
 from factory import make_tiny, routed_experts
 
 from backend.engine.engine import Engine
@@ -23,7 +24,7 @@ PROMPT = "from all of these words one can be said to each other " * 3
 
 def answer(engine: Engine, prompt: str = PROMPT, n: int = 12) -> int:
     """Return the tokens of an answer."""
-    list(engine.generate_text(prompt, GREEDY, n))
+    list(engine.answer(of_text(prompt, GREEDY, n)))
     return engine.statistics().n_token
 
 
@@ -64,7 +65,7 @@ def test_over_a_cache_life_every_byte_is_useful_wasted_or_undecided(
     engine = open_engine(tiny, method="promoe-prefetch", cache_rate=0.25)
     read = useful = wasted = 0
     for seed in range(4):
-        list(engine.generate_text(PROMPT, Sampling(temperature=2.0, seed=seed), 20))
+        list(engine.answer(of_text(PROMPT, Sampling(temperature=2.0, seed=seed), 20)))
         s = engine.statistics()
         read, useful, wasted = read + s.bytes_read, useful + s.bytes_useful, wasted + s.bytes_wasted
         n_resident = sum(byte & 3 == 1 for byte in engine.residency())
@@ -99,7 +100,7 @@ def test_times_are_those_between_tokens(open_engine: OpenEngine, tiny: Path) -> 
     engine = open_engine(tiny, cache_rate=0.25)
     pause_s = 0.02
     began_s = time.perf_counter()
-    n = sum(time.sleep(pause_s) is None for _ in engine.generate_text(PROMPT, GREEDY, 6))
+    n = sum(time.sleep(pause_s) is None for _ in engine.answer(of_text(PROMPT, GREEDY, 6)))
     wall_s = time.perf_counter() - began_s
     s = engine.statistics()
     assert n >= 6

@@ -15,13 +15,14 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from asking import of_chat, of_text
 from reciter import with_template
 from waiting import WAIT_S
 
 from backend.engine.engine import Engine, EngineError
 from backend.llama import chat_format
 from backend.protocol.client import RequestFailed, WorkerClient
-from backend.protocol.group import Request
+from backend.protocol.request import Request
 from backend.protocol.settings import EngineConfig, Sampling
 
 OpenEngine = Callable[..., Engine]
@@ -195,8 +196,8 @@ def test_a_nasty_template_is_refused(
     monkeypatch.setattr(chat_format, "RENDER_LIMIT_S", 0.5)
     engine = open_engine(with_template(tiny, tmp_path / "nasty.gguf", NASTY[name]))
     with pytest.raises(EngineError, match=r"^The chat template of random qwen3moe [^\n]+\.$"):
-        engine.generate(HELLO, GREEDY, 3)
-    assert list(engine.generate_text("Hello", GREEDY, 3))  # without it the model can be used
+        engine.answer(of_chat(HELLO, GREEDY, 3))
+    assert list(engine.answer(of_text("Hello", GREEDY, 3)))  # without it the model can be used
 
 
 def test_the_worker_survives_it(client: WorkerClient, tiny: Path, tmp_path: Path) -> None:
@@ -252,7 +253,7 @@ def test_a_stop_before_the_rendering(open_engine: OpenEngine, tiny: Path) -> Non
     request.handle.cancel()
     assert list(engine.answer(request)) == []
     assert engine.finish_reason == "cancelled" and engine.statistics().n_token == 0
-    assert list(engine.generate(HELLO, GREEDY, 3))
+    assert list(engine.answer(of_chat(HELLO, GREEDY, 3)))
 
 
 def test_a_stop_while_the_worker_renders(client: WorkerClient, tiny: Path, tmp_path: Path) -> None:

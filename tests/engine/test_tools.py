@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import of_chat
 
 from backend.engine.engine import Engine
 from backend.llama.chat_format import ChatFormat
@@ -66,7 +67,7 @@ def engine(open_engine: OpenEngine) -> Engine:
 def ask(engine: Engine, messages: list[Any], n: int = 120, **options: Any) -> AnswerText:
     answer = AnswerText()
     chosen = ChatOptions(tools=TOOLS, **options)
-    list(engine.generate(messages, GREEDY, n, options=chosen, on_delta=answer.add))
+    list(engine.answer(of_chat(messages, GREEDY, n, options=chosen, on_delta=answer.add)))
     return answer
 
 
@@ -114,7 +115,7 @@ def test_arguments_are_held_to_all_keywords(template: str, engine: Engine) -> No
     for seed in range(3):
         options = ChatOptions(tools=(level,), tool_choice="set", parallel_tool_calls=False)
         answer, sampling = AnswerText(), Sampling(temperature=1.2, seed=seed)
-        list(engine.generate(ASKED, sampling, 400, options=options, on_delta=answer.add))
+        list(engine.answer(of_chat(ASKED, sampling, 400, options=options, on_delta=answer.add)))
         assert engine.finish_reason == "tool_calls"
         arguments = json.loads(answer.tool_calls[0].arguments)
         if "LFM2" in template:  # calls in Python, which may leave out a parameter

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asking import of_text
 
 from backend.cli import main
 from backend.engine.engine import Engine
@@ -79,7 +80,7 @@ def model(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelF
 
 
 def answer(engine: Engine) -> list[int]:
-    pieces = engine.generate_text(PROMPT, Sampling(temperature=0), 12)
+    pieces = engine.answer(of_text(PROMPT, Sampling(temperature=0), 12))
     return [piece.token_id for piece in pieces]
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asking import of_text
 from factory import make_tiny
 from loopback import NAMED, Server, needs_rpc, server
 
@@ -264,7 +265,7 @@ def test_the_figures_of_an_answer(device: Server, tmp_path: Path) -> None:
             cache = engine.change(EngineConfig(**settings, method="lru", hybrid=hybrid))
             assert cache.hybrid == hybrid
             engine.forget()
-            pieces = engine.generate_text("Once", Sampling(temperature=0), 12)
+            pieces = engine.answer(of_text("Once", Sampling(temperature=0), 12))
             answers.append([piece.token_id for piece in pieces])
             stats = engine.statistics()
             assert stats.on_host == sum(layer.on_host for layer in stats.layers)

@@ -1,4 +1,4 @@
-"""A request to the engine, how it is cancelled, who follows its answer, and the answer."""
+"""A request to the engine, the handle that cancels and follows it, and its answer."""
 
 from __future__ import annotations
 
@@ -17,14 +17,22 @@ Prompt = str | tuple[str | int, ...]
 
 
 class Handle:
-    """Cancels a request at any time: before the engine takes it, while it answers, and afterwards.
+    """What a caller has of a request: it cancels the request, and a subclass follows its answer.
 
-    Use from any thread, also from a signal handler. Several requests may share one.
+    cancel() may be called from any thread, also from a signal handler: before the engine takes the
+    request, while it answers, and afterwards. The engine's thread calls everything else. whole:
+    cancels this one, too, such as a request with several answers. splits: whether delta() receives
+    the answer while it is written, split into thought, content and tool calls.
     """
 
-    def __init__(self) -> None:
-        self._is_cancelled = False
+    splits = False
+
+    def __init__(self, whole: Handle | None = None) -> None:
         self._heed: Callable[[], None] | None = None
+        self._parts: list[Handle] = []
+        if whole is not None:
+            whole._parts.append(self)  # before it is asked, so that its cancel() misses nothing
+        self._is_cancelled = whole is not None and whole.is_cancelled
 
     @property
     def is_cancelled(self) -> bool:
@@ -36,16 +44,14 @@ class Handle:
         self._is_cancelled = True  # before the engine is told, so that attach() misses nothing
         if (heed := self._heed) is not None:
             heed()
+        for part in list(self._parts):
+            part.cancel()
 
     def attach(self, heed: Callable[[], None] | None) -> None:
         """Have cancel() call `heed` from now on, at once if it came before. None: nobody."""
         self._heed = heed
         if heed is not None and self._is_cancelled:
             heed()
-
-
-class Listener:
-    """Follows the answer to one request of a group. Everything is called in the engine's thread."""
 
     def fitted(self, changes: Sequence[str]) -> None:
         """Take what was changed in the conversation for its template (Rendered.fitted)."""
@@ -57,13 +63,16 @@ class Listener:
         """Take how many tokens of the prompt are computed."""
 
     def began(self, n_prompt: int, n_reused: int) -> None:
-        """Take the lengths of the prompt and of its part that was in the context."""
+        """Take the lengths of the prompt, which is computed, and of its part in the context."""
 
     def wrote(self, piece: Any) -> None:
         """Take a backend.engine.answer.Piece of the answer."""
 
     def delta(self, delta: Delta) -> None:
-        """Take what the answer gained. Called in another thread where a template is read."""
+        """Take what the answer gained, in another thread. All is taken before the answer ends.
+
+        It is called if the handle `splits`, and not for a raw prompt.
+        """
 
 
 @dataclass(frozen=True)
@@ -72,8 +81,8 @@ class Request:
 
     key: returned with its answer. prompt: may contain control tokens; one in pieces is taken as it
     is, and only a first piece of text begins with the token that begins a sequence. max_tokens: -1
-    until the context is full. listener: follows the answer of a group while it is written. owner:
-    who keeps its conversation (Engine.keep_in); "": nobody. handle: cancels it.
+    until the context is full. owner: who keeps its conversation (Engine.keep_in); "": nobody.
+    client: the program that asked, which takes turns with others. handle: cancels and follows it.
     """
 
     key: Any
@@ -82,9 +91,9 @@ class Request:
     messages: Sequence[Any] = ()
     prompt: Prompt | None = None
     options: ChatOptions = ChatOptions()
-    listener: Listener | None = None
     priority: Priority = "program"
     owner: str = ""
+    client: str = ""
     handle: Handle = field(default_factory=Handle, compare=False)
 
     @property
