@@ -102,6 +102,7 @@ class Group:
         self._n_unpaid = 0  # of them, those computed that no request counts as its own yet
         self._precedence = Precedence()
         self._owned: _Member | None = None  # the last one with an owner
+        self._n_cleared = 0  # Passes.n_cleared, when the context was known
         self._began_s = 0.0  # when the group began, or the last request that precedes joined it
 
     @property
@@ -122,7 +123,7 @@ class Group:
         else:
             passes.forget_all()
         self._began_s = last_s = time.perf_counter()
-        n_cleared = passes.n_cleared
+        self._n_cleared = passes.n_cleared
         try:
             while True:
                 n_known = self._n_known
@@ -130,12 +131,18 @@ class Group:
                 yield from self._admit()
                 if self._n_known != n_known:
                     self._precedence.disturb()
-                if not self._members or passes.is_stopped:
+                if not self._members:
                     break
-                with engine_errors():
-                    chosen = self._compute(last_s)
-                if chosen is None:
-                    break
+                chosen, n_ended = None, self.n_ended
+                if not passes.is_stopped:
+                    with engine_errors():
+                        chosen = self._compute(last_s)
+                if chosen is None:  # all were cancelled, and others may have arrived
+                    self._follow_clear()
+                    yield from self._end_members(())
+                    if self.n_ended == n_ended:
+                        break
+                    continue
                 last_s = time.perf_counter()
                 stats = passes.meter.statistics
                 if stats.n_token == 0:
@@ -155,11 +162,21 @@ class Group:
                 self._close(member)
             if not is_open:
                 self._members, self._waiting = [], []
-            elif self.keeps and passes.n_cleared == n_cleared:
+            elif self.keeps and passes.n_cleared == self._n_cleared:
                 self._context.forget_from(0, self.n_sequence)
                 passes.keep_sequences(self._idle, self._kept_sequence())
             else:
                 passes.forget_all()
+
+    def _follow_clear(self) -> None:
+        """Let all begin again where a pass that was not completed has emptied the context."""
+        if self._passes.n_cleared == self._n_cleared:
+            return
+        self._n_cleared = self._passes.n_cleared
+        self._idle, self._shared, self._n_unpaid = {}, [], 0
+        for member in self._members:
+            member.n_done = member.n_gone = 0
+        self._waiting, self._members = self._members + self._waiting, []
 
     def _close(self, member: _Member) -> None:
         """Forget a request that is not answered."""
@@ -400,6 +417,7 @@ class Group:
             now_s = time.perf_counter()
             with engine_errors():
                 if not self._passes.compute_rows(rows, numbers, now_s, is_token=False):
+                    self._follow_clear()
                     return
         self._shared, self._n_unpaid = prompts[0][:n], n - n_done
 

@@ -426,7 +426,7 @@ class Turns:
         with self._lock:
             # The owner's own requests wait for the present ones to end.
             self._n_free = 0 if self._is_paused or self._host.n_other else n_free
-            if not self._n_free or any(t.handle.is_cancelled for t in self._present):
+            if not self._n_free:
                 return None
             turn = self._line.next(lambda t: isinstance(t, _Answer) and t.is_joint(engine))
             if turn is None:

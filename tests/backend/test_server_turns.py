@@ -352,12 +352,14 @@ def test_the_limits_are_those_of_the_documents() -> None:
 class JointEngine(FakeEngine):
     """Answers a group's requests one after the other; `between` is called before each.
 
-    cramped: it has no room for several. given: what differs in the answers to a prompt, or the
-    fault that ends the group.
+    cramped: it has no room for several. refills: it takes others before it notices who has left.
+    given: what differs in the answers to a prompt, or the fault that ends the group.
     """
 
-    def __init__(self, *, cramped: bool = False, **given: Any) -> None:
+    def __init__(self, *, cramped: bool = False, refills: bool = False, **given: Any) -> None:
         super().__init__()
+        self._refills = refills
+        self.refilled: list[list[Any]] = []
         self.rooms: list[int] = []
         self.keeps: list[bool] = []
         self.running: list[Request] = []
@@ -387,6 +389,9 @@ class JointEngine(FakeEngine):
             while len(self.running) < self.n_sequence and (new := next(requests)) is not None:
                 self.running.append(new)
             self.between()
+            if self._refills and (new := next(requests)) is not None:
+                self.running.append(new)
+                self.refilled.append([request.prompt for request in self.running])
             for gone in [r for r in self.running if r.handle.is_cancelled]:
                 self.running.remove(gone)
                 yield GroupAnswer(gone, finish_reason="cancelled")
@@ -716,6 +721,32 @@ def test_one_joins_in_the_place_of_one_that_left() -> None:
 
     asyncio.run(ask())
     assert counts == [[*"abc"], [*"cd"], ["d"], []] and len(engine.keeps) == 1
+
+
+def test_one_joins_beside_one_that_has_left_and_still_takes_part() -> None:
+    """Its place in the pass is not free yet, but others are."""
+    engine, counts = JointEngine(refills=True), []
+
+    async def ask() -> None:
+        found, loop = Jointly(engine), asyncio.get_running_loop()
+
+        def between() -> None:
+            counts.append([request.prompt for request in engine.running])
+            if len(counts) == 1:
+                loop.call_soon_threadsafe(found.tasks["a"].cancel)
+                until(lambda: found.turns.n_open == 1)
+                asyncio.run_coroutine_threadsafe(found.ask("c"), loop).result(WAIT_S)
+
+        engine.between = between
+        await found.ask("a")
+        await found.ask("b")
+        await asyncio.to_thread(found.host.run_one)
+        await settle()
+        assert found.kinds("c")[-1] is Finish and found.turns.n_open == 0
+        await found.run((), 0)
+
+    asyncio.run(ask())
+    assert engine.refilled == [[*"abc"]] and engine.prompts == [*"bc"]
 
 
 def test_one_joins_when_another_was_answered_and_has_left() -> None:

@@ -758,6 +758,52 @@ def test_one_is_cancelled_within_a_pass_and_the_others_go_on(
     assert again.text.content == ALPHABET[:9] and again.n_reused == again.n_prompt - 1
 
 
+@pytest.mark.parametrize("arch", ["qwen3moe", "lfm2moe"])
+def test_one_that_arrives_when_all_were_cancelled_within_a_pass_is_answered(
+    arch: str, open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
+) -> None:
+    """A state cannot go back: there the context was emptied, and nothing of it is reused."""
+    path = make_tiny(arch, "F16", tmp_path / "m.gguf")
+    engine = open_engine(path, n_sequence=3, context_length=512)
+    prompts = ["a first prompt of some length\n", "and another one, which differs\n"]
+    requests = [Request(i, GREEDY, 6, prompt=prompt) for i, prompt in enumerate(prompts)]
+    # A conversation that is kept beside them; the late one begins with all of it.
+    before = Request(3, GREEDY, 3, prompt="what was said before them\n")
+    (kept,) = engine.generate_group([replace(before, handle=Handle())])
+    said = [piece.token_id for piece in kept.pieces]
+    whole = (*engine.tokenize("what was said before them\n", add_bos=True), *said)
+    late = Request(2, GREEDY, 6, prompt=whole)
+    (expected,) = engine.generate_group([late])
+    (kept,) = engine.generate_group([before], keeps=True)
+    context, n_pass = engine.loaded.context, 0
+    real = context.decode_rows
+
+    def decode_rows(rows: Any) -> int:
+        nonlocal n_pass
+        n_pass += 1
+        if n_pass == 5:
+            for request in requests:
+                request.handle.cancel()
+        return int(real(rows))
+
+    def arriving() -> Iterator[Request | None]:
+        yield from requests
+        while n_pass < 5:
+            yield None
+        yield late
+
+    context.decode_rows = decode_rows
+    try:
+        again = by_key(engine.generate_group(arriving(), keeps=True))
+    finally:
+        del context.decode_rows
+    reasons = [again[i].finish_reason for i in range(3)]
+    assert reasons == ["cancelled", "cancelled", expected.finish_reason]
+    assert [p.token_id for p in again[2].pieces] == [p.token_id for p in expected.pieces]
+    assert (again[2].n_reused > 0) == (arch == "qwen3moe")
+    oracle.approve()
+
+
 def test_a_group_does_not_open_one_that_is_cancelled(
     open_engine: OpenEngine, reciter: Path
 ) -> None:
