@@ -1,5 +1,6 @@
 // Tests of what the bindings hide: core_test NAME runs one, and fails by aborting. test_core_native.py builds and
 // runs them.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +11,7 @@
 
 #include "core/core.h"
 #include "core/schedule/need_list.h"
+#include "core/walk.h"
 
 using namespace outrider;
 
@@ -89,7 +91,8 @@ void log_keeps_memory() {
         core.handle(Routed{{0, 1, ids, {}}}, out);
         ids = {1, 2};
     }
-    require(describe(log.entries()[1].event) == "routed layer 0, 1 tokens: 5 6; weights", "the log has the experts of then");
+    require(describe(log.entries()[1].event) == "routed layer 0, 1 tokens: 5 6; weights",
+            "the log has the experts of then");
     Core again(around, composition);
     require(replay(log, again) == -1, "the log can be replayed");
 }
@@ -179,6 +182,116 @@ void invariants_after_every_event(bool cut) {
     require(n_command > 1000, "the core had something to do");
 }
 
+// A walk over one layer with slots for three of four experts. Copies end when the test says so.
+struct Walked : Driver {
+    const Shape shape{1, 4, 2, {{10, 10}}};
+    const Layout layout = Layout::per_layer({3});
+    Core core{{shape, layout}, {{}, {{"lru"}}, {"ordered"}, {"ordered"}}};
+    EventLog log;
+    Walk walk{core, *this};
+    std::vector<CopyEnd> open, ended;
+    bool fails = false, is_lost = false;
+
+    Walked() {
+        core.record(&log);
+        walk.begin_pass();
+        walk.tell(PassBegan{Phase::decode, {}});
+    }
+    Walk::Step route(std::vector<Expert> ids, bool gathers, Walk::Obey when = Walk::Obey::each) {
+        walk.begin_layer();
+        walk.route({0, int32_t(ids.size() / 2), ids}, gathers, when);
+        return walk.next();
+    }
+    Walk::Step end_copy() {
+        require(!open.empty(), "a copy is awaited");
+        const CopyEnd end{open.front().ticket, fails};
+        open.erase(open.begin());
+        walk.waited(end);
+        return walk.next();
+    }
+    size_t place(const std::string & begin) const {
+        const auto & all = log.entries();
+        return size_t(std::ranges::find_if(all, [&](const auto & e) { return describe(e.event).starts_with(begin); }) -
+                      all.begin());
+    }
+
+    std::optional<CopyEnd> submit(const Copy & copy, bool lost) override {
+        is_lost = is_lost || lost;
+        open.push_back({copy.ticket});
+        return std::nullopt;
+    }
+    bool cancel(Ticket ticket) override {
+        return std::erase_if(open, [&](const CopyEnd & c) { return c.ticket == ticket; }) > 0;
+    }
+    std::optional<CopyEnd> take() override {
+        return ended.empty() ? std::nullopt : std::optional(std::exchange(ended, {}).front());
+    }
+    bool copies() const override { return !open.empty(); }
+    void gave_up() override { throw std::runtime_error("unreadable"); }
+    void compute_on_host(const Compute &) override {}
+    bool withdraw(Expert) override { return false; }
+    std::optional<Compute> take_from_host() override { return std::nullopt; }
+    std::optional<double> caught_up_us() override { return std::nullopt; }
+};
+
+void walk_gathers() {
+    using enum Walk::Step;
+    Walked w;
+    Walk::Step step = w.route({1, 2}, true);
+    for (; step == wait; step = w.end_copy()) {
+        require(w.walk.computing().empty() && !w.walk.has_all(), "a token waits for all that its layer needs");
+    }
+    require(step == slots && w.walk.computing().size() == 2, "then it is computed at once");
+    require(w.walk.next() == over, "the walk waits for the next layer");
+    w.walk.computed();
+    require(w.core.idle() && w.walk.computing().empty(), "the core was told");
+    // A prompt does not wait, nor does a layer that lacks slots.
+    require(w.route({0, 1, 2, 1}, true) == waves, "a prompt begins with what is there");
+    require(w.walk.next() == wave && w.walk.computing().size() == 2, "two experts are there");
+    w.walk.computed();
+    step = w.walk.next();
+    for (; step == wait; step = w.end_copy()) {
+    }
+    require(step == wave && w.walk.computing().size() == 1 && w.walk.computing()[0].expert == 0, "and one comes");
+    w.walk.computed();
+    require(w.walk.next() == over, "the layer is over");
+    require(w.route({1, 3}, false) == waves, "without gathering there are waves");
+}
+
+void walk_obeys_when_it_is_told() {
+    for (const auto when : {Walk::Obey::each, Walk::Obey::together}) {
+        Walked w;
+        w.walk.tell(Predicted{{0, {3}, {}}});
+        require(!w.open.empty(), "a forecast is fetched");
+        w.route({0, 1}, true, when);
+        const bool before = w.place("cancelled") < w.place("routed");
+        require(w.place("cancelled") < w.log.entries().size(), "the forecast is dropped at the gate");
+        require(before == (when == Walk::Obey::each), "commands are obeyed at the point that was told");
+    }
+}
+
+void walk_ends_with_its_pass() {
+    Walked w;
+    w.fails = true;
+    bool threw = false;
+    try {
+        for (auto step = w.route({0, 1}, true); step == Walk::Step::wait; step = w.end_copy()) {
+        }
+    } catch (const std::runtime_error &) {
+        threw = true;
+    }
+    require(threw, "an expert that cannot be read ends the pass");
+    w.walk.abort();
+    require(w.walk.next() == Walk::Step::over && w.walk.computing().empty(), "nothing is left to do");
+    w.walk.begin_pass();
+    w.walk.tell(PassBegan{Phase::decode, {}});
+    w.fails = false;
+    auto step = w.route({0, 1}, true);
+    for (; step == Walk::Step::wait; step = w.end_copy()) {
+    }
+    require(step == Walk::Step::slots, "the next pass is computed");
+}
+
 const std::map<std::string, std::function<void()>> tests{
     {"need_list_counts", need_list_counts},
     {"uncounted_open", [] { uncounted([](Needs & n) { n.list[0].computed = true; }); }},
@@ -187,6 +300,9 @@ const std::map<std::string, std::function<void()>> tests{
     {"uncounted_host", [] { uncounted([](Needs & n) { n.list[0].on_host = true; }); }},
     {"not_pinned", [] { uncounted([](Needs & n) { n.residency.set_pinned(0, 0, false); }); }},
     {"log_keeps_memory", log_keeps_memory},
+    {"walk_gathers", walk_gathers},
+    {"walk_obeys_when_it_is_told", walk_obeys_when_it_is_told},
+    {"walk_ends_with_its_pass", walk_ends_with_its_pass},
     {"invariants_of_staged_layers", [] { invariants_after_every_event(false); }},
     {"invariants_of_cut_experts", [] { invariants_after_every_event(true); }},
 };

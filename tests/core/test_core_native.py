@@ -46,6 +46,9 @@ def run(program: Path, name: str) -> subprocess.CompletedProcess[str]:
     [
         "need_list_counts",
         "log_keeps_memory",
+        "walk_gathers",
+        "walk_obeys_when_it_is_told",
+        "walk_ends_with_its_pass",
         "invariants_of_staged_layers",
         "invariants_of_cut_experts",
     ],

@@ -1,4 +1,3 @@
-// The order of events is that of live/pass/pass_driver.cc: change both together.
 #include "sim/simulator.h"
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "core/walk.h"
 #include "sim/links.h"
 
 namespace outrider {
@@ -65,8 +65,8 @@ void add(SimulatedPhase & to, const SimulatedPhase & pass) {
 // The pass in progress ends before it is computed.
 struct Stop {};
 
-// Sends the core its events and obeys its commands, like Patch.
-class Simulator {
+// Executes the walk in virtual time.
+class Simulator : private Driver {
   public:
     Simulator(Core & core, const Machine & machine, const SimulationExtras & extras)
         : core_(core), shape_(core.shape()), machine_(machine), extras_(extras), n_token_of_(shape_.n_expert, 0) {
@@ -84,6 +84,8 @@ class Simulator {
             before_.push_back(core.residency().counts(l));
         }
     }
+    Simulator(const Simulator &) = delete;
+    Simulator & operator=(const Simulator &) = delete;
 
     Simulation run(const Future & trace);
 
@@ -98,30 +100,28 @@ class Simulator {
     void tell_speeds();
     void run_pass(size_t index, const Future::Pass & pass);
     void run_layers(size_t index, const Future::Pass & pass);
-    void abort_pass();
     void stop_if_due();
     void run_layer(size_t index, Layer layer, const Future::Pass & pass);
-    bool gathers(Layer layer, int32_t n_token) const;
-    size_t n_part(Layer layer) const;
-    bool copies() const { return schedule_ ? schedule_->n_open() > 0 : core_.copies(); }
     void see_gate(size_t index, Layer layer, int32_t n_token);
     int n_graph(std::span<const Compute> wave) const;
-    void run_waves(Layer layer);
-    void finish_layer();
     void compute_wave(std::span<const Compute> wave);
     LayerCounts all_counts() const;
     double expert_us(const Compute & c, double first_us, double further_us) const;
-    void begin_on_host(const Compute & compute);
     void time_host(size_t from);
-    bool withdraw(Expert expert);
-    void collect_host();
-    void obey();
-    void submit(const Copy & copy);
-    void collect_arrivals();
-    bool end_scheduled(bool waits);
     void end_copies();
-    void wait(Layer layer);
+    std::optional<CopyEnd> scheduled(bool waits);
+    std::optional<CopyEnd> wait(Layer layer);
     void compute(double us);
+
+    std::optional<CopyEnd> submit(const Copy & copy, bool is_lost) override;
+    bool cancel(Ticket ticket) override;
+    std::optional<CopyEnd> take() override;
+    bool copies() const override { return schedule_ ? schedule_->n_open() > 0 : core_.copies(); }
+    void gave_up() override;
+    void compute_on_host(const Compute & compute) override;
+    bool withdraw(Expert expert) override;
+    std::optional<Compute> take_from_host() override;
+    std::optional<double> caught_up_us() override;
 
     Core & core_;
     const Shape & shape_;
@@ -129,17 +129,12 @@ class Simulator {
     const SimulationExtras & extras_;
     std::optional<Links> link_;    // none: copies are instant, or end by the schedule
     std::optional<CopySchedule> schedule_;
-    bool aborted_ = false;         // the pass in progress was
     std::vector<PartSize> sizes_;  // [layer * n_place + part]
 
     double now_us_ = 0;
-    double routed_us_ = 0;            // of the layer in progress
-    SimulatedPhase pass_;             // in progress
-    Commands commands_;               // to be obeyed
-    size_t n_needed_ = 0;             // experts of the layer in progress
-    std::vector<Compute> ready_;      // commanded, not computed
-    std::vector<Compute> computing_;  // computed together; the core is told at the next layer
-    std::vector<Compute> wave_;
+    double routed_us_ = 0;  // of the layer in progress
+    SimulatedPhase pass_;   // in progress
+    Walk walk_{core_, *this};
     struct HostWork {
         Compute compute;
         double us;      // duration
@@ -215,11 +210,11 @@ void Simulator::run_pass(size_t index, const Future::Pass & pass) {
     if (pass.begins_request) {
         core_.handle(RequestBegan{});
     }
-    aborted_ = false;
     try {
         run_layers(index, pass);
     } catch (const Stop &) {
-        abort_pass();
+        on_host_.clear();
+        walk_.abort();
     }
 
     pass_.time_us = now_us_ - began_us;
@@ -236,27 +231,15 @@ void Simulator::run_pass(size_t index, const Future::Pass & pass) {
 }
 
 void Simulator::run_layers(size_t index, const Future::Pass & pass) {
-    collect_arrivals();
-    core_.handle(PassBegan{pass.phase, pass.tokens, pass.sequences}, commands_);
-    obey();
+    walk_.begin_pass();
+    walk_.tell(PassBegan{pass.phase, pass.tokens, pass.sequences});
     for (Layer l = 0; l < shape_.n_layer; l++) {
         run_layer(index, l, pass);
     }
     if (machine_.pass_us > 0) {
         compute(machine_.pass_us);
     }
-    finish_layer();
-}
-
-// As PassDriver::abort_pass().
-void Simulator::abort_pass() {
-    computing_.clear();
-    ready_.clear();
-    on_host_.clear();
-    commands_.clear();
-    aborted_ = true;
-    core_.handle(Aborted{}, commands_);
-    obey();
+    walk_.computed();
 }
 
 void Simulator::stop_if_due() {
@@ -277,7 +260,7 @@ void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) 
     const std::vector<Expert> & ids = pass.ids[layer];
     const auto n_token = int32_t(ids.size() / size_t(shape_.n_expert_used));
     compute(machine_.dense_us + machine_.dense_token_us * std::max(pass.n_token - 1, 0));
-    finish_layer();
+    walk_.computed();
     stop_if_due();
     if (n_token == 0) {
         return;
@@ -291,51 +274,40 @@ void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) 
     if (machine_.stop_us > 0 && !core_.may_skip(layer)) {
         compute(machine_.stop_us);
     }
-    collect_arrivals();
-    ready_.clear();
-    n_needed_ = 0;
+    walk_.begin_layer();
     host_began_ = false;
     Routing routing{layer, n_token, ids, {}};
     if (extras_.weights && core_.wants_weights()) {
         routing.weights = extras_.weights(index, layer);
     }
     routed_us_ = now_us_;
-    core_.handle(Reached{layer}, commands_);
-    obey();
-    core_.handle(Routed{routing}, commands_);
-    obey();
+    walk_.route(routing, machine_.stop_us > 0 && machine_.host_expert_us == 0);
     see_gate(index, layer, n_token);
-
-    // The bottom of a cut expert follows when its top is computed.
-    while (gathers(layer, n_token) && ready_.size() < n_part(layer) && copies()) {
-        stop_if_due();
-        wait(layer);
-        collect_arrivals();
-    }
-    const bool own_slots = std::ranges::none_of(ready_, [](const Compute & c) { return c.part == Part::staged; });
-    // llama.cpp's own nodes cannot compute cut experts.
-    if (ready_.size() == n_needed_ && own_slots && !core_.layout().layers[layer].is_cut()) {
-        compute_wave(ready_);
-        computing_.swap(ready_);
-    } else {
-        run_waves(layer);
+    for (auto step = walk_.next(); step != Walk::Step::over; step = walk_.next()) {
+        switch (step) {
+            case Walk::Step::wait:
+                stop_if_due();
+                walk_.waited(wait(layer));
+                break;
+            case Walk::Step::slots:  // the core is told at the next layer
+                compute_wave(walk_.computing());
+                break;
+            case Walk::Step::wave:
+                stop_if_due();
+                if (machine_.stop_us > 0) {
+                    compute(machine_.stop_us * n_graph(walk_.computing()));
+                }
+                compute_wave(walk_.computing());
+                walk_.computed();
+                break;
+            case Walk::Step::waves:
+            case Walk::Step::over: break;
+        }
     }
     if (n_token > 1) {
         std::fill(n_token_of_.begin(), n_token_of_.end(), 0);
     }
 }
-
-// Return whether the layer waits for all its experts, as PassDriver::await_experts().
-bool Simulator::gathers(Layer layer, int32_t n_token) const {
-    return machine_.stop_us > 0 && n_token == 1 && machine_.host_expert_us == 0 &&
-           std::ranges::none_of(parts, [&](Part part) {
-               const Pool pool = core_.layout().layers[layer].pool_of(part);
-               return pool != none && size_t(core_.layout().pools[size_t(pool)].n_slot) < n_needed_;
-           });
-}
-
-// Return how many parts of experts the layer computes.
-size_t Simulator::n_part(Layer layer) const { return n_needed_ * (core_.layout().layers[layer].is_cut() ? 2 : 1); }
 
 void Simulator::see_gate(size_t index, Layer layer, int32_t n_token) {
     if (!extras_.inputs || !core_.wants_gate_input()) {
@@ -343,55 +315,15 @@ void Simulator::see_gate(size_t index, Layer layer, int32_t n_token) {
     }
     const std::span<const float> input = extras_.inputs(index, layer);
     if (!input.empty()) {
-        core_.handle(GateSeen{layer, input, n_token}, commands_);
-        obey();
+        walk_.tell(GateSeen{layer, input, n_token});
     }
 }
 
-// Return how many graphs compute a wave: one for the experts of each kind of slot (PassDriver::compute_ready()).
+// Return how many graphs compute a wave: one for the experts of each kind of slot.
 int Simulator::n_graph(std::span<const Compute> wave) const {
     return int(std::count_if(places.begin(), places.end(), [&](Part part) {
         return std::any_of(wave.begin(), wave.end(), [&](const Compute & c) { return c.part == part; });
     }));
-}
-
-// Computes the ready experts, then the others as they arrive.
-void Simulator::run_waves(Layer layer) {
-    while (true) {
-        collect_arrivals();
-        collect_host();
-        if (machine_.host_expert_us > 0) {
-            core_.handle(CaughtUp{now_us_ - routed_us_}, commands_);
-            obey();
-        }
-        if (ready_.empty() && core_.idle()) {
-            return;
-        }
-        stop_if_due();
-        if (ready_.empty()) {
-            wait(layer);
-            continue;
-        }
-        wave_.swap(ready_);
-        ready_.clear();
-        if (machine_.stop_us > 0) {
-            compute(machine_.stop_us * n_graph(wave_));
-        }
-        compute_wave(wave_);
-        for (const Compute & c : wave_) {
-            core_.handle(Computed{c.layer, c.expert, c.part}, commands_);
-            obey();
-        }
-    }
-}
-
-// The layer that was computed in one wave is over: its experts may leave.
-void Simulator::finish_layer() {
-    for (const Compute & c : computing_) {
-        core_.handle(Computed{c.layer, c.expert, c.part}, commands_);
-        obey();
-    }
-    computing_.clear();
 }
 
 void Simulator::compute_wave(std::span<const Compute> wave) {
@@ -408,7 +340,7 @@ double Simulator::expert_us(const Compute & c, double first_us, double further_u
     return sizes_[size_t(c.layer) * n_place + size_t(c.part)].share * (first_us + further_us * n_further);
 }
 
-void Simulator::begin_on_host(const Compute & c) {
+void Simulator::compute_on_host(const Compute & c) {
     const double ready_us = now_us_ + (std::exchange(host_began_, true) ? 0 : machine_.host_us);
     on_host_.push_back({c, expert_us(c, machine_.host_expert_us, machine_.host_expert_token_us), ready_us});
     time_host(on_host_.size() - 1);
@@ -423,7 +355,6 @@ void Simulator::time_host(size_t from) {
     }
 }
 
-// False if the host has begun with it.
 bool Simulator::withdraw(Expert expert) {
     const auto it = std::find_if(on_host_.begin(), on_host_.end(),
                                  [&](const HostWork & work) { return work.compute.expert == expert; });
@@ -434,97 +365,69 @@ bool Simulator::withdraw(Expert expert) {
     return true;
 }
 
-void Simulator::collect_host() {
-    while (!on_host_.empty() && on_host_.front().end_us <= now_us_) {
-        const Compute c = on_host_.front().compute;
-        on_host_.pop_front();
-        core_.handle(Computed{c.layer, c.expert, c.part}, commands_);
-        obey();
+std::optional<Compute> Simulator::take_from_host() {
+    if (on_host_.empty() || on_host_.front().end_us > now_us_) {
+        return std::nullopt;
     }
+    const Compute c = on_host_.front().compute;
+    on_host_.pop_front();
+    return c;
 }
 
-void Simulator::obey() {
-    bool gives_up = false;
-    for (size_t i = 0; i < commands_.size(); i++) {  // the list may grow
-        if (const auto * compute = std::get_if<Compute>(&commands_[i])) {
-            compute->slot == none ? begin_on_host(*compute) : ready_.push_back(*compute);
-        } else if (const auto * copy = std::get_if<Copy>(&commands_[i])) {
-            submit(*copy);
-        } else if (const auto * cancel = std::get_if<Cancel>(&commands_[i])) {
-            const Ticket ticket = cancel->ticket;
-            if (schedule_ ? schedule_->cancel(ticket) : link_ && link_->cancel(ticket)) {
-                core_.handle(Cancelled{ticket}, commands_);
-            }
-        } else if (const auto * back = std::get_if<Withdraw>(&commands_[i])) {
-            const auto [layer, expert] = *back;
-            if (withdraw(expert)) {
-                core_.handle(Withdrawn{layer, expert}, commands_);
-            }
-        } else if (const auto * order = std::get_if<Order>(&commands_[i])) {
-            n_needed_ = order->experts.size();
-        } else if (!schedule_) {
-            throw std::runtime_error("The core gave an expert up although no copy had failed");
-        } else {
-            gives_up = true;
-        }
-    }
-    commands_.clear();
-    if (gives_up && !aborted_) {
-        throw Stop{};
-    }
+std::optional<double> Simulator::caught_up_us() {
+    return machine_.host_expert_us > 0 ? std::optional(now_us_ - routed_us_) : std::nullopt;
 }
 
-void Simulator::submit(const Copy & copy) {
-    const Ticket ticket = copy.ticket;
+bool Simulator::cancel(Ticket ticket) { return schedule_ ? schedule_->cancel(ticket) : link_ && link_->cancel(ticket); }
+
+void Simulator::gave_up() {
+    if (!schedule_) {
+        throw std::runtime_error("The core gave an expert up although no copy had failed");
+    }
+    throw Stop{};
+}
+
+std::optional<CopyEnd> Simulator::submit(const Copy & copy, bool) {
     if (schedule_) {
         schedule_->submit(copy);
-        return;
+        return std::nullopt;
     }
     if (!link_) {
-        core_.handle(Copied{ticket}, commands_);
-        return;
+        return CopyEnd{copy.ticket};
     }
     if (copy.route == Route::file_to_host) {
         const auto & chunks = shape_.chunk_bytes[copy.layer];
         link_->submit(copy, double(copy.chunk == whole_expert ? shape_.expert_bytes(copy.layer) : chunks[copy.chunk]));
-        return;
+        return std::nullopt;
     }
     const PartSize & size = sizes_[size_t(copy.layer) * n_place + size_t(copy.part)];
     link_->submit(copy, copy.chunk == whole_expert ? size.bytes : size.chunk_bytes[copy.chunk]);
+    return std::nullopt;
 }
 
 // Copies in flight arrive uncounted, so that the core can be used again.
 void Simulator::end_copies() {
-    while (end_scheduled(true)) {
+    while (const auto end = scheduled(true)) {
+        walk_.waited(end);
     }
     while (link_ && link_->advance_to_arrival()) {
-        collect_arrivals();
+        walk_.collect();
     }
 }
 
-// Tell the core of the copy that ends now by the schedule. Return whether one does.
-bool Simulator::end_scheduled(bool waits) {
+// Return the copy that ends now by the schedule.
+std::optional<CopyEnd> Simulator::scheduled(bool waits) {
     const auto end = schedule_ ? schedule_->take(waits) : std::nullopt;
-    if (end) {
-        end->fails ? core_.handle(Failed{end->copy.ticket}, commands_)
-                   : core_.handle(Copied{end->copy.ticket}, commands_);
-        obey();
-    }
-    return end.has_value();
+    return end ? std::optional(CopyEnd{end->copy.ticket, end->fails}) : std::nullopt;
 }
 
-void Simulator::collect_arrivals() {
-    while (end_scheduled(false)) {
-    }
+std::optional<CopyEnd> Simulator::take() {
     Ticket ticket;
-    while (link_ && link_->take_arrival(ticket)) {
-        core_.handle(Copied{ticket}, commands_);
-        obey();
-    }
+    return link_ && link_->take_arrival(ticket) ? CopyEnd{ticket} : scheduled(false);
 }
 
 // Waits until a copy arrives or the host has computed an expert.
-void Simulator::wait(Layer layer) {
+std::optional<CopyEnd> Simulator::wait(Layer layer) {
     if (!on_host_.empty()) {
         const double end_us = on_host_.front().end_us;
         if (link_) {
@@ -534,10 +437,10 @@ void Simulator::wait(Layer layer) {
         now_us_ += us;
         pass_.compute_us += us;
         pass_.wave_us += us;
-        return;
+        return std::nullopt;
     }
-    if (end_scheduled(true)) {
-        return;
+    if (const auto end = scheduled(true)) {
+        return end;
     }
     if (!link_ || !link_->advance_to_arrival()) {
         throw std::runtime_error("The expert cache waits for a copy that nobody ordered");
@@ -546,10 +449,7 @@ void Simulator::wait(Layer layer) {
     now_us_ = link_->clock_us();
     result_.layers[layer].stall_us += stall_us;
     pass_.stall_us += stall_us;
-    Ticket ticket;
-    link_->take_arrival(ticket);
-    core_.handle(Copied{ticket}, commands_);
-    obey();
+    return take();
 }
 
 void Simulator::compute(double us) {
