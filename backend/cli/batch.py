@@ -27,7 +27,7 @@ from backend.cli.common import (
 )
 from backend.cli.crashes import Notes
 from backend.engine.engine import Engine
-from backend.engine.group import Group, n_seen
+from backend.engine.group import Group
 from backend.engine.group_plan import (
     GroupPlan,
     GroupWatch,
@@ -36,6 +36,7 @@ from backend.engine.group_plan import (
     streams_pay,
     with_streams,
 )
+from backend.engine.scheduler import n_seen
 from backend.protocol.request import GroupAnswer, Handle, Prompt, Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.server.ask import Ask, Finish, RequestRefused, n_chosen

@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.attachments.reading import PictureReading
-from backend.engine.answer import (
-    Answer,
-    PartialAnswer,
-    Piece,
-    Reading,
-    message_text,
-)
+from backend.engine.answer import PartialAnswer, Piece, message_text
 from backend.engine.drafts import Width
 from backend.engine.error import engine_errors
 from backend.engine.experiment import NO_EXPERIMENT, Experiment
@@ -27,6 +21,8 @@ from backend.engine.keeping import Keeping
 from backend.engine.loaded_model import LoadedModel, Progress
 from backend.engine.moments import Watch
 from backend.engine.passes import Held, Passes, n_place
+from backend.engine.sequence import Sequence as Answered
+from backend.engine.sequence import compute_alone
 from backend.gguf.model_file import ModelFile, read_model
 from backend.gguf.tables import ONE_SEQUENCE
 from backend.llama import guard
@@ -48,6 +44,8 @@ __all__ = ["Engine", "EngineError", "Piece", "Progress"]
 
 Message = dict[str, Any]
 _NO_OPTIONS = ChatOptions()
+N_PARTIAL = 8
+"""Stopped answers that can be continued, of as many owners."""
 
 
 class Engine:
@@ -70,7 +68,7 @@ class Engine:
         self.fitted: tuple[str, ...] = ()
         """What was changed in the last conversation for its template (Rendered.fitted)."""
         self._raw: list[str] = []
-        self._partial: PartialAnswer | None = None  # the previous answer, if it can be continued
+        self._partials: dict[str, PartialAnswer] = {}  # those to be continued, by their owners
         self._opening: Handle | None = None  # of the request that is rendered or decoded
         self._reading: PictureReading | None = None  # of an image of this request
         self.loaded = LoadedModel(file, config, progress, experiment)
@@ -117,8 +115,6 @@ class Engine:
             return iter(())
         if answer.partial.rendered is not None:
             self.fitted = answer.partial.rendered.fitted
-            if self.fitted:
-                request.handle.fitted(self.fitted)
         return self._answer(answer, request)
 
     def generate_group(
@@ -145,9 +141,12 @@ class Engine:
         if attends[1] and self._context.cuts_batches:
             raise EngineError(text("group.not_sparse"))
         self._begin()
-        group = Group(self.passes, self._context, requests, self._opened, self._reader)
-        group.n_sequence, group.keeps, group.attends = self.n_sequence, keeps, attends
-        group.on_pass, group.urgent, group.on_unfinished = on_pass, urgent, self._continue_later
+        group = Group(
+            self.passes, self._context, requests, self._opened, self._reader,
+            n_sequence=self.n_sequence, attends=attends,
+        )  # fmt: skip
+        group.on_pass, group.urgent, group.keeps = on_pass, urgent, keeps
+        group.on_unfinished = self._continue_later
         return group.answers()
 
     @property
@@ -164,7 +163,7 @@ class Engine:
         if self.n_sequence < n_sequence and self.file.architecture not in ONE_SEQUENCE:
             self.change(replace(self.loaded.config, n_sequence=n_sequence))
 
-    def _opened(self, request: Request, *, is_alone: bool = False) -> Answer | None:
+    def _opened(self, request: Request, *, is_alone: bool = False) -> Answered | None:
         """Return the answer to a request; None when stopped.
 
         It has tokens if the request continues the answer before. In a group only a person's does.
@@ -185,13 +184,26 @@ class Engine:
         if partial is None:
             return None
         rendered = partial.rendered.stops if partial.rendered is not None else ()
-        return Answer(self.passes, partial, self._context, (*request.options.stops, *rendered))
+        return Answered(
+            request,
+            partial,
+            self._context,
+            (*request.options.stops, *rendered),
+            may_draft=is_alone and self.passes.may_draft,
+            open_reader=None if is_alone else self._reader,
+        )
 
-    def _continue_later(self, partial: PartialAnswer) -> None:
-        """Note an answer that can be continued, in place of the one before."""
-        before, self._partial = self._partial, partial
-        if before is not None:
-            before.sampler.close()
+    def _continue_later(self, owner: str, partial: PartialAnswer) -> None:
+        """Note an answer that can be continued, in place of the owner's one before."""
+        self._discard([owner])
+        self._partials[owner] = partial
+        self._discard(list(self._partials)[:-N_PARTIAL])
+
+    def _discard(self, owners: Iterable[str]) -> None:
+        """Forget answers that would be continued."""
+        for owner in owners:
+            if (partial := self._partials.pop(owner, None)) is not None:
+                partial.sampler.close()
 
     def _reader(self, rendered: Rendered | None) -> AnswerReader | PlainReader:
         """Return what splits the answer to a prompt; a raw one has none."""
@@ -249,12 +261,12 @@ class Engine:
         self.fitted, self._raw = (), []
 
     def _resumed(self, request: Request) -> PartialAnswer | None:
-        """Return the previous answer if a request continues it. Forget it otherwise."""
+        """Return its owner's previous answer if a request continues it. Forget it otherwise."""
         messages, sampling, options = request.messages, request.sampling, request.options
-        partial, self._partial = self._partial, None
+        partial = self._partials.pop(request.owner, None)
         if partial is None:
             return None
-        fits = len(partial.tokens) < self.n_context
+        fits = n_place(partial.tokens, partial.images) < self.n_context
         if not (fits and partial.is_continued_by(messages, options)):
             partial.sampler.close()
             return None
@@ -277,6 +289,7 @@ class Engine:
         if images is None:
             return None
         tokens = self._prompt_tokens(rendered.prompt, is_marked=True, images=images)
+        chunks = itertools.chain.from_iterable(images)
         sampler = self._sampler(sampling, rendered, options, tokens)
         goes_on = bool(messages) and messages[-1]["role"] == "assistant"
         return PartialAnswer(
@@ -289,6 +302,7 @@ class Engine:
             sampler=sampler,
             llama=self._llama,
             before=message_text(messages[-1]) if goes_on else AnswerText(),
+            images={chunk.token: chunk for chunk in chunks if isinstance(chunk, ImageChunk)},
         )
 
     def prompt_tokens(self, prompt: Prompt) -> list[int]:
@@ -382,6 +396,7 @@ class Engine:
             return []
         digests = [hashlib.sha256(data.encode()).digest() for data in sent]
         if not keeps:
+            self._discard([owner for owner, partial in self._partials.items() if partial.images])
             vision.keep(digests)
         found = []
         for digest, data in zip(digests, sent, strict=True):
@@ -430,10 +445,7 @@ class Engine:
                     else:
                         tokens += chunk
                 tokens += split(following, add_bos=False)
-        tokens = self._fitting(tokens, chunks_by_token)
-        if is_marked:
-            self.passes.images = chunks_by_token
-        return tokens
+        return self._fitting(tokens, chunks_by_token)
 
     def _piece(self, piece: str | int, is_first: bool) -> list[int]:
         """Return the tokens of a piece of a raw prompt. Raises EngineError for no token."""
@@ -488,43 +500,28 @@ class Engine:
                     return i
         return len(tokens)
 
-    def _answer(self, answer: Answer, request: Request) -> Iterator[Piece]:
+    def _answer(self, answer: Answered, request: Request) -> Iterator[Piece]:
         self._raw = answer.raw
-        partial, handle, reading = answer.partial, request.handle, None
-        n_raw = 0
         try:
-            if handle.splits and partial.rendered is not None:
-                with engine_errors():
-                    reading = Reading(self._reader(partial.rendered), handle.delta, partial)
-            for piece in answer.pieces(request.max_tokens, handle):
-                if reading is not None:
-                    reading.feed(piece.text)
-                    if reading.fault is not None:
-                        break
-                handle.wrote(piece)
-                n_raw += len(piece.raw)
+            answer.begin(self._reader)
+            for piece in compute_alone(answer, self.passes, self._context):
+                if answer.fault is not None:
+                    break
                 yield piece
-            if rest := self.raw[n_raw:]:  # of the token that ended the answer
-                handle.wrote(Piece(-1, "", rest))
         finally:
             self.passes.leave(request.handle)
             self.passes.end_prefill()
-            text = answer.rest()
-            if reading is not None:
-                reading.feed(text)
-                reading.close()
-            self.finish_reason, self.stop_text = answer.finish_reason, answer.stop_text
-            shown = None if reading is None else reading.shown
-            if answer.finish_reason == "stop" and shown is not None and shown.tool_calls:
-                self.finish_reason = "tool_calls"
-            so_far = answer.so_far(shown)
-            if so_far is None:
-                partial.sampler.close()
+            given = answer.finish()
+            self.finish_reason = given.finish_reason or answer.finish_reason
+            self.stop_text = given.stop
+            so_far = answer.so_far(given.text if request.handle.splits else None)
+            if so_far is None or given.error:
+                answer.close()
             else:
-                self._continue_later(so_far)
-        if reading is not None and reading.fault is not None:
+                self._continue_later(request.owner, so_far)
+        if answer.fault is not None:
             with engine_errors():
-                raise reading.fault
+                raise answer.fault
 
     # Control.
 
@@ -689,9 +686,7 @@ class Engine:
 
     def close(self) -> None:
         """Free the model. A second call does nothing."""
-        if self._partial is not None:
-            self._partial.sampler.close()
-        self._partial = None
+        self._discard(list(self._partials))
         if self.passes.keeping is not None:
             self.passes.keeping.close()
         self.loaded.close()

@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from backend.engine.group import SHARED_TOKENS_MIN, Group
+from backend.engine.group import Group
 from backend.engine.kept_states import n_equal
+from backend.engine.scheduler import SHARED_TOKENS_MIN
 from backend.gguf.tables import ONE_SEQUENCE
 from backend.machines import kept
 from backend.memory.plan import CELL_STEP, headroom_bytes, kv_bytes

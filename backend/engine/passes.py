@@ -21,8 +21,8 @@ from backend.engine.moments import Watch
 from backend.gguf.identity import FileChangedError
 from backend.gguf.scales import not_finite_sentence
 from backend.llama import api as llama
-from backend.llama.api import Row
 from backend.llama.past import UNKNOWN
+from backend.llama.row import Row
 from backend.llama.vision import ImageChunk, without_mask
 from backend.memory.plan import headroom_bytes, kv_bytes
 from backend.memory.pressure import PERIOD_S
@@ -66,7 +66,7 @@ class Passes:
 
     def __init__(self, loaded: LoadedModel) -> None:
         self.tokens: list[int] = []
-        self.images: dict[int, ImageChunk] = {}
+        self.images: Mapping[int, ImageChunk] = {}
         self.drafted: list[int] = []
         self.width = Width(DRAFTED_MAX)
         self.is_recorded = False

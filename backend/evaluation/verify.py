@@ -30,8 +30,9 @@ from backend.engine.loading import CachedModel, load_native
 from backend.gguf.identity import FileChangedError
 from backend.gguf.model_file import ModelFile
 from backend.gguf.scales import not_finite_sentence
-from backend.llama.api import Context, LlamaError, Model, Row, kernels
+from backend.llama.api import Context, LlamaError, Model, kernels
 from backend.llama.batch_log import BatchLog, runs
+from backend.llama.row import Row
 from backend.machines.drive import Drive
 from backend.memory.placement import ON_CPU, Placement
 from backend.methods.catalogue import METHODS

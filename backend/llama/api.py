@@ -14,7 +14,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from backend.llama.batch_log import (
 )
 from backend.llama.json_matcher import Vocabulary
 from backend.llama.past import Made, Past, Step
+from backend.llama.row import Row
 from backend.system.paths import is_file
 from backend.system.spinning import computing
 from backend.text import text
@@ -311,16 +311,6 @@ def library_files() -> list[tuple[Path, FileIdentity]]:
                 if any(name in path.name for name in ("ggml", "llama")) and is_file(path):
                     found.setdefault(FileIdentity.of(path), path)
     return [(path, identity) for identity, path in found.items()]
-
-
-@dataclass(frozen=True)
-class Row:
-    """A token of a pass of several sequences. has_logits: its logits are wanted."""
-
-    token: int
-    position: int
-    sequence: int
-    has_logits: bool = False
 
 
 _N_SEQUENCE_MAX = 256

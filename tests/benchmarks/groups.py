@@ -30,7 +30,7 @@ import numpy as np
 
 from backend.engine.engine import Engine
 from backend.engine.group_plan import plan_group
-from backend.llama.api import Row
+from backend.llama.row import Row
 from backend.protocol.settings import EngineConfig
 
 

@@ -92,6 +92,31 @@ def test_an_answer_goes_on_from_its_text_where_its_tokens_are_lost(engine: Engin
     assert n_same >= 15
 
 
+@pytest.mark.parametrize("n_kept", [2, 1])
+def test_stopped_answers_of_several_owners_go_on(
+    n_kept: int, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those who were stopped last; an older one goes on from its text, with another sampler."""
+    monkeypatch.setattr("backend.engine.engine.N_PARTIAL", n_kept)
+    hot = Sampling(temperature=2, seed=3, top_k=20, top_p=1, min_p=0)
+
+    def part(owner: str, n: int, before: str = "") -> tuple[list[int], str]:
+        messages = [{"role": "user", "content": f"Tell me about {owner}!"}]
+        if before:
+            messages.append({"role": "assistant", "content": before})
+        said = AnswerText()
+        pieces = engine.answer(of_chat(messages, hot, n, on_delta=said.add, owner=owner))
+        return [piece.token_id for piece in pieces if piece.token_id >= 0], said.content
+
+    whole = {owner: part(owner, 16)[0] for owner in ("foxes", "whales")}
+    begun = {owner: part(owner, 7) for owner in whole}
+    exact = {}
+    for owner in ("whales", "foxes"):
+        first, text = begun[owner]
+        exact[owner] = first + part(owner, 9, text)[0] == whole[owner]
+    assert exact == {"whales": True, "foxes": n_kept == 2}
+
+
 def test_a_changed_answer_is_not_the_one_that_was_stopped(engine: Engine) -> None:
     _, begun = answer(engine, GREEDY, 5)
     changed = AnswerText(content=begun.content + " No")
@@ -125,7 +150,7 @@ def test_the_answer_of_another_takes_no_place_of_one_that_was_stopped(
     open_engine: Callable[..., Engine],
 ) -> None:
     engine = open_engine(embedded_model(), context_length=1024, n_sequence=3)
-    hot = Sampling(temperature=3, seed=3, top_p=1, min_p=0)
+    hot = Sampling(temperature=2, seed=3, top_k=20, top_p=1, min_p=0)
     tokens, _ = answer(engine, hot, 20)
     (begun,) = engine.generate_group([Request(0, hot, 7, ASKED, priority="person")], keeps=True)
     others = [Request(i, GREEDY, 3, [{"role": "user", "content": f"{i} x"}]) for i in (1, 2)]

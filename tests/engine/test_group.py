@@ -906,7 +906,7 @@ def beside(engine: Engine, monkeypatch: pytest.MonkeyPatch, *, lets: bool) -> No
     """Answer a person who joins a running answer, and is joined by another's prompt."""
     monkeypatch.setattr(Noted, "made", [])
     monkeypatch.setattr(Noted, "lets", lets)
-    monkeypatch.setattr("backend.engine.group.Precedence", Noted)
+    monkeypatch.setattr("backend.engine.scheduler.Precedence", Noted)
     own, n_pass = [first(10, "the person's own", 9)], 0
 
     def requests() -> Iterator[Request | None]:
@@ -944,7 +944,7 @@ def test_one_prompt_of_others_is_read_at_a_time(
     open_engine: OpenEngine, reciter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Noted, "made", [])
-    monkeypatch.setattr("backend.engine.group.Precedence", Noted)
+    monkeypatch.setattr("backend.engine.scheduler.Precedence", Noted)
     engine = open_engine(reciter, n_sequence=4, context_length=512)
     own, n_pass = [first(10, "the person's own", 9)], 0
 

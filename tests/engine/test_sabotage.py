@@ -24,14 +24,15 @@ from test_images import asked, image
 from test_oracle import GREEDY, PROMPT, keep, read, say
 
 from backend.engine import passes as passes_module
-from backend.engine.answer import Answer
 from backend.engine.engine import Engine, EngineError
 from backend.engine.keeping import Keeping
 from backend.engine.kept_states import KeptStates
 from backend.engine.passes import Passes
+from backend.engine.sequence import Sequence as Answer
 from backend.gguf.header import read_header
 from backend.gguf.model_file import read_model
-from backend.llama.api import Context, Row
+from backend.llama.api import Context
+from backend.llama.row import Row
 from backend.llama.sampler import Sampler
 from backend.llama.vision import Vision
 from backend.packs import write as pack
@@ -154,7 +155,7 @@ def a_token_that_was_not_chosen(scene: Scene) -> None:
     is_time = once(50)
 
     def other(add: Any) -> Any:
-        return lambda self, token, n: add(self, token ^ 1 if is_time() else token, n)
+        return lambda self, token: add(self, token ^ 1 if is_time() else token)
 
     scene.replace(Answer, "add", other)
     joint(scene)

@@ -37,7 +37,8 @@ from backend import _native
 from backend._native import CopyRule, Layout, Phase, Shape, Tuning
 from backend.engine.loading import CachedModel
 from backend.gguf.model_file import read_model
-from backend.llama.api import Context, Row
+from backend.llama.api import Context
+from backend.llama.row import Row
 from backend.memory.placement import ON_CPU, Placement
 from backend.methods import compose
 from backend.methods.catalogue import CACHED, METHODS

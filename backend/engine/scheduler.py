@@ -1,0 +1,387 @@
+"""Decides who takes part in the next pass, with which tokens, and who has which cells.
+
+It computes nothing and knows no llama.cpp: requests and measured times go in, rows come out. What a
+context holds is changed through Memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Values
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeVar
+
+from backend.engine.kept_states import n_equal
+from backend.engine.precedence import Precedence
+from backend.llama.row import Row
+
+SHARED_TOKENS_MIN = 16
+"""Shorter beginnings are computed for every prompt."""
+
+
+class Memory(Protocol):
+    """The cells of a context. A sequence has positions from 0 on."""
+
+    def forget_from(self, position: int, sequence: int = 0) -> bool:
+        """Forget positions from this one on."""
+
+    def copy_sequence(self, source: int, target: int, n: int) -> None:
+        """Let an empty sequence begin with the first n positions of another one."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a context permits.
+
+    n_sequence: requests at once; the sequence of this number may hold a shared beginning.
+    n_context: its cells. n_longest: positions of one request. n_ubatch: rows of a pass. shares:
+    sequences share cells, and a pass may have any rows; otherwise equally many of some that follow
+    each other. cuts_batches: a state can only go on, and a pass has one prompt. attends: sparse
+    attention, the numbers of first and of last tokens that a token sees; (0, 0): all.
+    """
+
+    n_sequence: int
+    n_context: int
+    n_longest: int
+    n_ubatch: int
+    shares: bool = True
+    cuts_batches: bool = False
+    attends: tuple[int, int] = (0, 0)
+
+
+class Placed:
+    """What the scheduler knows of a request.
+
+    tokens: of the prompt and of the answer so far. max_tokens: of the answer, -1: any. precedes:
+    it joins at once, and others make room. place: its sequence in the context; -1: none. n_cell:
+    cells that are reserved for it. n_wanted: tokens to compute before the next one is chosen.
+    n_done: positions that are computed. n_gone: of them, positions that sparse attention has
+    dropped. n_token: tokens of the answer that were chosen here. n_reused: tokens of the prompt
+    that were computed for others.
+    """
+
+    def __init__(self, tokens: Values[int], max_tokens: int = -1, *, precedes: bool = False):
+        self.tokens = list(tokens)
+        self.max_tokens, self.precedes = max_tokens, precedes
+        self.place = -1
+        self.n_cell = self.n_wanted = self.n_done = self.n_gone = self.n_token = self.n_reused = 0
+
+    @property
+    def n_unread(self) -> int:
+        """The tokens of the prompt that are not computed; 0: tokens of the answer follow."""
+        return max(self.n_wanted - self.n_done, 0)
+
+    @property
+    def computed(self) -> list[int]:
+        """The tokens that the context holds of it."""
+        return self.tokens[: self.n_done]
+
+
+T = TypeVar("T", bound=Placed)
+
+
+class Scheduler(Generic[T]):
+    """Gives requests places, cells and rows. Times are in seconds.
+
+    waiting: requests without a place, the next one first. members: those with one, in the order in
+    which they joined; one that precedes comes first. idle: the tokens of the sequences that nobody
+    uses. shared: the tokens of a beginning of several prompts.
+    """
+
+    def __init__(self, limits: Limits, memory: Memory) -> None:
+        self.limits = limits
+        self.waiting: list[T] = []
+        self.members: list[T] = []
+        self.idle: dict[int, list[int]] = {}
+        self.shared: list[int] = []
+        self.precedence = Precedence()
+        self._memory = memory
+        self._n_unpaid = 0  # shared tokens that no request counts as its own yet
+
+    # Who joins.
+
+    def n_wanted(self) -> int:
+        """Return how many requests should wait, because they may join now.
+
+        A new prompt needs nearly all experts, so several are taken at once.
+        """
+        limits = self.limits
+        if any(m.precedes and m.n_unread for m in self.members):
+            return 0  # its prompt may begin as theirs, and is computed first
+        n_free = limits.n_sequence - len(self.members)
+        is_closed = not limits.shares  # a pass has no pieces of prompts beside tokens
+        if self.members and (is_closed or n_free < max(limits.n_sequence // 4, 1)):
+            return 0
+        return n_free
+
+    def next(self) -> T | None:
+        """Let the next request that waits join if there is room. Return it."""
+        if not self.waiting or len(self.members) >= self.limits.n_sequence:
+            return None
+        n_cell = self._n_cell(self.waiting[0])
+        if self.members and self._n_taken + n_cell > self.limits.n_context:
+            return None
+        return self._join(self.waiting.pop(0), n_cell)
+
+    def precede(self, member: T, *, keeps: bool) -> None:
+        """Let a request join that precedes others. They make room, and go on later."""
+        limits, n_cell = self.limits, self._n_cell(member)
+        while self.members and (
+            len(self.members) >= limits.n_sequence or self._n_taken + n_cell > limits.n_context
+        ):
+            self.waiting.insert(0, newest := self.members[-1])
+            self.leave(newest, keeps=keeps)
+        if self._n_taken + n_cell > limits.n_context:
+            self._memory.forget_from(0, limits.n_sequence)
+            self.shared = []
+        self._join(member, self._n_cell(member))
+
+    def _join(self, member: T, n_cell: int) -> T:
+        self._drop_idle(n_cell, but=member.tokens)
+        member.n_wanted, member.n_cell, member.n_gone = len(member.tokens), n_cell, 0
+        member.place, member.n_done = self._place(member.tokens)
+        if member.precedes:
+            self.members.insert(0, member)  # the last ones make room
+            self.precedence.begin()
+        else:
+            self.members.append(member)
+        return member
+
+    def unpaid(self) -> int:
+        """Return the tokens that were computed for the request that has just joined, and others."""
+        n, self._n_unpaid = self._n_unpaid, 0
+        return n
+
+    def leave(self, member: T, *, keeps: bool) -> None:
+        """Take a request from those with a place. The context keeps its tokens if it `keeps`."""
+        self.members.remove(member)
+        if not self.limits.shares:
+            self._close_gap(member)
+            return
+        if keeps and not member.n_gone:
+            self.idle[member.place] = member.computed
+        else:
+            self._memory.forget_from(0, member.place)
+        member.n_gone = 0
+
+    def _close_gap(self, member: T) -> None:
+        """Let the last stream take the place of one that has left: streams follow each other."""
+        last = max(self.members, key=lambda m: m.place, default=member)
+        gone = member.place
+        if last.place > gone:
+            self._memory.forget_from(0, gone)
+            self._memory.copy_sequence(last.place, gone, last.n_done)
+            last.place, gone = gone, last.place
+        self._memory.forget_from(0, gone)
+
+    def begin_again(self) -> None:
+        """Let all requests wait: the context is empty."""
+        self.idle, self.shared, self._n_unpaid = {}, [], 0
+        for member in self.members:
+            member.n_done = member.n_gone = 0
+        self.waiting, self.members = self.members + self.waiting, []
+
+    # Cells.
+
+    @property
+    def _n_taken(self) -> int:
+        """The cells of the context that are reserved."""
+        return len(self.shared) + sum(member.n_cell for member in self.members)
+
+    @property
+    def _n_all(self) -> int:
+        """The cells that one request may have."""
+        return min(self.limits.n_context - len(self.shared), self.limits.n_longest)
+
+    def _n_cell(self, member: T) -> int:
+        """Return the cells that a request needs at first. Every one may have the whole context."""
+        n_all, n_prompt = self._n_all, len(member.tokens)
+        if (most := n_seen(self.limits.attends)) is not None:
+            n_all = min(n_all, most)
+        if member.max_tokens < 0:
+            return min(max(n_all // self.limits.n_sequence, n_prompt + 1), n_all)
+        return min(n_prompt + member.max_tokens - member.n_token, n_all)
+
+    def is_full(self, member: T) -> bool:
+        """Return whether a request has no cell or position for another token, and gets none.
+
+        Where no cell is free, those who joined last wait until there is room again.
+        """
+        n_longest = self.limits.n_longest
+        if member.n_done - member.n_gone < member.n_cell and member.n_done < n_longest:
+            return False
+        is_alone = len(self.members) == 1
+        if member.n_done >= n_longest or (member.n_cell >= self._n_all and is_alone):
+            return True
+        while (n_free := self.limits.n_context - self._n_taken) < 1:
+            self.waiting.insert(0, newest := self.members[-1])
+            self.leave(newest, keeps=False)
+            if newest is member:
+                return False
+        n = min(max(self.limits.n_context // self.limits.n_sequence, 1), n_free)
+        self._drop_idle(n)
+        member.n_cell += n
+        return False
+
+    def _drop_idle(self, n_cell: int, but: Values[int] = ()) -> None:
+        """Forget idle sequences until there are free cells; last the one that begins like `but`."""
+        room = self.limits.n_context - self._n_taken - n_cell
+        like = max(self.idle, key=lambda s: n_equal(self.idle[s], but), default=-1)
+        for sequence in sorted(self.idle, key=lambda s: s == like):
+            if sum(map(len, self.idle.values())) <= room:
+                return
+            self._memory.forget_from(0, sequence)
+            del self.idle[sequence]
+
+    # What the context holds.
+
+    def _place(self, prompt: Values[int]) -> tuple[int, int]:
+        """Return a sequence for a prompt, and how many of its tokens it already holds."""
+        limits, idle = self.limits, self.idle
+        held = {m.place: m.computed for m in self.members if not m.n_gone} | idle
+        if self.shared:
+            held[limits.n_sequence] = self.shared
+        equal = {s: n_equal(tokens, prompt[:-1]) for s, tokens in held.items()}
+        if not limits.shares:
+            equal = {}
+        elif limits.cuts_batches:  # a state cannot go back, only on
+            equal = {s: n for s, n in equal.items() if s in idle and n == len(held[s])}
+        source = max(equal, key=lambda s: equal[s], default=-1)
+        n = equal.get(source, 0)
+        if source in idle and n == len(idle[source]):
+            del idle[source]
+            return source, n
+        taken = {member.place for member in self.members}
+        unused = (s for s in range(limits.n_sequence) if s not in taken and s not in idle)
+        target = next(unused, -1)
+        if target < 0:
+            target = next(iter(idle))
+            del idle[target]
+        if target == source:
+            self._memory.forget_from(n, target)
+            return target, n
+        self._memory.forget_from(0, target)
+        if n < SHARED_TOKENS_MIN:
+            return target, 0
+        self._memory.copy_sequence(source, target, n)
+        return target, n
+
+    def beginning(self) -> tuple[list[int], int]:
+        """Return the beginning to be shared by the prompts that wait, and how much of it is held.
+
+        Compute the rest of it in the sequence n_sequence, then call share(). It is empty where
+        there is none, or where the one before serves these prompts, too.
+        """
+        prompts, limits = [member.tokens for member in self.waiting], self.limits
+        if not limits.shares or not prompts or self.members:
+            return [], 0
+        n = min(n_equal(prompts[0], prompt[:-1]) for prompt in prompts)
+        kept = n_equal(self.shared, prompts[0])
+        if kept == len(self.shared) >= SHARED_TOKENS_MIN:
+            return [], 0
+        self._memory.forget_from(0, limits.n_sequence)
+        self.shared = []
+        if len(prompts) < 2 or n < SHARED_TOKENS_MIN or limits.cuts_batches:
+            return [], 0
+        self._drop_idle(n, but=prompts[0])
+        found = {s: min(n_equal(tokens, prompts[0]), n) for s, tokens in self.idle.items()}
+        source = max(found, key=lambda s: found[s], default=-1)
+        if n_done := found.get(source, 0):
+            self._memory.copy_sequence(source, limits.n_sequence, n_done)
+        return prompts[0][:n], n_done
+
+    def share(self, tokens: list[int], n_done: int) -> None:
+        """Note that a beginning is computed, n_done of its tokens for another request."""
+        self.shared, self._n_unpaid = tokens, len(tokens) - n_done
+
+    # Rows.
+
+    def rows(self) -> tuple[list[Row], list[T]]:
+        """Return the rows of the next pass and the member of each. Those with logits come last."""
+        if not self.limits.shares:
+            return self._rows_of_streams()
+        limits = self.limits
+        running, fresh, n_most = self._present()
+        if fresh and limits.cuts_batches:
+            running, fresh = [], fresh[:1]
+        room = min(limits.n_ubatch - len(running), n_most)
+        rows: list[tuple[Row, T]] = []
+        last: list[tuple[Row, T]] = []
+        for member in fresh:
+            n = min(member.n_unread, room, limits.attends[1] or room)
+            room -= n
+            for i in range(member.n_done, member.n_done + n):
+                is_last = i == member.n_wanted - 1
+                of = last if is_last else rows
+                of.append((Row(member.tokens[i], i, member.place, is_last), member))
+        last += [(Row(m.tokens[m.n_done], m.n_done, m.place, has_logits=True), m) for m in running]
+        if not last:  # a pass has logits; nobody reads these
+            row, member = rows.pop()
+            last.append((replace(row, has_logits=True), member))
+        rows += last
+        return [row for row, _ in rows], [member for _, member in rows]
+
+    def _present(self) -> tuple[list[T], list[T], int]:
+        """Return who takes part in the next pass: running answers, prompts, tokens of prompts."""
+        running = [m for m in self.members if not m.n_unread]
+        fresh = [m for m in self.members if m.n_unread]
+        n_most, precedence = self.limits.n_ubatch, self.precedence
+        own = [m for m in self.members if m.precedes]
+        if not own or len(own) == len(self.members):
+            return running, fresh, n_most
+        others = [m for m in running if not m.precedes]
+        if own_fresh := [m for m in fresh if m.precedes]:
+            n_own = min(sum(m.n_unread for m in own_fresh), n_most)
+            beside = others[: precedence.n_beside_prompt(n_own)]
+            return [m for m in own if m not in own_fresh] + beside, own_fresh, n_most
+        fresh = fresh[:1]
+        n_piece = min([precedence.n_piece] + [m.n_unread for m in fresh])
+        n_other = len(others) + n_piece * len(fresh)
+        if n_other and precedence.allows(n_other):
+            return own + others, fresh, n_piece
+        return own, [], n_most
+
+    def _rows_of_streams(self) -> tuple[list[Row], list[T]]:
+        """Return as many rows of each of some sequences that follow each other.
+
+        First pieces of the prompts but for their last tokens, then a row of every member.
+        """
+        n_ubatch = self.limits.n_ubatch
+        members = sorted(self.members, key=lambda m: m.place)
+        left = [max(m.n_unread - 1, 0) for m in members]
+        begin = next((i for i, n in enumerate(left) if n), 0)
+        end = next((i for i in range(begin, len(left)) if not left[i]), len(left))
+        if begin < end:
+            members = members[begin:end][:n_ubatch]
+            n = min(n_ubatch // len(members), *left[begin : begin + len(members)])
+            places = [(m, i) for m in members for i in range(m.n_done, m.n_done + n)]
+            rows = [Row(m.tokens[i], i, m.place) for m, i in places]
+            rows[-1] = replace(rows[-1], has_logits=True)  # a pass has logits; nobody reads these
+            return rows, [m for m, _ in places]
+        return [Row(m.tokens[m.n_done], m.n_done, m.place, True) for m in members], members
+
+    def computed(self, owners: Values[T]) -> list[tuple[int, T]]:
+        """Note that the rows of these members are computed.
+
+        Return the rows whose logits choose next tokens, and their members.
+        """
+        for member in owners:
+            member.n_done += 1
+        last = {id(member): i for i, member in enumerate(owners)}
+        return [(i, m) for i, m in enumerate(owners) if last[id(m)] == i and not m.n_unread]
+
+    def observe(self, owners: Values[T], n_of_prompt: int, took_s: float) -> None:
+        """Take what a pass took in which no prompt of those who precede was read.
+
+        n_of_prompt: its rows of others' prompts.
+        """
+        n_other = sum(not m.precedes for m in owners)
+        self.precedence.observe(len(owners) - n_other, n_other, n_of_prompt, took_s)
+
+
+def n_seen(attends: tuple[int, int]) -> int | None:
+    """Return the cells that a request with sparse attention needs at most; None if it sees all.
+
+    A piece of a prompt is no longer than what is seen behind it.
+    """
+    n_first, n_last = attends
+    return n_first + 2 * n_last if n_last else None

@@ -1,0 +1,327 @@
+"""One request while it is answered: its tokens, what a context holds of them, and its text."""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from backend.engine.answer import Chance, PartialAnswer, Piece, Reading, StopFilter
+from backend.engine.drafts import BY_MODEL, SURE, Lookup
+from backend.engine.error import engine_errors
+from backend.engine.scheduler import Placed
+from backend.protocol.chat import AnswerText
+from backend.protocol.request import GroupAnswer, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as Values
+
+    from backend.engine.passes import Passes
+    from backend.llama.api import Context
+
+OpenReader = Callable[[Any], Any]
+
+
+class Sequence(Placed):
+    """The answer to a request: chooses its tokens, cuts its text at `stops`, tells its handle.
+
+    number: its number for the core. raw: its text with all control tokens, in pieces.
+    finish_reason: "stop", "length", "context" or "cancelled". n_token: the tokens of this part of
+    the answer, without one that ends it. may_draft: tokens may be guessed. open_reader: splits a
+    whole text; None: it is given as it is.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        partial: PartialAnswer,
+        context: Context,
+        stops: Values[str],
+        *,
+        may_draft: bool = False,
+        open_reader: OpenReader | None = None,
+    ) -> None:
+        super().__init__(partial.tokens, request.max_tokens, precedes=request.precedes)
+        self.request, self.partial = request, partial
+        self.number = -1
+        self.raw: list[str] = []
+        self.pieces: list[Piece] = []
+        self.finish_reason = "cancelled"
+        self.row = -1  # of the last pass: its logits have chosen the last token
+        self._llama, self._context, self._open_reader = partial.llama, context, open_reader
+        self._lookup = Lookup() if may_draft else None
+        self._n_drafted, self._n_equal = 0, 0  # of the last pass; tokens equal before the next one
+        self._was_asked = False  # whether the drafter was asked for the last pass
+        self._read_s = 0.0  # that it then took to read a new text
+        self._text: list[str] = []
+        self._stop_filter = StopFilter(stops)
+        rendered = partial.rendered
+        preserved = () if rendered is None else rendered.preserved
+        self._preserved = self._llama.single_tokens(preserved)
+        self._decoder, self._raw_decoder = map(_utf8_decoder, partial.undecoded)
+        self._reading: Reading | None = None
+        self._log, self._log_number = context.log, 0
+        if self._log is not None:
+            is_greedy = partial.sampling.is_greedy and partial.sampler.is_free
+            self._log_number = self._log.begin_answer(
+                self.tokens, partial.n_prompt, is_greedy=is_greedy
+            )
+
+    def begin(self, open_reader: OpenReader) -> None:
+        """Tell how the conversation fits its template, and begin to split the answer."""
+        rendered, handle = self.partial.rendered, self.request.handle
+        if rendered is None:
+            return  # a raw answer is its pieces
+        if rendered.fitted:
+            handle.fitted(rendered.fitted)
+        if handle.splits:
+            with engine_errors():
+                self._reading = Reading(open_reader(rendered), handle.delta, self.partial)
+
+    # Choosing tokens.
+
+    @property
+    def stop_text(self) -> str:
+        """The stop that ended the answer, or ""."""
+        return self._stop_filter.stop
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the answer has reached its end, its limit or a stop."""
+        return self.finish_reason != "cancelled"
+
+    def sample(self, row: int = -1) -> int:
+        """Choose the next token from the logits of a row of the last pass. Raises LlamaError."""
+        self.row = row
+        token = int(self.partial.sampler.sample(self._context, row))
+        if self._log is not None:
+            self._log.write("chose", self._log_number, row, token)
+        return token
+
+    def add(self, token: int) -> Iterator[Piece]:
+        """Add a token and yield its pieces; with the last token, the rest of the text."""
+        max_tokens = self.max_tokens
+        if self._log is not None:
+            self._log.write("sent", self._log_number, token)
+        if self._llama.ends_answer(token):
+            self.finish_reason = "stop"
+            yield from self._told(self._end(token))
+            return
+        if max_tokens == 0:  # the prompt was to be read, and nothing else
+            self.finish_reason = "length"
+            return
+        self.n_token += 1
+        self.tokens.append(token)
+        yield from self._told([self._piece(token)])
+        if self.stop_text:
+            self.finish_reason = "stop"
+        elif 0 <= max_tokens <= self.n_token:
+            self.finish_reason = "length"
+            yield from self._told(self._end())
+
+    def end(self, reason: str) -> Iterator[Piece]:
+        """End an answer that has not ended itself. Yield the rest of its text."""
+        self.finish_reason = reason
+        yield from self._told(self._end())
+
+    @property
+    def fault(self) -> BaseException | None:
+        """The error of what splits the answer, or of the handle's delta()."""
+        return None if self._reading is None else self._reading.fault
+
+    def draft(self, passes: Passes) -> list[int]:
+        """Return tokens that may follow, to be computed in the next pass. May be empty."""
+        width, stats, max_tokens = passes.width, passes.meter.statistics, self.max_tokens
+        if self._lookup is None:
+            return []
+        if stats.n_token > 1:  # the last pass decoded a token
+            n_right = self._n_drafted - len(passes.drafted)
+            # A guess that the model was too unsure to make took time, as a wrong one.
+            n_guessed = max(self._n_drafted, int(self._was_asked))
+            took_s = passes.meter.token.wall_s - self._read_s
+            width.observe(self._n_equal, n_guessed, n_right, took_s)
+        n_free = self._context.n_longest - passes.n_place - 1
+        n_left = n_free if max_tokens < 0 else max_tokens - self.n_token - 1
+        n_most = min(n_free, n_left, self._context.n_ubatch - 1)
+        found, self._n_equal = self._lookup.find(self.tokens, width.n_most)
+        drafter = passes.drafter if self._n_equal < SURE else None
+        if drafter is not None:
+            self._n_equal = BY_MODEL
+        n = max(min(width.choose(self._n_equal), n_most), 0)
+        self._was_asked, self._read_s = drafter is not None and n > 0, 0.0
+        if drafter is not None and n > 0:
+            least = width.cost(BY_MODEL, n)
+            found = drafter.guess(self.tokens, n, least, lambda: passes.is_stopped)
+            self._read_s = drafter.read_s
+        draft = list(itertools.takewhile(lambda t: not self._llama.ends_answer(t), found[:n]))
+        self._n_drafted = len(draft)
+        return draft
+
+    # Its text.
+
+    def _told(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """Keep pieces, tell the handle of them, and yield them."""
+        for piece in pieces:
+            self.pieces.append(piece)
+            self.request.handle.wrote(piece)
+            if self._reading is not None:
+                self._reading.feed(piece.text)
+            yield piece
+
+    def _piece(self, token: int) -> Piece:
+        model = self._llama
+        raw = model.piece(token, special=True)
+        visible = raw if token in self._preserved else model.piece(token)
+        piece = Piece(
+            token,
+            self._show(self._decoder.decode(visible)),
+            self._raw_decoder.decode(raw),
+            self._chances(token),
+        )
+        self.raw.append(piece.raw)
+        return piece
+
+    def _chances(self, token: int) -> tuple[Chance, ...]:
+        n = self.partial.sampling.n_probs
+        if n == 0:
+            return ()
+        after = self.partial.sampler.probabilities(n)
+        if after is not None:
+            found = [(i, math.log(p)) for i, p in after]
+        else:
+            found = self._context.log_probabilities(token, n, self.row)
+        return tuple(Chance(i, self._llama.piece(i, special=True), p) for i, p in found)
+
+    def _show(self, text: str) -> str:
+        shown = self._stop_filter.feed(text)
+        self._text.append(shown)
+        return shown
+
+    def _end(self, token: int = -1) -> Iterator[Piece]:
+        """Yield the rest of the text: of a token that ends the answer, and what was held back."""
+        has_ended, rest = self.finish_reason == "stop", b""
+        if has_ended:
+            ending = self._llama.piece(token, special=True)
+            self.raw.append(self._raw_decoder.decode(ending, final=True))
+            rest = ending if token in self._preserved else b""
+        text = ""
+        if has_ended or self.partial.messages is None:  # otherwise the character can be continued
+            text = self._show(self._decoder.decode(rest, final=True))
+        if text := text + self._held():
+            yield Piece(-1, text)
+
+    def _held(self) -> str:
+        """Return text that was held back as the possible beginning of a stop."""
+        held = self._stop_filter.rest()
+        self._text.append(held)
+        return held
+
+    # Its end.
+
+    def so_far(self, shown: AnswerText | None) -> PartialAnswer | None:
+        """Return the answer, to be continued; None if it has no token or has ended.
+
+        shown: what clients have received; None if they receive its text as it is.
+        """
+        partial = self.partial
+        has_no_token = len(self.tokens) == partial.n_prompt
+        if self.finish_reason == "stop" or has_no_token or partial.messages is None:
+            return None
+        text = partial.text + "".join(self._text)
+        return replace(
+            partial,
+            tokens=self.tokens,
+            text=text,
+            shown=AnswerText(content=text) if shown is None else shown,
+            undecoded=(self._decoder.getstate()[0], self._raw_decoder.getstate()[0]),
+        )
+
+    def finish(self) -> GroupAnswer:
+        """Return the answer, as far as it was written. Its handle has all of it then."""
+        if not self.has_ended:
+            list(self._told(self._end()))
+        if raw := "".join(self.raw)[sum(len(piece.raw) for piece in self.pieces) :]:
+            list(self._told([Piece(-1, "", raw)]))  # of the token that ended the answer
+        text = self._split()
+        if self.fault is not None:
+            return GroupAnswer(self.request, error=str(self.fault))
+        reason = self.finish_reason
+        return GroupAnswer(
+            self.request,
+            text,
+            tuple(self.pieces),
+            "tool_calls" if reason == "stop" and text.tool_calls else reason,
+            self.stop_text,
+            self.partial.n_prompt,
+            self.n_token,
+            self.n_reused,
+        )
+
+    def _split(self) -> AnswerText:
+        """Return the text of the whole answer, split as clients receive it."""
+        if self._reading is not None:
+            self._reading.close()
+            return self._reading.shown
+        written = "".join(piece.text for piece in self.pieces)
+        if self._open_reader is None:
+            return AnswerText(content=written)
+        with engine_errors():
+            reader = self._open_reader(self.partial.rendered)
+            reader.feed(written)
+            reader.finish()
+        shown: AnswerText = reader.shown
+        return shown
+
+    def close(self) -> None:
+        """Free the sampler, and end the reading."""
+        self.partial.sampler.close()
+        if self._reading is not None:
+            self._reading.close()
+
+
+def compute_alone(sequence: Sequence, passes: Passes, context: Context) -> Iterator[Piece]:
+    """Compute an answer in passes of its own. Yield its pieces. Raises EngineError."""
+    began_s, passes.images = time.perf_counter(), sequence.partial.images
+    handle, stats = sequence.request.handle, passes.meter.statistics
+    stats.n_prompt = len(sequence.tokens)
+    stats.n_reused = passes.keep_prefix(sequence.tokens)
+    handle.joined(stats.n_prompt, stats.n_reused)
+    with engine_errors():
+        if not passes.prefill(sequence.tokens, handle.prefilled):
+            return
+        token = sequence.sample()
+    handle.began(stats.n_prompt, stats.n_reused)
+    stats.ttft_s = time.perf_counter() - began_s
+    first_s = last_s = time.perf_counter()
+    while True:
+        for piece in sequence.add(token):
+            stats.n_token = sequence.n_token
+            yield piece
+        if sequence.has_ended:
+            return
+        if passes.is_stopped:
+            break
+        if passes.n_place >= context.n_longest:
+            yield from sequence.end("context")
+            return
+        with engine_errors():
+            if passes.accept(token):
+                token = sequence.sample(sequence.row + 1)
+            else:
+                draft = sequence.draft(passes)
+                if not passes.compute([token], last_s, is_token=True, draft=draft):
+                    break
+                last_s = time.perf_counter()  # a token's time includes sampling it
+                token = sequence.sample(0 if draft else -1)
+        stats.tokens_per_s = stats.n_token / (time.perf_counter() - first_s)
+    yield from sequence.end("cancelled")
+
+
+def _utf8_decoder(undecoded: bytes) -> codecs.IncrementalDecoder:
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.setstate((undecoded, 0))
+    return decoder

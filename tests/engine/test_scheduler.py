@@ -1,0 +1,335 @@
+"""Who takes part in a pass, and with which cells: tables and properties, without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backend.engine.scheduler import SHARED_TOKENS_MIN, Limits, Placed, Scheduler
+from backend.llama.row import Row
+
+LIMITS = Limits(n_sequence=3, n_context=120, n_longest=120, n_ubatch=16)
+
+
+class Cells:
+    """The cells of a context, as llama.cpp has them: a cell may belong to several sequences."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._held: dict[int, list[tuple[int, int]]] = {}  # the cells of a sequence, and tokens
+        self._n = 0
+
+    def tokens(self, sequence: int) -> list[int]:
+        return [token for _, token in self._held.get(sequence, [])]
+
+    def forget_from(self, position: int, sequence: int = 0) -> bool:
+        held = self._held.get(sequence, [])
+        assert not (self._limits.cuts_batches and 0 < position < len(held)), "a state goes back"
+        del held[position:]
+        return True
+
+    def copy_sequence(self, source: int, target: int, n: int) -> None:
+        assert not self._held.get(target), "the target is not empty"
+        assert n <= len(self._held[source])
+        self._held[target] = self._held[source][:n]
+
+    def compute(self, rows: Sequence[Row]) -> None:
+        assert 0 < len(rows) <= self._limits.n_ubatch and rows[-1].has_logits
+        for row in rows:
+            held = self._held.setdefault(row.sequence, [])
+            assert row.position == len(held) < self._limits.n_longest, "positions follow each other"
+            self._n += 1
+            held.append((self._n, row.token))
+        if self._limits.shares:
+            used = {cell for held in self._held.values() for cell, _ in held}
+            assert len(used) <= self._limits.n_context, "cells are overdrawn"
+        else:  # equally many rows of sequences that follow each other
+            counts = {s: sum(r.sequence == s for r in rows) for r in rows for s in [r.sequence]}
+            first = min(counts)
+            assert sorted(counts) == list(range(first, first + len(counts)))
+            assert len(set(counts.values())) == 1
+
+
+class Asked(Placed):
+    """A request. ends: a token may end it. end: why its answer ended, after n_pass passes."""
+
+    def __init__(self, prompt: Sequence[int], max_tokens: int = -1, **more: bool) -> None:
+        super().__init__(prompt, max_tokens, **more)
+        self.n_prompt = len(prompt)
+        self.ends = True
+        self.end = ""
+        self.n_pass = 0
+
+    @property
+    def answer(self) -> list[int]:
+        return self.tokens[self.n_prompt :]
+
+
+def follows(tokens: Sequence[int]) -> int:
+    """Return the token that follows a text, as a model would: always the same one."""
+    return (sum((i + 1) * token for i, token in enumerate(tokens)) * 2654435761 >> 7) % 89 + 10
+
+
+@dataclass
+class Run:
+    """Does what a group does, with a model that needs no computation.
+
+    pass_s: of one row; n rows take n ** 0.7 times as long.
+    """
+
+    limits: Limits
+    pass_s: float = 0.05
+    passes: list[list[Asked]] = field(default_factory=list)  # whose the rows of each are
+
+    def __post_init__(self) -> None:
+        self.cells = Cells(self.limits)
+        self.scheduler: Scheduler[Asked] = Scheduler(self.limits, self.cells)
+        self.queue: list[Asked] = []
+
+    def ask(self, asked: Asked) -> None:
+        if asked.precedes and self.limits.shares:
+            self.scheduler.precede(asked, keeps=True)
+        else:
+            self.queue.append(asked)
+        self._check()
+
+    def cancel(self, asked: Asked) -> None:
+        if not asked.end:
+            self._end(asked, "cancelled")
+
+    def step(self) -> bool:
+        """Compute a pass. Return False if there was nothing to compute."""
+        scheduler = self.scheduler
+        if n := scheduler.n_wanted():
+            while self.queue and len(scheduler.waiting) < n:
+                scheduler.waiting.append(self.queue.pop(0))
+            self._share()
+            while scheduler.next() is not None:
+                assert 0 <= scheduler.unpaid() < self.limits.n_context
+                self._check()
+        if not scheduler.members:
+            assert not scheduler.waiting and not self.queue
+            return False
+        rows, owners = scheduler.rows()
+        self.passes.append(owners)
+        self.cells.compute(rows)
+        own = [m for m in scheduler.members if m.precedes]
+        is_answered = bool(own) and not any(m.n_unread for m in own)
+        n_of_prompt = sum(m.n_unread > 0 for m in owners)
+        chosen = scheduler.computed(owners)
+        if is_answered:
+            scheduler.observe(owners, n_of_prompt, self.pass_s * len(rows) ** 0.7)
+        self._check()
+        for i, asked in chosen:
+            assert rows[i].has_logits and owners[i] is asked
+            self._add(asked)
+        for asked in list(scheduler.members):
+            if asked in scheduler.members and scheduler.is_full(asked):
+                self._end(asked, "context")
+            self._check()
+        return True
+
+    def run(self, *asked: Asked) -> None:
+        for each in asked:
+            self.ask(each)
+        while self.step():
+            pass
+
+    def _share(self) -> None:
+        tokens, n_done = self.scheduler.beginning()
+        place, step = self.limits.n_sequence, self.limits.n_ubatch
+        assert self.cells.tokens(place)[:n_done] == tokens[:n_done]
+        for begin in range(n_done, len(tokens), step):
+            piece = range(begin, min(begin + step, len(tokens)))
+            self.cells.compute([Row(tokens[i], i, place, has_logits=i == piece[-1]) for i in piece])
+        if tokens:
+            self.scheduler.share(tokens, n_done)
+        self._check()
+
+    def _add(self, asked: Asked) -> None:
+        token = follows(asked.tokens)
+        if asked.ends and token % 16 == 7:
+            self._end(asked, "stop")
+            return
+        asked.tokens.append(token)
+        asked.n_token += 1
+        if asked.n_token == asked.max_tokens:
+            self._end(asked, "length")
+
+    def _end(self, asked: Asked, reason: str) -> None:
+        asked.end, asked.n_pass = reason, len(self.passes)
+        if asked in self.scheduler.members:
+            self.scheduler.leave(asked, keeps=True)
+        for line in (self.scheduler.waiting, self.queue):
+            if asked in line:
+                line.remove(asked)
+        self._check()
+
+    def _check(self) -> None:
+        """The context holds what the scheduler thinks that it holds."""
+        scheduler, cells = self.scheduler, self.cells
+        for member in scheduler.members:
+            assert cells.tokens(member.place) == member.computed
+        for sequence, tokens in scheduler.idle.items():
+            assert cells.tokens(sequence) == tokens
+        if scheduler.shared:
+            assert cells.tokens(self.limits.n_sequence) == scheduler.shared
+        places = [m.place for m in scheduler.members] + list(scheduler.idle)
+        assert len(set(places)) == len(places)
+        assert all(0 <= place < self.limits.n_sequence for place in places)
+
+
+def alone(asked: Asked, limits: Limits) -> tuple[list[int], str]:
+    """Return the tokens and the end of an answer beside no other."""
+    fresh = Asked(asked.tokens[: asked.n_prompt], asked.max_tokens)
+    Run(replace(limits, n_sequence=1)).run(fresh)
+    return fresh.answer, fresh.end
+
+
+@st.composite
+def limits_of(draw: st.DrawFn) -> Limits:
+    shares = draw(st.sampled_from([True, True, True, False]))
+    n_sequence, n_context = draw(st.integers(1, 5)), draw(st.integers(40, 160))
+    n_longest = draw(st.integers(30, n_context)) if shares else n_context // n_sequence
+    n_ubatch = draw(st.integers(n_sequence + 1, 40))
+    return Limits(
+        n_sequence, n_context, n_longest, n_ubatch, shares, draw(st.booleans()) and shares
+    )
+
+
+@st.composite
+def asked_of(draw: st.DrawFn, limits: Limits) -> Asked:
+    """Draw a request: a beginning that others may have, too, and an end."""
+    begin = [draw(st.integers(1, 2))] * draw(st.integers(0, 28))
+    end = draw(st.lists(st.integers(1, 3), min_size=1, max_size=12))
+    prompt = (begin + end)[-limits.n_longest + 1 :]
+    return Asked(prompt, draw(st.integers(-1, 20).filter(bool)), precedes=draw(st.booleans()))
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_everybody_is_answered_as_alone_or_leaves(data: st.DataObject) -> None:
+    """Whoever arrives, precedes or is cancelled: cells are never overdrawn, and everything ends."""
+    limits = data.draw(limits_of())
+    run, all_asked = Run(limits), []
+    for _ in range(data.draw(st.integers(1, 12))):
+        what = data.draw(st.sampled_from(["ask", "ask", "cancel", "step", "step"]))
+        if what == "ask":
+            all_asked.append(asked := data.draw(asked_of(limits)))
+            run.ask(asked)
+        elif what == "cancel" and all_asked:
+            run.cancel(data.draw(st.sampled_from(all_asked)))
+        else:
+            for _ in range(data.draw(st.integers(1, 9))):
+                run.step()
+    for _ in range(4000):
+        if not run.step():
+            break
+    assert all(asked.end for asked in all_asked), "somebody is not answered"
+    for asked in all_asked:
+        tokens, end = alone(asked, limits)
+        if asked.end == "cancelled":
+            assert asked.answer == tokens[: len(asked.answer)]
+        elif asked.end == end or limits.shares:
+            assert (asked.answer, asked.end) == (tokens, end)
+
+
+def test_a_shared_beginning_is_computed_once_and_whole() -> None:
+    """The last token of a prompt is always computed: its logits are needed."""
+    run, begin = Run(LIMITS), [1] * SHARED_TOKENS_MIN
+    asked = [Asked([*begin, 2, i], 1) for i in range(3)]
+    run.run(*asked)
+    assert all(each.end for each in asked)
+    assert [len(owners) for owners in run.passes] == [3]  # the beginning has 17 tokens
+    short = [Asked([*begin[1:], 3 + i], 1) for i in range(2)]
+    run = Run(LIMITS)
+    run.run(*short)
+    assert sum(map(len, run.passes)) == 2 * SHARED_TOKENS_MIN
+
+
+def test_a_prompt_that_was_answered_is_not_computed_again() -> None:
+    run, prompt = Run(LIMITS), list(range(20))
+    run.run(Asked(prompt, 3))
+    n_pass = len(run.passes)
+    run.run(Asked(prompt, 3))
+    assert [len(owners) for owners in run.passes[n_pass:]] == [1, 1, 1]
+
+
+def endless(n: int, max_tokens: int = 60) -> list[Asked]:
+    """Return requests whose answers are not ended by a token."""
+    found = [Asked([i + 1], max_tokens) for i in range(n)]
+    for asked in found:
+        asked.ends = False
+    return found
+
+
+def test_one_that_precedes_has_a_row_in_every_pass_from_the_next_one_on() -> None:
+    """It takes the place of the last one that joined, which goes on later."""
+    run, others = Run(replace(LIMITS, n_context=400, n_longest=400)), endless(3)
+    own = Asked([5] * 9, 12, precedes=True)
+    for asked in others:
+        run.ask(asked)
+    for _ in range(5):
+        run.step()
+    run.ask(own)
+    assert run.scheduler.members == [own, *others[:2]] and run.scheduler.waiting == others[2:]
+    run.run()
+    hers = run.passes[5 : own.n_pass]
+    assert all(own in owners for owners in hers) and len(hers) <= 12
+    assert set(hers[0]) <= {own, others[0]}, "at most one row beside eight of her prompt"
+    assert others[2] not in {each for owners in hers for each in owners}
+    assert all(asked.end for asked in others)
+
+
+def test_one_that_precedes_keeps_four_fifths_of_its_speed_and_others_go_on() -> None:
+    run = Run(replace(LIMITS, n_context=1000, n_longest=1000))
+    *others, own = endless(3, 200)
+    own.precedes = True
+    run.ask(own)
+    for asked in others:
+        run.ask(asked)
+    run.run()
+    hers = run.passes[: own.n_pass]
+    took_s = sum(run.pass_s * len(owners) ** 0.7 for owners in hers)
+    assert 0.8 <= len(hers) * run.pass_s / took_s < 0.95
+    assert all(any(asked in owners for owners in hers) for asked in others)
+
+
+def test_a_prompt_is_read_alone_where_states_only_go_on() -> None:
+    run = Run(replace(LIMITS, cuts_batches=True))
+    prompts = [Asked([i] * 20, 4) for i in (1, 2)]
+    run.run(*prompts)
+    assert [len(set(map(id, owners))) for owners in run.passes[:4]] == [1] * 4
+    assert [len(owners) for owners in run.passes[:5]] == [16, 4, 16, 4, 2]
+
+
+def test_several_prompts_join_at_once_and_who_has_left_is_in_no_pass() -> None:
+    limits = Limits(n_sequence=8, n_context=800, n_longest=800, n_ubatch=16)
+    run, asked = Run(limits), endless(10, 30)
+    for each in asked:
+        run.ask(each)
+    run.step()
+    assert len(run.scheduler.members) == 8
+    run.cancel(asked[0])
+    run.step()
+    assert len(run.passes[-1]) == 7 and asked[0] not in run.passes[-1]
+    run.cancel(asked[1])
+    run.step()
+    assert [each in run.passes[-1] for each in asked[:2]] == [False] * 2
+    assert all(each in run.passes[-1] for each in asked[2:])
+
+
+def test_an_answer_that_outgrows_its_cells_gets_those_of_the_last_one_which_goes_on_later() -> None:
+    limits = Limits(n_sequence=2, n_context=60, n_longest=60, n_ubatch=16)
+    run, (first, second) = Run(limits), endless(2, -1)
+    run.ask(first)
+    run.ask(second)
+    run.run()
+    assert (first.end, second.end) == ("context", "context")
+    assert len(first.tokens) == len(second.tokens) == 61  # the last one needs no cell
+    n_running = [len(set(map(id, owners))) for owners in run.passes]
+    assert first.n_pass < second.n_pass and n_running[first.n_pass - 1] == 1
+    assert n_running == sorted(n_running, reverse=True) and n_running[0] == 2
