@@ -79,6 +79,7 @@ class Walk {
 
     // Whether all that the layer needs has come. REQUIRES: since route(), no step but Step::wait.
     bool has_all() const { return ready_.size() >= n_needed_; }
+    bool has_ready() const { return !ready_.empty(); }
     std::span<const Compute> computing() const { return computing_; }
 
   private:

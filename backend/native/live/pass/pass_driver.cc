@@ -16,6 +16,7 @@ constexpr std::chrono::milliseconds max_wait(50);
 
 std::unique_ptr<Cache> PassDriver::take_cache() {
     forget_pieces();
+    walk_.reset();
     partner_.reset();  // first: its thread uses the cache's pool
     return std::move(cache_);
 }
@@ -23,6 +24,7 @@ std::unique_ptr<Cache> PassDriver::take_cache() {
 void PassDriver::set_cache(std::unique_ptr<Cache> cache, const ExpertFiles & files, Hybrid hybrid) {
     partner_ = HostPartner::make(graph_, files, *cache, hybrid);
     cache_ = std::move(cache);
+    walk_.emplace(*cache_->core, static_cast<Driver &>(*this));
     for (const auto & work : cache_->works) {
         work->use_scheduler(scheduler_);
     }
@@ -73,12 +75,12 @@ void PassDriver::begin_pass(Phase phase, const std::vector<int32_t> & tokens, co
         recorder->pass_began(phase, tokens, sequences);
     }
     try {
-        collect_arrivals();
+        walk_->begin_pass();
         if (partner_) {
             partner_->pass_ended();
         }
         tell_speeds();
-        tell(PassBegan{phase, tokens, sequences});
+        walk_->tell(PassBegan{phase, tokens, sequences});
     } catch (const std::exception & e) {
         abort_pass(e.what());
     }
@@ -92,11 +94,11 @@ void PassDriver::begin_pass(Phase phase, const std::vector<int32_t> & tokens, co
 
 bool PassDriver::stock(const std::vector<std::vector<Expert>> & experts,
                        const std::vector<std::vector<Expert>> & wanted) {
-    collect_arrivals();
+    walk_->collect();
     for (size_t layer = 0; layer < experts.size() && layer < size_t(graph_.shape.n_layer); layer++) {
         if (!experts[layer].empty()) {
-            tell(Stocked{Layer(layer), experts[layer],
-                         layer < wanted.size() ? wanted[layer] : std::span<const Expert>()});
+            walk_->tell(Stocked{Layer(layer), experts[layer],
+                                layer < wanted.size() ? wanted[layer] : std::span<const Expert>()});
         }
     }
     return cache_->core->copies();
@@ -180,7 +182,7 @@ bool PassDriver::passes_by(Layer layer, int32_t n_token) {
     }
     n_routed_ = layer + 1;
     try {
-        tell(Unasked{layer, n_token});
+        walk_->tell(Unasked{layer, n_token});
     } catch (const std::exception & e) {
         abort_pass(e.what());
     }
@@ -275,9 +277,7 @@ bool PassDriver::routed(ggml_tensor * topk, Layer layer) {
         forced->write(topk, layer);
     }
     read_router(topk, layer);
-    collect_arrivals();
-    ready_.clear();
-    n_needed_ = 0;
+    walk_->begin_layer();
     if (partner_) {
         partner_->clear();
     }
@@ -285,61 +285,45 @@ bool PassDriver::routed(ggml_tensor * topk, Layer layer) {
         tell_speeds();  // a layer of a prompt takes as long as many tokens
     }
     routed_us_ = now_us();
-    tell(Reached{layer});
-    tell(Routed{{layer, reader_.n_token(), reader_.ids(), weights_for_core()}});
+    // Computing what is there in a wave meanwhile would cost a device more stops than it saves. Experts that are cut
+    // are still computed in waves, but in one for each part.
+    walk_->route({layer, reader_.n_token(), reader_.ids(), weights_for_core()}, !partner_ && is_own_device(layer));
     note_idle();
-    show_router(layer, ready_.size() == n_needed_);
-    if (!await_experts(layer)) {
-        return abort_pass("");
+    show_router(layer, walk_->has_all());
+    return run_layer();
+}
+
+// Do what the layer needs, until llama.cpp is to compute or it needs nothing more. Return false if the pass is to stop.
+bool PassDriver::run_layer() {
+    while (true) {
+        const auto step = walk_->next();
+        if (partner_ && hook_.in_waves()) {
+            partner_->start(hook_.segment(), pairs_of_);
+        }
+        if (step == Walk::Step::over) {
+            hook_.end_waves();
+            return true;
+        }
+        if (step == Walk::Step::slots) {
+            remap();
+            return true;
+        }
+        if (step == Walk::Step::waves) {
+            plan_waves();
+            return true;
+        }
+        if (stops()) {
+            return abort_pass("");
+        }
+        step == Walk::Step::wait ? wait() : compute_wave();
     }
-    const bool own_slots =
-        std::none_of(ready_.begin(), ready_.end(), [](const Compute & c) { return c.part == Part::staged; });
-    // llama.cpp's own nodes cannot compute experts that are cut.
-    if (ready_.size() == n_needed_ && own_slots && !cache_->layout.layers[size_t(layer)].is_cut()) {
-        remap(cache_->work(layer));
-        return true;
-    }
-    hook_.begin_waves();
-    cache_->work(layer).waves().begin();
-    if (partner_) {
-        partner_->begin_waves();
-    }
-    sort_pairs();
-    return true;
 }
 
 // Since the pass began, the link could have fetched what the layer lacks.
 void PassDriver::note_idle() {
-    if (ready_.size() < n_needed_) {
+    if (!walk_->has_all()) {
         idle_us_ = now_us() - began_us_ - (cache_->pool->link_busy_us() - busy_us_);
     }
-}
-
-// A decoded token on a device: wait for the missing experts if the layer has slots for all that it needs. Computing
-// what is there in a wave meanwhile would cost more stops than it saves. Experts that are cut are still computed in
-// waves, but in one for each part. Return false if the pass is to stop.
-bool PassDriver::await_experts(Layer layer) {
-    const LayerLayout & slots = cache_->layout.layers[size_t(layer)];
-    if (reader_.n_token() > 1 || partner_ || !is_own_device(layer)) {
-        return true;
-    }
-    size_t n_part = 0;
-    for (const Part part : {Part::top, Part::bottom}) {
-        if (const Pool pool = slots.pool_of(part); pool != none) {
-            n_part++;
-            if (size_t(cache_->layout.pools[size_t(pool)].n_slot) < n_needed_) {
-                return true;
-            }
-        }
-    }
-    while (ready_.size() < n_part * n_needed_ && cache_->pool->n_open() > 0) {
-        if (stops()) {
-            return false;
-        }
-        wait();
-        collect_arrivals();
-    }
-    return true;
 }
 
 void PassDriver::read_router(const ggml_tensor * topk, Layer layer) {
@@ -363,7 +347,7 @@ void PassDriver::show_router(Layer layer, bool delays) {
     const auto input = reader_.input();
     if (!input.empty() && cache_->core->wants_gate_input()) {
         const uint64_t began_us = now_us();
-        tell(GateSeen{layer, input, int32_t(input.size() / size_t(graph_.n_embd))});
+        walk_->tell(GateSeen{layer, input, int32_t(input.size() / size_t(graph_.n_embd))});
         const uint64_t took_us = now_us() - began_us;
         times_.predict_us += took_us;
         times_.delay_us += delays ? took_us : 0;
@@ -382,7 +366,7 @@ void PassDriver::show_router(Layer layer, bool delays) {
 
 // Return the slots of the layer's choice, [n_token][n_expert_used]. REQUIRES: the experts are in slots of the layer.
 std::span<const int32_t> PassDriver::slots_of_choice() {
-    for (const Compute & c : ready_) {
+    for (const Compute & c : walk_->computing()) {
         slot_of_[size_t(c.expert)] = c.slot;
     }
     const auto ids = reader_.ids();
@@ -392,11 +376,20 @@ std::span<const int32_t> PassDriver::slots_of_choice() {
 }
 
 // All experts are resident: llama.cpp's expert mat-muls read slots.
-void PassDriver::remap(DeviceWork & work) {
+void PassDriver::remap() {
+    DeviceWork & work = cache_->work(hook_.layer());
     work.set_slot_ids(slots_of_choice(), reader_.n_token());
     hook_.remap(work.slot_ids());
-    computing_.swap(ready_);
-    ready_.clear();
+}
+
+// llama.cpp is to skip the layer's experts. They are computed when it reaches them.
+void PassDriver::plan_waves() {
+    hook_.begin_waves();
+    cache_->work(hook_.layer()).waves().begin();
+    if (partner_) {
+        partner_->begin_waves();
+    }
+    sort_pairs();
 }
 
 // Sort the layer's (token, expert) pairs by expert.
@@ -421,45 +414,26 @@ void PassDriver::keep_inputs(const ggml_tensor * node) {
     }
 }
 
-// Compute the experts that are ready, then the others as they arrive.
+// llama.cpp has reached the layer's experts, and has skipped them.
 bool PassDriver::run_waves() {
-    hook_.undo();  // llama.cpp has skipped the segment
+    hook_.undo();
     for (const ggml_tensor * node : hook_.segment().nodes) {
         keep_inputs(node);
     }
-    const uint64_t began_us = now_us();
-    while (true) {
-        collect_arrivals();
-        share_with_host();
-        if (ready_.empty() && cache_->core->idle()) {
-            break;
-        }
-        if (stops()) {
-            return abort_pass("");
-        }
-        if (ready_.empty()) {
-            wait();
-            continue;
-        }
-        compute_ready();
-        if (partner_ && ready_.empty()) {
-            partner_->device_done(hook_.segment(), reader_.n_token(), began_us);
-        }
-    }
-    hook_.end_waves();
-    return true;
+    waves_began_us_ = now_us();
+    return run_layer();
 }
 
-void PassDriver::compute_ready() {
+void PassDriver::compute_wave() {
     const auto layer = size_t(hook_.layer());
     WaveRunner & waves = cache_->work(hook_.layer()).waves();
     const bool is_cut = cache_->layout.layers[layer].is_cut();
-    computing_.swap(ready_);
+    const auto computing = walk_->computing();
     const uint64_t began_us = now_us();
     {
         const Unlocked unlocked(mutex);
         for (Part part : places) {  // the top first: a bottom is added to its rows
-            run_wave(waves, part, part == Part::bottom && is_cut);
+            run_wave(waves, computing, part, part == Part::bottom && is_cut);
         }
     }
     const uint64_t waved_us = now_us() - began_us;
@@ -470,12 +444,15 @@ void PassDriver::compute_ready() {
         times_.graph_us += w->waves().graph_us();
         times_.n_graph += w->waves().n_graph();
     }
-    tell_computed();
+    walk_->computed();
+    if (partner_ && !walk_->has_ready()) {
+        partner_->device_done(hook_.segment(), reader_.n_token(), waves_began_us_);
+    }
 }
 
-void PassDriver::run_wave(WaveRunner & waves, Part part, bool add) {
+void PassDriver::run_wave(WaveRunner & waves, std::span<const Compute> computing, Part part, bool add) {
     wave_.clear();
-    for (const Compute & c : computing_) {
+    for (const Compute & c : computing) {
         if (c.part == part) {
             for (Pair pair : pairs_of_[size_t(c.expert)]) {
                 pair.slot = c.slot;
@@ -484,20 +461,6 @@ void PassDriver::run_wave(WaveRunner & waves, Part part, bool add) {
         }
     }
     waves.run(hook_.segment(), wave_, part, add);
-}
-
-// Collect what the host has computed, let the core balance the shares, and start what the host is to compute next.
-void PassDriver::share_with_host() {
-    if (!partner_) {
-        return;
-    }
-    while (const auto job = partner_->take()) {
-        times_.host_us += uint64_t(job->us);
-        tell(Computed{job->compute.layer, job->compute.expert, job->compute.part});
-    }
-    partner_->hand_over(hook_.segment(), cache_->work(hook_.layer()).waves());
-    tell(CaughtUp{double(now_us() - routed_us_)});
-    partner_->start(hook_.segment(), pairs_of_);
 }
 
 // Wait until a copy arrives or the host has computed an expert.
@@ -522,16 +485,13 @@ void PassDriver::wait() {
     (host_works ? wave_us_ : stall_us_)[size_t(hook_.layer())] += waited_us;
     (host_works ? times_.wave_us : times_.stall_us) += waited_us;
     times_.host_wait_us += host_works ? waited_us : 0;
-    if (arrival) {
-        note(*arrival);
-        obey();
-    }
+    walk_->waited(arrival ? std::optional(end_of(*arrival)) : std::nullopt);
 }
 
 // llama.cpp has computed the layer on slots: its experts may be evicted.
 void PassDriver::finish_layer() {
     hook_.undo();
-    tell_computed();
+    walk_->computed();
 }
 
 // End the pass; its results are void. Return false.
@@ -540,97 +500,60 @@ bool PassDriver::abort_pass(const std::string & error) {
     if (partner_) {
         partner_->cancel();
     }
-    computing_.clear();
-    ready_.clear();
-    commands_.clear();
     error_ = error;
-    tell(Aborted{});
+    walk_->abort();
     return false;
-}
-
-void PassDriver::tell(const Event & event) {
-    cache_->core->handle(event, commands_);
-    obey();
-}
-
-// Tell the core, and leave its commands for obey().
-void PassDriver::note(const Arrival & arrival) {
-    if (arrival.error.empty()) {
-        cache_->core->handle(Copied{arrival.ticket}, commands_);
-    } else {
-        copy_error_ = arrival.error;
-        cache_->core->handle(Failed{arrival.ticket}, commands_);
-    }
 }
 
 void PassDriver::tell_speeds() {
     if (partner_) {
-        tell(Measured{partner_->update_speeds()});
+        walk_->tell(Measured{partner_->update_speeds()});
     }
 }
 
-void PassDriver::tell_computed() {
-    for (const Compute & c : computing_) {
-        tell(Computed{c.layer, c.expert, c.part});
+CopyEnd PassDriver::end_of(const Arrival & arrival) {
+    if (!arrival.error.empty()) {
+        copy_error_ = arrival.error;
     }
-    computing_.clear();
+    return {arrival.ticket, !arrival.error.empty()};
 }
 
-// Obey the core's commands, also those that it adds meanwhile.
-void PassDriver::obey() {
-    Core & core = *cache_->core;
-    for (size_t i = 0; i < commands_.size(); i++) {
-        // Take what is needed of a command before the list grows.
-        if (const auto * compute = std::get_if<Compute>(&commands_[i])) {
-            compute->slot == none ? partner_->plan(*compute) : ready_.push_back(*compute);
-        } else if (const auto * copy = std::get_if<Copy>(&commands_[i])) {
-            submit(*copy);
-        } else if (const auto * cancel = std::get_if<Cancel>(&commands_[i])) {
-            const Ticket ticket = cancel->ticket;
-            if (cache_->pool->cancel(ticket)) {
-                core.handle(Cancelled{ticket}, commands_);
-            }
-        } else if (const auto * back = std::get_if<Withdraw>(&commands_[i])) {
-            const Withdraw command = *back;
-            if (partner_->withdraw(command.expert)) {
-                core.handle(Withdrawn{command.layer, command.expert}, commands_);
-            }
-        } else if (const auto * order = std::get_if<Order>(&commands_[i])) {
-            n_needed_ = order->experts.size();
-        } else {
-            gave_up_ = true;
-        }
-    }
-    commands_.clear();
-    // Not earlier: the core relies on the copies that it ordered after it gave up.
-    if (std::exchange(gave_up_, false) && !hook_.aborted()) {
-        throw std::runtime_error(copy_error_);
-    }
-}
-
-void PassDriver::submit(Copy copy) {
+std::optional<CopyEnd> PassDriver::submit(const Copy & copy, bool is_lost) {
     Transfers & pool = *cache_->pool;
     if (!cache_->options.copies_at_once()) {
         pool.submit(copy);
-        return;
+        return std::nullopt;
     }
-    if (gave_up_) {  // the pass is lost: do not try this copy
-        cache_->core->handle(Failed{copy.ticket}, commands_);
-        return;
+    if (is_lost) {
+        return CopyEnd{copy.ticket, true};
     }
     const uint64_t began_us = now_us();
     pool.submit(copy);
     const uint64_t waited_us = now_us() - began_us;
     times_.stall_us += waited_us;
     stall_us_[size_t(copy.layer)] += waited_us;
-    note(*pool.try_arrival());
+    return end_of(*pool.try_arrival());
 }
 
-void PassDriver::collect_arrivals() {
-    while (const auto arrival = cache_->pool->try_arrival()) {
-        note(*arrival);
-        obey();
+std::optional<CopyEnd> PassDriver::take() {
+    const auto arrival = cache_->pool->try_arrival();
+    return arrival ? std::optional(end_of(*arrival)) : std::nullopt;
+}
+
+void PassDriver::gave_up() { throw std::runtime_error(copy_error_); }
+
+std::optional<Compute> PassDriver::take_from_host() {
+    const auto job = partner_ ? partner_->take() : std::nullopt;
+    times_.host_us += job ? uint64_t(job->us) : 0;
+    return job ? std::optional(job->compute) : std::nullopt;
+}
+
+std::optional<double> PassDriver::caught_up_us() {
+    if (!partner_) {
+        return std::nullopt;
     }
+    partner_->hand_over(hook_.segment(), cache_->work(hook_.layer()).waves());
+    return double(now_us() - routed_us_);
 }
 
 PatchTimes PassDriver::times() const {

@@ -1,12 +1,14 @@
-// Drives a pass: shows the core what the routers chose, obeys its commands, and computes in waves where experts are
-// missing.
+// Drives a pass: executes the walk through each layer (core/walk.h) while llama.cpp computes, and computes in waves
+// where experts are missing.
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/walk.h"
 #include "live/compute/piece_runner.h"
 #include "live/ggml/thread_safety.h"
 #include "live/graph/forced_routing.h"
@@ -38,7 +40,7 @@ struct PatchTimes {
 };
 
 // One thread decodes; fields without GUARDED_BY belong to it. Others may stop the pass and, with the mutex, look in.
-class PassDriver {
+class PassDriver : private Driver {
   public:
     explicit PassDriver(const MoeGraph & graph) : graph_(graph), hook_(graph), reader_(graph) {}
 
@@ -87,7 +89,7 @@ class PassDriver {
     bool compute_pieces() REQUIRES(mutex);
     bool run_pieces() REQUIRES(mutex);
     bool compute_routed(size_t number) REQUIRES(mutex);
-    bool await_on_device(Layer layer) REQUIRES(mutex);
+    Walk::Step await_on_device(Layer layer) REQUIRES(mutex);
     void note_device_wait() REQUIRES(mutex);
     bool may_skip_piece(size_t number) const REQUIRES(mutex);
 
@@ -98,34 +100,40 @@ class PassDriver {
     bool may_stop_late(Layer layer) const REQUIRES(mutex);
     bool stops_for_input(const ggml_tensor * node) REQUIRES(mutex);
     void note_idle() REQUIRES(mutex);
-    bool await_experts(Layer layer) REQUIRES(mutex);
     bool stops() REQUIRES(mutex);
     bool routed(ggml_tensor * topk, Layer layer) REQUIRES(mutex);
+    bool run_layer() REQUIRES(mutex);
     void read_router(const ggml_tensor * topk, Layer layer) REQUIRES(mutex);
     std::span<const float> weights_for_core() const REQUIRES(mutex);
     void show_router(Layer layer, bool delays) REQUIRES(mutex);
-    std::span<const int32_t> slots_of_choice();
-    void remap(DeviceWork & work);
+    std::span<const int32_t> slots_of_choice() REQUIRES(mutex);
+    void remap() REQUIRES(mutex);
     void sort_pairs();
     void keep_inputs(const ggml_tensor * node) REQUIRES(mutex);
+    void plan_waves() REQUIRES(mutex);
     bool run_waves() REQUIRES(mutex);
-    void compute_ready() REQUIRES(mutex);
-    void run_wave(WaveRunner & waves, Part part, bool add);
-    void share_with_host() REQUIRES(mutex);
+    void compute_wave() REQUIRES(mutex);
+    void run_wave(WaveRunner & waves, std::span<const Compute> computing, Part part, bool add);
     void wait() REQUIRES(mutex);
     void finish_layer() REQUIRES(mutex);
     bool abort_pass(const std::string & error) REQUIRES(mutex);
-    void tell(const Event & event) REQUIRES(mutex);
-    void note(const Arrival & arrival) REQUIRES(mutex);
     void tell_speeds() REQUIRES(mutex);
-    void tell_computed() REQUIRES(mutex);
-    void obey() REQUIRES(mutex);
-    void submit(Copy copy) REQUIRES(mutex);
-    void collect_arrivals() REQUIRES(mutex);
+    CopyEnd end_of(const Arrival & arrival);
+
+    std::optional<CopyEnd> submit(const Copy & copy, bool is_lost) override REQUIRES(mutex);
+    bool cancel(Ticket ticket) override REQUIRES(mutex) { return cache_->pool->cancel(ticket); }
+    std::optional<CopyEnd> take() override REQUIRES(mutex);
+    bool copies() const override REQUIRES(mutex) { return cache_->pool->n_open() > 0; }
+    void gave_up() override;
+    void compute_on_host(const Compute & compute) override REQUIRES(mutex) { partner_->plan(compute); }
+    bool withdraw(Expert expert) override REQUIRES(mutex) { return partner_->withdraw(expert); }
+    std::optional<Compute> take_from_host() override REQUIRES(mutex);
+    std::optional<double> caught_up_us() override REQUIRES(mutex);
 
     const MoeGraph & graph_;
     std::unique_ptr<Cache> cache_ GUARDED_BY(mutex);
     std::unique_ptr<HostPartner> partner_ GUARDED_BY(mutex);
+    std::optional<Walk> walk_ GUARDED_BY(mutex);  // while there is a cache
     PatchTimes times_ GUARDED_BY(mutex);
     std::vector<uint64_t> stall_us_ GUARDED_BY(mutex), wave_us_ GUARDED_BY(mutex);  // [layer]
 
@@ -145,13 +153,9 @@ class PassDriver {
     std::string error_;
     std::string copy_error_;        // of the last copy that failed
     // The layer in progress.
-    Commands commands_;                        // of the core, not yet obeyed
-    bool gave_up_ = false;                     // the core did
-    size_t n_needed_ = 0;                      // experts
     uint64_t began_us_ = 0, busy_us_ = 0;      // the pass began; link_busy_us then
     uint64_t idle_us_ = 0;                     // of the pass so far, as in PatchTimes
-    std::vector<Compute> ready_;               // commanded, not yet computed
-    std::vector<Compute> computing_;
+    uint64_t waves_began_us_ = 0;
     std::vector<Slot> slot_of_;                // [expert], for slots_of_choice()
     std::vector<int32_t> slots_;               // of slots_of_choice()
     std::vector<std::vector<Pair>> pairs_of_;  // [expert], for waves

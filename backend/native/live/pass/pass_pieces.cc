@@ -172,73 +172,64 @@ bool PassDriver::compute_routed(size_t number) {
     }
     note_device_wait();
     reader_.take(runner.ids(number), runner.weights(number), runner.input(number));
-    // The layer before is computed.
-    for (const Compute & c : computing_) {
-        cache_->core->handle(Computed{c.layer, c.expert, c.part}, commands_);
-    }
-    computing_.clear();
-    obey();
-    collect_arrivals();
+    walk_->computed(Walk::Obey::together);
+    walk_->begin_layer();
     hook_.begin_layer(layer);
     n_behind = layer;
     n_routed_ = layer + 1;
-    ready_.clear();
-    n_needed_ = 0;
     routed_us_ = now_us();
-    cache_->core->handle(Reached{layer}, commands_);
-    cache_->core->handle(Routed{{layer, 1, reader_.ids(), weights_for_core()}}, commands_);
-    obey();
+    walk_->route({layer, 1, reader_.ids(), weights_for_core()}, true, Walk::Obey::together);
     note_idle();
     const auto compute = [&]() REQUIRES(mutex) {
-        if (std::ranges::any_of(ready_, [](const Compute & c) { return c.part != Part::top; })) {
-            throw std::runtime_error("A token's experts did not come into the slots of its layer");
-        }
         runner.set_slots(number, slots_of_choice());
         runner.compute(number + 1, true, brings);
     };
     // What the core now learns of the router takes time, and changes no slot that the layer needs.
-    const bool are_there = ready_.size() == n_needed_;
+    auto step = walk_->next();
+    const bool are_there = step == Walk::Step::slots;
     if (are_there) {
         compute();
     }
     show_router(layer, false);
-    collect_arrivals();
+    walk_->collect();
     if (!are_there) {
-        if (!await_on_device(layer)) {
+        step = await_on_device(layer);
+        if (step == Walk::Step::wait) {
             return false;
+        }
+        if (step != Walk::Step::slots) {
+            throw std::runtime_error("A token's experts did not come into the slots of its layer");
         }
         compute();
     }
-    computing_.swap(ready_);
-    ready_.clear();
     return true;
 }
 
 // Wait until the experts that the layer lacks are there or on their way. The device waits for the latter, so the next
 // piece can be enqueued meanwhile. Such an expert counts as there: nothing but that piece uses its slot until the piece
-// is over. Return false if the pass is to stop.
-bool PassDriver::await_on_device(Layer layer) {
+// is over. Return the step after that, or Step::wait if the pass is to stop.
+Walk::Step PassDriver::await_on_device(Layer layer) {
     Transfers & pool = *cache_->pool;
     PieceRunner & runner = *pieces_;
     const auto wanted = [&](const Copy & copy) {
         return copy.part == Part::top && std::ranges::find(reader_.ids(), copy.expert) != reader_.ids().end();
     };
     pool.tell_begun(true);
-    while (ready_.size() < n_needed_ && !stopping) {
+    auto step = walk_->next();
+    for (; step == Walk::Step::wait && !stopping; step = walk_->next()) {
         const auto tickets =
             pool.hand_over(layer, wanted, [&runner](ggml_backend_event_t event) { runner.wait_for(event); });
         for (const Ticket ticket : tickets) {
-            tell(Copied{ticket});
+            walk_->tell(Copied{ticket});
             device_waits_ = layer;
         }
         if (tickets.empty()) {
             wait();
-            collect_arrivals();
         }
     }
     pool.tell_begun(false);
     device_waits_since_us_ = now_us();
-    return ready_.size() >= n_needed_;
+    return step;
 }
 
 // The piece that the device waited with is over: it was delayed until the last copy was there.
