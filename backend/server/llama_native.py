@@ -278,6 +278,8 @@ class Native:
 
     async def props(self, _request: Request) -> Response:
         """Describe the model and the server."""
+        if self._turns.facts is None and self._turns.model_name is not None:
+            await self._turns.ask(lambda _: None)  # which the engine does after it has told them
         facts = self._turns.facts
         if facts is None:
             return JSONResponse(error_json(_LOADING), status_code=_LOADING.status)

@@ -6,6 +6,7 @@ import json
 import math
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -370,6 +371,31 @@ def test_the_properties_are_those_of_the_model(served: Served) -> None:
     assert model["meta"] == {"n_vocab": 1000, "n_ctx": 100, "n_ctx_train": 200, "size": 1}
     assert get(served, "/version").json() == {"version": __version__}
     assert get(served, "/lora-adapters").json() == []
+
+
+def test_properties_wait_for_an_engine_that_has_just_begun() -> None:
+    """A busy machine may serve a first request before the engine has told its facts."""
+    gate, engine = threading.Event(), FakeEngine()
+
+    class Late(FakeEngine):
+        @property
+        def vocabulary(self) -> Any:
+            gate.wait(WAIT_S)
+            return engine.vocabulary
+
+        @vocabulary.setter
+        def vocabulary(self, _: Any) -> None:
+            """Take what the constructor gives."""
+
+    served = Served(Late())
+    try:
+        with ThreadPoolExecutor() as pool:
+            answer = pool.submit(get, served, "/props")
+            until(lambda: answer.done() or served.turns.n_open == 1)
+            gate.set()
+            assert answer.result().json()["chat_template"] == "{{ messages }}"
+    finally:
+        served.close()
 
 
 def test_a_model_that_says_nothing_has_no_properties(capsys: pytest.CaptureFixture[str]) -> None:
