@@ -125,6 +125,8 @@ def _report(
         "context_length": model.context_length,
         "cacheable": why_plain(model) == "",
         "reason": why_plain(model),
+        "predicts": model.predicts,
+        "why_no_guess": model.why_no_guess,
         "memory": {
             "total_bytes": memory.total_bytes,
             "available_bytes": memory.available_bytes,
@@ -155,11 +157,19 @@ def _lines(model: ModelFile, pack: str, plan_rows: list[tuple[str, str]]) -> lis
         ("Context", f"{model.context_length} tokens"),
         ("Cache", f"not used: {why}" if why else "possible: any share of the experts"),
         *([] if why else [("Pack", pack)]),
+        *([("Drafts", _drafts_text(model))] if model.n_layer_nextn else []),
         ("", ""),
         *plan_rows,
         ("", ""),
     ]
     return [f"{name:<14}{value}".rstrip() for name, value in rows]
+
+
+def _drafts_text(model: ModelFile) -> str:
+    """Return whether the layers for multi-token prediction guess tokens."""
+    if model.predicts:
+        return "possible with the layer for multi-token prediction: --drafts auto"
+    return f"not by the layer for multi-token prediction: {model.why_no_guess}"
 
 
 def _pack_text(pack: Pack | None, remark: str) -> str:

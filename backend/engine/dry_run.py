@@ -11,6 +11,7 @@ import functools
 import json
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from backend.gguf.header import ModelFileError
 from backend.gguf.model_file import ContextSizes, ModelFile, read_model
 from backend.llama.api import Context, LlamaError, Model, log
 from backend.memory.placement import ON_CPU, Placement
-from backend.memory.plan import N_UBATCHES
+from backend.memory.plan import N_PREDICTION, N_UBATCHES
 
 _MIB = 1 << 20
 _N_CONTEXT = 512
@@ -36,22 +37,25 @@ class DryRun:
 
     def __init__(self, file: ModelFile) -> None:
         self._file = file
-        self._loaded: tuple[Placement, bool] | None = None
+        self._loaded: tuple[Placement, bool, bool] | None = None
         self._model: Model | None = None
         self.compute_bytes = functools.cache(self._compute_bytes)
         self._in_cells = functools.cache(self._measure_cells)
+        self._guess_bytes = functools.cache(self._measure_guess)
 
-    def asked(self, n_output: int = 0) -> ModelFile:
-        """Return the file with llama.cpp's sizes, without devices. n_output: as for compute_bytes.
+    def asked(self, n_output: int = 0, n_back: int = 0) -> ModelFile:
+        """Return the file with llama.cpp's sizes, without devices.
 
-        Raises LlamaError where llama.cpp refuses the file.
+        n_output, n_back: as for backend.llama.api.Context. Raises LlamaError where llama.cpp
+        refuses the file.
         """
 
         def compute_bytes(n_context: int, n_ubatch: int) -> int:
-            found = self.compute_bytes(ON_CPU, False, n_context, n_ubatch, "f16", n_output)
+            found = self.compute_bytes(ON_CPU, False, n_context, n_ubatch, "f16", n_output, n_back)
             return sum(found.values())
 
-        return replace(self._file, sizes=ContextSizes(*self._in_cells(), compute_bytes))
+        sizes = ContextSizes(*self._in_cells(n_back), compute_bytes, self._guess_bytes)
+        return replace(self._file, sizes=sizes)
 
     def warnings(self) -> list[str]:
         """Return what llama.cpp warns of while it loads the model and makes its context.
@@ -65,14 +69,19 @@ class DryRun:
         self._lines(ON_CPU, False, n_context, n_context, "f16", 0)
         return list(log.warnings)
 
-    def _measure_cells(self) -> tuple[float, int]:
+    def _measure_cells(self, n_back: int) -> tuple[float, int]:
         """Return ContextSizes.cell_bytes and state_bytes."""
         few, many = (
-            round(sum(float(size[1]) for line in lines if (size := _CACHE.search(line))) * _MIB)
-            for lines in (self._lines(ON_CPU, False, n, 64, "f16", 1) for n in _CELLS)
+            _sum_bytes(_CACHE, self._lines(ON_CPU, False, n, 64, "f16", 1, n_back)) for n in _CELLS
         )
         cell_bytes = (many - few) / (_CELLS[1] - _CELLS[0])
         return cell_bytes, max(0, round(few - cell_bytes * _CELLS[0]))
+
+    def _measure_guess(self, n_context: int, kv_type: str) -> int:
+        """Return ContextSizes.guess_bytes."""
+        n_ubatch = min(N_PREDICTION, n_context)
+        lines = self._lines(ON_CPU, False, n_context, n_ubatch, kv_type, 1, predicts=True)
+        return _sum_bytes(_CACHE, lines) + _sum_bytes(_BUFFER, lines)
 
     def _compute_bytes(
         self,
@@ -82,13 +91,14 @@ class DryRun:
         n_ubatch: int,
         kv_type: str,
         n_output: int,
+        n_back: int = 0,
     ) -> dict[str, int]:
         """Return the bytes of each memory by its name (devices.Device.memory).
 
-        patched: with experts on slots. n_output: as for backend.llama.api.Context. Raises
+        patched: with experts on slots. n_output, n_back: as for backend.llama.api.Context. Raises
         LlamaError where llama.cpp refuses the file.
         """
-        lines = self._lines(placement, patched, n_context, n_ubatch, kv_type, n_output)
+        lines = self._lines(placement, patched, n_context, n_ubatch, kv_type, n_output, n_back)
         found = (_BUFFER.search(line) for line in lines)
         return {match[1]: round(float(match[2]) * _MIB) for match in found if match}
 
@@ -100,12 +110,15 @@ class DryRun:
         n_ubatch: int,
         kv_type: str,
         n_output: int,
+        n_back: int = 0,
+        *,
+        predicts: bool = False,
     ) -> list[str]:
         """Return what llama.cpp says of a context, made as for compute_bytes."""
-        if self._model is None or self._loaded != (placement, patched):
+        if self._model is None or self._loaded != (placement, patched, predicts):
             self.close()
-            self._model = load_header(self._file, placement, patched=patched)
-            self._loaded = placement, patched
+            self._model = load_header(self._file, placement, patched=patched, predicts=predicts)
+            self._loaded = placement, patched, predicts
         with log.captured() as lines:
             Context(
                 self._model,
@@ -114,6 +127,8 @@ class DryRun:
                 n_thread=1,
                 n_output=n_output,
                 kv_type=kv_type,
+                n_back=n_back,
+                predicts=predicts,
             ).close()
         return lines
 
@@ -122,6 +137,12 @@ class DryRun:
         if self._model is not None:
             self._model.close()
             self._model = None
+
+
+def _sum_bytes(pattern: re.Pattern[str], lines: Iterable[str]) -> int:
+    """Return the sum of the last group, in MiB, over the lines with a pattern."""
+    found = (pattern.search(line) for line in lines)
+    return round(sum(float(match.groups()[-1]) for match in found if match) * _MIB)
 
 
 def main() -> int:

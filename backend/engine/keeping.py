@@ -169,6 +169,7 @@ class Keeping:
 
         Takes the time of a copy in memory. Call it between requests.
         """
+        self._passes.drop_drafted()  # a state is of all positions where layers are recurrent
         return self._warm_step() or self._digest_step() or self._write_step()
 
     def note_token(self) -> None:

@@ -344,6 +344,7 @@ def _context_in_memory(model: Any, plan: EnginePlan, hook: Any, stop_flag: Any) 
         # One more holds the beginning that prompts share.
         n_sequence=n_sequence + (n_sequence > 1 and not streams),
         streams=streams,
+        n_back=plan.config.n_back,
     )
 
 

@@ -107,14 +107,17 @@ def load_native(file: ModelFile, placement: Placement = ON_CPU, *, n_cpu_moe: in
     return _load(file, settle, placement)
 
 
-def load_header(file: ModelFile, placement: Placement, *, patched: bool) -> Model:
+def load_header(
+    file: ModelFile, placement: Placement, *, patched: bool, predicts: bool = False
+) -> Model:
     """Load no weights. A context of this model reports its memory and allocates none.
 
-    patched: as with experts on slots.
+    patched: as with experts on slots. predicts: as in load_plain.
     """
 
     def settle(params: Any) -> list[object]:
         params.no_alloc = True
+        params.load_mtp = predicts
         params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
         return [_override_nothing(params)] if patched else []
 

@@ -62,7 +62,7 @@ class Observer:
         def measure(
             placement: Placement, n_context: int, n_ubatch: int, patched: bool
         ) -> Mapping[str, int]:
-            sizes = n_context, n_ubatch, config.kv_type, config.n_output
+            sizes = n_context, n_ubatch, config.kv_type, config.n_output, config.n_back
             return self._dry_run.compute_bytes(placement, patched, *sizes)
 
         state = MachineState(
@@ -87,7 +87,7 @@ class Observer:
     def _asked(self, config: EngineConfig) -> ModelFile:
         """Return the file with llama.cpp's sizes, where it reads the file."""
         try:
-            return self._dry_run.asked(config.n_output)
+            return self._dry_run.asked(config.n_output, config.n_back)
         except LlamaError:  # loading says why
             return self.file
 

@@ -99,7 +99,7 @@ class Passes:
         """
         for handle in list(self._handles):
             self.leave(handle)
-        self._drop_drafted()
+        self.drop_drafted()
         if self.keeping is not None:
             self.keeping.pause()
         with engine_errors():
@@ -273,7 +273,7 @@ class Passes:
         only the last token. draft: guessed tokens that follow, which accept() may add. The pass has
         the logits of each of its tokens then.
         """
-        self._drop_drafted()
+        self.drop_drafted()
         position, batch = len(self.tokens), [*tokens, *draft]
         all_logits = all_layers or bool(draft)
         decode_s = self._pass(
@@ -311,7 +311,7 @@ class Passes:
         self.meter.add_accepted()
         return True
 
-    def _drop_drafted(self) -> None:
+    def drop_drafted(self) -> None:
         """Drop the positions of a draft that the answer did not accept."""
         if self.drafted:
             self.drafted.clear()
@@ -357,6 +357,7 @@ class Passes:
 
         It ends before an image. Its state is empty where memory is short.
         """
+        self.drop_drafted()
         tokens = self.kept_tokens[: n_before_image(self.kept_tokens)]
         loaded = self.loaded
         n_byte = kv_bytes(loaded.file, len(tokens), loaded.config.kv_type)

@@ -160,14 +160,16 @@ class PredictionLayer:
         assert context is not None
         while self._end < len(tokens):
             piece = tokens[self._end : self._end + context.n_ubatch]
+            is_last = with_logits and self._end + len(piece) == len(tokens)
+            if is_last and context.keeps_last and len(piece) > 1:
+                piece, is_last = piece[:-1], False
             n = len(piece)
-            is_last = with_logits and self._end + n == len(tokens)
             states = self._states[:n]
             if not self._compute(piece, states, self._end, with_logits=is_last):
                 self._begin_at(tokens[: len(self._known)])
                 return False
             self._end += n
-            self._n_last = n
+            self._n_last = 1 if context.keeps_last else n
             self._n_state -= n
             self._states[: self._n_state] = self._states[n : n + self._n_state]
         return True

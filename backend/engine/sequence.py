@@ -146,7 +146,7 @@ class Sequence(Placed):
             width.observe(self._n_equal, n_guessed, n_right, took_s)
         n_free = self._context.n_longest - passes.n_place - 1
         n_left = n_free if max_tokens < 0 else max_tokens - self.n_token - 1
-        n_most = min(n_free, n_left, self._context.n_ubatch - 1)
+        n_most = min(n_free, n_left, self._context.n_draft_most)
         found, self._n_equal = self._lookup.find(self.tokens, width.n_most)
         drafter = passes.drafter if self._n_equal < SURE else None
         if drafter is not None:

@@ -155,7 +155,7 @@ class Weights:
 
     def drafts(self, plan: EnginePlan, context: llama.Context) -> str:
         """Return what guesses tokens, of CacheFacts.drafts."""
-        if context.cuts_batches:
+        if context.n_draft_most == 0:
             return "off"
         return "mtp" if self.draft is not None else plan.config.drafts
 

@@ -44,7 +44,7 @@ _OF_SEVERAL = ("n_seq_max", "kv_unified")
 """What a context of several sequences has, and one of a single answer has not."""
 _SETTINGS = frozenset(
     "n_ctx n_batch n_ubatch n_threads n_threads_batch type_k type_v flash_attn_type no_perf "
-    "op_offload n_outputs_max n_outputs_max_per_seq".split()
+    "op_offload n_outputs_max n_outputs_max_per_seq n_rs_seq".split()
 ) | set(_OF_SEVERAL)
 """The parameters of a context that an engine may choose. All others are llama.cpp's defaults."""
 

@@ -47,6 +47,7 @@ from backend.gguf.tables import (
     READ_BY_ROWS,
     READ_WHOLE_BYTES,
     ROTATING,
+    STAYS,
     WHOLE_HEADS,
     WITH_WINDOWS,
 )
@@ -104,12 +105,14 @@ class ContextSizes:
 
     cell_bytes: the attention cache of one token, in f16. state_bytes: what a sequence takes however
     long it is, such as recurrent states. compute_bytes: the compute buffers in RAM, from n_context
-    and n_ubatch in tokens.
+    and n_ubatch in tokens. guess_bytes: of the context of a layer for multi-token prediction, from
+    n_context and the type of its cache. None: it was not asked for.
     """
 
     cell_bytes: float
     state_bytes: int
     compute_bytes: Callable[[int, int], int]
+    guess_bytes: Callable[[int, str], int] | None = None
 
 
 @dataclass(frozen=True)
@@ -256,20 +259,38 @@ class ModelFile:
         """Bytes of the layers for multi-token prediction, which are loaded for drafts only."""
         return sum(t.n_bytes for t in self.tensors if (t.layer or 0) >= self.n_layer)
 
-    @functools.cached_property
+    @property
     def predicts(self) -> bool:
-        """Whether llama.cpp can guess tokens with the layer for multi-token prediction.
+        """Whether llama.cpp can guess tokens with a layer for multi-token prediction."""
+        return self.n_layer_nextn > 0 and not self.why_no_guess
 
-        It can with one such layer, whose tensors are all there.
+    @functools.cached_property
+    def why_no_guess(self) -> str:
+        """Why the layers for multi-token prediction guess nothing, as half a sentence, or "".
+
+        Of several layers the first one guesses.
         """
-        needed = PREDICTING.get(self.architecture)
-        if needed is None or self.n_layer_nextn != 1 or any(map(self.key, NOT_PREDICTING)):
-            return False
+        architecture = self.architecture
+        lists, keys = PREDICTING.get(architecture), NOT_PREDICTING.get(architecture, ())
+        if not self.n_layer_nextn:
+            return ""
+        if lists is None or any(map(self.key, keys)):
+            return text("draft.no_graph", architecture=architecture)
+        if architecture in STAYS:
+            return text("draft.no_way_back", architecture=architecture)
         found = {t.name for t in self.tensors if t.layer == self.n_layer}
-        return all(
-            any(f"blk.{self.n_layer}.{name}.weight" in found for name in names.split("|"))
-            for names in needed
-        )
+        is_there = [
+            all(
+                any(f"blk.{self.n_layer}.{name}.weight" in found for name in names.split("|"))
+                for names in needed.split()
+            )
+            for needed in lists
+        ]
+        if not any(is_there):
+            return text("draft.no_parts")
+        if any((t.layer or 0) > self.n_layer for t in self.nextn_experts):
+            return text("draft.many_layers")
+        return ""
 
     @functools.cached_property
     def dense_tensors(self) -> tuple[TensorInfo, ...]:

@@ -126,14 +126,35 @@ BY_INTERVAL = {"minimax-01": 8, "qwen35": 4, "qwen35moe": 4, "qwen3next": 4, "qw
 """Every n-th layer has attention. The number holds where full_attention_interval is missing."""
 
 _EXPERTS = "ffn_gate_inp ffn_gate_exps|ffn_gate_up_exps ffn_down_exps"
+_DENSE = "ffn_gate ffn_up ffn_down nextn.eh_proj"
 _PREDICTION = "ffn_gate_shexp ffn_up_shexp ffn_down_shexp nextn.eh_proj nextn.enorm nextn.hnorm"
 _LATENT = "attn_q_a attn_q_a_norm attn_q_b attn_kv_a_mqa attn_kv_a_norm attn_k_b ffn_norm"
+_LOADED_WHOLE = (
+    "bailingmoe3 cohere2moe deepseek32 deepseek4 glm-dsa nemotron_h_moe qwen35moe qwen3next"
+)
 PREDICTING: dict[str, tuple[str, ...]] = {
-    "deepseek2": tuple(f"{_EXPERTS} {_PREDICTION} {_LATENT}".split()),
-    "glm4moe": tuple(f"{_EXPERTS} {_PREDICTION}".split()),
+    "deepseek2": (f"{_EXPERTS} {_PREDICTION} {_LATENT}",),
+    "glm4moe": (f"{_EXPERTS} {_PREDICTION}",),
+    "hy_v3": (f"{_EXPERTS} {_PREDICTION}", _DENSE),
+    "mimo2": (f"attn_qkv {_DENSE}",),
+    "step35": (f"{_EXPERTS} {_PREDICTION}", _DENSE),
+    **dict.fromkeys(_LOADED_WHOLE.split(), ("nextn.eh_proj",)),
 }
-"""Architectures whose layer for multi-token prediction can guess tokens, and the tensors that it
-needs; of names with | between them, one. llama.cpp aborts where one is missing."""
+"""Architectures whose layer for multi-token prediction llama.cpp can compute
+(LLM_GRAPH_TYPE_DECODER_MTP), and the tensors that it needs, all of one of the lists; of names with
+| between them, one. llama.cpp aborts where one is missing; it refuses a file without the others."""
+KEEPS_LAST = frozenset({"deepseek4", "mimo2", "step35"})
+"""Those whose layer tells the states of the tokens with logits only."""
+GOES_BACK = frozenset(
+    """
+    bailingmoe3 deepseek4 glm5-next kimi-k3 lfm2 lfm2moe nemotron_h nemotron_h_moe qwen35 qwen35moe
+    qwen4exp
+    """.split()
+)
+"""Architectures with recurrent states of which llama.cpp can keep snapshots
+(llm_arch_supports_rs_rollback). Other ones with recurrent states have no drafts."""
+STAYS = frozenset({"qwen3next"})
+"""Of PREDICTING: those with recurrent states and without snapshots."""
 READ_BY_ROWS = {"gemma4": "per_layer_token_embd.weight", "qwen4exp": "per_layer_token_embd.weight"}
 """Tables of which llama.cpp reads the rows of the tokens only (TENSOR_READ_LAZY)..."""
 READ_WHOLE_BYTES = 4 << 30
@@ -146,7 +167,10 @@ CACHE_FOR_EACH = frozenset({"deepseek4"})
 ONE_SEQUENCE = frozenset({"minimax-m3"})
 """Architectures that compute something else where several sequences share the cells of a context:
 llama.cpp then drops their sparse attention (src/models/minimax-m3.cpp)."""
-NOT_PREDICTING = ("rope.dimension_sections", "attention.temperature_scale")
+NOT_PREDICTING = {
+    "deepseek2": ("attention.temperature_scale",),
+    "glm4moe": ("rope.dimension_sections",),
+}
 """Keys with which llama.cpp has no graph for these layers."""
 
 FILE_TYPES = {

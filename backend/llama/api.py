@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from backend import check_llama_cpp
 from backend.gguf.identity import FileIdentity, OpenFiles
+from backend.gguf.tables import GOES_BACK, KEEPS_LAST
 from backend.llama.batch_log import (
     BatchLog,
     Run,
@@ -361,7 +362,8 @@ class Context:
     each of its sequences, which follow each other. offloads: a device computes a prompt's layers
     whose weights are in RAM, as by default in llama.cpp (op_offload).
     predicts: it computes the layer for multi-token prediction only, from tokens and the states
-    before them.
+    before them. n_back: positions that can be removed at the end where layers have recurrent
+    states, which takes a copy of them for each; others can always be removed.
     """
 
     def __init__(
@@ -380,6 +382,7 @@ class Context:
         streams: bool = False,
         offloads: bool = False,
         predicts: bool = False,
+        n_back: int = 0,
     ) -> None:
         self._model = model
         self.shares = not streams
@@ -398,6 +401,8 @@ class Context:
         params.n_threads_batch = n_thread
         n_output = max(n_output, n_sequence) if n_output else 0  # llama.cpp asks for this
         params.n_outputs_max = params.n_outputs_max_per_seq = n_output
+        if model.architecture in GOES_BACK:
+            params.n_rs_seq = max(min(n_back, n_ubatch - 2), 0)  # llama.cpp asks for longer batches
         if kv_type != "f16":  # quantised values need flash attention
             params.type_k = params.type_v = getattr(llama_cpp, f"GGML_TYPE_{kv_type.upper()}")
             params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
@@ -425,6 +430,8 @@ class Context:
         self.pointer = self._pointer
         self.log: BatchLog | None = None
         self.past = Past()
+        self.keeps_last = predicts and model.architecture in KEEPS_LAST
+        """Whether states() has those of the tokens with logits only."""
         if predicts:
             self.keep_states()
 
@@ -606,12 +613,15 @@ class Context:
         """
         if _keep_states is None or _states_address is None:
             raise LlamaError(text("draft.no_states"))
-        _keep_states(self._pointer, True, False)
+        _keep_states(self._pointer, True, self.keeps_last)
         if self.log is not None:
             self.log.write("keep_states")
 
     def states(self, n: int) -> NDArray[np.float32]:
-        """Return a view of the hidden states of the n tokens of the last pass, (n, n_state)."""
+        """Return a view of the hidden states of n tokens of the last pass, (n, n_state).
+
+        n: all of them, or of those with logits if keeps_last.
+        """
         n_value = n * self.n_state
         values: Any = (ctypes.c_float * n_value).from_address(_states_address(self._pointer))
         return np.frombuffer(values, np.float32).reshape(n, -1)
@@ -647,7 +657,8 @@ class Context:
         p = self._params
         threads = int(p.n_threads), int(p.n_threads_batch)
         types = int(p.type_k), int(p.type_v), int(p.flash_attn_type)
-        return *threads, *types, bool(p.op_offload), bool(p.kv_unified), p.n_seq_max > 1
+        kinds = bool(p.op_offload), bool(p.kv_unified), p.n_seq_max > 1
+        return *threads, *types, *kinds, int(p.n_rs_seq)
 
     @property
     def n_piece(self) -> int:
@@ -742,6 +753,12 @@ class Context:
         """
         of = llama_cpp.llama_model_is_recurrent, llama_cpp.llama_model_is_hybrid
         return any(is_so(self._model.pointer) for is_so in of)
+
+    @property
+    def n_draft_most(self) -> int:
+        """The most guessed tokens of a pass, which can be removed again."""
+        n_back = int(llama_cpp.llama_n_rs_seq(self._pointer))
+        return min(self.n_ubatch - 1, n_back if self.cuts_batches else self.n_ubatch)
 
     def logits_address(self, row: int = -1) -> int:
         """Return the address of a token's logits, n_vocab floats, until the next pass.

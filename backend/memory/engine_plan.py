@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from backend.gguf.tables import ONE_SEQUENCE, PREDICTING
+from backend.gguf.tables import GOES_BACK, ONE_SEQUENCE
 from backend.machines.drive import Drive
 from backend.machines.threads import useful_threads
 from backend.memory.automatic import automatic, prefers_stock
@@ -268,11 +268,13 @@ def _predicting(
     file: ModelFile, settings: EngineConfig, method: Method, machine: MachineState
 ) -> tuple[bool, str]:
     """Return EnginePlan.predicts and draft_remark."""
-    has_layer = file.n_layer_nextn and file.architecture in PREDICTING
-    if settings.drafts == "off" or not has_layer:
+    if settings.drafts == "off" or not file.n_layer_nextn:
         return False, ""
-    if not file.predicts:
-        return False, text("draft.incomplete_layer", file=file.path.name)
+    reason = file.why_no_guess
+    if not reason and file.architecture in GOES_BACK and settings.n_sequence > 1:
+        reason = text("draft.not_alone")
+    if reason:
+        return False, text("draft.layer_not_used", file=file.path.name, reason=reason)
     if machine.devices:
         return False, text("draft.layer_on_device")
     least = plan(file, slots(file, 0.0), settings.context_length, 0, kv_type=settings.kv_type)

@@ -261,11 +261,17 @@ def prediction_bytes(
     They hold its weights with n_slot of its experts, its attention cache and compute buffer, and
     twice the states of a pass.
     """
-    states = 2 * n_ubatch * _number(model, "embedding_length") * 4
-    kv = max(kv_bytes_by_layer(model, context_length, kv_type))
+    n_stream = _number(model, "hyper_connection.count") if model.architecture == "deepseek4" else 1
+    states = 2 * n_ubatch * _number(model, "embedding_length") * n_stream * 4
     experts = sum(t.n_bytes for t in model.nextn_experts)
     weights = model.nextn_bytes - experts + experts * n_slot // max(model.n_expert, 1)
-    return weights + kv + compute_bytes(model, context_length, N_PREDICTION) + states
+    if model.sizes is not None and model.sizes.guess_bytes is not None:
+        return weights + states + model.sizes.guess_bytes(context_length, kv_type)
+    n_cell = -(-context_length // CELL_STEP) * CELL_STEP
+    layers = range(model.n_layer, model.n_layer + model.n_layer_nextn)
+    n_value = sum(_kv_values(model, layer) - _indexer_values(model, layer) for layer in layers)
+    kv = int(n_cell * n_value * KV_TYPES[kv_type] / 8)
+    return weights + states + kv + compute_bytes(model, context_length, N_PREDICTION)
 
 
 def kv_bytes_by_layer(
@@ -458,7 +464,8 @@ def _per_layer(model: ModelFile, name: str, otherwise: str = "") -> tuple[int, .
     value = model.key(name)
     if value is None and otherwise:
         value = model.key(otherwise)
+    n_layer = model.n_layer + model.n_layer_nextn
     if isinstance(value, tuple):
         items = [item if isinstance(item, int) else 0 for item in value]
-        return tuple(items[: model.n_layer] + [0] * (model.n_layer - len(items)))
-    return (value if isinstance(value, int) else 0,) * model.n_layer
+        return tuple(items[:n_layer] + [0] * (n_layer - len(items)))
+    return (value if isinstance(value, int) else 0,) * n_layer

@@ -21,6 +21,8 @@ from backend.text.english import QT_TRANSLATE_NOOP
 KV_TYPES = {"f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
 """Types of the attention cache, with bits per value. The quantised ones have a scale per 32."""
 DRAFTED_MAX = 8
+_BACK = 4
+"""The most tokens of a draft where layers have recurrent states: each needs a copy of them all."""
 """Tokens of an answer that are guessed for one pass, at most (backend.engine.drafts)."""
 HYBRID = ("off", "auto", "cpu-only")
 """How missing experts of a device are handled (docs/devices.md): off: copied to the device; auto:
@@ -439,6 +441,11 @@ class EngineConfig(_Checked):
     def n_output(self) -> int:
         """The most tokens of a pass whose logits are kept; 0: all."""
         return 0 if self.keeps_outputs else 1 + DRAFTED_MAX * (self.drafts != "off")
+
+    @property
+    def n_back(self) -> int:
+        """The last tokens whose recurrent states are kept, so that they can be taken back."""
+        return _BACK if self.drafts != "off" and self.n_sequence == 1 else 0
 
     def parts(self, rebuilds: str) -> dict[str, Any]:
         """Return the settings that "cache" or "context" is built from, by name."""

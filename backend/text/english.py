@@ -342,10 +342,16 @@ ENGLISH: Mapping[str, str] = {
         "messages",
         "The layer of {file} that predicts further words guesses nothing: {reason}.",
     ),
-    "draft.incomplete_layer": QT_TRANSLATE_NOOP(
-        "messages",
-        "{file} lacks parts of its layer that predicts further words, so only repetitions are "
-        "guessed.",
+    "draft.no_graph": QT_TRANSLATE_NOOP(
+        "messages", "llama.cpp computes no such layer of {architecture}"
+    ),
+    "draft.no_way_back": QT_TRANSLATE_NOOP(
+        "messages", "llama.cpp cannot take a token of {architecture} back"
+    ),
+    "draft.no_parts": QT_TRANSLATE_NOOP("messages", "parts of it are missing"),
+    "draft.many_layers": QT_TRANSLATE_NOOP("messages", "there are several with experts"),
+    "draft.not_alone": QT_TRANSLATE_NOOP(
+        "messages", "a model with recurrent states takes tokens back for one request at a time only"
     ),
     "draft.layer_on_device": QT_TRANSLATE_NOOP(
         "messages",

@@ -237,6 +237,21 @@ def test_inspect_for_people(tiny: Path, capsys: pytest.CaptureFixture[str]) -> N
         assert words in text
 
 
+def test_inspect_tells_what_a_layer_may_guess(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arch, said, predicts in (
+        ("qwen35moe", "possible with the layer for multi-token prediction: --drafts auto", True),
+        ("qwen3next", "llama.cpp cannot take a token of qwen3next back", False),
+    ):
+        path = str(make_tiny(arch, "Q8_0", tmp_path / arch, n_nextn=1))
+        assert main(["inspect", path]) == 0 and said in capsys.readouterr().out
+        assert main(["inspect", path, "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert report["predicts"] == predicts
+        assert bool(report["why_no_guess"]) != predicts and report["why_no_guess"] in said
+
+
 def test_inspect_of_a_dense_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = make_tiny("dense", "Q8_0", tmp_path / "dense.gguf")
     assert main(["inspect", str(path)]) == 0

@@ -3,16 +3,18 @@
 import ctypes
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import ARCHITECTURES, make_tiny, supported
+from factory import ARCHITECTURES, can_predict, make_tiny, supported
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.engine.dry_run import DryRun
-from backend.gguf.model_file import ModelFile, read_model
+from backend.gguf.model_file import ContextSizes, ModelFile, read_model
+from backend.gguf.tables import PREDICTING
 from backend.memory.plan import (
     MAX_UBATCH,
     N_UBATCH,
@@ -22,6 +24,7 @@ from backend.memory.plan import (
     kv_bytes_by_layer,
     largest_ubatch,
     plan,
+    prediction_bytes,
     slots,
     why_no_kv_type,
     why_plain,
@@ -56,7 +59,14 @@ def at(model: ModelFile, rate: float, context_length: int, available_bytes: int)
 
 
 def allocated(
-    path: Path, context_length: int, n_ubatch: int, kv_type: str = "f16", n_sequence: int = 1
+    path: Path,
+    context_length: int,
+    n_ubatch: int,
+    kv_type: str = "f16",
+    n_sequence: int = 1,
+    *,
+    predicts: bool = False,
+    n_back: int = 0,
 ) -> tuple[float, float]:
     """Return the MiB that llama.cpp reports for attention cache and states, and for computing."""
     import llama_cpp
@@ -70,11 +80,14 @@ def allocated(
     callback = llama_cpp.llama_log_callback(collect)
     llama_cpp.llama_log_set(callback, ctypes.c_void_p(0))
     try:
-        model = llama_cpp.llama_model_load_from_file(
-            str(path).encode(), llama_cpp.llama_model_default_params()
-        )
+        of_model = llama_cpp.llama_model_default_params()
+        of_model.load_mtp = predicts
+        model = llama_cpp.llama_model_load_from_file(str(path).encode(), of_model)
         assert model
         params = llama_cpp.llama_context_default_params()
+        params.n_rs_seq = n_back
+        if predicts:
+            params.ctx_type = llama_cpp.LLAMA_CONTEXT_TYPE_MTP
         params.n_ctx, params.n_batch, params.n_ubatch = context_length, n_ubatch, n_ubatch
         params.n_outputs_max, params.n_outputs_max_per_seq = n_sequence, 1
         params.n_seq_max, params.kv_unified = n_sequence, True
@@ -115,6 +128,31 @@ def test_what_llama_cpp_says_before_loading_is_what_it_allocates(folder: Path, a
     assert compute_bytes(model, 4096) / MIB == pytest.approx(computing, abs=0.02)
     n_layer = len(kv_bytes_by_layer(file, 4096))
     assert sum(kv_bytes_by_layer(model, 4096)) == pytest.approx(kv_bytes(model, 4096), abs=n_layer)
+    dry_run.close()
+
+
+@pytest.mark.parametrize("arch", sorted(arch for arch in PREDICTING if can_predict(arch)))
+def test_drafts_take_what_llama_cpp_allocates(folder: Path, arch: str) -> None:
+    """The context of a layer that guesses, and the states that can be gone back to."""
+    file = tiny(folder, arch, n_nextn=1)
+    dry_run = DryRun(file)
+    back = dry_run.asked(n_output=1, n_back=4)
+    kv, _ = allocated(file.path, 4096, 512, n_back=4)
+    assert kv_bytes(back, 4096) / MIB == pytest.approx(kv, abs=0.02)
+    if file.predicts:
+        asked = dry_run.asked(n_output=1)
+        assert asked.sizes is not None
+        kv, computing = allocated(file.path, 4096, 512, predicts=True)
+
+        def planned(guess_bytes: Any) -> int:
+            sizes = ContextSizes(0.0, 0, lambda *_: 0, guess_bytes)
+            return prediction_bytes(replace(file, sizes=sizes), 4096, 512, "f16", 0)
+
+        nothing = planned(lambda *_: 0)
+        asked_bytes = planned(asked.sizes.guess_bytes) - nothing
+        assert asked_bytes / MIB == pytest.approx(kv + computing, abs=0.03)
+        # Without llama.cpp, the cache is computed from the layer's own sizes.
+        assert (planned(None) - nothing) / MIB == pytest.approx(kv, abs=0.02)
     dry_run.close()
 
 

@@ -18,6 +18,7 @@ from .architectures import REQUIRED
 from .blocks import block_size, random_data, row_fits
 from .further import FURTHER
 from .layout import Geometry, Layout, TensorSpec, Value
+from .predicting import PREDICTIONS, add_prediction
 from .recurrent import RECURRENT
 from .vocabulary import CHAT_TEMPLATE, Vocabulary, tiny_vocabulary
 
@@ -56,6 +57,11 @@ def make_tiny(arch: str, quant: str, path: Path, *, seed: int = 0, **overrides: 
     layout = _tiny_layout(arch, quant, len(vocabulary.tokens), overrides)
     _write(path, layout, vocabulary, GgmlType[quant], _dense_type(quant), seed)
     return path
+
+
+def can_predict(arch: str) -> bool:
+    """Return whether the factory has a layer for multi-token prediction of an architecture."""
+    return arch in PREDICTIONS or (arch in _TABLE and _TABLE[arch].can_predict)
 
 
 def make_large(
@@ -174,11 +180,12 @@ def _tiny_layout(arch: str, quant: str, n_vocab: int, overrides: dict[str, Value
         raise ValueError(f"a geometry has no {', '.join(sorted(unknown))}")
     if sizes.get("fused") and not entry.can_fuse:
         raise ValueError(f"llama.cpp does not load fused gate_up tensors for {arch}")
-    if sizes.get("n_nextn") and not entry.can_predict:
+    if sizes.get("n_nextn") and not can_predict(arch):
         raise ValueError(f"the factory has no layer for multi-token prediction of {arch}")
     geometry = Geometry(n_vocab=n_vocab, **sizes)  # type: ignore[arg-type]
     layout = Layout(entry.gguf_name or arch, geometry)
     entry.build(layout)
+    add_prediction(layout)
     return layout
 
 

@@ -4778,8 +4778,24 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Die Schicht von {file}, die weitere Wörter vorhersagt, rät nichts: {reason}.</translation>
 </message>
 <message>
-<source>{file} lacks parts of its layer that predicts further words, so only repetitions are guessed.</source>
-<translation>In {file} fehlen Teile der Schicht, die weitere Wörter vorhersagt, deshalb werden nur Wiederholungen geraten.</translation>
+<source>llama.cpp computes no such layer of {architecture}</source>
+<translation>llama.cpp berechnet keine solche Schicht von {architecture}</translation>
+</message>
+<message>
+<source>llama.cpp cannot take a token of {architecture} back</source>
+<translation>llama.cpp kann ein Token von {architecture} nicht zurücknehmen</translation>
+</message>
+<message>
+<source>parts of it are missing</source>
+<translation>Teile davon fehlen</translation>
+</message>
+<message>
+<source>there are several with experts</source>
+<translation>es gibt mehrere mit Experten</translation>
+</message>
+<message>
+<source>a model with recurrent states takes tokens back for one request at a time only</source>
+<translation>ein Modell mit rekurrenten Zuständen nimmt Token nur für eine Anfrage auf einmal zurück</translation>
 </message>
 <message>
 <source>The model&apos;s layer that predicts further words runs on the processor only, so only repetitions are guessed.</source>
