@@ -80,10 +80,13 @@ class Runner:
             ids = _load_ids(job.forced)
             if job.n_expert_used != file.n_expert_used:
                 file = file.using(job.n_expert_used)
-            self._forced = _native.ForcedRouting(list(file.expert_tensors), file.n_expert, ids)
+            used = file.n_used_by_moe_layer
+            self._forced = _native.ForcedRouting(
+                list(file.expert_tensors), file.n_expert, ids, n_used=used
+            )
             coming = None
             if job.kind == "outrider":
-                coming = future(ids, self._requests, job.config.n_ubatch, job.n_round)
+                coming = future(ids, self._requests, job.config.n_ubatch, job.n_round, used)
             experiment = Experiment(
                 self._forced, coming, job.accuracy, job.lookahead, job.link_bytes_per_s
             )

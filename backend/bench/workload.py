@@ -135,8 +135,13 @@ def _filled(trace: Trace) -> Ids:
     return ids
 
 
-def future(ids: Ids, requests: Sequence[Request], n_ubatch: int, n_round: int) -> _native.Future:
-    """Return all passes of `n_round` rounds, for predictors that know the future."""
+def future(
+    ids: Ids, requests: Sequence[Request], n_ubatch: int, n_round: int, n_used: Sequence[int] = ()
+) -> _native.Future:
+    """Return all passes of `n_round` rounds, for predictors that know the future.
+
+    n_used: experts of a token in each layer; empty: all of `ids`.
+    """
     coming = _native.Future()
     first = 0
     for _ in range(n_round):
@@ -151,6 +156,7 @@ def future(ids: Ids, requests: Sequence[Request], n_ubatch: int, n_round: int) -
                     begins_request=step.position == 0,
                     ids=np.ascontiguousarray(ids[begin : begin + step.n_token].transpose(1, 0, 2)),
                     n_routed=n_routed,
+                    n_used=list(n_used),
                 )
             first += request.n_token
     return coming

@@ -145,7 +145,9 @@ def _lines(model: ModelFile, pack: str, plan_rows: list[tuple[str, str]]) -> lis
         ("Layers", f"{model.n_layer}, {model.n_moe_layer} of them with routed experts"),
     ]
     if model.n_expert:
-        rows.append(("Experts", f"{model.n_expert} a layer, {model.n_expert_used} used by a token"))
+        used, numbers = str(model.n_expert_used), model.n_used_by_moe_layer
+        used = f"{min(numbers)} to {used}" if numbers else used
+        rows.append(("Experts", f"{model.n_expert} a layer, {used} used by a token"))
     if model.is_moe:
         types = ", ".join(_expert_types(model))
         each = bytes_text(_mean_expert_bytes(model))

@@ -108,7 +108,7 @@ class ExpertCache:
         n_token = context.n_ubatch
         chosen = np.arange(shape.n_expert_used, dtype=np.int32)
         ids = np.ascontiguousarray(np.broadcast_to(chosen, (n_token, shape.n_layer, len(chosen))))
-        forced = _native.ForcedRouting(patch.layers, shape.n_expert, ids)
+        forced = _native.ForcedRouting(patch.layers, shape.n_expert, ids, n_used=shape.n_used)
         forced.begin_pass(0, n_token)
         patch.force(forced)
         try:

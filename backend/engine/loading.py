@@ -533,7 +533,7 @@ def _model_params(file: ModelFile, placement: Placement) -> tuple[Any, list[obje
         shares = (ctypes.c_float * llama_cpp.llama_max_devices())(*placement.shares)
         params.tensor_split = ctypes.cast(shares, ctypes.POINTER(ctypes.c_float))
         kept.append(shares)
-    if file.is_moe and file.n_expert_used != file.key(USED_KEY, file.n_expert_used):
+    if file.n_expert_used_instead:
         kept.append(_override_used(params, file))
     return params, kept
 
@@ -543,7 +543,7 @@ def _override_used(params: Any, file: ModelFile) -> object:
     name = f"{file.architecture}.{USED_KEY}".encode()
     overrides: Any = (llama_cpp.llama_model_kv_override * 2)()  # the last entry ends the list
     overrides[0].tag, overrides[0].key = llama_cpp.LLAMA_KV_OVERRIDE_TYPE_INT, name
-    overrides[0].value.val_i64 = file.n_expert_used
+    overrides[0].value.val_i64 = file.n_expert_used_instead
     params.kv_overrides = overrides
     return overrides
 

@@ -40,6 +40,7 @@ class Recording:
             n_layer=file.n_moe_layer,
             n_expert=file.n_expert,
             n_expert_used=file.n_expert_used,
+            n_used=file.n_used_by_moe_layer,
             n_embd=self._n_embd,
             scores=scores,
             inputs=self._n_embd > 0,
@@ -90,6 +91,7 @@ class Recording:
             chunk_bytes=tuple(tuple(sizes) for sizes in self._shape.chunk_bytes),
             n_cut=tuple(self._shape.n_cut),
             layer_kind=tuple(self._shape.kind),
+            n_used=tuple(self._shape.n_used),
             model=self._file.fingerprint,
             about={
                 "layer_dense_bytes": int(self._file.layer_dense_bytes),

@@ -118,7 +118,6 @@ class Weights:
         """Write how stock llama.cpp loads the same weights, and from now on all images."""
         file, vision = self._file, self.vision
         placement, devices = plan.placement, plan.devices
-        is_changed = file.n_expert_used != file.key(loading.USED_KEY, file.n_expert_used)
         log.begin_model(
             {
                 "path": os.path.abspath(file.path),
@@ -126,7 +125,7 @@ class Weights:
                 "settings": self.llama.settings,
                 # The file's layout of experts is kept in a buffer that is not the CPU's own.
                 "experts_as_in_file": not (plan.is_plain or self._experts.repacked),
-                "n_expert_used": file.n_expert_used if is_changed else 0,
+                "n_expert_used": file.n_expert_used_instead,
                 "device": plan.config.device if devices else "",
                 "backends": [m.file for m in modules() if m.backend] if devices else [],
                 "devices": [share.name for share in devices.devices] if devices else [],

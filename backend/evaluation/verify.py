@@ -346,7 +346,7 @@ def _by_stock(
         # Where the model does not fit, all weights stay pages of the file, as in CachedModel.
         "settings": {"n_gpu_layers": 0} | ({} if in_memory else {"use_extra_bufts": 0}),
         "experts_as_in_file": in_layout == "file" and in_memory,
-        "n_expert_used": file.n_expert_used,
+        "n_expert_used": file.n_expert_used_instead,
         "device": "cpu",
         "backends": [],
         "devices": [],

@@ -194,7 +194,21 @@ class ModelFile:
     @property
     def n_expert_used(self) -> int:
         """The largest number of experts that one token uses in a layer; 0 if dense."""
-        return max(self.n_expert_used_by_layer, default=0)
+        of_layers = [self.n_used_of(layer) for layer in self.expert_tensors]
+        return max(of_layers or self.n_expert_used_by_layer, default=0)
+
+    @property
+    def n_used_by_moe_layer(self) -> list[int]:
+        """The experts that a token uses in each layer with experts; empty: n_expert_used."""
+        of_layers = [self.n_used_of(layer) for layer in self.expert_tensors]
+        return of_layers if len(set(of_layers)) > 1 else []
+
+    @property
+    def n_expert_used_instead(self) -> int:
+        """The number of experts per token that loading sets (using); 0: what the file says."""
+        stated = self.key("expert_used_count")
+        is_other = isinstance(stated, int) and stated != self.n_expert_used
+        return self.n_expert_used if self.is_moe and is_other else 0
 
     @functools.cached_property
     def expert_tensors(self) -> Mapping[int, tuple[TensorInfo, ...]]:
@@ -240,7 +254,7 @@ class ModelFile:
     def n_used_of(self, layer: int) -> int:
         """Return the number of experts that a token uses in a layer."""
         used = self.n_expert_used_by_layer
-        return used[layer] if layer < len(used) else self.n_expert_used
+        return used[layer] if layer < len(used) else max(used, default=0)
 
     def expert_bytes_per_layer(self) -> dict[int, int]:
         """Return by layer the bytes of ONE routed expert: its gate, up and down matrices."""

@@ -51,7 +51,7 @@ class Configurator:
         count as zero, so cutting looks cheaper than it is.
         """
         cost, shape = self._cost, self._shape
-        n_expert = max(1, cost.n_token * shape.n_layer * shape.n_expert_used)
+        n_expert = max(1, cost.n_token * sum(map(shape.used, range(shape.n_layer))))
         rest_s = max(0.0, cost.compute_s - self._wave_s)
         return _native.MoepicTimes(
             expert_us=1e6 * self._wave_s / n_expert,

@@ -41,7 +41,7 @@ def offer(file: ModelFile, n_thread: int = 0) -> PackOffer | None:
         free_bytes = shutil.disk_usage(_existing(path.parent)).free
     except (OSError, RuntimeError) as error:
         raise PackError(text("pack.not_measured", reason=str(error))) from None
-    used = sum(file.expert_bytes_per_layer().values()) * file.n_expert_used
+    used = file.token_expert_bytes
     return PackOffer(
         path=str(path),
         layout=layout,

@@ -40,7 +40,7 @@ Array = NDArray[Any]
 _ARRAYS = ("phases", "requests", "n_token", "n_routed", "tokens", "ids")
 _OPTIONAL = ("weights", "scores", "inputs", "has_inputs", "sequences")
 _INTEGERS = ("n_expert", "n_expert_used", "n_embd")
-_LISTS = ("layers", "n_cut", "layer_kind")
+_LISTS = ("layers", "n_cut", "layer_kind", "n_used")
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,8 @@ class Trace:
     tokens: Array
     """[n]: token ids; -1 if unknown."""
     ids: Array
-    """[n, layer, n_expert_used]: the chosen experts, u1 or u2, in the router's order."""
+    """[n, layer, n_expert_used]: the chosen experts, u1 or u2, in the router's order. A layer that
+    uses fewer (n_used) repeats its last one, with the weight 0."""
     weights: Array | None = None
     """[n, layer, n_expert_used]: f2 or f4."""
     scores: Array | None = None
@@ -87,6 +88,8 @@ class Trace:
     """[layer]: number of equal pieces into which an expert may be cut. Empty: no cuts."""
     layer_kind: tuple[int, ...] = ()
     """[layer]: layers of the same kind may share a pool. Empty: layers of equal chunk_bytes."""
+    n_used: tuple[int, ...] = ()
+    """[layer]: experts that a token uses. Empty: n_expert_used in every layer."""
     model: str = ""
     """ModelFile.fingerprint of the model; empty if unknown."""
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -174,6 +177,7 @@ class Trace:
             chunk_bytes=[list(sizes) for sizes in self.chunk_bytes],
             n_cut=list(self.n_cut),
             kind=list(self.layer_kind),
+            n_used=list(self.n_used),
         )
 
     def future(self) -> _native.Future:
@@ -191,6 +195,7 @@ class Trace:
                 ids=np.ascontiguousarray(self.ids[part].transpose(1, 0, 2), np.int32),
                 n_routed=self.n_routed[i].tolist(),
                 sequences=[] if self.sequences is None else self.sequences[part].tolist(),
+                n_used=list(self.n_used),
             )
             before = request
         return future
@@ -238,7 +243,7 @@ def join(traces: Sequence[Trace]) -> Trace:
     Keep an optional array only if all traces have it. Raise ValueError for different models.
     """
     first = traces[0]
-    same = ("model", "layers", "n_expert", "n_expert_used", "chunk_bytes", "n_embd")
+    same = ("model", "layers", "n_expert", "n_expert_used", "n_used", "chunk_bytes", "n_embd")
     parts: dict[str, list[Array]] = {name: [] for name in (*_ARRAYS, *_OPTIONAL)}
     n_request = 0
     for trace in traces:
@@ -281,7 +286,11 @@ def _of_file(path: Path, header: dict[str, Any], arrays: dict[str, Array]) -> Tr
             "chunk_bytes": tuple(_numbers(sizes, "chunk_bytes") for sizes in _list(header)),
             "about": header["about"] if isinstance(header.get("about"), dict) else {},
             **{name: _numbers([header.get(name)], name)[0] for name in _INTEGERS},
-            **{name: _numbers(header.get(name), name) for name in _LISTS},
+            # Older traces do not say n_used.
+            **{
+                name: _numbers(header.get(name, [] if name == "n_used" else None), name)
+                for name in _LISTS
+            },
         }
         fields.update({name: arrays.get(name) for name in (*_ARRAYS, *_OPTIONAL)})
         return Trace(**fields)
@@ -324,9 +333,12 @@ def _fault(trace: Trace) -> str | None:
         not sizes or min(sizes) < 1 or len(sizes) > 32 for sizes in trace.chunk_bytes
     ):
         return "it does not say the sizes of the experts"
-    for name, values in (("n_cut", trace.n_cut), ("layer_kind", trace.layer_kind)):
+    lists = {"n_cut": trace.n_cut, "layer_kind": trace.layer_kind, "n_used": trace.n_used}
+    for name, values in lists.items():
         if values and len(values) != n_layer:
             return f"{name} has {len(values)} items for {n_layer} layers"
+    if not all(1 <= n <= k for n in trace.n_used):
+        return f"a layer does not use 1 to {k} experts"
     rows = (n, n_layer)
     shapes: dict[str, tuple[tuple[int, ...], str]] = {
         "phases": ((n_pass,), "u"),
@@ -363,7 +375,8 @@ def _value_fault(trace: Trace) -> str | None:
     if len(trace.ids) and int(trace.ids.max(initial=0)) >= trace.n_expert:
         return f"an expert's number is {int(trace.ids.max())}, but there are {trace.n_expert}"
     for layer in range(trace.n_layer):  # one layer at a time, because sorting copies
-        chosen = np.sort(trace.ids[trace.routed[:, layer], layer], axis=-1)
+        n_used = trace.n_used[layer] if trace.n_used else trace.n_expert_used
+        chosen = np.sort(trace.ids[trace.routed[:, layer], layer, :n_used], axis=-1)
         if (chosen[:, 1:] == chosen[:, :-1]).any():
             return "a token has the same expert twice"
     return None

@@ -329,3 +329,26 @@ def test_the_recorded_trace_of_a_large_model() -> None:
     assert trace.n_token[0] == 28 and trace.n_routed[0, -1] == 1
     assert int(trace.routed.sum()) * 6 == 44766
     assert trace.ids[0, 0].tolist() == [49, 19, 58, 29, 16, 70]
+
+
+def test_layers_that_use_different_numbers_of_experts(tmp_path: Path) -> None:
+    trace = make_trace()
+    ids = trace.ids.copy()
+    ids[:, 1, 1:] = ids[:, 1, :1]
+    with pytest.raises(ValueError, match="the same expert twice"):
+        replace(trace, ids=ids)
+    n_used = (N_USED, 1, N_USED)
+    with pytest.raises(ValueError, match="a layer does not use 1 to"):
+        replace(trace, n_used=(N_USED, 0, N_USED))
+    whole = replace(trace, ids=ids, n_used=n_used)
+    whole.write(tmp_path / "x")
+    check_equal(read_trace(tmp_path / "x"), whole)
+    assert [whole.shape().used(layer) for layer in range(3)] == list(n_used)
+
+
+def test_an_older_trace_says_nothing_of_different_numbers(tmp_path: Path) -> None:
+    make_trace().write(tmp_path / "x")
+    header, arrays = container.read(tmp_path / "x", KIND, 1)
+    del header["n_used"]
+    container.write(tmp_path / "x", header, arrays)
+    assert read_trace(tmp_path / "x").n_used == ()

@@ -214,3 +214,18 @@ def test_it_wants_only_what_it_was_made_for_and_only_in_a_pass() -> None:
 def test_sizes_that_make_no_sense(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="needs layers"):
         make(**options)
+
+
+def test_a_layer_that_uses_fewer_experts_repeats_its_last_one() -> None:
+    recorder = make(n_expert_used=3, n_used=[1, 3, 2])
+    recorder.request_began()
+    recorder.pass_began(DECODE, np.array([7], np.int32))
+    for layer, chosen in enumerate(([4], [5, 6, 7], [8, 9])):
+        weights = np.linspace(1, 0.5, len(chosen), dtype=np.float32)
+        recorder.routed(layer, np.array([chosen], np.int32), weights[None])
+    recorder.pass_ended(True)
+    taken = recorder.take()
+    assert taken["ids"].tolist() == [[[4, 4, 4], [5, 6, 7], [8, 9, 9]]]
+    assert taken["weights"].tolist() == [[[1, 0, 0], [1, 0.75, 0.5], [1, 0.5, 0]]]
+    with pytest.raises(ValueError, match="needs layers"):
+        make(n_used=[1, 3, 2])

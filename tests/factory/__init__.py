@@ -9,6 +9,7 @@ From the command line, with `tests` on PYTHONPATH:
 
 from .blocks import random_data
 from .layout import Geometry
+from .recurrent import PUZZLE
 from .stock import llama_architectures, routed_experts, stock_logits
 from .vision import N_IMAGE_TOKEN, make_mmproj, make_png
 from .vocabulary import CHAT_TEMPLATE, tiny_vocabulary
@@ -31,6 +32,7 @@ __all__ = [
     "CACHEABLE",
     "CHAT_TEMPLATE",
     "N_IMAGE_TOKEN",
+    "PUZZLE",
     "QUANTS",
     "REQUIRED_ARCHITECTURES",
     "Geometry",

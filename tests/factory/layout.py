@@ -29,6 +29,8 @@ class Geometry:
     n_ff_shexp: int = 64
     n_expert: int = 8
     n_expert_used: int = 2
+    by_layer: tuple[tuple[int, int], ...] = ()
+    """(n_expert_used, n_ff_exp) of each layer with experts, if they may differ."""
     n_ctx: int = 1024
     n_vocab: int = 0
     embedding_std: float = 1.0
@@ -218,18 +220,23 @@ class Layout:
         biases: bool = False,
         gated: bool = True,
         n_inside: int = 0,
+        n_ff: int = 0,
     ) -> None:
-        """Add the router and the routed experts. n_inside: values of their input and output."""
+        """Add the router and the routed experts.
+
+        n_inside: values of their input and output. n_ff: of their hidden rows, if not n_ff_exp.
+        """
         g, b = self.g, f"blk.{layer}"
+        n_ff = n_ff or g.n_ff_exp
         self.add(f"{b}.ffn_gate_inp.weight", g.n_embd, g.n_expert, kind="router")
         if selection_bias:
             self.bias(f"{b}.exp_probs_b", g.n_expert)
         ups = ["gate", "up"] if gated else ["up"]
         n_inside = n_inside or g.n_embd
-        shapes = {name: (n_inside, g.n_ff_exp) for name in ups}
+        shapes = {name: (n_inside, n_ff) for name in ups}
         if g.fused:
-            shapes = {"gate_up": (n_inside, 2 * g.n_ff_exp)}
-        shapes["down"] = (g.n_ff_exp, n_inside)
+            shapes = {"gate_up": (n_inside, 2 * n_ff)}
+        shapes["down"] = (n_ff, n_inside)
         for name, (n_in, n_out) in shapes.items():
             stem = f"{b}.ffn_{name}_exps"
             self.add(f"{stem}.weight", n_in, n_out, g.n_expert, kind="expert")

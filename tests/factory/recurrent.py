@@ -212,16 +212,25 @@ def _lfm2moe(m: Layout) -> None:
 
 
 def _nemotron_h_moe(m: Layout) -> None:
-    """Build separate layers of mamba, attention, and experts without a gate (squared ReLU)."""
+    """Build separate layers of mamba, attention, and experts without a gate (squared ReLU).
+
+    by_layer: the layers of experts differ, as in the "puzzle" models.
+    """
     g, n_state, n_head = m.g, 16, 4
     roles = [("mamba", "experts", "attention", "experts")[i % 4] for i in range(g.n_layer)]
+    with_experts = [i for i, role in enumerate(roles) if role == "experts"]
+    sizes = g.by_layer or ((g.n_expert_used, g.n_ff_exp),) * len(with_experts)
+    by_layer = dict(zip(with_experts, sizes, strict=True))
+    used, widths = ([by_layer.get(i, (0, 0))[n] for i in range(g.n_layer)] for n in (0, 1))
     m.common_keys()
+    if g.by_layer:
+        m.key(expert_used_count=used)
     mamba2_keys(m, g.n_embd, n_state, n_head)
     m.key(
         attention__layer_norm_epsilon=1e-5,
         attention__head_count_kv=[g.n_head_kv if r == "attention" else 0 for r in roles],
-        feed_forward_length=[g.n_ff_exp if r == "experts" else 0 for r in roles],
-        expert_feed_forward_length=g.n_ff_exp,
+        feed_forward_length=widths,
+        expert_feed_forward_length=widths if g.by_layer else g.n_ff_exp,
         expert_shared_feed_forward_length=g.n_ff_shexp,
         expert_shared_count=1,
         expert_weights_norm=True,
@@ -235,7 +244,7 @@ def _nemotron_h_moe(m: Layout) -> None:
             continue
         m.norm(f"{b}.attn_norm", g.n_embd)
         if role == "experts":
-            m.experts(i, selection_bias=True, gated=False)
+            m.experts(i, selection_bias=True, gated=False, n_ff=widths[i])
             m.add(f"{b}.ffn_up_shexp.weight", g.n_embd, g.n_ff_shexp)
             m.add(f"{b}.ffn_down_shexp.weight", g.n_ff_shexp, g.n_embd)
         else:
@@ -331,6 +340,9 @@ def _minimax_01(m: Layout) -> None:
         m.norm(f"{b}.ffn_norm", g.n_embd)
         m.experts(i)
 
+
+PUZZLE = {"n_layer": 8, "n_expert": 16, "by_layer": ((2, 64), (4, 32), (1, 96), (3, 64))}
+"""Sizes of a nemotron_h_moe whose layers use different numbers of experts of different widths."""
 
 RECURRENT: dict[str, Architecture] = {
     "qwen3next": Architecture(

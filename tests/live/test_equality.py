@@ -22,7 +22,7 @@ from equality import (
     random_tokens,
     stock_logits,
 )
-from factory import CACHEABLE, QUANTS, make_split, make_tiny
+from factory import CACHEABLE, PUZZLE, QUANTS, make_split, make_tiny
 from factory import stock_logits as mapped_logits
 from gguf import GGUFReader, GGUFWriter
 from layouts import one_pool
@@ -81,6 +81,15 @@ def test_further_architectures(arch: str, tmp_path: Path) -> None:
     seed = CACHEABLE.index(arch)
     path = make_tiny(arch, QUANTS[seed % len(QUANTS)], tmp_path / "m.gguf")
     outcomes = differences(path, every_rate(seed), (1, 2, 33), n_thread=1, n_decode=3)
+    assert_equal(outcomes)
+    assert_cache_was_used(outcomes, path)
+
+
+def test_layers_that_use_different_numbers_of_experts_of_different_sizes(tmp_path: Path) -> None:
+    path = make_tiny("nemotron_h_moe", "Q8_0", tmp_path / "m.gguf", **PUZZLE)
+    combinations = [(rate, m) for rate in (0.25, 0.5, 1.0) for m in ("lru", "outrider", "promoe")]
+    combinations += [(0.25, method) for method in CACHED]
+    outcomes = differences(path, combinations, (1, 2, 33), n_thread=1, n_decode=3)
     assert_equal(outcomes)
     assert_cache_was_used(outcomes, path)
 

@@ -34,7 +34,7 @@ class Evictor {
             const auto it = std::ranges::find(demands, e, &Demand::expert);
             it == demands.end() ? demands.push_back({e, 1}) : void(it->n_token++);
         }
-        const auto n_token = int32_t(ids.size()) / std::max(1, shape_.n_expert_used);
+        const auto n_token = int32_t(ids.size()) / std::max(1, shape_.used(layer));
         eviction_->routed({layer, n_token, ids, weights}, demands);
     }
     void forecast(Layer layer, std::vector<Expert> experts, std::vector<float> scores) {

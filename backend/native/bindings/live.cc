@@ -192,17 +192,19 @@ void bind_live(nb::module_ & m) {
         .def(
             "__init__",
             [](ForcedRouting * self, const std::vector<int> & layers, int32_t n_expert, const Ids & ids,
-               const std::optional<Seen> & weights, const std::optional<Seen> & inputs) {
+               const std::optional<Seen> & weights, const std::optional<Seen> & inputs, std::vector<int32_t> n_used) {
                 const std::vector<Expert> rows(ids.data(), ids.data() + ids.size());
                 const bool fits = ids.shape(1) == layers.size();
                 const auto values = [](const std::optional<Seen> & of) {
                     return of ? std::vector<float>(of->data(), of->data() + of->size()) : std::vector<float>{};
                 };
                 new (self) ForcedRouting(fits ? layers : std::vector<int>{}, n_expert, int32_t(ids.shape(2)), rows,
-                                         {values(weights), values(inputs)});
+                                         {values(weights), values(inputs)}, std::move(n_used));
             },
             "layers"_a, "n_expert"_a, "ids"_a, "weights"_a = nb::none(), "inputs"_a = nb::none(),
-            "weights, inputs: what a core sees in place of the model's, [n_token][layer][...].")
+            "n_used"_a = std::vector<int32_t>{},
+            "weights, inputs: what a core sees in place of the model's, [n_token][layer][...]. n_used: [layer], the "
+            "experts of a row that count; empty: all.")
         .def_prop_ro("callback", [](ForcedRouting &) { return reinterpret_cast<uintptr_t>(&ForcedRouting::callback); })
         .def_prop_ro("user_data", [](ForcedRouting & f) { return reinterpret_cast<uintptr_t>(&f); })
         .def("begin_pass", &ForcedRouting::begin_pass, "first_row"_a, "n_token"_a)

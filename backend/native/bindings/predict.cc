@@ -79,7 +79,7 @@ std::vector<Told> routed(PredictorProbe & probe, Layer layer, const std::vector<
         throw nb::index_error("there is no such expert");
     }
     if (n_token < 0) {
-        n_token = int32_t(ids.size()) / std::max(1, probe.shape().n_expert_used);
+        n_token = int32_t(ids.size()) / std::max(1, probe.shape().used(layer));
     }
     if (!sequences.empty() && sequences.size() != size_t(n_token)) {
         throw nb::value_error("every token has a sequence, or none");

@@ -3,6 +3,7 @@
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.h"
 
@@ -80,12 +81,12 @@ void bind_recorder(nb::module_ & m) {
         .def(
             "__init__",
             [](Recorder * self, int32_t n_layer, int32_t n_expert, int32_t n_expert_used, int32_t n_embd, bool weights,
-               bool scores, bool inputs, uint64_t max_bytes) {
-                new (self) Recorder(
-                    RecorderOptions{n_layer, n_expert, n_expert_used, n_embd, weights, scores, inputs, max_bytes});
+               bool scores, bool inputs, uint64_t max_bytes, std::vector<int32_t> n_used) {
+                new (self) Recorder(RecorderOptions{n_layer, n_expert, n_expert_used, n_embd, weights, scores, inputs,
+                                                    max_bytes, std::move(n_used)});
             },
             "n_layer"_a, "n_expert"_a, "n_expert_used"_a, "n_embd"_a = 0, "weights"_a = true, "scores"_a = false,
-            "inputs"_a = false, "max_bytes"_a = 0)
+            "inputs"_a = false, "max_bytes"_a = 0, "n_used"_a = std::vector<int32_t>{})
         .def("request_began", &Recorder::request_began)
         .def(
             "pass_began",

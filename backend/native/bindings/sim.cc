@@ -39,7 +39,7 @@ class Rows {
   public:
     // `has`: [layer]: whether it has rows; empty: all have.
     Rows(const AnyRows & values, const Future & trace, const Core & core, const char * name,
-         const std::vector<bool> & has)
+         const std::vector<bool> & has, bool of_choice = false)
         : values_(values),
           has_(has),
           n_layer_(values.shape(1)),
@@ -54,13 +54,16 @@ class Rows {
             n_token += size_t(std::max(pass.n_token, 0));
             ends_.push_back(n_token);
             n_routed_.emplace_back();
-            for (const auto & ids : pass.ids) {
-                n_routed_.back().push_back(ids.size() / size_t(std::max(core.shape().n_expert_used, 1)));
+            for (size_t l = 0; l < pass.ids.size() && l < size_t(core.shape().n_layer); l++) {
+                n_routed_.back().push_back(pass.ids[l].size() / size_t(std::max(core.shape().used(Layer(l)), 1)));
             }
         }
         if (values.shape(0) != n_token || n_layer_ != size_t(core.shape().n_layer) ||
             (!has_.empty() && has_.size() != n_layer_)) {
             throw std::invalid_argument(std::string("The trace's ") + name + " are not of its tokens and layers");
+        }
+        for (size_t l = 0; l < n_layer_; l++) {
+            widths_.push_back(of_choice ? std::min(width_, size_t(core.shape().used(Layer(l)))) : width_);
         }
     }
 
@@ -70,16 +73,17 @@ class Rows {
             return {};
         }
         const size_t n = pass < n_routed_.size() && size_t(layer) < n_routed_[pass].size() ? n_routed_[pass][layer] : 0;
-        buffer_.resize(n * width_);
+        const size_t width = widths_[size_t(layer)];
+        buffer_.resize(n * width);
         for (size_t i = 0; i < n; i++) {
             const size_t at = ((ends_[pass] - n + i) * n_layer_ + size_t(layer)) * width_;
-            float * to = buffer_.data() + i * width_;
+            float * to = buffer_.data() + i * width;
             if (is_half_) {
                 const auto * from = static_cast<const uint16_t *>(values_.data()) + at;
-                std::transform(from, from + width_, to, float_of_half);
+                std::transform(from, from + width, to, float_of_half);
             } else {
                 const auto * from = static_cast<const float *>(values_.data()) + at;
-                std::copy(from, from + width_, to);
+                std::copy(from, from + width, to);
             }
         }
         return buffer_;
@@ -89,6 +93,7 @@ class Rows {
     const AnyRows & values_;
     std::vector<bool> has_;
     size_t n_layer_, width_;
+    std::vector<size_t> widths_;  // [layer]: values of a row that count
     bool is_half_;
     std::vector<size_t> ends_;                   // [pass]: tokens up to its end
     std::vector<std::vector<size_t>> n_routed_;  // [pass][layer]
@@ -109,7 +114,7 @@ Simulation run(nb::handle core_object, const Future & trace, const Machine & mac
         extras.inputs = [&](size_t pass, Layer layer) { return (*input_rows)(pass, layer); };
     }
     if (weights) {
-        weight_rows.emplace(*weights, trace, core, "weights", std::vector<bool>{});
+        weight_rows.emplace(*weights, trace, core, "weights", std::vector<bool>{}, true);
         extras.weights = [&](size_t pass, Layer layer) { return (*weight_rows)(pass, layer); };
     }
     if (!after_pass.is_none()) {

@@ -8,6 +8,7 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "bindings/bindings.h"
@@ -100,18 +101,29 @@ void bind_shapes(nb::module_ & m) {
         .def(
             "__init__",
             [](Shape * self, int32_t n_expert, int32_t n_expert_used, std::vector<std::vector<uint64_t>> chunk_bytes,
-               std::vector<int32_t> n_cut, std::vector<int32_t> kind) {
-                new (self) Shape{int32_t(chunk_bytes.size()), n_expert,         n_expert_used,
-                                 std::move(chunk_bytes),      std::move(n_cut), std::move(kind)};
+               std::vector<int32_t> n_cut, std::vector<int32_t> kind, std::vector<int32_t> n_used) {
+                const auto fits = [&](int32_t n) { return n >= 1 && n <= n_expert_used; };
+                if (!n_used.empty() && (n_used.size() != chunk_bytes.size() || !std::ranges::all_of(n_used, fits))) {
+                    throw nb::value_error("every layer uses 1 to n_expert_used experts");
+                }
+                new (self) Shape{int32_t(chunk_bytes.size()),
+                                 n_expert,
+                                 n_expert_used,
+                                 std::move(chunk_bytes),
+                                 std::move(n_cut),
+                                 std::move(kind),
+                                 std::move(n_used)};
             },
             "n_expert"_a, "n_expert_used"_a, "chunk_bytes"_a, "n_cut"_a = std::vector<int32_t>{},
-            "kind"_a = std::vector<int32_t>{})
+            "kind"_a = std::vector<int32_t>{}, "n_used"_a = std::vector<int32_t>{})
         .def_ro("n_layer", &Shape::n_layer)
         .def_ro("n_expert", &Shape::n_expert)
         .def_ro("n_expert_used", &Shape::n_expert_used)
         .def_ro("chunk_bytes", &Shape::chunk_bytes)
         .def_ro("n_cut", &Shape::n_cut)
         .def_ro("kind", &Shape::kind)
+        .def_ro("n_used", &Shape::n_used)
+        .def("used", &Shape::used, "layer"_a)
         .def("expert_bytes", &Shape::expert_bytes, "layer"_a)
         .def("cuts", &Shape::cuts, "layer"_a);
 
@@ -208,10 +220,12 @@ void bind_specs(nb::module_ & m) {
             "append",
             [](Future & self, Phase phase, std::vector<int32_t> tokens, bool begins_request,
                nb::ndarray<const int32_t, nb::ndim<3>, nb::c_contig, nb::device::cpu> ids,
-               const std::vector<int32_t> & n_routed, std::vector<int32_t> sequences) {
+               const std::vector<int32_t> & n_routed, std::vector<int32_t> sequences,
+               const std::vector<int32_t> & n_used) {
                 const size_t n_layer = ids.shape(0), n_token = ids.shape(1), k = ids.shape(2);
-                if (!n_routed.empty() && n_routed.size() != n_layer) {
-                    throw nb::value_error("n_routed is given for every layer or not at all");
+                if ((!n_routed.empty() && n_routed.size() != n_layer) ||
+                    (!n_used.empty() && n_used.size() != n_layer)) {
+                    throw nb::value_error("n_routed and n_used are given for every layer or not at all");
                 }
                 Future::Pass pass{phase, int32_t(n_token), begins_request, std::move(tokens), std::move(sequences), {}};
                 for (size_t l = 0; l < n_layer; l++) {
@@ -220,13 +234,18 @@ void bind_specs(nb::module_ & m) {
                     if (n > n_token) {
                         throw nb::value_error("a layer cannot route more tokens than the pass has");
                     }
-                    pass.ids.emplace_back(end - n * k, end);
+                    const size_t used = n_used.empty() ? k : std::min(size_t(std::max(n_used[l], 0)), k);
+                    auto & of_layer = pass.ids.emplace_back();
+                    for (const int32_t * row = end - n * k; row != end; row += k) {
+                        of_layer.insert(of_layer.end(), row, row + used);
+                    }
                 }
                 self.passes.push_back(std::move(pass));
             },
             "phase"_a, "tokens"_a, "begins_request"_a, "ids"_a, "n_routed"_a = std::vector<int32_t>{},
-            "sequences"_a = std::vector<int32_t>{},
-            "ids: int32 [n_layer, n_token, n_expert_used]; a layer keeps its last n_routed rows.")
+            "sequences"_a = std::vector<int32_t>{}, "n_used"_a = std::vector<int32_t>{},
+            "ids: int32 [n_layer, n_token, n_expert_used]; a layer keeps its last n_routed rows, and the first n_used "
+            "of each (empty: all).")
         .def("__len__", [](const Future & self) { return self.passes.size(); });
 }
 
@@ -388,7 +407,7 @@ void bind_types(nb::module_ & m) {
         .def(
             "routed",
             [](OwnedCore & c, Layer layer, const std::vector<Expert> & ids, const std::vector<float> & weights) {
-                const auto n_token = int32_t(ids.size()) / std::max(1, c.core.shape().n_expert_used);
+                const auto n_token = int32_t(ids.size()) / std::max(1, c.core.shape().used(layer));
                 return c.handle(Routed{{layer, n_token, ids, weights}});
             },
             "layer"_a, "ids"_a, "weights"_a = std::vector<float>{})

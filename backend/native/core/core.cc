@@ -430,7 +430,7 @@ void Core::on(const Unasked & e, Commands & out) {
     const auto cells = found(e.layer);
     std::fill(cells.begin(), cells.end(), uint8_t(Cell::absent));
     forecast_[size_t(e.layer)].clear();
-    const int64_t n_most = std::min(int64_t(e.n_token) * shape_.n_expert_used, int64_t(shape_.n_expert));
+    const int64_t n_most = std::min(int64_t(e.n_token) * shape_.used(e.layer), int64_t(shape_.n_expert));
     residency_.counts(e.layer).hits += uint64_t(n_most);
     push_due(out);
 }

@@ -37,7 +37,7 @@ struct Future {
         bool begins_request;
         std::vector<int32_t> tokens;           // ids of the tokens, or empty
         std::vector<int32_t> sequences;        // of the tokens, or empty: all of one (PassBegan)
-        // [layer][tokens of the layer * n_expert_used]. llama.cpp computes the last layer of a prompt only for the
+        // [layer][tokens of the layer * Shape::used]. llama.cpp computes the last layer of a prompt only for the
         // tokens whose logits are asked for, so it may have fewer tokens than the pass, or none.
         std::vector<std::vector<Expert>> ids;
     };

@@ -115,7 +115,7 @@ using Commands = std::vector<Command>;
 struct Routing {
     Layer layer = none;
     int32_t n_token = 0;
-    std::span<const Expert> ids;       // [n_token][n_expert_used]
+    std::span<const Expert> ids;       // [n_token][Shape::used]
     std::span<const float> weights{};  // of the same shape; empty where unknown
     // [n_token]: the number of each token's sequence; empty: all are of one. The core fills it in (PassBegan).
     std::span<const int32_t> sequences{};
@@ -139,7 +139,7 @@ struct Demand {
 struct Shape {
     int32_t n_layer = 0;
     int32_t n_expert = 0;
-    int32_t n_expert_used = 0;
+    int32_t n_expert_used = 0;  // by a token in a layer, at most
     // [layer][chunk]: bytes of each matrix of one expert
     std::vector<std::vector<uint64_t>> chunk_bytes;
     // [layer]: number of equal pieces into which an expert's hidden width may be cut; 1 or empty: it may not
@@ -147,7 +147,10 @@ struct Shape {
     // [layer]: layers of one kind have experts of equal matrices and may share a pool. Empty: layers with equal
     // chunk_bytes are of one kind.
     std::vector<int32_t> kind{};
+    // [layer]: experts that a token uses; empty: n_expert_used in every layer
+    std::vector<int32_t> n_used{};
 
+    int32_t used(Layer layer) const { return n_used.empty() ? n_expert_used : n_used[size_t(layer)]; }
     uint64_t expert_bytes(Layer layer) const;
     int32_t cuts(Layer layer) const { return n_cut.empty() ? 1 : n_cut[layer]; }
     bool same_kind(Layer a, Layer b) const;

@@ -23,9 +23,10 @@ void check_trace(const Future & trace, const Shape & shape) {
             throw std::invalid_argument(where + "has " + std::to_string(pass.ids.size()) +
                                         " layers, and the model has " + std::to_string(shape.n_layer));
         }
-        for (const std::vector<Expert> & ids : pass.ids) {
-            if (ids.size() % size_t(shape.n_expert_used) != 0 ||
-                ids.size() > size_t(std::max(pass.n_token, 0)) * size_t(shape.n_expert_used)) {
+        for (Layer l = 0; l < shape.n_layer; l++) {
+            const std::vector<Expert> & ids = pass.ids[size_t(l)];
+            const auto n_used = size_t(shape.used(l));
+            if (ids.size() % n_used != 0 || ids.size() > size_t(std::max(pass.n_token, 0)) * n_used) {
                 throw std::invalid_argument(where + "has a layer with " + std::to_string(ids.size()) +
                                             " choices of experts, which does not go with its tokens");
             }
@@ -258,7 +259,7 @@ LayerCounts Simulator::all_counts() const {
 
 void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) {
     const std::vector<Expert> & ids = pass.ids[layer];
-    const auto n_token = int32_t(ids.size() / size_t(shape_.n_expert_used));
+    const auto n_token = int32_t(ids.size() / size_t(shape_.used(layer)));
     compute(machine_.dense_us + machine_.dense_token_us * std::max(pass.n_token - 1, 0));
     walk_.computed();
     stop_if_due();

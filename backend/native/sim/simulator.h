@@ -74,7 +74,7 @@ using TraceRows = std::function<std::span<const float>(size_t pass, Layer layer)
 
 struct SimulationExtras {
     TraceRows inputs{};  // of the layers' MoE inputs, each n_embd values
-    TraceRows weights{};  // of the router's weights, each n_expert_used
+    TraceRows weights{};  // of the router's weights, each Shape::used
     EventLog * log = nullptr;
     std::function<void(const SimulatedPass &)> after_pass{};  // may tune the core
     // For tests: copies end by this rule and take no time. What is in flight at the end is not logged.

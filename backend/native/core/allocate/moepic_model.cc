@@ -80,7 +80,7 @@ MoepicCut MoepicModel::judge(Layer layer, int32_t n_cached, double top_share, do
     const double chunks_us = chunks_us_[size_t(layer)], bytes_us = bytes_us_[size_t(layer)];
     const double load_us = (is_cut ? 2 : 1) * chunks_us + bytes_us;  // T_load^exp
     const double top = is_cut && load_us > 0 ? (chunks_us + top_share * bytes_us) / load_us : top_share;
-    const double n_used = shape_.n_expert_used;
+    const double n_used = shape_.used(layer);
     double ready = n_used * hit_rate(layer, n_cached) * top;
     double n_whole = 0;  // of the activated experts, those that are loaded as a whole: alpha_i
     for (int32_t y = 0; y < n_rank_ && window_us > 0; y++) {
@@ -130,12 +130,11 @@ MoepicCut MoepicModel::choose(Layer layer, double budget_bytes, double window_us
 }
 
 MoepicModel::Outcome MoepicModel::walk(const Choose & choose) const {
-    const double n_used = shape_.n_expert_used;
     Outcome outcome;
     double window_us = times_.head_us + times_.layer_us;
     for (Layer l = 0; l < shape_.n_layer; l++) {
         const MoepicCut cut = choose(l, window_us);
-        window_us = std::max(0.0, n_used * times_.expert_us - cut.hidden_us) + times_.layer_us;  // Eq. 7
+        window_us = std::max(0.0, shape_.used(l) * times_.expert_us - cut.hidden_us) + times_.layer_us;  // Eq. 7
         outcome.cuts.push_back(cut);
         outcome.stall_us.push_back(cut.stall_us);
         outcome.sum_us += cut.stall_us;

@@ -24,8 +24,11 @@ Moments::Moments(const Shape & shape, int32_t window)
       token_of_(size_t(shape.n_layer) * size_t(window), -1),
       experts_(token_of_.size() * n_used_, none),
       likeness_((size_t(window) + block_size - 1) / block_size * block_size, 0),
-      tops_(likeness_.size() / block_size, 0),
-      strengths_(n_used_, 0) {}
+      tops_(likeness_.size() / block_size, 0) {
+    for (Layer l = 0; l < shape.n_layer; l++) {
+        used_.push_back(size_t(shape.used(l)));
+    }
+}
 
 void Moments::pass_began() {
     first_ += n_token_;
@@ -35,7 +38,8 @@ void Moments::pass_began() {
 void Moments::forget_likeness() { std::ranges::fill(likeness_, 0.0); }
 
 void Moments::routed(const Routing & routing) {
-    const int64_t n_row = std::min<int64_t>(routing.n_token, int64_t(routing.ids.size() / n_used_));
+    const size_t n_used = used_[size_t(routing.layer)];
+    const int64_t n_row = std::min<int64_t>(routing.n_token, int64_t(routing.ids.size() / n_used));
     if (n_row <= 0) {
         return;
     }
@@ -48,19 +52,20 @@ void Moments::routed(const Routing & routing) {
     const bool weighted = routing.weights.size() == routing.ids.size();
     // A layer may have only the last tokens of a pass. A prompt may exceed the window.
     for (int64_t back = std::min({n_row, n_token_, window_}); back-- > 0;) {
-        const size_t at = size_t(n_row - 1 - back) * n_used_;
-        remember(routing.layer, present() - back, routing.ids.subspan(at, n_used_),
-                 weighted ? routing.weights.subspan(at, n_used_) : std::span<const float>());
+        const size_t at = size_t(n_row - 1 - back) * n_used;
+        remember(routing.layer, present() - back, routing.ids.subspan(at, n_used),
+                 weighted ? routing.weights.subspan(at, n_used) : std::span<const float>());
     }
-    compare(routing.layer, routing.ids.subspan(size_t(n_row - 1) * n_used_, n_used_));
+    compare(routing.layer, routing.ids.subspan(size_t(n_row - 1) * n_used, n_used));
 }
 
 void Moments::remember(Layer layer, int64_t token, std::span<const Expert> experts, std::span<const float> weights) {
+    strengths_.resize(experts.size());
     Amounts::even_out(weights, strengths_);
     const size_t at = size_t(layer) * size_t(window_) + size_t(token % window_);
     token_of_[at] = token;
     std::ranges::copy(experts, experts_.begin() + int64_t(at * n_used_));
-    for (size_t j = 0; j < n_used_; j++) {
+    for (size_t j = 0; j < experts.size(); j++) {
         strengths_[j] = std::sqrt(strengths_[j]);
         Uses & u = uses(layer, experts[j]);
         while (u.begin < u.all.size() && u.all[u.begin].token <= token - window_) {
@@ -79,8 +84,8 @@ void Moments::compare(Layer layer, std::span<const Expert> experts) {
         l *= persistence;
     }
     const int64_t now = present();
-    for (size_t j = 0; j < n_used_; j++) {
-        const double strength = strengths_[j] * (1 - persistence) / double(n_used_);
+    for (size_t j = 0; j < experts.size(); j++) {
+        const double strength = strengths_[j] * (1 - persistence) / double(experts.size());
         const Uses & u = uses(layer, experts[j]);
         for (size_t i = u.begin; i < u.all.size(); i++) {
             const int64_t age = now - u.all[i].token;
@@ -125,7 +130,8 @@ std::span<const Expert> Moments::experts(Layer layer, int64_t token) const {
         return {};
     }
     const size_t at = size_t(layer) * size_t(window_) + size_t(token % window_);
-    return token_of_[at] == token ? std::span(&experts_[at * n_used_], n_used_) : std::span<const Expert>();
+    return token_of_[at] == token ? std::span(&experts_[at * n_used_], used_[size_t(layer)])
+                                  : std::span<const Expert>();
 }
 
 }  // namespace outrider

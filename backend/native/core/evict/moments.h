@@ -45,16 +45,17 @@ class Moments {
     Uses & uses(Layer layer, Expert expert) { return uses_[size_t(layer) * n_expert_ + size_t(expert)]; }
 
     size_t n_expert_;
-    size_t n_used_;
+    std::vector<size_t> used_;  // [layer]: experts of a token
+    size_t n_used_;             // the most of them
     int64_t window_;
     int64_t first_ = 0;        // the first token of the pass
     int64_t n_token_ = 0;      // of the pass, as its first layer had; 0: unknown yet
     std::vector<Uses> uses_;   // [layer * n_expert + expert]
     std::vector<int64_t> token_of_;  // [layer * window + token % window]
-    std::vector<Expert> experts_;    // [layer * window + token % window][n_expert_used]
+    std::vector<Expert> experts_;    // [layer * window + token % window][n_used_]
     std::vector<double> likeness_;   // [age]: of the token `age` before the present one
     mutable std::vector<double> tops_;  // the greatest of each block of likeness_
-    std::vector<double> strengths_;  // [n_expert_used], of the present token
+    std::vector<double> strengths_;  // of the present token's experts
 };
 
 }  // namespace outrider

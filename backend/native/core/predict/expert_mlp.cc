@@ -14,7 +14,7 @@ namespace {
 // One network for all layers. After layer l - 1 of a decode pass of one token it predicts layer l. It predicts nothing
 // in prefill (section 5). Its input, of (n_layer - 1) * n_expert_used + 2 * n_expert values:
 //   history: the chosen experts of the layers 0 .. l - 1 in the router's order, each as (index + 1) /
-//     n_expert; 0 for those to come;
+//     n_expert; 0 for those to come; a layer that uses fewer than n_expert_used repeats its last one;
 //   popularity of layer l (Eq. 2);
 //   affinity: the mean of the rows of layer l's affinity matrix (Eq. 3) of the experts chosen in l - 1
 //     (section 5.1 calls it a vector; 0 for rows that were never seen).
@@ -29,6 +29,7 @@ class ExpertMlp final : public Predictor {
         : n_layer_(around.shape.n_layer),
           n_expert_(around.shape.n_expert),
           n_expert_used_(around.shape.n_expert_used),
+          shape_(around.shape),
           n_predict_(forecast_size(around.shape, n_predict)),
           input_(size_t(n_layer_ - 1) * n_expert_used_ + 2 * size_t(n_expert_)),
           poll_(n_expert_) {
@@ -64,15 +65,16 @@ class ExpertMlp final : public Predictor {
         }
         if (routing.layer != n_known_ || target == n_layer_ || n_token == 0 ||
             (n_token > 1 && routing.last_tokens().size() != n_token) || histories_.size() != n_token * n_history ||
-            routing.ids.size() != n_token * size_t(n_expert_used_)) {
+            routing.ids.size() != n_token * size_t(shape_.used(routing.layer))) {
             n_known_ = none;
             return;
         }
         n_known_++;
         for (size_t t = 0; t < n_token; t++) {
+            const auto ids = routing.of(int32_t(t));
             for (size_t i = 0; i < size_t(n_expert_used_); i++) {
                 histories_[t * n_history + size_t(routing.layer) * n_expert_used_ + i] =
-                    float(routing.of(int32_t(t))[i] + 1) / float(n_expert_);
+                    float(ids[std::min(i, ids.size() - 1)] + 1) / float(n_expert_);
             }
         }
         out.push_back(poll_.ask(target, Asked(routing.n_token), n_predict_, [&](int32_t token, float * scores) {
@@ -88,10 +90,9 @@ class ExpertMlp final : public Predictor {
         float * affinity = popularity + n_expert_;
         std::copy_n(popularity_->values.begin() + int64_t(target) * n_expert_, n_expert_, popularity);
         std::fill_n(affinity, n_expert_, 0.0f);
-        for (int32_t i = 0; i < n_expert_used_; i++) {
-            const Expert e = ids[size_t(i)];
+        for (const Expert e : ids) {
             add_scaled(affinity_->values.data() + (int64_t(target) * n_expert_ + e) * n_expert_,
-                       1.0f / float(n_expert_used_), n_expert_, affinity);
+                       1.0f / float(ids.size()), n_expert_, affinity);
         }
         values_ = input_;
         for (size_t i = 0; i < products_.size(); i++) {
@@ -116,6 +117,7 @@ class ExpertMlp final : public Predictor {
     int32_t n_layer_;
     int32_t n_expert_;
     int32_t n_expert_used_;
+    Shape shape_;
     int32_t n_predict_;
     std::vector<Product> products_;
     Weights popularity_;

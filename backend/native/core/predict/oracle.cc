@@ -102,7 +102,7 @@ class Oracle final : public Predictor {
   public:
     Oracle(const Spec & spec, const Surroundings & around, int32_t n_predict)
         : settings_(spec, "predictor"),
-          n_expert_used_(size_t(around.shape.n_expert_used)),
+          shape_(around.shape),
           n_predict_(size_t(forecast_size(around.shape, n_predict))),
           foresight_(settings_, around, around.shape.n_layer) {
         settings_.finish();
@@ -115,7 +115,8 @@ class Oracle final : public Predictor {
     void tell(Foresight::Due due, Forecasts & out) {
         for (int64_t at = due.begin; at < due.end; at++) {
             Forecast f = foresight_.truth(at);
-            f.experts.resize(std::min(f.experts.size(), n_predict_ * (foresight_.choices(at).size() / n_expert_used_)));
+            const size_t n_token = foresight_.choices(at).size() / size_t(shape_.used(f.layer));
+            f.experts.resize(std::min(f.experts.size(), n_predict_ * n_token));
             f.scores.resize(f.experts.size());
             if (!f.experts.empty()) {
                 out.push_back(std::move(f));
@@ -124,7 +125,7 @@ class Oracle final : public Predictor {
     }
 
     SpecReader settings_;
-    size_t n_expert_used_;
+    Shape shape_;
     size_t n_predict_;
     Foresight foresight_;
 };
@@ -138,7 +139,7 @@ class SetAccuracy final : public Predictor {
     SetAccuracy(const Spec & spec, const Surroundings & around, int32_t n_predict)
         : settings_(spec, "predictor"),
           n_expert_(around.shape.n_expert),
-          n_expert_used_(around.shape.n_expert_used),
+          shape_(around.shape),
           n_predict_(forecast_size(around.shape, n_predict)),
           accuracy_(settings_.number("accuracy", 1, 0, 1)),
           seed_(uint64_t(settings_.whole("seed", 0, 0, INT32_MAX))),
@@ -159,8 +160,8 @@ class SetAccuracy final : public Predictor {
 
     Forecast guess(int64_t at) {
         const auto choices = foresight_.choices(at);
-        const auto n_used = size_t(n_expert_used_);
         const auto layer = foresight_.layer_of(at);
+        const auto n_used = size_t(shape_.used(layer));
         const Asked tokens(int32_t(choices.size() / n_used));
         const uint64_t state = splitmix(splitmix(seed_) ^ uint64_t(at));
         if (tokens.size() <= 1) {
@@ -175,7 +176,7 @@ class SetAccuracy final : public Predictor {
         std::fill(votes_.begin(), votes_.end(), 0.0f);
         for (int32_t i = 0; i < tokens.size(); i++) {
             const auto right = choices.subspan(size_t(tokens[i]) * n_used, n_used);
-            guess(right, std::min(n_predict_, n_expert_used_), splitmix(state) ^ uint64_t(i));
+            guess(right, std::min(n_predict_, int32_t(n_used)), splitmix(state) ^ uint64_t(i));
             for (Expert e : named_) {
                 votes_[size_t(e)]++;
             }
@@ -207,7 +208,7 @@ class SetAccuracy final : public Predictor {
 
     SpecReader settings_;
     int32_t n_expert_;
-    int32_t n_expert_used_;
+    Shape shape_;
     int32_t n_predict_;
     double accuracy_;
     uint64_t seed_;

@@ -49,7 +49,9 @@ void DeviceWork::use_scheduler(ggml_backend_sched_t scheduler) {
 }
 
 void DeviceWork::set_slot_ids(std::span<const int32_t> slots, int32_t n_token) {
+    slot_ids_->ne[0] = int64_t(slots.size()) / n_token;
     slot_ids_->ne[1] = n_token;
+    slot_ids_->nb[1] = slot_ids_->nb[0] * size_t(slot_ids_->ne[0]);
     slot_ids_->nb[2] = slot_ids_->nb[3] = slot_ids_->nb[1] * size_t(n_token);
     // Nothing uses the staging memory: llama.cpp has waited for its backend since the last stop.
     waves_.send(slot_ids_, slots, slots_staging_.get());

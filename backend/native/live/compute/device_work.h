@@ -16,7 +16,7 @@ class DeviceWork {
     ggml_backend_dev_t device() const { return device_; }
     WaveRunner & waves() { return waves_; }
 
-    // [n_expert_used, n_token]
+    // [Shape::used, n_token]
     ggml_tensor * slot_ids() { return slot_ids_; }
     void set_slot_ids(std::span<const int32_t> slots, int32_t n_token);
 

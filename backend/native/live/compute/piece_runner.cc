@@ -34,7 +34,7 @@ PieceRunner::PieceRunner(const Pieces & pieces, ggml_backend_t backend, const Mo
 bool PieceRunner::make_slots() {
     context_.reset(ggml_init({ggml_tensor_overhead() * pieces_.layers.size(), nullptr, true}));
     for (const RoutedNodes & layer : pieces_.layers) {
-        slots_.push_back(ggml_new_tensor_2d(context_.get(), GGML_TYPE_I32, n_used_, 1));
+        slots_.push_back(ggml_new_tensor_2d(context_.get(), GGML_TYPE_I32, layer.ids->ne[0], 1));
         ggml_format_name(slots_.back(), "slots of layer %d", int(layer.layer));
     }
     const auto memory = ggml_backend_dev_buffer_type(device_);
@@ -146,9 +146,9 @@ void PieceRunner::compute(size_t piece, bool remapped, bool brings) {
     const auto bring = [&](const ggml_tensor * from, void * to, size_t n) {
         ggml_backend_tensor_get_async(backend_, from, to, 0, n * sizeof(float));
     };
-    bring(layer.ids, staging_[piece].ids, size_t(n_used_));
+    bring(layer.ids, staging_[piece].ids, n_used(piece));
     if (wanted_.weights && layer.weights) {
-        bring(layer.weights, staging_[piece].weights, size_t(n_used_));
+        bring(layer.weights, staging_[piece].weights, n_used(piece));
     }
     if (wanted_.input && layer.input) {
         bring(layer.input, staging_[piece].input, size_t(n_embd_));
@@ -162,7 +162,7 @@ void PieceRunner::wait_for(ggml_backend_event_t event) {
 
 std::span<const float> PieceRunner::weights(size_t layer) const {
     const bool there = wanted_.weights && pieces_.layers[layer].weights;
-    return {staging_[layer].weights, there ? size_t(n_used_) : 0};
+    return {staging_[layer].weights, there ? n_used(layer) : 0};
 }
 
 std::span<const float> PieceRunner::input(size_t layer) const {

@@ -42,7 +42,7 @@ class PieceRunner {
     // Wait until all pieces are computed.
     void finish();
     // What a piece brought, after finish(). The spans hold until the layer is computed again.
-    std::span<const int32_t> ids(size_t layer) const { return {staging_[layer].ids, size_t(n_used_)}; }
+    std::span<const int32_t> ids(size_t layer) const { return {staging_[layer].ids, n_used(layer)}; }
     std::span<const float> weights(size_t layer) const;
     std::span<const float> input(size_t layer) const;
 
@@ -56,6 +56,7 @@ class PieceRunner {
     };
 
     PieceRunner(const Pieces & pieces, ggml_backend_t backend, const MoeGraph & graph);
+    size_t n_used(size_t layer) const { return size_t(pieces_.layers[layer].ids->ne[0]); }
     bool make_slots();
     bool make_staging();
     bool make_graph();
@@ -64,12 +65,12 @@ class PieceRunner {
     Pieces pieces_;
     ggml_backend_t backend_;
     ggml_backend_dev_t device_;
-    int32_t n_used_, n_embd_;
+    int32_t n_used_, n_embd_;  // n_used_: the most of all layers
     ggml_context_ptr context_;
     ggml_backend_buffer_ptr memory_;  // of the context's tensors
     ggml_backend_buffer_ptr pinned_;
     std::vector<Staging> staging_;  // [layer]
-    std::vector<ggml_tensor *> slots_;  // [layer], [n_expert_used, 1]: what the experts' mat-muls read
+    std::vector<ggml_tensor *> slots_;  // [layer], [Shape::used, 1]: what the experts' mat-muls read
     ggml_context_ptr graph_context_;
     ggml_cgraph * graph_ = nullptr;  // all pieces: how often a node is used
     Wanted wanted_{};

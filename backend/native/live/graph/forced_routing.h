@@ -14,17 +14,17 @@ namespace outrider {
 
 // What a core learns of a router beside the choice, in place of the model's. Each may be empty.
 struct ForcedValues {
-    std::vector<float> weights{};  // [n_token][layer][n_expert_used]
+    std::vector<float> weights{};  // [n_token][layer][n_expert_used], or [n_token][Shape::used] of one layer
     std::vector<float> inputs{};   // [n_token][layer][n_embd]
 };
 
 // The model still computes with the router's own weights and inputs. Only the choice changes, and what a core learns.
 class ForcedRouting {
   public:
-    // `layers`: the numbers of the MoE layers in the model. `ids`: [n_token][layer][n_expert_used]. Throws
-    // std::invalid_argument if the sizes do not fit together.
+    // `layers`: the numbers of the MoE layers in the model. `ids`: [n_token][layer][n_expert_used]. `n_used`: [layer],
+    // the first experts of a row that count; empty: all. Throws std::invalid_argument if the sizes do not fit together.
     ForcedRouting(const std::vector<int> & layers, int32_t n_expert, int32_t n_expert_used, std::vector<Expert> ids,
-                  ForcedValues values = {});
+                  ForcedValues values = {}, std::vector<int32_t> n_used = {});
 
     // The next pass has n_token tokens, routed by the rows of `ids` from first_row on. Throws std::out_of_range if
     // there are fewer.
@@ -43,10 +43,12 @@ class ForcedRouting {
 
   private:
     bool computed(ggml_tensor * node);
+    size_t used(Layer layer) const { return used_.empty() ? n_used_ : size_t(used_[size_t(layer)]); }
 
     std::unordered_map<int, Layer> layer_of_number_;
     size_t n_layer_;
-    size_t n_used_;
+    size_t n_used_;  // of a row
+    std::vector<int32_t> used_;  // [layer], or empty
     std::vector<Expert> ids_;
     ForcedValues values_;
     size_t first_row_ = 0;

@@ -225,7 +225,6 @@ std::string Probe::compare() const {
         return "its graph could not be seen";
     }
     std::set<int> numbers;
-    std::set<int64_t> n_used;
     for (const auto & [number, found] : passes_[1]) {
         const auto it = passes_[0].find(number);
         if (it == passes_[0].end() || it->second.pattern != found.pattern) {
@@ -234,9 +233,8 @@ std::string Probe::compare() const {
         if (!numbers.insert(found.il).second) {
             return "two blocks of experts share a layer";
         }
-        n_used.insert(found.segment.ids->ne[0]);
     }
-    return n_used.size() == 1 ? "" : "its layers use different numbers of experts";
+    return "";
 }
 
 void Probe::adopt_segments(const Findings & findings, MoeGraph & graph) const {
@@ -250,7 +248,7 @@ void Probe::adopt_segments(const Findings & findings, MoeGraph & graph) const {
         graph.patterns.push_back(found.pattern);
         const bool is_steady = passes_.front().at(number).n_to_experts == found.n_to_experts;
         graph.late_stops.push_back({is_steady ? found.n_to_experts : 0, found.keeps_input, found.keeps_weights});
-        graph.shape.n_expert_used = int32_t(found.segment.ids->ne[0]);
+        graph.shape.n_used.push_back(int32_t(found.segment.ids->ne[0]));
         graph.shape.n_cut.push_back(found.cut.n_cut());
     }
     for (ggml_tensor * t : buffers_.tensors()) {
@@ -261,6 +259,10 @@ void Probe::adopt_segments(const Findings & findings, MoeGraph & graph) const {
             graph.tensors.push_back({t, it->second, 0, files_.place(t->name), files_.packed(t->name),
                                      uint64_t(t->nb[2]), is_down, graph.devices[size_t(it->second)]});
         }
+    }
+    graph.shape.n_expert_used = std::ranges::max(graph.shape.n_used);
+    if (std::ranges::min(graph.shape.n_used) == graph.shape.n_expert_used) {
+        graph.shape.n_used.clear();
     }
     const auto order = [](const ExpertTensor & t) {
         const TensorPlace & place = t.packed ? *t.packed : t.place;

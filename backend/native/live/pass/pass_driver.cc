@@ -270,7 +270,7 @@ bool PassDriver::routed(ggml_tensor * topk, Layer layer) {
     if (topk->ne[1] == 0) {
         return true;
     }
-    if (topk->ne[1] > cache_->options.max_token || topk->ne[0] != graph_.shape.n_expert_used) {
+    if (topk->ne[1] > cache_->options.max_token || topk->ne[0] != graph_.shape.used(layer)) {
         return abort_pass("llama.cpp computed more tokens at once than it was told to");
     }
     if (forced) {
@@ -364,7 +364,7 @@ void PassDriver::show_router(Layer layer, bool delays) {
     }
 }
 
-// Return the slots of the layer's choice, [n_token][n_expert_used]. REQUIRES: the experts are in slots of the layer.
+// Return the slots of the layer's choice, [n_token][Shape::used]. REQUIRES: the experts are in slots of the layer.
 std::span<const int32_t> PassDriver::slots_of_choice() {
     for (const Compute & c : walk_->computing()) {
         slot_of_[size_t(c.expert)] = c.slot;
@@ -400,7 +400,7 @@ void PassDriver::sort_pairs() {
     const auto ids = reader_.ids();
     size_t i = 0;
     for (int32_t t = 0; t < reader_.n_token(); t++) {
-        for (int32_t k = 0; k < graph_.shape.n_expert_used; k++, i++) {
+        for (int32_t k = 0; k < graph_.shape.used(hook_.layer()); k++, i++) {
             pairs_of_[size_t(ids[i])].push_back({t, k, ids[i], none});
         }
     }

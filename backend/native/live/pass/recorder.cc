@@ -27,7 +27,9 @@ uint64_t Recording::bytes() const {
 Recorder::Recorder(const RecorderOptions & options) : options_(options) {
     const auto & o = options_;
     if (o.n_layer < 1 || o.n_expert < 1 || o.n_expert > 1 << 16 || o.n_expert_used < 1 ||
-        o.n_expert_used > o.n_expert || (o.inputs && o.n_embd < 1)) {
+        o.n_expert_used > o.n_expert || (o.inputs && o.n_embd < 1) ||
+        (!o.n_used.empty() && o.n_used.size() != size_t(o.n_layer)) ||
+        !std::ranges::all_of(o.n_used, [&](int32_t n) { return n >= 1 && n <= o.n_expert_used; })) {
         throw std::invalid_argument("A recorder needs layers, experts and the width of their inputs");
     }
     start();
@@ -96,7 +98,7 @@ void Recorder::routed(Layer layer, std::span<const Expert> ids, int32_t n_token,
     if (!open_ || broken_) {
         return;
     }
-    const size_t n_id = size_t(std::max(n_token, 0)) * size_t(options_.n_expert_used);
+    const size_t n_id = exists(layer) ? size_t(std::max(n_token, 0)) * size_t(options_.used(layer)) : 0;
     const auto is_expert = [&](Expert e) { return e >= 0 && e < options_.n_expert; };
     if (!exists(layer) || n_token < 0 || n_token > n_token_ || ids.size() != n_id ||
         !std::all_of(ids.begin(), ids.end(), is_expert)) {
@@ -110,7 +112,7 @@ void Recorder::routed(Layer layer, std::span<const Expert> ids, int32_t n_token,
         put_ids<uint16_t>(layer, ids);
     }
     if (options_.weights && weights.size() == n_id) {
-        put_halves(kept_.weights, layer, options_.n_expert_used, weights);
+        put_halves(kept_.weights, layer, options_.n_expert_used, weights, options_.used(layer));
         seen_[layer] |= seen_weights;
     }
 }
@@ -127,7 +129,7 @@ void Recorder::scores(Layer layer, std::span<const float> values) {
         return;
     }
     if (const auto rows = last_rows(layer, values, options_.n_expert); !rows.empty()) {
-        put_halves(kept_.scores, layer, options_.n_expert, rows);
+        put_halves(kept_.scores, layer, options_.n_expert, rows, options_.n_expert);
         seen_[layer] |= seen_scores;
     }
 }
@@ -137,7 +139,7 @@ void Recorder::input(Layer layer, std::span<const float> rows) {
         return;
     }
     if (const auto last = last_rows(layer, rows, options_.n_embd); !last.empty()) {
-        put_halves(kept_.inputs, layer, options_.n_embd, last);
+        put_halves(kept_.inputs, layer, options_.n_embd, last, options_.n_embd);
         seen_[layer] |= seen_input;
     }
 }
@@ -193,21 +195,23 @@ Recording Recorder::take() {
 template <typename Id>
 void Recorder::put_ids(Layer layer, std::span<const Expert> ids) {
     const size_t k = size_t(options_.n_expert_used), stride = k * size_t(options_.n_layer);
-    const size_t n_row = ids.size() / k;
+    const size_t n = size_t(options_.used(layer)), n_row = ids.size() / n;
     Id * row = reinterpret_cast<Id *>(kept_.ids.data()) + (kept_.tokens.size() - n_row) * stride + size_t(layer) * k;
     for (size_t t = 0; t < n_row; t++, row += stride) {
-        std::copy_n(ids.begin() + std::ptrdiff_t(t * k), k, row);
+        std::copy_n(ids.begin() + std::ptrdiff_t(t * n), n, row);
+        std::fill_n(row + n, k - n, row[n - 1]);
     }
 }
 
-void Recorder::put_halves(std::vector<uint16_t> & to, Layer layer, int32_t width, std::span<const float> from) {
+void Recorder::put_halves(std::vector<uint16_t> & to, Layer layer, int32_t width, std::span<const float> from,
+                          int32_t n) {
     const size_t w = size_t(width), stride = w * size_t(options_.n_layer);
-    const size_t n_row = from.size() / w;
+    const size_t n_row = from.size() / size_t(n);
     uint16_t * row = to.data() + (kept_.tokens.size() - n_row) * stride + size_t(layer) * w;
     for (size_t t = 0; t < n_row; t++, row += stride) {
-        for (size_t i = 0; i < w; i++) {
+        for (size_t i = 0; i < size_t(n); i++) {
             // Clamp to the range of f16. NaN stays NaN.
-            row[i] = ggml_fp32_to_fp16(std::clamp(from[t * w + i], -max_half, max_half));
+            row[i] = ggml_fp32_to_fp16(std::clamp(from[t * size_t(n) + i], -max_half, max_half));
         }
     }
 }

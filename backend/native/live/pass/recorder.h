@@ -18,6 +18,9 @@ struct RecorderOptions {
     bool scores = false;     // of all experts
     bool inputs = false;     // of each layer's router and experts
     uint64_t max_bytes = 0;  // of the recording; 0: no limit
+    std::vector<int32_t> n_used{};  // [layer]: experts of a token; empty: n_expert_used
+
+    int32_t used(Layer layer) const { return n_used.empty() ? n_expert_used : n_used[size_t(layer)]; }
 };
 
 // Rows are ordered by pass and token. Floats are the bits of f16.
@@ -30,7 +33,8 @@ struct Recording {
     std::vector<int32_t> n_routed;
     std::vector<int32_t> tokens;  // [token], ids
     std::vector<int32_t> sequences;  // [token]; empty where no pass had several
-    std::vector<uint8_t> ids;  // [token][layer][n_expert_used], each of id_bytes
+    // [token][layer][n_expert_used], each of id_bytes. A layer that uses fewer repeats its last one, of weight 0.
+    std::vector<uint8_t> ids;
     int32_t id_bytes = 1;
     std::vector<uint16_t> weights;  // [token][layer][n_expert_used], or empty
     std::vector<uint16_t> scores;  // [token][layer][n_expert], or empty
@@ -51,7 +55,7 @@ class Recorder {
     // `tokens`: the ids of all tokens of the pass.
     // `sequences`: of the tokens, or empty (PassBegan).
     void pass_began(Phase phase, std::span<const int32_t> tokens, std::span<const int32_t> sequences = {});
-    // `ids`, and `weights` or empty: [n_token][n_expert_used], of the last n_token tokens of the pass. Weights are the
+    // `ids`, and `weights` or empty: [n_token][used], of the last n_token tokens of the pass. Weights are the
     // router's probabilities (scores after softmax or sigmoid), before the chosen ones are scaled to a sum of one.
     void routed(Layer layer, std::span<const Expert> ids, int32_t n_token, std::span<const float> weights);
     // Probabilities of all experts: [n_token][n_expert], of the same tokens or of the whole pass.
@@ -80,8 +84,8 @@ class Recorder {
   private:
     uint64_t pass_bytes(size_t n_token) const;
     bool exists(Layer layer) const { return layer >= 0 && layer < options_.n_layer; }
-    // Store rows [n_token][width] of a layer.
-    void put_halves(std::vector<uint16_t> & to, Layer layer, int32_t width, std::span<const float> from);
+    // Store rows [n_token][n] of a layer as the first values of rows of `width`.
+    void put_halves(std::vector<uint16_t> & to, Layer layer, int32_t width, std::span<const float> from, int32_t n);
     template <typename Id>
     void put_ids(Layer layer, std::span<const Expert> ids);
     std::span<const float> last_rows(Layer layer, std::span<const float> rows, int32_t width);

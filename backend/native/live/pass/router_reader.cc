@@ -139,7 +139,7 @@ const ggml_tensor * RouterReader::readable_input(Layer layer) const {
 
 // Compute the chosen experts' weights from the probabilities that were read.
 void RouterReader::take_weights(const ggml_tensor * of) {
-    const auto n_used = size_t(graph_.shape.n_expert_used);
+    const size_t n_used = ids_.size() / size_t(n_token_);
     // Some architectures apply the softmax after the choice. The tensor then holds scores.
     const bool are_scores = of->op == GGML_OP_MUL_MAT || of->op == GGML_OP_ADD;
     weights_.resize(ids_.size());

@@ -40,7 +40,7 @@ class RouterReader {
     void replace(ForcedValues values);
 
     int32_t n_token() const { return n_token_; }
-    std::span<const Expert> ids() const { return ids_; }  // [n_token][n_expert_used]
+    std::span<const Expert> ids() const { return ids_; }  // [n_token][Shape::used]
     std::span<const float> weights() const { return weights_; }  // of the same shape, or empty
     std::span<const float> probabilities() const { return probabilities_; }  // [n_token][n_expert], or empty
     std::span<const float> input() const { return input_; }  // [rows][n_embd], or empty
