@@ -14,7 +14,7 @@ from backend.gguf.model_file import read_model
 from backend.machines import Hardware, load
 from backend.machines.measure import measure
 from backend.methods.catalogue import METHODS, Method
-from backend.simulation.model import learned, router_biases, routers, with_model
+from backend.simulation.model import learned, router_biases, routers, token_experts, with_model
 from backend.simulation.results import Phase, Result, curves
 from backend.simulation.run import (
     Setting,
@@ -135,11 +135,13 @@ def run(args: argparse.Namespace) -> int:
     if args.plot is not None and args.plot.suffix.lower() != ".svg":
         raise UserError("The plot is drawn as SVG: its file must end in .svg.", status=2)
     trace = _trace(args)
+    file = None if args.model is None else read_model(args.model)
     setting = Setting(
         trace,
         hardware=_hardware(args.machine, args.model),
-        routers=_routers(args, trace),
-        biases=[] if args.model is None else router_biases(read_model(args.model), trace.layers),
+        routers=[] if file is None else routers(file, trace.layers),
+        biases=[] if file is None else router_biases(file, trace.layers),
+        token_experts=[] if file is None else token_experts(file, trace.layers),
         learned=learned(args.predictor, trace),
         accuracy=args.accuracy,
         seed=args.seed,
@@ -189,10 +191,6 @@ def _trace(args: argparse.Namespace) -> Trace:
     if args.cuts is not None and not trace.n_cut:
         trace = replace(trace, n_cut=(args.cuts,) * trace.n_layer)
     return trace
-
-
-def _routers(args: argparse.Namespace, trace: Trace) -> Sequence[Any]:
-    return [] if args.model is None else routers(read_model(args.model), trace.layers)
 
 
 def _hardware(name: str, model: Path | None) -> Hardware | None:

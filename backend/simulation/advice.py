@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from backend.methods.catalogue import METHODS
 from backend.methods.compose import NOTHING_LEARNED, Learned
 from backend.methods.slots import rate_of
 from backend.protocol.status import Advice, Option
-from backend.simulation.model import routers
+from backend.simulation.model import routers, token_experts
 from backend.simulation.run import Setting, run
 from backend.traces.trace import DECODE, Trace, read_trace
 from backend.weights import lookup as learned
@@ -76,6 +76,7 @@ def advise(
     *,
     learned: Learned = NOTHING_LEARNED,
     routers: list[Any] | None = None,
+    token_experts: Sequence[Any] = (),
     time_s: float = 15.0,
 ) -> Advice:
     """Answer a question. `trace`: the recent routing; its last request is the answer.
@@ -93,6 +94,7 @@ def advise(
     setting = Setting(
         trace,
         routers=routers or [],
+        token_experts=token_experts,
         learned=learned,
         accuracy=question.accuracy,
         machine=machine(question, trace),
@@ -195,7 +197,13 @@ def answer(request: dict[str, Any]) -> Advice:
     path.parent.rmdir()
     file = read_model(Path(request["model"]))
     known, _ = learned.load(file)
-    return advise(question, trace, learned=known, routers=list(routers(file, trace.layers)))
+    return advise(
+        question,
+        trace,
+        learned=known,
+        routers=list(routers(file, trace.layers)),
+        token_experts=token_experts(file, trace.layers),
+    )
 
 
 def _limit_processor_time() -> None:

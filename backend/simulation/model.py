@@ -82,6 +82,26 @@ def router_biases(file: ModelFile, layers: tuple[int, ...]) -> list[_native.Rout
     ]
 
 
+def token_experts(file: ModelFile, layers: tuple[int, ...]) -> list[NDArray[np.int32]]:
+    """Return the experts of each token id for each layer whose router is a table (DeepSeek-V4).
+
+    Other layers have no rows. Return [] where all are others.
+    """
+    by_name = {t.name: t for t in file.tensors}
+    tables = []
+    for layer in layers:
+        tensor = by_name.get(f"blk.{layer}.ffn_gate_tid2eid.weight")
+        if tensor is None or tensor.type_name != "I32":
+            tables.append(np.zeros((0, 1), np.int32))
+            continue
+        n_used, n_token = tensor.shape[:2]
+        values: NDArray[Any] = np.fromfile(
+            file.paths[tensor.part], "<i4", count=n_used * n_token, offset=tensor.offset
+        )
+        tables.append(np.ascontiguousarray(values.reshape(n_token, n_used), np.int32))
+    return tables if any(map(len, tables)) else []
+
+
 def _matrix(file: ModelFile, tensor: TensorInfo) -> NDArray[np.float32]:
     n_column, n_row = (*tensor.shape[:2], 1)[:2]
     values: NDArray[Any] = np.fromfile(

@@ -54,6 +54,8 @@ class Setting:
     hardware: None makes copies and computing instant, so only counts mean anything.
     routers: one for each layer, float32 [n_expert, n_embd], for predictors that apply them.
     biases: of the routers, one for each layer or none.
+    token_experts: of each layer, int32 [token id, experts of a token], without rows where its
+    router is no table; or none.
     accuracy: if a method's predictor lacks its inputs or weights, a predictor that is right with
     this probability replaces it. None: such a method is not simulated.
     configure_tokens: tokens between two runs of MoEpic's configurator, which also waits for the end
@@ -68,6 +70,7 @@ class Setting:
     hardware: Hardware | None = None
     routers: Sequence[Any] = ()
     biases: Sequence[_native.RouterBias] = ()
+    token_experts: Sequence[Any] = ()
     learned: Learned = NOTHING_LEARNED
     accuracy: float | None = None
     seed: int = 0
@@ -317,6 +320,7 @@ def _core(
             n_embd=setting.trace.n_embd,
             routers=list(setting.routers),
             biases=list(setting.biases),
+            token_experts=list(setting.token_experts),
             future=future,
             statistics=tuner.statistics,
             host_slots=setting.host_slots,

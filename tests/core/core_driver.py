@@ -68,6 +68,7 @@ class Driver:
         n_expert: int = 8,
         n_expert_used: int = 2,
         routers: Sequence[NDArray[np.float32]] = (),
+        token_experts: Sequence[NDArray[np.int32]] = (),
         n_predict: int = 0,
         chunks: bool = True,
         early_preemption: bool = True,
@@ -86,6 +87,7 @@ class Driver:
                 **(scheduler if "scheduler" in scheduler else switches | scheduler),
             ),
             routers=list(routers),
+            token_experts=list(token_experts),
         )
         self.layout = layout or Layout.per_layer(slots)
         self.flying: dict[int, Any] = {}  # ticket -> Copy
@@ -93,9 +95,8 @@ class Driver:
 
     # Events.
 
-    def begin(self, phase: Phase = Phase.decode) -> None:
-        self.core.pass_began(phase)
-        self.core.check()
+    def begin(self, phase: Phase = Phase.decode, tokens: Sequence[int] = ()) -> Response:
+        return self.perform(self.core.pass_began(phase, list(tokens)))
 
     def routed(self, layer: int, *experts: int) -> Response:
         self.layer = layer

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 from core_driver import CHUNK_BYTES, EXPERT_BYTES, WHOLE, Driver, chunks_of
 
-from backend._native import Core, LayerLayout, Layout, Phase, PoolLayout, Shape, Spec
+from backend._native import Core, LayerLayout, Layout, Phase, PoolLayout, Shape, Spec, Tuning
 
 # A reactive cache.
 
@@ -680,3 +683,64 @@ def test_layers_may_differ_in_their_chunks() -> None:
     core.aborted()
     n_copy.append(sum(type(c).__name__ == "Copy" for c in core.routed(1, [1])))
     assert n_copy == [2, 3]
+
+
+# Layers whose experts are known from the token.
+
+BY_TOKEN = np.array([[0, 1], [2, 3], [4, 5]], np.int32)
+"""The experts of the token ids 0 to 2."""
+BY_ROUTER = np.zeros((0, 2), np.int32)
+
+
+def knowing(n_slot: int = 2, **options: Any) -> Driver:
+    """Return a driver of three layers; the first two choose by the token."""
+    tables = [BY_TOKEN, BY_TOKEN, BY_ROUTER]
+    return Driver(n_slot, n_layer=3, token_experts=tables, **options)
+
+
+def test_known_experts_are_fetched_when_the_token_is_known_and_are_no_misses() -> None:
+    d = knowing()
+    for token, experts, n_layer in ((1, (2, 3), 2), (1, (2, 3), 0), (2, (4, 5), 2)):
+        began = d.begin(tokens=[token])
+        assert (began.high, began.low) == (chunks_of(*experts) * n_layer, [])
+        for layer in (0, 1):
+            response = d.routed(layer, *experts)
+            assert response.high == response.low == response.cancelled == []
+            d.settle()
+            for expert in experts:
+                d.computed(expert)
+    for layer in (0, 1):
+        counts = d.counts(layer)
+        assert (counts.hits + counts.late, counts.misses) == (6, 0)
+        assert counts.bytes_read == 4 * EXPERT_BYTES
+
+
+def test_known_experts_are_fetched_without_prefetching_too() -> None:
+    d = knowing()
+    d.core.tune(Tuning(prefetch=False, depth=0))
+    assert d.begin(tokens=[0]).high == chunks_of(0, 1) * 2
+
+
+def test_a_prompt_s_known_experts_come_by_the_number_of_their_tokens() -> None:
+    d = knowing(n_slot=8)
+    response = d.begin(Phase.prefill, tokens=[2, 1, 1])
+    assert response.low == chunks_of(2, 3, 4, 5) * 2 and not response.high
+
+
+@pytest.mark.parametrize("tokens", [[], [3], [-1], [1, 99]])
+def test_nothing_is_fetched_for_an_unknown_token(tokens: list[int]) -> None:
+    assert knowing().begin(tokens=tokens).kinds == []
+
+
+def test_a_guess_does_not_compete_with_what_is_known() -> None:
+    d = knowing()
+    d.begin(tokens=[1])
+    assert d.predicted(1, 6).kinds == []
+    assert d.predicted(2, 6).low == chunks_of(6)
+
+
+def test_tables_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="for every layer or for none"):
+        Driver(2, n_layer=3, token_experts=[BY_TOKEN])
+    with pytest.raises(ValueError, match="a row for every token"):
+        Driver(2, n_layer=1, n_expert_used=4, token_experts=[BY_TOKEN])

@@ -125,7 +125,7 @@ class Cached:
     """A model with its experts in the file, whose logits can be compared with stock's."""
 
     def __init__(self, file: ModelFile, n_thread: int, pack: Pack | None = None) -> None:
-        self._n_thread = n_thread
+        self.file, self._n_thread = file, n_thread
         self.cached = loading.CachedModel(file, n_thread=n_thread, pack=pack)
         self.patch = self.cached.patch
         self.shape = self.patch.shape

@@ -39,6 +39,19 @@ nb::list routers_of(const Patch & patch) {
     return all;
 }
 
+// [layer]: [token id][Shape::used], without rows where the router is no table.
+nb::list token_experts_of(const Patch & patch) {
+    using Table = nb::ndarray<nb::numpy, const int32_t, nb::ndim<2>>;
+    nb::list all;
+    for (Layer l = 0; l < patch.shape().n_layer; l++) {
+        auto * owned = new std::vector<Expert>(patch.token_experts()[size_t(l)]);
+        const nb::capsule owner(owned, [](void * p) noexcept { delete static_cast<std::vector<Expert> *>(p); });
+        const auto n_used = size_t(patch.shape().used(l));
+        all.append(nb::cast(Table(owned->data(), {owned->size() / n_used, n_used}, owner)));
+    }
+    return all;
+}
+
 // The sums of the counters over the layers, and the times, by name; and of each layer (hits, late, misses, bytes_read,
 // stall_us, on_host, host_rows). One call, because Python reads them after every token.
 nb::tuple costs_of(Patch & patch) {
@@ -282,6 +295,7 @@ void bind_live(nb::module_ & m) {
         .def_prop_ro("routers", &routers_of,
                      "Routers that predict a layer's experts from the input of the layer before.")
         .def_prop_ro("router_biases", &Patch::router_biases)
+        .def_prop_ro("token_experts", &token_experts_of)
         .def_prop_ro("layout", &Patch::layout)
         .def_prop_ro("slab_bytes", &Patch::slab_bytes)
         .def_prop_ro("kept_bytes", &Patch::kept_bytes, "Of experts that the last configure() kept.")

@@ -27,6 +27,7 @@ namespace {
 
 using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Table = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 std::shared_ptr<const Array> array_of(const Floats & values) {
     auto array = std::make_shared<Array>();
@@ -37,23 +38,26 @@ std::shared_ptr<const Array> array_of(const Floats & values) {
     return array;
 }
 
-// A core with the routers that its predictor refers to.
+// A core with the routers and tables that it refers to.
 struct OwnedCore {
     std::vector<std::vector<float>> routers;
+    std::vector<std::vector<Expert>> tables;
     Core core;
 
     OwnedCore(const Shape & shape, const Layout & layout, const Composition & composition, int32_t n_embd,
               std::vector<std::vector<float>> router_copies, std::shared_ptr<const Future> future,
               std::shared_ptr<MoepicStatistics> statistics, std::vector<int32_t> n_host_slot,
-              std::vector<RouterBias> biases)
+              std::vector<RouterBias> biases, std::vector<std::vector<Expert>> token_experts)
         : routers(std::move(router_copies)),
+          tables(std::move(token_experts)),
           core(Surroundings{shape,
                             layout,
                             n_embd,
                             {routers.begin(), routers.end()},
                             std::move(future),
                             std::move(statistics),
-                            std::move(biases)},
+                            std::move(biases),
+                            {tables.begin(), tables.end()}},
                composition, std::move(n_host_slot)) {}
 
     Commands handle(const Event & event) {
@@ -377,20 +381,26 @@ void bind_types(nb::module_ & m) {
             [](OwnedCore * self, const Shape & shape, const Layout & layout, const Composition & composition,
                int32_t n_embd, const std::vector<Matrix> & routers, std::shared_ptr<Future> future,
                std::shared_ptr<MoepicStatistics> statistics, std::vector<int32_t> host_slots,
-               std::vector<RouterBias> biases) {
+               std::vector<RouterBias> biases, const std::vector<Table> & token_experts) {
                 std::vector<std::vector<float>> copies;
+                std::vector<std::vector<Expert>> tables;
+                for (const Table & t : token_experts) {
+                    tables.emplace_back(t.data(), t.data() + t.size());
+                }
                 for (const Matrix & r : routers) {
                     copies.emplace_back(r.data(), r.data() + r.size());
                 }
                 if (n_embd == 0 && !routers.empty()) {
                     n_embd = int32_t(routers[0].shape(1));
                 }
-                new (self) OwnedCore(shape, layout, composition, n_embd, std::move(copies), std::move(future),
-                                     std::move(statistics), std::move(host_slots), std::move(biases));
+                new (self)
+                    OwnedCore(shape, layout, composition, n_embd, std::move(copies), std::move(future),
+                              std::move(statistics), std::move(host_slots), std::move(biases), std::move(tables));
             },
             "shape"_a, "layout"_a, "composition"_a = Composition{{}, {{"lru"}}, {"ordered"}, {"ordered"}},
             "n_embd"_a = 0, "routers"_a = std::vector<Matrix>{}, "future"_a = nb::none(), "statistics"_a = nb::none(),
-            "host_slots"_a = std::vector<int32_t>{}, "biases"_a = std::vector<RouterBias>{})
+            "host_slots"_a = std::vector<int32_t>{}, "biases"_a = std::vector<RouterBias>{},
+            "token_experts"_a = std::vector<Table>{})
         .def("request_began", [](OwnedCore & c) { c.core.handle(RequestBegan{}); })
         .def(
             "tune", [](OwnedCore & c, const Tuning & tuning) { c.core.handle(Tuned{tuning}); }, "tuning"_a)

@@ -69,6 +69,7 @@ Core::Core(const Surroundings & around, const Composition & composition, std::ve
       residency_(around.shape, around.layout),
       desk_(residency_),
       speeds_(size_t(around.shape.n_layer)),
+      token_routers_(around),
       statistics_(around.statistics),
       confidence_{Confidence(around.shape.n_layer, around.shape.n_expert, composition.min_precision),
                   Confidence(around.shape.n_layer, around.shape.n_expert, composition.min_precision)},
@@ -163,6 +164,7 @@ void Core::on(const PassBegan & e, Commands & out) {
     n_token_ = 0;
     chosen_->pass_began(e.phase);
     scheduler_->pass_began(e.phase, is_many());
+    fetch_known(e.tokens, out);
     if (predictor_) {
         forecasts_.clear();
         predictor_->pass_began(e.phase, e.tokens, forecasts_);
@@ -334,7 +336,8 @@ void Core::take(Forecasts & forecasts) {
         return;
     }
     for (Forecast & forecast : forecasts) {
-        if (forecast.layer < 0 || forecast.layer >= shape_.n_layer || forecast.experts.empty()) {
+        if (forecast.layer < 0 || forecast.layer >= shape_.n_layer || forecast.experts.empty() ||
+            token_routers_.knows(forecast.layer)) {
             continue;
         }
         cut_to_needs(forecast);
@@ -357,6 +360,26 @@ void Core::take(Forecasts & forecasts) {
         }
         n_waiting_ += waiting_[size_t(forecast.layer)].layer == none;
         waiting_[size_t(forecast.layer)] = std::move(kept);
+    }
+}
+
+// Fetches what layers will choose for sure. Neither depth, precision nor the switch of prefetching hold it back.
+void Core::fetch_known(std::span<const int32_t> tokens, Commands & out) {
+    if (phase_ == Phase::prefill && !composition_.prefill_prefetch) {
+        return;
+    }
+    forecasts_.clear();
+    token_routers_.tell(tokens, forecasts_);
+    for (const Forecast & known : forecasts_) {
+        if (phase_ == Phase::prefill && few_[size_t(known.layer)]) {
+            continue;  // it computes some tokens only
+        }
+        forecast_[size_t(known.layer)] = known.experts;
+        chosen_->forecast(known);
+        if (host_) {
+            host_->expect(known);
+        }
+        scheduler_->push_predicted(known, out);
     }
 }
 

@@ -9,6 +9,7 @@
 #include "core/evict/eviction.h"
 #include "core/host_level.h"
 #include "core/predict/confidence.h"
+#include "core/predict/token_routers.h"
 #include "core/residency.h"
 #include "core/schedule/copy_desk.h"
 #include "core/schedule/scheduler.h"
@@ -106,6 +107,7 @@ class Core {
     void judge_forecast(Layer layer);
     void note_host(const Commands & out, size_t first);
     void take(Forecasts & forecasts);
+    void fetch_known(std::span<const int32_t> tokens, Commands & out);
     void cut_to_needs(Forecast & forecast) const;
     void push_due(Commands & out);
     void drop_waiting(Layer layer);
@@ -123,6 +125,7 @@ class Core {
     std::unique_ptr<Scheduler> scheduler_;
     std::unique_ptr<HostLevel> host_;
     std::unique_ptr<Predictor> predictor_;
+    TokenRouters token_routers_;
     std::shared_ptr<MoepicStatistics> statistics_;
     std::array<Confidence, 2> confidence_;  // in forecasts of many tokens, and of one
     std::vector<Forecast> waiting_;  // [layer]: not yet within the depth

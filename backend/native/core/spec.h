@@ -65,6 +65,9 @@ struct Surroundings {
     // MoEpic's configurator learns from these, also after a new layout; null: none is wanted.
     std::shared_ptr<MoepicStatistics> statistics{};
     std::vector<RouterBias> router_biases{};  // [layer], or empty: no router has any
+    // [layer][token id][Shape::used]: the experts of a layer whose router is a table; empty where it is another. Empty:
+    // no router is. The memory must outlive the core.
+    std::vector<std::span<const Expert>> token_experts{};
 };
 
 // A family's registry is an array of pairs: a name, and how to make the part.

@@ -50,25 +50,8 @@ class Foresight {
 
     Layer layer_of(int64_t at) const { return Layer(at % n_layer_); }
 
-    // The experts that the layer will choose, each once, with the number of tokens as scores: the most tokens first,
-    // then the first chosen.
-    Forecast truth(int64_t at) {
-        Forecast f{layer_of(at), {}, {}};
-        for (Expert e : choices(at)) {
-            if (counts_[e]++ == 0) {
-                f.experts.push_back(e);
-            }
-        }
-        const auto more_often = [&](Expert a, Expert b) { return counts_[a] > counts_[b]; };
-        if (!std::is_sorted(f.experts.begin(), f.experts.end(), more_often)) {
-            std::stable_sort(f.experts.begin(), f.experts.end(), more_often);
-        }
-        for (Expert e : f.experts) {
-            f.scores.push_back(float(counts_[e]));
-            counts_[e] = 0;
-        }
-        return f;
-    }
+    // The experts that the layer will choose.
+    Forecast truth(int64_t at) { return chosen_by(layer_of(at), choices(at), counts_); }
 
     // The choices of the layer's tokens, in order.
     std::span<const Expert> choices(int64_t at) const {

@@ -13,6 +13,7 @@ struct Forecast {
     Layer layer = none;
     std::vector<Expert> experts;
     std::vector<float> scores{};  // [experts]: the higher, the more probable; may be empty
+    bool certain = false;         // the layer will choose these and no others
 };
 using Forecasts = std::vector<Forecast>;
 

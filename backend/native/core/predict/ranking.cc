@@ -16,6 +16,24 @@ float finite(float score) { return std::isfinite(score) ? score : lowest; }
 
 }  // namespace
 
+Forecast chosen_by(Layer layer, std::span<const Expert> choices, std::vector<int32_t> & counts) {
+    Forecast f{layer, {}, {}};
+    for (Expert e : choices) {
+        if (counts[size_t(e)]++ == 0) {
+            f.experts.push_back(e);
+        }
+    }
+    const auto more_often = [&](Expert a, Expert b) { return counts[size_t(a)] > counts[size_t(b)]; };
+    if (!std::is_sorted(f.experts.begin(), f.experts.end(), more_often)) {
+        std::stable_sort(f.experts.begin(), f.experts.end(), more_often);
+    }
+    for (Expert e : f.experts) {
+        f.scores.push_back(float(counts[size_t(e)]));
+        counts[size_t(e)] = 0;
+    }
+    return f;
+}
+
 Forecast best_of(Layer layer, std::span<const float> scores, int32_t n, float floor) {
     constexpr int32_t few = 32;
     const auto n_expert = int32_t(scores.size());

@@ -18,6 +18,10 @@ inline int32_t forecast_size(const Shape & shape, int32_t n_predict) {
 Forecast best_of(Layer layer, std::span<const float> scores, int32_t n, float floor);
 Forecast best_of(Layer layer, std::span<const float> scores, int32_t n);
 
+// The experts of a layer's choices, each once, with the number of tokens as scores: those of most tokens first, then
+// the first chosen. `counts`: [n_expert], 0 before and after.
+Forecast chosen_by(Layer layer, std::span<const Expert> choices, std::vector<int32_t> & counts);
+
 // The layer `stride` after `layer`, in this pass or the next; `none` if it is farther away.
 inline Layer layer_after(Layer layer, int32_t stride, int32_t n_layer) {
     const Layer target = layer + stride;

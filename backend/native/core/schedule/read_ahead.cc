@@ -25,6 +25,7 @@ void ReadAhead::fetch(const Forecast & forecast, Commands & out) {
     if (needs_.streams() && residency_.pool({forecast.layer, Part::staged}) != none) {
         return;  // its needs come through the stage, and would displace other needs of the layer here
     }
+    const Urgency urgency = forecast.certain && !many_ ? Urgency::high : Urgency::low;
     victims_.want(forecast.experts, true);
     bool room = true;
     for (size_t i = 0; i < forecast.experts.size() && room; i++) {
@@ -43,7 +44,7 @@ void ReadAhead::fetch(const Forecast & forecast, Commands & out) {
             } else if (room && lacks(place, e)) {
                 room = claim(place, e);
                 if (room) {
-                    order_claimed(place, e, out);
+                    order_claimed(place, e, urgency, out);
                 }
             }
         }
@@ -85,8 +86,8 @@ bool ReadAhead::claim(Place place, Expert expert) {
     return slot != none;
 }
 
-void ReadAhead::order_claimed(Place place, Expert expert, Commands & out) {
-    order(place, residency_.find(place, expert), Urgency::low, out);
+void ReadAhead::order_claimed(Place place, Expert expert, Urgency urgency, Commands & out) {
+    order(place, residency_.find(place, expert), urgency, out);
     prefetched_[size_t(place.layer)].push_back(expert);
 }
 
@@ -138,7 +139,7 @@ bool ReadAhead::run_layer(Layer layer, Commands & out) {
     victims_.want(expected.experts, false);
     std::sort(next.begin(), next.end());
     for (const auto & [e, part] : next) {
-        order_claimed({layer, part}, e, out);
+        order_claimed({layer, part}, e, Urgency::low, out);
     }
     return expected.n_read == expected.experts.size();
 }

@@ -2,7 +2,7 @@
 //
 // While a layer of a prompt computes, and while the attention of the next one does, the link would be idle. So a
 // prompt reads ahead for the next layers, into their slots or through the stage: as much as the link brought before
-// the last gates, and a little more. A token's forecasts are fetched at once.
+// the last gates, and a little more. A token's forecasts are fetched at once; what is certain is not cancelled.
 #pragma once
 
 #include "core/schedule/victims.h"
@@ -32,7 +32,7 @@ class ReadAhead : OrderedPart {
 
     bool lacks(Place place, Expert expert) const;
     bool claim(Place place, Expert expert);
-    void order_claimed(Place place, Expert expert, Commands & out);
+    void order_claimed(Place place, Expert expert, Urgency urgency, Commands & out);
     bool run_layer(Layer layer, Commands & out);
     void disappoint(Layer layer);
     void judge(Layer layer);

@@ -59,6 +59,17 @@ std::vector<float> row_of_weights(const ggml_tensor * w, int64_t n) {
     return weights;
 }
 
+// Return the experts of every token id, or nothing if the router is no table.
+std::vector<Expert> experts_of_tokens(const ggml_tensor * table) {
+    if (!table || table->type != GGML_TYPE_I32 || !is_readable(table) || !ggml_is_contiguous(table) ||
+        ggml_backend_buffer_get_usage(table->buffer) != GGML_BACKEND_BUFFER_USAGE_WEIGHTS) {
+        return {};
+    }
+    std::vector<Expert> experts(size_t(ggml_nelements(table)));
+    ggml_backend_tensor_get(table, experts.data(), 0, ggml_nbytes(table));
+    return experts;
+}
+
 // Return the weights of the norm before a router, or nothing if there are none.
 std::vector<float> norm_weights(const ggml_tensor * logits) {
     const ggml_tensor * input = logits ? logits->src[1] : nullptr;
@@ -206,6 +217,7 @@ MoeGraph Probe::result(std::string & objection) {
         graph.router_biases.push_back({row_of_weights(found.router.added, graph.shape.n_expert),
                                        row_of_weights(found.router.selected, graph.shape.n_expert),
                                        found.router.sigmoid});
+        graph.token_experts.push_back(experts_of_tokens(found.table));
     }
     for (Layer l = 0; l < graph.shape.n_layer; l++) {
         auto & router = graph.routers[l];

@@ -35,6 +35,7 @@ struct MoeGraph {
     // of another shape).
     std::vector<std::vector<float>> routers;
     std::vector<RouterBias> router_biases;  // [layer]
+    std::vector<std::vector<Expert>> token_experts;  // [layer], see Surroundings
     int32_t n_embd = 0;
 };
 

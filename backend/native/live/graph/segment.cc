@@ -101,6 +101,7 @@ void SegmentFinder::pass_began() {
     topk_.clear();
     logits_.clear();
     routers_.clear();
+    tables_.clear();
     objection_.clear();
     open_ = none;
     n_since_topk_ = 0;
@@ -113,6 +114,10 @@ void SegmentFinder::see(ggml_tensor * node) {
     if (const auto il = layer_in_name(node, "ffn_moe_topk")) {
         if (!topk_.emplace(*il, node).second) {
             objection_ = "a layer routes twice";
+        }
+        // A scheduler's copy of the tokens has their name within its own.
+        if (node->op == GGML_OP_GET_ROWS && std::strstr(node->src[1]->name, "inp_tokens")) {
+            tables_[*il] = node->src[0];
         }
         last_topk_ = node;
         n_since_topk_ = 0;
@@ -166,6 +171,7 @@ void SegmentFinder::grow(Found & found, ggml_tensor * node) {
                     const auto it = logits_.find(il);
                     found.logits = it == logits_.end() ? nullptr : it->second;
                     found.router = routers_[il];
+                    found.table = tables_[il];
                     found.n_to_experts = n_since_topk_;
                     found.keeps_input = found.logits && reads(node, owner(found.logits->src[1]));
                     found.keeps_weights = saw_weights_;

@@ -86,6 +86,7 @@ class SegmentFinder {
         std::string objection;  // why it cannot be computed in waves
         const ggml_tensor * logits = nullptr;  // the router's mat-mul
         RouterNodes router;
+        const ggml_tensor * table = nullptr;  // of the experts of each token id, where the choice is a row of one
         CutFinder cut;
         int il = -1;  // llama.cpp's number of the layer
         // Nodes from the router's choice to the first expert mat-mul.
@@ -106,6 +107,7 @@ class SegmentFinder {
     std::map<int, ggml_tensor *> topk_;  // by llama.cpp's number of the layer
     std::map<int, ggml_tensor *> logits_;
     std::map<int, RouterNodes> routers_;
+    std::map<int, const ggml_tensor *> tables_;
     std::string objection_;
     Layer open_ = none;
     const ggml_tensor * last_topk_ = nullptr;

@@ -36,7 +36,8 @@ void Patch::configure(const Layout & layout, const Composition & composition, co
                                                     {graph_.routers.begin(), graph_.routers.end()},
                                                     future_,
                                                     statistics_,
-                                                    graph_.router_biases},
+                                                    graph_.router_biases,
+                                                    {graph_.token_experts.begin(), graph_.token_experts.end()}},
                                        composition, n_host_slot);
     const Lock lock(driver_.mutex);
     // Pinning memory takes long: keep the store where it stays as it is.

@@ -91,6 +91,7 @@ class Patch {
     int32_t n_embd() const { return graph_.n_embd; }
     const std::vector<std::vector<float>> & routers() const { return graph_.routers; }
     const std::vector<RouterBias> & router_biases() const { return graph_.router_biases; }
+    const std::vector<std::vector<Expert>> & token_experts() const { return graph_.token_experts; }
 
     // From any thread. Without a cache: empty, 0 or false.
     Layout layout() const;
