@@ -17,6 +17,8 @@ from backend.protocol.status import VocabularyFacts
 
 Answerer = Callable[[Sequence[Any], ChatOptions], Sequence[Delta]]
 
+RUNS = "4 experts of each layer are in memory."
+
 
 def call_tool(messages: Sequence[Any], options: ChatOptions) -> Sequence[Delta]:
     """Think. Then call a tool if there is one without a result, else answer."""
@@ -52,6 +54,7 @@ class FakeEngine:
             name=name, path=name, chat=ChatFacts(tools=True), context_length=100,
             trained_length=200, file_bytes=1,
         )  # fmt: skip
+        self.cache = SimpleNamespace(runs=RUNS)
         self.vocabulary = VocabularyFacts(1000, "<s>", "</s>", (2,), "{{ messages }}")
         self.asked: list[Request] = []
         self.finish_reason = self.stop_text = ""

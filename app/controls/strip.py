@@ -241,8 +241,8 @@ class ControlsStrip(QFrame):
             self._sentence.setText(
                 self.tr("This comes into force with the next answer.") + " " + self.sentence
             )
-        elif cache.reason:
-            self._sentence.setText(f"{self.sentence} {localized(cache.reason)}")
+        else:
+            self._sentence.setText(f"{self.sentence} {localized(cache.runs)}")
         if self._has_device and choice.hybrid != "off":
             self._sentence.setText(f"{self.sentence} {self._words_of_hybrid()}")
         if choice.drafts != "off":

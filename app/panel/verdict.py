@@ -36,18 +36,8 @@ def sentence(
         return translate(
             "verdict", "The model reads your question first: {done} of {total} so far."
         ).format(done=units.number(prompt[0]), total=units.count(prompt[1], "token"))
-    if not model.is_moe:
-        return localized(cache.reason) or translate(
-            "verdict", "This model has no experts, so nothing is cached."
-        )
     if cache.mode == "plain":
-        if cache.rate >= 1.0 and cache.asked_rate >= 1.0:
-            return translate(
-                "verdict", "Every expert is in memory, so no answer waits for the disk."
-            )
-        return localized(cache.reason) or translate(
-            "verdict", "This model runs without the expert cache."
-        )
+        return localized(cache.runs)
     if stats is None or stats.n_token == 0 or stats.total_s <= 0:
         return translate(
             "verdict",

@@ -85,9 +85,8 @@ def follow(log: EventLog, engine: EngineSession) -> None:
 
     def loaded(model: ModelFacts, cache: CacheFacts) -> None:
         log.add(
-            f"{model.architecture}, {model.file_bytes} bytes: {cache.mode}, method {cache.method}, "
-            f"{cache.n_slot} of {model.n_expert} experts of each layer, context "
-            f"{model.context_length}. {cache.reason}".rstrip()
+            f"{model.architecture}, {model.file_bytes} bytes, context {model.context_length}. "
+            f"{cache.runs}"
         )
 
     def failed(request: str, sentence: str) -> None:
@@ -98,7 +97,7 @@ def follow(log: EventLog, engine: EngineSession) -> None:
     link.hello.connect(lambda: log.add("The engine's process has started."))
     link.loaded.connect(loaded)
     link.configured.connect(loaded)
-    link.cache_changed.connect(lambda cache: log.add(f"Cache: {cache.n_slot}. {cache.reason}"))
+    link.cache_changed.connect(lambda cache: log.add(f"Cache: {cache.runs}"))
     link.error.connect(failed)
     link.refused.connect(lambda sentence: failed("load", sentence))
     link.died.connect(lambda sentence: log.add(sentence, is_error=True))

@@ -235,6 +235,7 @@ class _Work:
         """Answer them. Return the exit status."""
         made = self._plan(engine)
         watch = GroupWatch(engine, made)
+        _notice(engine.cache.runs)
         _notice(made.sentence)
         self._model = engine.model.name
         self._began_s = time.monotonic()

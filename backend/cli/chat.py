@@ -30,6 +30,7 @@ from backend.protocol.attachments import Attachment, content_parts
 from backend.protocol.chat import ChatOptions, Delta, Json
 from backend.protocol.client import RequestFailed, WorkerDied
 from backend.protocol.errors import RequestError
+from backend.protocol.status import CacheFacts
 from backend.system.paths import embedded_model
 
 _HELP = """\
@@ -203,6 +204,8 @@ def _answer_once(session: Session, prompt: str, files: Sequence[Attachment], as_
     if answer.fault:
         write_error(answer.fault)
         return 1
+    if not as_json:
+        notice(session.summary())
     return 130 if answer.reason == "cancelled" else 0
 
 
@@ -221,6 +224,7 @@ def _report(session: Session, answer: Answer) -> dict[str, Any]:
         "cache_rate": session.cache.get("rate"),
         "method": session.cache.get("method"),
         "predictor": session.cache.get("predictor"),
+        "runs": CacheFacts.from_json(session.cache).runs,
         "remark": session.cache.get("remark"),
         "overridden": session.cache.get("overridden"),
     }
@@ -279,6 +283,7 @@ class _Terminal:
         self._files = list(files)  # for the next message
         self._last: Answer | None = None
         self._typed = sys.stdin.isatty()
+        self._has_said = False  # how the model runs
         self._status = 0
         self._prompt = "> " if self._typed and sys.stdout is not None else ""
 
@@ -343,6 +348,9 @@ class _Terminal:
             notice("(The context is full; /new begins a new conversation.)")
         if self._typed:
             notice(_one_line(answer))
+        elif not self._has_said:
+            self._has_said = True
+            notice(self._session.summary())
 
     def _complain(self, sentence: str) -> None:
         """Report an error to the user, or to a script by the exit status, too."""

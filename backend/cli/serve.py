@@ -136,8 +136,8 @@ def run(args: argparse.Namespace) -> int:
             does = "Ranking" if embedder.ranks else "Embeddings"
             print(f"{does}: {embedder.name}, texts of up to {embedder.n_most:,} tokens", flush=True)
         print(_context(engine), flush=True)
-        for said in filter(None, (engine.cache.overridden, engine.cache.reason)):
-            print(said, file=sys.stderr, flush=True)
+        if engine.cache.overridden:
+            print(engine.cache.overridden, file=sys.stderr, flush=True)
         print("Ctrl-C ends it.", file=sys.stderr, flush=True)
         turns = Turns(host, n_parallel=args.parallel)
         make_server(turns, key, access).run(sockets=[listener])
@@ -160,6 +160,7 @@ def _minutes(given: str) -> float:
 def _open(path: Path, config: EngineConfig) -> Engine:
     engine = Engine.open(path, config)
     engine.keep_in(states_folder())
+    print(f"{engine.model.name}: {engine.cache.runs}", file=sys.stderr, flush=True)
     return engine
 
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from backend.cli.common import bytes_text, printable
+from backend.cli.common import printable
 from backend.protocol.chat import AnswerText, ChatFacts, ChatOptions, Delta, Json
 from backend.protocol.client import Reply, RequestFailed, WorkerClient, WorkerDied
 from backend.protocol.messages import MAX_BYTES, ProtocolError
+from backend.protocol.status import CacheFacts
 from backend.text import text
 
 if TYPE_CHECKING:
@@ -150,18 +151,8 @@ class Session:
 
     def summary(self) -> str:
         """Return one line about the model and its cache."""
-        model, cache = self.model, self.cache
-        name = model.get("name") or self.settings.model
-        if cache["mode"] == "plain":
-            why = f" ({cache['reason']})" if cache.get("reason") else ""
-            return f"{name}: everything in memory{why}"
-        predictor = f", predictor {cache['predictor']}" if cache.get("predictor") else ""
-        return (
-            f"{name}: {len(model['moe_layers'])} layers of {model['n_expert']} experts, "
-            f"{cache['n_slot']} of them in memory ({100 * cache['rate']:.0f} %, "
-            f"{bytes_text(cache['bytes'])}), method {cache['method']}{predictor}"
-            + (", read from the pack" if cache.get("pack") else "")
-        )
+        name = self.model.get("name") or self.settings.model
+        return f"{name}: {CacheFacts.from_json(self.cache).runs}"
 
 
 def _take(answer: Answer, message: Json, show: Callable[[Delta], None] | None) -> None:

@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from backend.protocol.chat import ChatFacts
+from backend.text import joined, text
 
 if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
@@ -159,6 +160,17 @@ class CacheFacts:
         names = {field.name for field in fields(cls)}
         shown = {name for name, rule in settings.rules().items() if rule.title} & names
         return cls(**{**{name: getattr(settings, name) for name in shown}, **facts})
+
+    @property
+    def runs(self) -> str:
+        """How the model runs and why: with the cache and its rate in force, or without."""
+        if self.mode != "plain":
+            how = text("runs.cached", n=self.n_slot, rate=self.rate, method=self.method)
+        elif self.min_rate < 1.0:
+            how = text("runs.resident")
+        else:
+            how = text("runs.uncached")
+        return joined(how, self.reason)
 
     @classmethod
     def from_json(cls, data: Json) -> CacheFacts:

@@ -244,6 +244,7 @@ def meta_json(facts: LoadedFacts) -> Json:
         "n_ctx": facts.model.context_length,
         "n_ctx_train": facts.model.trained_length,
         "size": facts.model.file_bytes,
+        "runs": facts.runs,
     }
 
 
@@ -294,6 +295,7 @@ class Native:
                 "total_slots": self._turns.n_parallel,
                 "model_alias": self._turns.model_name or model.name,
                 "model_path": model.path,
+                "runs": facts.runs,
                 "modalities": {"vision": chat.images, "video": False, "audio": False},
                 "endpoint_slots": True,
                 "endpoint_props": False,

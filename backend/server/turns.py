@@ -64,6 +64,8 @@ class LoadedFacts:
 
     model: ModelFacts
     vocabulary: VocabularyFacts
+    runs: str
+    """How it runs and why (CacheFacts.runs)."""
 
 
 class Own(Protocol):
@@ -236,7 +238,7 @@ class Turns:
             return
         self._noted = self._host.model_name
         try:
-            self.facts = LoadedFacts(engine.model, engine.vocabulary)
+            self.facts = LoadedFacts(engine.model, engine.vocabulary, engine.cache.runs)
         except Exception:  # the requests are answered all the same
             self.facts = None
             traceback.print_exc()

@@ -476,6 +476,15 @@ ENGLISH: Mapping[str, str] = {
         "messages", "its process could not be started: {reason}"
     ),
     # Plans: what is where, and why it is not what was asked for.
+    "runs.cached": QT_TRANSLATE_NOOP(
+        "messages",
+        "{rate:percent} of the experts are in memory, {n:count} of each layer, chosen by the "
+        "method {method}.",
+    ),
+    "runs.resident": QT_TRANSLATE_NOOP(
+        "messages", "Every expert is in memory, so no answer waits for the disk."
+    ),
+    "runs.uncached": QT_TRANSLATE_NOOP("messages", "llama.cpp runs without the expert cache."),
     "memory.rate_by_hand": QT_TRANSLATE_NOOP(
         "messages",
         "The cache rate is {rate:percent} by hand; automatic it would be {automatic:percent}.",

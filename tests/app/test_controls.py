@@ -465,4 +465,4 @@ def test_an_option_by_hand_says_what_it_overrides(
     sentence = "The context is 1,024 tokens by hand; automatic it would be 32,768."
     window = open_window(model(overridden=sentence))
     window.controls.strip.show()
-    assert window.controls.strip.sentence.endswith(sentence)
+    assert f" {sentence} 25\xa0% of the experts" in window.controls.strip.sentence

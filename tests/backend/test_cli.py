@@ -276,7 +276,9 @@ def test_a_models_name_cannot_steer_the_terminal(
 
 def test_answer_goes_to_stdout_and_nothing_else(tmp_path: Path) -> None:
     done = outrider("chat", "model", "-p", "count 3", fake=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "w1 w2 w3 \n", "")
+    assert (done.returncode, done.stdout) == (0, "w1 w2 w3 \n")
+    runs = "25 % of the experts are in memory, 1 of each layer, chosen by the method"
+    assert len(done.stderr.splitlines()) == 1 and runs in done.stderr
     done = outrider("chat", "model", "-p", "-", fake=True, input="count 2")
     assert (done.returncode, done.stdout) == (0, "w1 w2 \n")
 
@@ -286,7 +288,7 @@ def test_json_is_one_object_with_every_figure() -> None:
     assert done.returncode == 0 and done.stderr == ""
     report = json.loads(done.stdout)
     assert (report["text"], report["tokens"]) == ("w1 w2 w3 ", [1, 2, 3])
-    assert report["method"] == "lru"
+    assert report["method"] == "lru" and "the method lru" in report["runs"]
     assert [layer["layer"] for layer in report["layers"]] == [1, 2]
     for name in ("hits", "late", "misses"):
         assert report[name] == sum(layer[name] for layer in report["layers"])
@@ -305,7 +307,7 @@ def test_thought_answer_and_calls_are_apart(tmp_path: Path) -> None:
     assert report["tool_calls"][0]["function"] == {"name": "look", "arguments": '{"at": 1}'}
     assert report["raw"].startswith("<think>so so</think>yes.")
     done = outrider("chat", model, "-p", "?", fake=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "yes.\n", "")
+    assert (done.returncode, done.stdout) == (0, "yes.\n")
 
 
 def test_how_a_model_thinks_and_answers_reaches_the_engine(tmp_path: Path) -> None:
@@ -317,16 +319,17 @@ def test_how_a_model_thinks_and_answers_reaches_the_engine(tmp_path: Path) -> No
 
     def options(*words: object) -> tuple[dict[str, Any], str]:
         done = outrider("chat", model, "-p", "?", *words, fake=True)
-        return json.loads(done.stdout), done.stderr
+        assert "of the experts are in memory" in done.stderr.splitlines()[-1]
+        return json.loads(done.stdout), "\n".join(done.stderr.splitlines()[:-1])
 
     assert options() == ({}, "")
     thinking = {"thinking": False, "effort": "low"}
     assert options("--think", "off", "--effort", "low") == (thinking, "")
-    assert options("--effort", "max")[1] == "This model knows the efforts low, high.\n"
+    assert options("--effort", "max")[1] == "This model knows the efforts low, high."
     assert options("--schema", schema)[0] == {"json_schema": {"type": "object"}}
     assert options("--grammar", grammar)[0] == {"grammar": 'root ::= "ä"'}
     model.write_text(json.dumps({"n_layer": 2, "echo": "options"}))
-    assert options("--think", "on")[1] == "This model never thinks; it has no switch.\n"
+    assert options("--think", "on")[1] == "This model never thinks; it has no switch."
     for words, sentence in (
         (("--schema", grammar), "is not a JSON schema"),
         (("--schema", tmp_path / "none"), "No such file"),
@@ -353,14 +356,14 @@ def test_lines_from_a_pipe_are_turns() -> None:
     lines = "count 2\n\n/rate 75%\n/stats\ncount 1\n/new\n/quit\ncount 9\n"
     done = outrider("chat", "model", fake=True, input=lines)
     assert (done.returncode, done.stdout) == (0, "w1 w2 \nw1 \n")
-    assert "3 of them in memory (75 %" in done.stderr
+    assert "75 % of the experts are in memory, 3 of each layer" in done.stderr
     assert re.search(r"\d resident, \d late, \d missed", done.stderr)
 
 
 def test_mistakes_in_a_script_show_in_the_status() -> None:
     done = outrider("chat", "model", fake=True, input="/dance\n/rate 7\nfail\ncount 1\n")
     assert (done.returncode, done.stdout) == (1, "w1 w2 w3 \nw1 \n")
-    assert len(done.stderr.splitlines()) == 3
+    assert len(done.stderr.splitlines()) == 4
     assert "/dance" in done.stderr and "from 0 to 1" in done.stderr
 
 
@@ -412,7 +415,7 @@ def test_interrupt_stops_the_answer_and_keeps_it() -> None:
     text = process.stdout.read(4096)
     process.send_signal(signal.SIGINT)
     rest, err = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 130 and err == b""
+    assert process.returncode == 130 and err.count(b"\n") == 1 and b"in memory" in err
     words = (text + rest).decode().split()
     assert words == [f"w{i}" for i in range(1, len(words) + 1)]
     assert (text + rest).endswith(b" \n")
@@ -594,7 +597,7 @@ def test_real_conversation_from_a_pipe(tiny: Path) -> None:
     lines = "the and\n/rate 100%\nof to\n/stats\n"
     done = outrider("chat", tiny, "--max-tokens", "4", *FIXED, input=lines)
     assert done.returncode == 0, done.stderr
-    assert "everything in memory" in done.stderr and "first token after" in done.stderr
+    assert "Every expert is in memory" in done.stderr and "first token after" in done.stderr
 
 
 def test_real_prompt_with_files(tiny: Path, tmp_path: Path) -> None:

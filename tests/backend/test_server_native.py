@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_engine import FakeEngine
+from fake_engine import RUNS, FakeEngine
 from served import KEY, Served, asked
 from waiting import WAIT_S, until
 
@@ -356,7 +356,7 @@ def test_the_properties_are_those_of_the_model(served: Served) -> None:
     assert (params["seed"], params["n_predict"], params["max_tokens"]) == (RANDOM_SEED, -1, -1)
     assert params["samplers"] == list(CHAIN) and params["logit_bias"] == []
     assert said == {
-        "total_slots": 4, "model_alias": "fake", "model_path": "fake",
+        "total_slots": 4, "model_alias": "fake", "model_path": "fake", "runs": RUNS,
         "modalities": {"vision": True, "video": False, "audio": False},
         "endpoint_slots": True, "endpoint_props": False, "endpoint_metrics": True,
         "chat_template": "{{ messages }}",
@@ -368,7 +368,8 @@ def test_the_properties_are_those_of_the_model(served: Served) -> None:
         "is_sleeping": False,
     }  # fmt: skip
     (model,) = get(served, "/v1/models").json()["data"]
-    assert model["meta"] == {"n_vocab": 1000, "n_ctx": 100, "n_ctx_train": 200, "size": 1}
+    sizes = {"n_vocab": 1000, "n_ctx": 100, "n_ctx_train": 200, "size": 1}
+    assert model["meta"] == {**sizes, "runs": RUNS}
     assert get(served, "/version").json() == {"version": __version__}
     assert get(served, "/lora-adapters").json() == []
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import llama_cpp
 import pytest
-from factory import make_tiny
+from factory import PUZZLE, make_tiny
 from processes import run_script
 
 from backend.gguf.model_file import read_model
@@ -150,6 +150,15 @@ def test_pieces_change_nothing(arch: str, library: Path, tmp_path: Path) -> None
     assert [token["logits"] for token in found] == [token["logits"] for token in stock]
     assert found[-1]["state"] == stock[-1]["state"]
     assert all(token["n_graph"] == 0 for token in found)
+    assert sum(token["misses"] for token in found) > len(found)
+
+
+def test_pieces_of_layers_that_use_different_numbers_of_experts(
+    library: Path, tmp_path: Path
+) -> None:
+    path = make_tiny("nemotron_h_moe", "F16", tmp_path / "m.gguf", **PUZZLE)
+    stock, found = run(library, path, "--budget", 7, "--n-token", 20, method="lru")
+    assert [token["logits"] for token in found] == [token["logits"] for token in stock]
     assert sum(token["misses"] for token in found) > len(found)
 
 

@@ -4806,6 +4806,18 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Für die Schicht des Modells, die weitere Wörter vorhersagt, fehlen {missing:size} Speicher, deshalb werden nur Wiederholungen geraten.</translation>
 </message>
 <message>
+<source>{rate:percent} of the experts are in memory, {n:count} of each layer, chosen by the method {method}.</source>
+<translation>{rate:percent} der Experten sind im Speicher, {n:count} von jeder Schicht, gewählt von der Methode {method}.</translation>
+</message>
+<message>
+<source>Every expert is in memory, so no answer waits for the disk.</source>
+<translation>Alle Experten sind im Speicher, also wartet keine Antwort auf das Laufwerk.</translation>
+</message>
+<message>
+<source>llama.cpp runs without the expert cache.</source>
+<translation>llama.cpp läuft ohne den Experten-Cache.</translation>
+</message>
+<message>
 <source>it is no {kind} file, but says that it is {found}</source>
 <translation>sie ist keine Datei der Art {kind}, sondern nennt sich {found}</translation>
 </message>
@@ -6051,18 +6063,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>The model reads your question first: {done} of {total} so far.</source>
 <translation>Das Modell liest zuerst Ihre Frage: {done} von {total} bisher.</translation>
-</message>
-<message>
-<source>This model has no experts, so nothing is cached.</source>
-<translation>Dieses Modell hat keine Experten, also kommt nichts in den Cache.</translation>
-</message>
-<message>
-<source>Every expert is in memory, so no answer waits for the disk.</source>
-<translation>Alle Experten sind im Speicher, also wartet keine Antwort auf das Laufwerk.</translation>
-</message>
-<message>
-<source>This model runs without the expert cache.</source>
-<translation>Dieses Modell läuft ohne den Experten-Cache.</translation>
 </message>
 <message>
 <source>This model is larger than the memory it may use: {share} of its experts are in memory, and the others are read when they are needed.</source>
