@@ -26,6 +26,7 @@ from backend.methods.compose import (
     predictor_of,
     predictor_text,
     share_of,
+    slots_in,
     stretched,
     with_accuracy,
 )
@@ -225,13 +226,13 @@ class ExpertCache:
 
     @property
     def share(self) -> float:
-        """The slots' share of all experts' bytes, with the same memory for all layers."""
+        """The slots' share of all experts' bytes, all layers the same, to show it."""
         return share_of(self._even, self.patch.shape)
 
     @property
     def n_slot(self) -> int:
-        """The number of experts per layer that corresponds to `share`."""
-        return round(self.share * self._file.n_expert)
+        """The experts per layer that have the memory of the slots, all layers the same."""
+        return round(slots_in(self._even, self.patch.shape))
 
     def untouched_bytes(self) -> int:
         """Return the bytes of slots that have no physical pages yet."""
@@ -285,8 +286,7 @@ class ExpertCache:
         if plan.devices is not None and plan.host.n_cpu_slot:
             there = plan.devices.layers
             on_cpu = {index for index, layer in enumerate(patch.layers) if layer not in there}
-            times = plan.host.n_cpu_slot / (self.share * self._file.n_expert)
-            made = stretched(made, patch.shape, on_cpu, times)
+            made = stretched(made, patch.shape, on_cpu, plan.host.n_cpu_slot)
         if plan.devices is not None and plan.devices.n_stage and plan.method.stages:
             made = made.staged(patch.shape, plan.devices.n_stage)
         options = _native.PatchOptions(

@@ -44,6 +44,7 @@ from backend.methods.compose import (
     predictor_of,
     predictor_text,
     share_of,
+    slots_in,
 )
 from backend.methods.slots import slots_of
 from backend.packs.file import Layout, Pack
@@ -227,7 +228,7 @@ def compare(
                     layout=in_layout,
                     asked_rate=rate,
                     rate=share_of(slots, shape),
-                    n_slot=round(share_of(slots, shape) * shape.n_expert),
+                    n_slot=round(slots_in(slots, shape)),
                     n_position=len(reference),
                     n_sequence=n_sequence,
                     n_value=reference.size,

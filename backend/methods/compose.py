@@ -10,7 +10,6 @@ from typing import Any
 from backend import _native
 from backend.methods.catalogue import ORDERED, Method
 from backend.methods.part import Part, part
-from backend.methods.slots import rate_of
 
 Arrays = Mapping[str, Any]
 """Learned weights or tables of one part, by the names that the part uses."""
@@ -138,24 +137,34 @@ def layout(method: Method, shape: _native.Shape, n_slot: int, n_stage: int = 0) 
     n_stage: additional slots for each kind of layer, through which prompts pass the experts that
     they do not keep; only for methods with a stage (Method.stages).
     """
-    made = _native.allocate(spec(method.allocation), shape, rate_of(n_slot, shape.n_expert))
+    made = _native.allocate(spec(method.allocation), shape, n_slot)
     return made.staged(shape, n_stage) if n_stage and method.stages else made
 
 
+def slots_in(made: _native.Layout, shape: _native.Shape) -> float:
+    """Return the experts per layer that have the memory of the layout."""
+    return min(made.bytes(shape) / _row_bytes(shape), float(shape.n_expert))
+
+
 def share_of(made: _native.Layout, shape: _native.Shape) -> float:
-    """Return the slots' share of the bytes of all experts."""
-    total_bytes = sum(shape.expert_bytes(n) for n in range(shape.n_layer)) * shape.n_expert
-    return min(1.0, made.bytes(shape) / total_bytes)
+    """Return the slots' share of the bytes of all experts, to show it."""
+    return min(1.0, made.bytes(shape) / (_row_bytes(shape) * shape.n_expert))
+
+
+def _row_bytes(shape: _native.Shape) -> int:
+    """Return the bytes of one expert of every layer."""
+    return sum(shape.expert_bytes(n) for n in range(shape.n_layer))
 
 
 def stretched(
-    made: _native.Layout, shape: _native.Shape, layers: Container[int], times: float
+    made: _native.Layout, shape: _native.Shape, layers: Container[int], n_slot: int
 ) -> _native.Layout:
-    """Return the layout with `times` as many slots for these layers, given by index.
+    """Return the layout with the memory of n_slot experts in each of these layers, by index.
 
     A layer gets at most one slot per expert, and at least the slots that one token needs. The
     number of buffer slots, and of slots shared with other layers, does not change.
     """
+    times = n_slot / slots_in(made, shape)
     users: dict[int, list[int]] = {}
     for index, layer in enumerate(made.layers):
         for pool in layer.pool:

@@ -24,6 +24,7 @@ from backend.methods.compose import (
     layout,
     predictor_of,
     share_of,
+    slots_in,
     with_accuracy,
 )
 from backend.methods.cost import PassCost
@@ -196,7 +197,7 @@ def _simulate(
     method = _seeded(method, setting.seed)
     place = layout(method, shape, slots_of(rate, shape.n_expert))
     cache_bytes = place.bytes(shape)
-    actual_rate = share_of(place, shape)
+    actual_rate, n_slot = share_of(place, shape), round(slots_in(place, shape))
     predicts = predictor_of(method, setting.learned) is not None
     tuner = Tuner(method, shape, predicts=predicts, configure_tokens=setting.configure_tokens)
     layers: list[tuple[Counts, ...]] = []
@@ -214,7 +215,7 @@ def _simulate(
                 for command in core.stocked(layer, experts):
                     assert isinstance(command, _native.Copy)
                     core.copied(command.ticket)  # while nobody waits
-            tuner.attach(core, round(actual_rate * shape.n_expert))
+            tuner.attach(core, n_slot)
         simulation = _native.simulate(
             core,
             future if piece is trace else piece.future(),

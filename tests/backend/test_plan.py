@@ -302,5 +302,5 @@ def test_slots_are_those_that_the_engine_allocates(folder: Path) -> None:
     )
     for step in range(1001):
         rate = step / 1000
-        layout = _native.allocate(_native.Spec("uniform"), shape, rate)
+        layout = _native.allocate(_native.Spec("uniform"), shape, slots_of(rate, model.n_expert))
         assert {slots(model, rate)} == {pool.n_slot for pool in layout.pools}

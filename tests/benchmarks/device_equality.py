@@ -30,6 +30,7 @@ from backend.gguf.model_file import read_model
 from backend.memory import devices
 from backend.methods.catalogue import METHODS
 from backend.methods.compose import composition, layout
+from backend.methods.slots import slots_of
 
 ARCHITECTURES = ("gpt-oss", "llama4", "gemma4", "qwen3moe", "deepseek2")
 QUANTS = {"gpt-oss": "MXFP4", "llama4": "Q4_0", "gemma4": "F16"}
@@ -66,7 +67,7 @@ def compare(arguments: argparse.Namespace, arch: str) -> Iterator[dict[str, Any]
                                 max_token=128, host_bytes=int(store * file.expert_bytes_total)
                             )
                             parts = composition(METHODS[method], shape)
-                            slots = layout(METHODS[method], shape, rate)
+                            slots = layout(METHODS[method], shape, slots_of(rate, shape.n_expert))
                             cached.patch.configure(slots, parts, options)
                             patched = patched or Runner(cached.model, 1, cached.patch)
                             different = {

@@ -29,6 +29,7 @@ from backend.gguf.model_file import ModelFile, read_model  # noqa: E402
 from backend.machines import load  # noqa: E402
 from backend.methods.compose import spec  # noqa: E402
 from backend.methods.part import part  # noqa: E402
+from backend.methods.slots import slots_of  # noqa: E402
 from backend.simulation.model import routers, with_model  # noqa: E402
 from backend.simulation.run import machine_for  # noqa: E402
 from backend.traces.trace import DECODE, Trace, read_trace  # noqa: E402
@@ -89,7 +90,10 @@ class Bench:
 
     def row(self, machine: Any, link_gb_per_s: float, rate: float) -> str:
         def uniform(theta: float) -> Any:
-            return _native.allocate(_native.Spec("uniform", {"top_share": theta}), self.shape, rate)
+            n_slot = slots_of(rate, self.shape.n_expert)
+            return _native.allocate(
+                _native.Spec("uniform", {"top_share": theta}), self.shape, n_slot
+            )
 
         times = _native.MoepicTimes(
             expert_us=machine.expert_us,

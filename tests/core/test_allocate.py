@@ -26,11 +26,12 @@ SHAPES = st.builds(
     ),
     joined=st.booleans(),
 )
-RATES = st.one_of(st.floats(0, 1.2), st.sampled_from([0.0, 0.06, 0.17, 1 / 3, 0.5, 1.0]))
+N_SLOTS = st.integers(0, 45)
 
 
-def all_bytes(shape: Shape) -> int:
-    return sum(shape.n_expert * shape.expert_bytes(i) for i in range(shape.n_layer))
+def granted(shape: Shape, n_slot: int) -> int:
+    """Return the slots of each layer whose memory an allocation may take."""
+    return min(max(n_slot, shape.n_expert_used), shape.n_expert)
 
 
 def n_slots(layout: Layout) -> list[int]:
@@ -52,7 +53,7 @@ def slot_bytes(shape: Shape, layout: Layout, pool: int) -> int:
     return sum(largest)
 
 
-def check(shape: Shape, layout: Layout, rate: float) -> None:
+def check(shape: Shape, layout: Layout, n_slot: int) -> None:
     """Check the properties of every allocation."""
     layout.validate(shape)
     k = shape.n_expert_used
@@ -66,20 +67,16 @@ def check(shape: Shape, layout: Layout, rate: float) -> None:
             assert layout.pools[layer.pool[1]].buffer
     used = sum(pool.n_slot * slot_bytes(shape, layout, p) for p, pool in enumerate(layout.pools))
     assert used == layout.bytes(shape)
-    least = 0
-    for p in range(len(layout.pools)):
-        tops = any(layer.pool[0] == p for layer in layout.layers)
-        nothing_kept = any(layer.pool[1] == p and layer.top_share == 0 for layer in layout.layers)
-        least += slot_bytes(shape, layout, p) * (k if tops or nothing_kept else 1)
-    assert used <= max(min(rate, 1.0) * all_bytes(shape) * (1 + 1e-9), least)
+    row_bytes = sum(shape.expert_bytes(i) for i in range(shape.n_layer))
+    assert used <= granted(shape, n_slot) * row_bytes
 
 
 @settings(max_examples=150)
-@given(SHAPES, RATES, st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.5, 1.0])))
-@example(Shape(1, 1, [[1]]), 0.0, 1.0)
-def test_uniform(shape: Shape, rate: float, theta: float) -> None:
-    layout = allocate(Spec("uniform", {"top_share": theta}), shape, rate)
-    check(shape, layout, rate)
+@given(SHAPES, N_SLOTS, st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.5, 1.0])))
+@example(Shape(1, 1, [[1]]), 0, 1.0)
+def test_uniform(shape: Shape, n_slot: int, theta: float) -> None:
+    layout = allocate(Spec("uniform", {"top_share": theta}), shape, n_slot)
+    check(shape, layout, n_slot)
     tops = n_slots(layout)
     if theta == 0:
         assert tops == [0] * shape.n_layer
@@ -95,11 +92,10 @@ def test_uniform(shape: Shape, rate: float, theta: float) -> None:
 
 
 @settings(max_examples=60)
-@given(SHAPES, RATES)
-def test_uniform_of_whole_experts_is_the_rate_s_share(shape: Shape, rate: float) -> None:
-    layout = allocate(Spec("uniform"), shape, rate)
-    n = min(max(math.floor(rate * shape.n_expert + 1e-9), shape.n_expert_used), shape.n_expert)
-    assert n_slots(layout) == [n] * shape.n_layer
+@given(SHAPES, N_SLOTS)
+def test_uniform_of_whole_experts_has_the_slots_asked_for(shape: Shape, n_slot: int) -> None:
+    layout = allocate(Spec("uniform"), shape, n_slot)
+    assert n_slots(layout) == [granted(shape, n_slot)] * shape.n_layer
     assert not layout.any_cut()
     assert len(layout.pools) == shape.n_layer
 
@@ -107,16 +103,16 @@ def test_uniform_of_whole_experts_is_the_rate_s_share(shape: Shape, rate: float)
 def test_tops_grow_where_all_of_them_fit() -> None:
     """At most N experts can be kept, so that theta is at least V / N."""
     shape = Shape(16, 2, [[64]] * 4, [8] * 4)
-    layout = allocate(Spec("uniform", {"top_share": 0.25}), shape, 0.8)
+    layout = allocate(Spec("uniform", {"top_share": 0.25}), shape, 13)
     assert n_slots(layout) == [16] * 4
     assert {layer.top_share for layer in layout.layers} == {0.75}
-    whole = allocate(Spec("uniform", {"top_share": 0.25}), shape, 1.0)
+    whole = allocate(Spec("uniform", {"top_share": 0.25}), shape, 16)
     assert not whole.any_cut()
 
 
 def test_bottoms_pass_through_one_buffer_of_their_kind() -> None:
     shape = Shape(16, 2, [[64], [128], [64]], [4, 4, 1])
-    layout = allocate(Spec("uniform", {"top_share": 0.5}), shape, 0.6)
+    layout = allocate(Spec("uniform", {"top_share": 0.5}), shape, 10)
     first, second, third = layout.layers
     assert third.pool[1] == -1  # it cannot be cut
     assert first.pool[1] != second.pool[1]  # of different kinds
@@ -124,10 +120,10 @@ def test_bottoms_pass_through_one_buffer_of_their_kind() -> None:
 
 
 @settings(max_examples=60)
-@given(SHAPES, RATES, st.booleans())
-def test_one_pool(shape: Shape, rate: float, buffer: bool) -> None:
-    layout = allocate(Spec("one_pool", {"buffer": float(buffer)}), shape, rate)
-    check(shape, layout, rate)
+@given(SHAPES, N_SLOTS, st.booleans())
+def test_one_pool(shape: Shape, n_slot: int, buffer: bool) -> None:
+    layout = allocate(Spec("one_pool", {"buffer": float(buffer)}), shape, n_slot)
+    check(shape, layout, n_slot)
     assert not layout.any_cut()
     for a, first in enumerate(layout.layers):
         for b, second in enumerate(layout.layers):
@@ -142,37 +138,43 @@ def test_one_pool(shape: Shape, rate: float, buffer: bool) -> None:
 
 def test_one_pool_has_what_uniform_has_in_all() -> None:
     shape = Shape(32, 4, [[100]] * 8)
-    layout = allocate(Spec("one_pool"), shape, 0.17)
-    assert [pool.n_slot for pool in layout.pools] == [math.floor(0.17 * 32 * 8)]
+    layout = allocate(Spec("one_pool"), shape, 5)
+    assert [pool.n_slot for pool in layout.pools] == [5 * 8]
 
 
 @settings(max_examples=60)
-@given(SHAPES, RATES)
-def test_stream(shape: Shape, rate: float) -> None:
-    layout = allocate(Spec("stream"), shape, rate)
-    check(shape, layout, rate)
+@given(SHAPES, N_SLOTS)
+def test_stream(shape: Shape, n_slot: int) -> None:
+    layout = allocate(Spec("stream"), shape, n_slot)
+    check(shape, layout, n_slot)
     assert all(pool.buffer for pool in layout.pools)
     assert all(pool.n_slot <= max(2 * shape.n_expert_used, 1) for pool in layout.pools)
 
 
-def test_stream_takes_no_more_at_a_higher_rate() -> None:
-    shape = Shape(32, 4, [[100]] * 8)
-    for rate, k_slots, n_slot in ((0.5, None, 8), (0.5, 5, 5), (0.0, None, 4), (0.02, None, 5)):
+def test_stream_takes_no_more_where_there_is_more() -> None:
+    for n_layer, n_granted, k_slots, expected in (
+        (8, 16, None, 8),
+        (8, 16, 5, 5),
+        (8, 0, None, 8),
+        (1, 0, None, 4),
+        (1, 5, None, 5),
+        (1, 5, 2, 4),
+    ):
         numbers = {} if k_slots is None else {"k_slots": float(k_slots)}
-        layout = allocate(Spec("stream", numbers), shape, rate)
-        assert [pool.n_slot for pool in layout.pools] == [n_slot]
+        layout = allocate(Spec("stream", numbers), Shape(32, 4, [[100]] * n_layer), n_granted)
+        assert [pool.n_slot for pool in layout.pools] == [expected]
 
 
 @settings(max_examples=60)
-@given(SHAPES, RATES, st.integers(0, 10**6))
-def test_planned_by_shares(shape: Shape, rate: float, seed: int) -> None:
+@given(SHAPES, N_SLOTS, st.integers(0, 10**6))
+def test_planned_by_shares(shape: Shape, n_slot: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     arrays = {
         "share": rng.random(shape.n_layer, dtype=np.float32),
         "top_share": rng.choice(np.array([0, 0.3, 0.5, 1], np.float32), shape.n_layer),
     }
-    layout = allocate(Spec("planned", {}, arrays), shape, rate)
-    check(shape, layout, rate)
+    layout = allocate(Spec("planned", {}, arrays), shape, n_slot)
+    check(shape, layout, n_slot)
     for i, layer in enumerate(layout.layers):
         assert (layer.top_share == 0) == (arrays["top_share"][i] == 0)
 
@@ -180,7 +182,7 @@ def test_planned_by_shares(shape: Shape, rate: float, seed: int) -> None:
 def test_shares_divide_the_slots() -> None:
     shape = Shape(64, 2, [[10]] * 3)
     share = np.array([1, 2, 5], np.float32)
-    layout = allocate(Spec("planned", {}, {"share": share}), shape, 0.25)
+    layout = allocate(Spec("planned", {}, {"share": share}), shape, 16)
     assert n_slots(layout) == [6, 12, 30]
 
 
@@ -190,20 +192,20 @@ def test_planned_by_slots() -> None:
         "n_slot": np.array([1, 5, 99], np.float32),
         "top_share": np.array([1, 0.5, 1], np.float32),
     }
-    layout = allocate(Spec("planned", {}, arrays), shape, 1.0)
+    layout = allocate(Spec("planned", {}, arrays), shape, 8)
     assert n_slots(layout) == [2, 5, 8]
     assert [layer.is_cut for layer in layout.layers] == [False, True, False]
-    with pytest.raises(ValueError, match="more memory than the cache rate"):
-        allocate(Spec("planned", {}, arrays), shape, 0.4)
+    with pytest.raises(ValueError, match="more memory than the cache has"):
+        allocate(Spec("planned", {}, arrays), shape, 3)
 
 
 def test_moepic_starts_uniform_with_half_of_each_expert() -> None:
     shape = Shape(32, 4, [[48]] * 4, [4] * 4)
-    start = allocate(Spec("moepic"), shape, 0.25)
+    start = allocate(Spec("moepic"), shape, 8)
     assert {layer.top_share for layer in start.layers} == {0.5}
     assert len(set(n_slots(start))) == 1
     plan = {"n_slot": np.array([4, 5, 6, 7], np.float32)}
-    assert n_slots(allocate(Spec("moepic", {}, plan), shape, 0.25)) == [4, 5, 6, 7]
+    assert n_slots(allocate(Spec("moepic", {}, plan), shape, 8)) == [4, 5, 6, 7]
 
 
 @pytest.mark.parametrize(
@@ -223,12 +225,13 @@ def test_moepic_starts_uniform_with_half_of_each_expert() -> None:
 )
 def test_bad_specs_are_refused(spec: Spec, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        allocate(spec, Shape(8, 2, [[12]] * 2), 0.5)
+        allocate(spec, Shape(8, 2, [[12]] * 2), 4)
 
 
 @pytest.mark.parametrize("name", allocation_names())
-def test_rates_that_are_none_are_refused(name: str) -> None:
+def test_slots_and_experts_that_are_none_are_refused(name: str) -> None:
     arrays = {"share": np.ones(2, np.float32)}
-    for rate in (math.nan, -0.1):
-        with pytest.raises(ValueError, match="cache rate"):
-            allocate(Spec(name, {}, arrays), Shape(8, 2, [[12]] * 2), rate)
+    with pytest.raises(ValueError, match="number of slots"):
+        allocate(Spec(name, {}, arrays), Shape(8, 2, [[12]] * 2), -1)
+    with pytest.raises(ValueError, match="without bytes"):
+        allocate(Spec(name, {}, arrays), Shape(8, 2, [[12], [0]]), 4)

@@ -43,11 +43,11 @@ def test_the_next_tokens_of_all_sequences_are_forecast() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "n_leading", "n_buffer"), [(0.1, 0, 3), (0.5, 0, 16), (0.6, 1, 11), (1.0, 2, 16)]
+    ("n_slot", "n_leading", "n_buffer"), [(0, 0, 8), (4, 0, 16), (5, 1, 12), (8, 2, 16)]
 )
-def test_klotski_keeps_leading_layers(rate: float, n_leading: int, n_buffer: int) -> None:
+def test_klotski_keeps_leading_layers(n_slot: int, n_leading: int, n_buffer: int) -> None:
     """Four layers of eight experts, two used: the buffer has at least a layer and two."""
-    made = _native.allocate(Spec("klotski"), Shape(8, 2, [CHUNK_BYTES] * 4), rate)
+    made = _native.allocate(Spec("klotski"), Shape(8, 2, [CHUNK_BYTES] * 4), n_slot)
     pools = [made.pools[layer.pool[0]] for layer in made.layers]
     assert [(p.n_slot, p.buffer) for p in pools[:n_leading]] == [(8, False)] * n_leading
     assert {(p.n_slot, p.buffer) for p in pools[n_leading:]} == {(n_buffer, True)}

@@ -231,7 +231,7 @@ def refused(library: Any, file: ModelFile, at: Placement, method: str) -> dict[s
         library.fake_refuse(n)
         try:
             cached.patch.configure(
-                layout(METHODS[method], cached.patch.shape, 0.25),
+                layout(METHODS[method], cached.patch.shape, 4),
                 composition(METHODS[method], cached.patch.shape),
                 _native.PatchOptions(max_token=128, host_bytes=file.expert_bytes_total),
             )
@@ -310,9 +310,9 @@ def ran(library: Any, file: ModelFile, at: Placement, options: argparse.Namespac
     library.fake_limits(options.max_buffer, options.max_tensor, options.max_pinned)
     try:
         patch.record_events(True)
-        for rate in options.rates:
+        for n_slot in options.slots:
             patch.configure(
-                layout(chosen, patch.shape, rate),
+                layout(chosen, patch.shape, n_slot),
                 composition(chosen, patch.shape, hybrid=options.hybrid, on_device=True),
                 _native.PatchOptions(max_token=128, host_bytes=options.host_bytes),
             )
@@ -349,7 +349,7 @@ def main() -> None:
     parser.add_argument("--room", type=int, default=-1)
     parser.add_argument("--fail", type=int, default=0)
     parser.add_argument("--engine", action="store_true")
-    parser.add_argument("--rates", type=float, nargs="+", default=[0.25])
+    parser.add_argument("--slots", type=int, nargs="+", default=[4])
     parser.add_argument("--n-gpu-layers", type=int, default=999)
     parser.add_argument("--tokens", type=int, nargs=2, default=(33, 8), metavar="N")
     parser.add_argument("--host-bytes", type=int, default=0)

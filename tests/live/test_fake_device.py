@@ -108,7 +108,7 @@ def test_waves_use_the_kernels_that_stock_uses(method: str, library: Path, tiny:
 
 def test_a_token_computes_cut_experts_in_two_graphs(library: Path, tiny: Path) -> None:
     """One for the tops and one for the bottoms of each layer."""
-    found = run(library, tiny, "--tokens", 1, 20, "--rates", 8, method="moepic")
+    found = run(library, tiny, "--tokens", 1, 20, "--slots", 8, method="moepic")
     assert 0 < found["n_graph"] <= 2 * read_model(tiny).n_layer * 21
 
 
@@ -210,8 +210,7 @@ def test_the_store_stays_where_its_size_stays(library: Path, tiny: Path) -> None
     """Pinning memory again takes seconds."""
     all_bytes = read_model(tiny).expert_bytes_total
     once, twice = (
-        run(library, tiny, "--host-bytes", all_bytes, "--rates", *rates)
-        for rates in ((0.25,), (0.5, 0.25))
+        run(library, tiny, "--host-bytes", all_bytes, "--slots", *slots) for slots in ((4,), (5, 4))
     )
     assert twice["pinned_in_all"] - once["pinned_in_all"] < all_bytes // 2
     assert once["pinned_in_all"] > all_bytes // 2

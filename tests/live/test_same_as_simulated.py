@@ -26,7 +26,7 @@ from backend.traces.trace import Trace
 
 PROMPTS = (33, 5)
 N_DECODE = 12
-RATES = (0.3, 0.6)
+N_SLOTS = (5, 9)
 RULE = _native.CopyRule(seed=5, n_event=15)
 
 PLANS: dict[str, dict[str, Any]] = {
@@ -114,14 +114,14 @@ def assert_same(cached: Cached, layout: _native.Layout, chosen: Composition) -> 
     assert len(here) > 500
 
 
-@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("n_slot", N_SLOTS)
 @pytest.mark.parametrize(
     "eviction", [name for name in _native.eviction_names() if name != "belady"]
 )
-def test_every_eviction(cached: Cached, eviction: str, rate: float) -> None:
+def test_every_eviction(cached: Cached, eviction: str, n_slot: int) -> None:
     reactive = Spec("reactive")
     chosen = Composition(evictions=[Spec(eviction)], prefill=reactive, decode=reactive)
-    assert_same(cached, _native.allocate(Spec("uniform"), cached.shape, rate), chosen)
+    assert_same(cached, _native.allocate(Spec("uniform"), cached.shape, n_slot), chosen)
 
 
 @pytest.mark.parametrize(
@@ -133,19 +133,19 @@ def test_layers_that_use_different_numbers_of_experts(
 ) -> None:
     assert puzzle.shape.n_used == [2, 4, 1, 3]
     chosen = Composition(predictor=Spec(predictor), evictions=[Spec(eviction)], depth=2)
-    assert_same(puzzle, _native.allocate(Spec("uniform"), puzzle.shape, 0.4), chosen)
+    assert_same(puzzle, _native.allocate(Spec("uniform"), puzzle.shape, 6), chosen)
 
 
-@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("n_slot", N_SLOTS)
 @pytest.mark.parametrize("allocation", _native.allocation_names())
-def test_every_allocation(cached: Cached, allocation: str, rate: float) -> None:
+def test_every_allocation(cached: Cached, allocation: str, n_slot: int) -> None:
     spec = Spec(allocation, {}, PLANS.get(allocation, {}))
-    assert_same(cached, _native.allocate(spec, cached.shape, rate), Composition())
+    assert_same(cached, _native.allocate(spec, cached.shape, n_slot), Composition())
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.5])
 def test_cut_experts(cached: Cached, share: float) -> None:
-    layout = _native.allocate(Spec("uniform", {"top_share": share}), cached.shape, 0.4)
+    layout = _native.allocate(Spec("uniform", {"top_share": share}), cached.shape, 6)
     assert layout.any_cut() or share == 0
     assert_same(cached, layout, Composition(evictions=[Spec("lcp")]))
 
@@ -155,7 +155,7 @@ def test_every_scheduler(cached: Cached, scheduler: str) -> None:
     chosen = Composition(
         predictor=Spec("previous_token"), prefill=Spec(scheduler), decode=Spec(scheduler), depth=2
     )
-    assert_same(cached, _native.allocate(Spec("uniform"), cached.shape, 0.4), chosen)
+    assert_same(cached, _native.allocate(Spec("uniform"), cached.shape, 6), chosen)
 
 
 @pytest.mark.parametrize(
@@ -163,14 +163,14 @@ def test_every_scheduler(cached: Cached, scheduler: str) -> None:
 )
 def test_every_predictor_of_routings(cached: Cached, predictor: str) -> None:
     chosen = Composition(predictor=Spec(predictor), depth=2)
-    assert_same(cached, _native.allocate(Spec("uniform"), cached.shape, 0.4), chosen)
+    assert_same(cached, _native.allocate(Spec("uniform"), cached.shape, 6), chosen)
 
 
 @pytest.mark.parametrize("scheduler", ["ordered", "reactive", "split_pipeline"])
 def test_layers_that_choose_by_the_token(hashed: Cached, scheduler: str) -> None:
     spec = Spec(scheduler)
     chosen = Composition(predictor=Spec("previous_token"), prefill=spec, decode=spec)
-    assert_same(hashed, _native.allocate(Spec("uniform"), hashed.shape, 0.25), chosen)
+    assert_same(hashed, _native.allocate(Spec("uniform"), hashed.shape, 4), chosen)
 
 
 @pytest.mark.parametrize("method", ["lru", "outrider", "promoe"])

@@ -90,9 +90,10 @@ void bind_statistics(nb::module_ & m) {
 }  // namespace
 
 void bind_allocate(nb::module_ & m) {
-    m.def("allocate", &allocate, "spec"_a, "shape"_a, "cache_rate"_a,
-          "Return the slots for a share of all experts' bytes. Raises ValueError for an unknown name or numbers out of "
-          "range.");
+    m.def(
+        "allocate", &allocate, "spec"_a, "shape"_a, "n_slot"_a,
+        "Return slots in the memory of n_slot experts per layer. Raises ValueError for an unknown name or numbers out "
+        "of range.");
     m.def("allocation_names", &allocation_names);
 
     bind_statistics(m);

@@ -1,9 +1,9 @@
 // Slots and cuts of each layer from a given plan.
 //
 // Arrays of the spec, each [n_layer]: "n_slot", the layers' slots, or "share", the weights by which
-// the rate's bytes are divided among the layers; "top_share" (MoEpic's theta), by default
+// the memory is divided among the layers; "top_share" (MoEpic's theta), by default
 // 1. Number "n_bottom": slots for bottoms in each kind, by default 2 * n_expert_used.
-// Every layer has n_expert_used to n_expert slots. A plan by "n_slot" that exceeds the rate is
+// Every layer has n_expert_used to n_expert slots. A plan by "n_slot" that exceeds the memory is
 // refused, not changed.
 #include <algorithm>
 #include <cmath>
@@ -49,19 +49,18 @@ Split least(const Spec & spec, const Shape & shape, uint64_t budget_bytes) {
 
 }  // namespace
 
-Layout allocate_planned(const Spec & spec, const Shape & shape, double cache_rate) {
-    const uint64_t budget_bytes = rate_bytes(shape, cache_rate);
+Layout allocate_planned(const Spec & spec, const Shape & shape, int32_t n_slot) {
+    const uint64_t budget_bytes = slot_bytes(shape, n_slot);
     Split split = least(spec, shape, budget_bytes);
     if (spec.has("n_slot")) {
-        const auto n_slot = values(spec, "n_slot", size_t(shape.n_layer));
-        const uint64_t least_bytes = split_layout(shape, split).bytes(shape);
+        const auto planned = values(spec, "n_slot", size_t(shape.n_layer));
         for (Layer l = 0; l < shape.n_layer; l++) {
-            const float n = std::clamp(n_slot[size_t(l)], float(shape.n_expert_used), float(shape.n_expert));
+            const float n = std::clamp(planned[size_t(l)], float(shape.n_expert_used), float(shape.n_expert));
             split.n_top[l] = int32_t(n);
         }
         split.n_bottom = fitting_n_bottom(shape, split, budget_bytes);
-        if (split_layout(shape, split).bytes(shape) > std::max(budget_bytes, least_bytes)) {
-            throw std::invalid_argument("The planned slots take more memory than the cache rate allows");
+        if (split_layout(shape, split).bytes(shape) > budget_bytes) {
+            throw std::invalid_argument("The planned slots take more memory than the cache has");
         }
         return split_layout(shape, split);
     }

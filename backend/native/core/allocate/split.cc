@@ -6,16 +6,12 @@
 
 namespace outrider {
 
-uint64_t rate_bytes(const Shape & shape, double cache_rate) {
-    if (!(cache_rate >= 0)) {
-        throw std::invalid_argument("The cache rate is not a share of the experts");
-    }
-    uint64_t all = 0;
+uint64_t slot_bytes(const Shape & shape, int32_t n_slot) {
+    uint64_t row_bytes = 0;
     for (Layer l = 0; l < shape.n_layer; l++) {
-        all += shape.expert_bytes(l) * uint64_t(shape.n_expert);
+        row_bytes += shape.expert_bytes(l);
     }
-    // Rounded down, so that the plan is never exceeded; the epsilon keeps 0.3 * 10 at 3.
-    return uint64_t(std::min(cache_rate, 1.0) * double(all) * (1 + 1e-12));
+    return row_bytes * uint64_t(n_slot);
 }
 
 std::vector<int32_t> kinds_of(const Shape & shape) {

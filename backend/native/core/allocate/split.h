@@ -10,9 +10,8 @@
 
 namespace outrider {
 
-// Return the bytes of a cache rate (share of all experts' bytes). More than 1 counts as 1. Throws std::invalid_argument
-// if it is negative or not a number.
-uint64_t rate_bytes(const Shape & shape, double cache_rate);
+// Return the bytes of `n_slot` experts of every layer.
+uint64_t slot_bytes(const Shape & shape, int32_t n_slot);
 
 // Return [layer]: the index of the layer's kind, in order of appearance.
 std::vector<int32_t> kinds_of(const Shape & shape);

@@ -29,9 +29,9 @@ Split fill(const Shape & shape, uint64_t budget_bytes, double top_share) {
     return split;
 }
 
-Layout even(const Shape & shape, double cache_rate, double top_share) {
+Layout even(const Shape & shape, int32_t n_slot, double top_share) {
     require_share(top_share, "top_share");
-    const uint64_t budget_bytes = rate_bytes(shape, cache_rate);
+    const uint64_t budget_bytes = slot_bytes(shape, n_slot);
     Split split = fill(shape, budget_bytes, top_share);
     int32_t n_cut = 1;
     for (Layer l = 0; l < shape.n_layer; l++) {
@@ -53,14 +53,14 @@ Layout even(const Shape & shape, double cache_rate, double top_share) {
 
 }  // namespace
 
-Layout allocate_uniform(const Spec & spec, const Shape & shape, double cache_rate) {
-    return even(shape, cache_rate, spec.number("top_share", 1));
+Layout allocate_uniform(const Spec & spec, const Shape & shape, int32_t n_slot) {
+    return even(shape, n_slot, spec.number("top_share", 1));
 }
 
 // Theta = 0.5 (MoEpic, Algorithm 1, line 4), until the configurator has a plan (moepic_configurator.h).
-Layout allocate_moepic(const Spec & spec, const Shape & shape, double cache_rate) {
-    return spec.has("n_slot") ? allocate_planned(spec, shape, cache_rate)
-                              : even(shape, cache_rate, spec.number("top_share", 0.5));
+Layout allocate_moepic(const Spec & spec, const Shape & shape, int32_t n_slot) {
+    return spec.has("n_slot") ? allocate_planned(spec, shape, n_slot)
+                              : even(shape, n_slot, spec.number("top_share", 0.5));
 }
 
 }  // namespace outrider
