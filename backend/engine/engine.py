@@ -726,7 +726,7 @@ class Engine:
     @property
     def remark(self) -> str:
         """The reason why predictor weights that were found are not used, or ""."""
-        return self.loaded.remark
+        return self.cache.remark
 
     @property
     def shape(self) -> Any | None:

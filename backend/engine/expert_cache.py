@@ -46,12 +46,11 @@ _LAYER_METHOD = METHODS["lru-overlapped"]
 class ExpertCache:
     """The slots of one model. Outlives a reload of its weights.
 
-    `plan`: the plan of the slots. `patch` may be read from any thread. `remark`: why predictor
+    The plan in force is LoadedModel's. `patch` may be read from any thread. `remark`: why predictor
     weights that were found are not used.
     """
 
     def __init__(self, file: ModelFile, experiment: Experiment) -> None:
-        self.plan: EnginePlan
         self.learned, self.remark = load_learned(file)
         self._file, self._experiment = file, experiment
         self._cached: CachedModel | None = None
@@ -98,10 +97,12 @@ class ExpertCache:
         self.build(plan)
         return self._cached.model
 
-    def computes_in(self, context: Context | None, kv: loading.KvPages = ()) -> None:
+    def computes_in(
+        self, context: Context | None, kv: loading.KvPages = (), room_bytes: int = 0
+    ) -> None:
         """As CachedModel.computes_in()."""
         if self._cached is not None:
-            self._cached.computes_in(context, kv, self.plan.window_bytes)
+            self._cached.computes_in(context, kv, room_bytes)
 
     def compute_once(self, context: Context) -> None:
         """Compute a full piece of a prompt whose tokens all choose the same few experts."""
@@ -143,16 +144,16 @@ class ExpertCache:
             self._method = method
             predicts = self._predictor is not None
             self._tuner = Tuner(method, patch.shape, predicts=predicts)
-        self.plan, self._method = plan, method
+        self._method = method
         patch.set_statistics(self._tuner.statistics)
-        self._lay_out(layout(method, patch.shape, plan.n_slot), keeps_residents=not empty)
+        self._lay_out(plan, layout(method, patch.shape, plan.n_slot), keeps_residents=not empty)
         if self.layer_patch is not None:
-            self._lay_out_layer()
+            self._lay_out_layer(plan)
         self._empty_rss_bytes = rss_bytes() - int(patch.kept_bytes)
         why = text("auto.rate", rate=self.share)
-        self._attach(self._tuner, why, is_first=is_first)
+        self._attach(plan, self._tuner, why, is_first=is_first)
 
-    def _attach(self, tuner: Tuner, why: str, *, is_first: bool) -> None:
+    def _attach(self, plan: EnginePlan, tuner: Tuner, why: str, *, is_first: bool) -> None:
         """Tune the new slots. An adaptive method begins with what is known of such slots."""
         self._begun = None
         if tuner.learned is None:
@@ -161,7 +162,7 @@ class ExpertCache:
             self._file.fingerprint,
             self._experiment,
             predictor_text(self._predictor),
-            self.plan,
+            plan,
             self.n_slot,
         )
         known = self._settings.find(key, tuner)
@@ -187,7 +188,7 @@ class ExpertCache:
             return ""
         return self._tuner.observe(token, wave_s)
 
-    def idle(self) -> bool:
+    def idle(self, plan: EnginePlan) -> bool:
         """Run a method's idle-time maintenance. Return True if the slots were rebuilt."""
         self._note_learned()
         if self._tuner is None or self.patch is None:
@@ -195,7 +196,7 @@ class ExpertCache:
         found = self._tuner.new_layout(self._even.bytes(self.patch.shape))
         if found is None:
             return False
-        self._lay_out(found, keeps_residents=True)
+        self._lay_out(plan, found, keeps_residents=True)
         self.patch.stock(self._tuner.stock())
         return True
 
@@ -240,16 +241,15 @@ class ExpertCache:
         slab_bytes = int(self.patch.slab_bytes)
         return max(slab_bytes - max(grown_bytes, 0), 0) if self._empty_rss_bytes else 0
 
-    def held_beside_devices(self) -> int:
+    def held_beside_devices(self, plan: EnginePlan) -> int:
         """Return the bytes of RAM in the host store and in touched slots of the CPU's layers."""
         stored = int(self.patch.host_held_bytes)
         grown_bytes = max(rss_bytes() - self._empty_rss_bytes - stored, 0)
-        return stored + min(self.plan.host.cpu_bytes, grown_bytes)
+        return stored + min(plan.host.cpu_bytes, grown_bytes)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self, plan: EnginePlan) -> dict[str, Any]:
         """Return the fields of CacheFacts that describe the cache in force."""
-        patch, plan = self.patch, self.plan
-        pack = plan.tier.pack
+        patch, pack = self.patch, plan.tier.pack
         return {
             "rate": self.share,
             "n_slot": self.n_slot,
@@ -276,12 +276,12 @@ class ExpertCache:
         """The predictor in use, or None."""
         return predictor_of(self._method, self.learned, has_routers=self.patch.n_embd > 0)
 
-    def _lay_out(self, even: _native.Layout, *, keeps_residents: bool) -> None:
+    def _lay_out(self, plan: EnginePlan, even: _native.Layout, *, keeps_residents: bool) -> None:
         """Rebuild the slots from an even layout. Raises EngineError.
 
         Beside a device, the CPU's layers get the slots that fit in RAM, and prompts get a stage.
         """
-        plan, patch = self.plan, self.patch
+        patch = self.patch
         self._even = made = even
         if plan.devices is not None and plan.host.n_cpu_slot:
             there = plan.devices.layers
@@ -290,7 +290,7 @@ class ExpertCache:
         if plan.devices is not None and plan.devices.n_stage and plan.method.stages:
             made = made.staged(patch.shape, plan.devices.n_stage)
         options = _native.PatchOptions(
-            **self._reading(),
+            **self._reading(plan),
             max_token=plan.n_ubatch,
             repack=self.repacked,
             host_bytes=plan.host.bytes,
@@ -305,7 +305,7 @@ class ExpertCache:
         )
         _configure(patch, made, parts, options, keeps_residents=keeps_residents)
 
-    def _lay_out_layer(self) -> None:
+    def _lay_out_layer(self, plan: EnginePlan) -> None:
         """Rebuild the slots of the layer for multi-token prediction, empty. Raises EngineError.
 
         It has as many as any other layer. No forecast is made for it: there is no layer before it.
@@ -319,15 +319,15 @@ class ExpertCache:
             hybrid="off",
             on_device=False,
         )
-        options = _native.PatchOptions(**self._reading(), max_token=N_PREDICTION)
-        slots = layout(_LAYER_METHOD, patch.shape, self.plan.n_slot)
+        options = _native.PatchOptions(**self._reading(plan), max_token=N_PREDICTION)
+        slots = layout(_LAYER_METHOD, patch.shape, plan.n_slot)
         _configure(patch, slots, parts, options, keeps_residents=False)
 
-    def _reading(self) -> dict[str, Any]:
+    def _reading(self, plan: EnginePlan) -> dict[str, Any]:
         """Return how experts are read and computed, of PatchOptions."""
-        drive = self.plan.tier.drive
+        drive = plan.tier.drive
         return {
-            "n_thread": self.plan.n_thread,
+            "n_thread": plan.n_thread,
             "n_transfer_thread": drive.n_read,
             "joined_bytes": drive.read_bytes,
             "link_bytes_per_s": self._experiment.link_bytes_per_s,

@@ -18,7 +18,6 @@ from backend.gguf.model_file import ModelFile
 from backend.llama import api as llama
 from backend.llama.batch_log import BatchLog
 from backend.memory.engine_plan import EnginePlan, Step, held_bytes
-from backend.memory.host_plan import HostPlan
 from backend.memory.plan import kv_bytes
 from backend.memory.pressure import Pressure
 from backend.methods import cells
@@ -36,9 +35,9 @@ Progress = Callable[[float, str], bool]
 class LoadedModel:
     """llama.cpp's model and context, and the expert cache where there is one.
 
-    `plan`: the plan brought into force last. `cache`: its facts for clients. `context`: None while
-    nothing is loaded. `warnings`: what llama.cpp warned of while it loaded the model and made the
-    context. Use from one thread; `patch` from any.
+    `plan`: the plan in force, or the last one before a failure; no other object holds it. `cache`:
+    its facts for clients. `context`: None while nothing is loaded. `warnings`: what llama.cpp
+    warned of while it loaded the model and made the context. Use from one thread; `patch` from any.
     """
 
     def __init__(
@@ -49,8 +48,9 @@ class LoadedModel:
         experiment: Experiment = NO_EXPERIMENT,
     ) -> None:
         self.file = file
-        self.plan: EnginePlan
         self.cache: CacheFacts
+        self._plan: EnginePlan | None = None
+        self._due = Step.RELOAD  # what is not made yet, or broken: the least step of the next plan
         self.warnings: tuple[str, ...] = ()
         self.context: Any = None
         self._of_weights: tuple[str, ...] = ()  # warnings, without those of the context
@@ -64,13 +64,17 @@ class LoadedModel:
         llama.log.listen(echo=bool(os.environ.get("OUTRIDER_DEBUG")))
         self.log = None if experiment.forced else _new_log(file)
         try:
-            self._observer.reserved_bytes = self.weights.find_others(config)
-            self.apply(self._observer.plan(config, None, None), progress)
+            self._reach(config, progress)
         except BaseException:
             self.close()
             self.end_log()
             raise
-        self._pressure = Pressure(file, self.plan)
+
+    @property
+    def plan(self) -> EnginePlan:
+        """The plan in force."""
+        assert self._plan is not None
+        return self._plan
 
     @property
     def config(self) -> EngineConfig:
@@ -92,14 +96,6 @@ class LoadedModel:
         """The patches of the model and of its layer for multi-token prediction, if there are."""
         return [p for p in (self._experts.patch, self._experts.layer_patch) if p is not None]
 
-    @property
-    def remark(self) -> str:
-        """Why predictor weights, a pack, files beside the model or pinned memory are not used."""
-        experts = self._experts
-        return joined(
-            experts.remark, experts.memory_remark, self.plan.tier.remark, self.weights.remark
-        )
-
     def residency(self) -> bytes:
         """Return one cell (methods.cells) per MoE layer and expert; all resident if uncached."""
         everything = bytes([cells.RESIDENT]) * (self.file.n_moe_layer * self.file.n_expert)
@@ -107,6 +103,7 @@ class LoadedModel:
 
     def close(self) -> None:
         """Free the model. A second call does nothing."""
+        self._due = Step.RELOAD
         self._close_context()
         self.weights.close()
 
@@ -117,24 +114,10 @@ class LoadedModel:
 
     def change(self, config: EngineConfig) -> None:
         """Apply other settings between answers. On failure, restore the old ones and raise."""
-        before = self.plan
         with engine_errors():
             if self.llama is not None:
                 self.llama.files.require_unchanged()  # before anything is freed
-            try:
-                self._observer.reserved_bytes = self.weights.find_others(config)
-                plan = self._observer.plan(config, before, self._held_bytes())
-                if plan.step_from(before) is Step.RELOAD:
-                    # The memory held by the weights was an estimate. Plan with what is free now.
-                    self.close()
-                    self._observer.refused = ""
-                    plan = self._observer.plan(config, before, None)
-                self.apply(plan)
-            except Exception:
-                self._observer.reserved_bytes = self.weights.find_others(before.config)
-                self.apply(before)
-                raise
-        self._pressure = Pressure(self.file, self.plan)
+            self._reach(config)
 
     def reads_states_of(self, plan: EnginePlan) -> bool:
         """Whether the context can go on with what one of that plan has computed.
@@ -150,47 +133,72 @@ class LoadedModel:
         Return False, and change nothing, where they change more. On failure, restore the old ones
         and raise.
         """
-        before = self.plan
-        plan = self._observer.plan(config, before, self._held_bytes())
-        if plan.step_from(before) is not Step.REBUILD:
-            return False
+        return self._reach(config, most=Step.REBUILD) is Step.REBUILD
+
+    def _reach(
+        self, config: EngineConfig, progress: Progress | None = None, most: Step = Step.RELOAD
+    ) -> Step | None:
+        """Observe, plan and apply, until a plan for these settings is in force. Return its step.
+
+        What applying a plan teaches is observed for the next one: the memory that is free without
+        the old weights, what a device's kernels take, that the model or its layer for multi-token
+        prediction cannot be cached. Return None, and change nothing, where a plan takes more than
+        `most`. On failure the plan before is in force again. Raises LlamaError and EngineError.
+        """
+        before, measures = self._plan, True
         try:
-            self.apply(plan)
+            self._observer.reserved_bytes = self.weights.find_others(config)
+            while True:
+                plan = self._observer.plan(config, self._plan, self._held_bytes())
+                step = self._step_to(plan)
+                if step > most:
+                    return None
+                try:
+                    if step is Step.RELOAD and self.llama is not None:
+                        self.close()  # what its weights hold was an estimate
+                        self._observer.refused = self._observer.layer_refused = ""
+                    elif measures and self.llama is None and self._observer.is_new(plan):
+                        measures = False
+                        self._measure_kernels(plan, progress)
+                    else:
+                        self._apply(plan, progress)
+                        break
+                except loading.NotCacheable as error:
+                    self._observer.refused = str(error)
+                except loading.LayerRefused as error:
+                    self._observer.layer_refused = str(error)
         except Exception:
-            self.apply(before)
+            if before is not None:
+                self._observer.reserved_bytes = self.weights.find_others(before.config)
+                self._apply(before)
             raise
         self._pressure = Pressure(self.file, self.plan)
-        return True
+        return step
 
-    def apply(self, plan: EnginePlan, progress: Progress | None = None) -> Step:
+    def _step_to(self, plan: EnginePlan) -> Step:
+        """Return the step from what is in force, or was before a failure, to a plan."""
+        return max(plan.step_from(self._plan), self._due)
+
+    def _apply(self, plan: EnginePlan, progress: Progress | None = None) -> Step:
         """Bring a plan into force. Return the step that this took.
 
-        After a failure part of the plan may be in force; apply the previous plan to go back.
-        Raises LlamaError and EngineError.
+        After a failure the old plan may be broken; the next one to be applied mends that. Raises
+        NotCacheable and LayerRefused where another plan may do, LlamaError and EngineError.
         """
-        before = None if self.llama is None else self.plan
-        step = plan.step_from(before)
-        self.plan = plan
+        before, is_whole, step = self._plan, self._due is Step.NOTHING, self._step_to(plan)
+        keeps = is_whole and before is not None and plan.keeps_cache_of(before)
+        self._due = step
         if step is Step.RELOAD:
             self.close()
-            if self._observer.is_new(plan):
-                self._measure_kernels(progress)
-                self.apply(self._observer.plan(plan.config, self.plan, self._held_bytes()))
-                return step
-            self._load(progress)
-        elif step >= Step.REBUILD and not plan.is_plain:
-            if step is Step.CONTEXT and before is not None and plan.keeps_cache_of(before):
-                self._experts.plan = plan
-            else:
-                self._experts.build(plan)
+            self._load(plan, progress)
+        elif not plan.is_plain and (step is Step.REBUILD or (step is Step.CONTEXT and not keeps)):
+            self._experts.build(plan)
         if step >= Step.CONTEXT:
-            self._make_context()
-        self.cache = self._facts()
+            self._make_context(plan)
+        self.cache = self._facts(plan)
+        self._plan, self._due = plan.holding(self.cache.rate), Step.NOTHING
         if self.log is not None:
             self.log.write("rounds", self._experts.rounding)
-        if self.plan.devices is not None and not self.plan.is_plain:
-            devices = self.plan.devices.holding(self.cache.rate)  # a method may use less
-            self.plan = replace(self.plan, devices=devices)
         return step
 
     def mind_memory(self) -> bool:
@@ -203,7 +211,7 @@ class LoadedModel:
             self._experts.untouched_bytes,
             self._observer.free_on_devices,
         )
-        return plan is not None and self.apply(plan) is not Step.NOTHING
+        return plan is not None and self._apply(plan) is not Step.NOTHING
 
     def observe(self, token: PassCost, wave_s: float) -> str:
         """Observe the cost of a decoded token. Return the adaptive method's decision, or ""."""
@@ -215,8 +223,8 @@ class LoadedModel:
 
     def idle(self) -> None:
         """Run idle-time maintenance. Some methods rebuild their slots."""
-        if self._experts.idle():
-            self.cache = self._facts()
+        if self._experts.idle(self.plan):
+            self.cache = self._facts(self.plan)
 
     def require_right_experts(self, number: int) -> None:
         """Compare a resident expert, chosen by `number`, with its file.
@@ -234,23 +242,19 @@ class LoadedModel:
         if self.llama is None:
             return None
         held = held_bytes(self.file, self.plan, self.cache.n_slot)
-        return held + (self._experts.held_beside_devices() if self.patch is not None else 0)
+        if self.patch is not None:
+            held += self._experts.held_beside_devices(self.plan)
+        return held
 
-    def _load(self, progress: Progress | None) -> None:
+    def _load(self, plan: EnginePlan, progress: Progress | None) -> None:
         def on_progress(fraction: float) -> bool:
             return progress is None or progress(fraction, text("engine.stage_weights"))
 
         llama.log.warnings.clear()
-        try:
-            self.weights.load(self.plan, on_progress)
-        except loading.NotCacheable as error:
-            self._observer.refused = str(error)
-            self.plan = self._observer.plan(self.plan.config, self.plan, None)
-            llama.log.warnings.clear()
-            self.weights.load(self.plan, on_progress)
+        self.weights.load(plan, on_progress)
         self._of_weights = tuple(llama.log.warnings)
         if self.log is not None:
-            self.weights.write_to(self.log, self.plan)
+            self.weights.write_to(self.log, plan)
 
     def _close_context(self) -> None:
         if self.context is not None:
@@ -261,38 +265,34 @@ class LoadedModel:
             self.context.close()
             self.context = None
 
-    def _make_context(self) -> None:
+    def _make_context(self, plan: EnginePlan) -> None:
         self._close_context()
         llama.log.warnings.clear()
         hook = self._experts.hook
-        self.context, kv = _new_context(self.file, self.llama, self.plan, hook, self.stop_flag)
+        self.context, kv = _new_context(self.file, self.llama, plan, hook, self.stop_flag)
         self.warnings = tuple(dict.fromkeys((*self._of_weights, *llama.log.warnings)))
-        self._experts.computes_in(self.context, kv)
+        self._experts.computes_in(self.context, kv, plan.window_bytes)
         self.context.write_to(self.log)
-        self.weights.attach(self.context, self.plan)
+        self.weights.attach(self.context, plan)
 
-    def _measure_kernels(self, progress: Progress | None) -> None:
+    def _measure_kernels(self, plan: EnginePlan, progress: Progress | None) -> None:
         """Load with few slots and compute a piece of a prompt, so that kernels take their memory.
 
         Drivers load kernels and allocate their scratch memory when they first run. How much that
         is stays free from then on.
         """
-        plan = self.plan
-        assert plan.devices is not None
-        few = plan.devices.with_slots(plan.n_slot_min)
-        self.plan = replace(plan, n_slot=plan.n_slot_min, devices=few, host=HostPlan())
-        self._load(progress)
-        self._make_context()
-        self.cache = self._facts()
-        if self.patch is not None:  # otherwise the model cannot be cached
-            self._experts.compute_once(self.context)
-            self._observer.free_on_devices(few)
+        self._apply(plan.with_fewest_slots(), progress)
+        assert self.plan.devices is not None
+        self._experts.compute_once(self.context)
+        self._observer.free_on_devices(self.plan.devices)
 
-    def _facts(self) -> CacheFacts:
-        drafts = self.weights.drafts(self.plan, self.context)
-        facts = _facts_without_cache(self.file, self.plan, self.remark, drafts)
+    def _facts(self, plan: EnginePlan) -> CacheFacts:
+        experts, weights = self._experts, self.weights
+        remark = joined(experts.remark, experts.memory_remark, plan.tier.remark, weights.remark)
+        drafts = weights.drafts(plan, self.context)
+        facts = _facts_without_cache(self.file, plan, remark, drafts)
         facts = replace(facts, warnings="\n".join(self.warnings))
-        return facts if self.plan.is_plain else replace(facts, **self._experts.facts())
+        return facts if plan.is_plain else replace(facts, **experts.facts(plan))
 
 
 def _new_log(file: ModelFile) -> BatchLog | None:

@@ -160,6 +160,10 @@ class NotCacheable(LlamaError):
     """This model must run without a cache; the text gives the reason."""
 
 
+class LayerRefused(LlamaError):
+    """This model must run without its layer for multi-token prediction; the text says why."""
+
+
 class CachedModel:
     """A model whose experts stay in its file, and the patch that feeds them to llama.cpp.
 

@@ -35,13 +35,13 @@ less from one measurement to the next."""
 class Observer:
     """Observes the machine for one model.
 
-    refused: why it cannot be cached; set after loading. reserved_bytes: RAM that is loaded beside
-    the planned model.
+    refused: why it cannot be cached. layer_refused: why its layer for multi-token prediction is not
+    used. Both are set after loading. reserved_bytes: RAM that is loaded beside the planned model.
     """
 
     def __init__(self, file: ModelFile) -> None:
         self.file = file
-        self.refused = ""
+        self.refused = self.layer_refused = ""
         self.reserved_bytes = 0
         self._devices: list[Device] = []
         self._option = ""
@@ -76,6 +76,7 @@ class Observer:
             measure=measure,
             slow_tier=self._slow_tier,
             refused=self.refused,
+            layer_refused=self.layer_refused,
             before=before,
             is_loaded=held_bytes is not None,
         )

@@ -22,7 +22,7 @@ from backend.memory.engine_plan import EnginePlan
 from backend.protocol.chat import ChatFacts
 from backend.protocol.settings import EngineConfig
 from backend.system.memory import forget_mapped
-from backend.text import joined, text
+from backend.text import Text, joined, text
 
 _VISION_BYTES_PER_BYTE = 1.5
 """RAM reserved for each byte of an mmproj file, which needs buffers beside its weights."""
@@ -60,7 +60,7 @@ class Weights:
         return n_bytes
 
     def load(self, plan: EnginePlan, on_progress: Callable[[float], bool]) -> None:
-        """Load all parts. Raises LlamaError, and NotCacheable where only a plain plan is possible.
+        """Load all parts. Raises LlamaError; NotCacheable or LayerRefused if another plan may do.
 
         on_progress: receives the share of the weights that is loaded, and returns False to stop.
         """
@@ -72,11 +72,9 @@ class Weights:
         except llama.LlamaError as error:
             if not plan.predicts:
                 raise
-            self._load_weights(replace(plan, predicts=False), on_progress)
-            self._leave_layer_out(error)
-        else:
-            if plan.predicts:
-                self.draft = PredictionLayer(self.llama, plan.n_thread, self._experts.layer_patch)
+            raise loading.LayerRefused(self._no_layer(error)) from None
+        if plan.predicts:
+            self.draft = PredictionLayer(self.llama, plan.n_thread, self._experts.layer_patch)
         self._load_vision(plan)
         bos, eos = self.llama.special_text(self.llama.bos), self.llama.special_text(self.llama.eos)
         template = self._file.chat_template or ""
@@ -107,12 +105,11 @@ class Weights:
                 self.draft.attach(context, plan.config.kv_type)
             except llama.LlamaError as error:
                 self.draft = None
-                self._leave_layer_out(error)
+                self.remark = joined(self.remark, self._no_layer(error))
 
-    def _leave_layer_out(self, error: llama.LlamaError) -> None:
+    def _no_layer(self, error: llama.LlamaError) -> Text:
         reason = str(error).rstrip(".")
-        said = text("draft.layer_not_used", file=self._file.path.name, reason=reason)
-        self.remark = joined(self.remark, said)
+        return text("draft.layer_not_used", file=self._file.path.name, reason=reason)
 
     def write_to(self, log: BatchLog, plan: EnginePlan) -> None:
         """Write how stock llama.cpp loads the same weights, and from now on all images."""

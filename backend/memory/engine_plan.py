@@ -86,8 +86,8 @@ class MachineState:
     n_thread: compute threads where the slow tier has no number. n_thread_max: the processors; more
     threads would only wait for each other. measure: measures llama.cpp's
     compute buffers; None: they are estimated. slow_tier: called only where experts are cached.
-    refused: why this model cannot be cached, or "". before: the plan that was in force last.
-    is_loaded: `before` still is in force.
+    refused: why this model cannot be cached, or "". layer_refused: the same of its layer for
+    multi-token prediction. before: the plan that was in force last. is_loaded: it still is.
     """
 
     free_bytes: int
@@ -96,6 +96,7 @@ class MachineState:
     measure: Measure | None = None
     slow_tier: Callable[[EngineConfig], SlowTier] = lambda _config: SlowTier()
     refused: str = ""
+    layer_refused: str = ""
     before: EnginePlan | None = None
     is_loaded: bool = False
     n_thread_max: int = 1024
@@ -167,6 +168,18 @@ class EnginePlan:
     def device_names(self) -> str:
         """The devices in use, or "cpu"."""
         return self.devices.names if self.devices else "cpu"
+
+    def with_fewest_slots(self) -> EnginePlan:
+        """Return the plan with the slots that one token needs, and without a host store."""
+        assert self.devices is not None
+        few = self.devices.with_slots(self.n_slot_min)
+        return replace(self, n_slot=self.n_slot_min, devices=few, host=HostPlan())
+
+    def holding(self, share: float) -> EnginePlan:
+        """Return the plan where a method uses at most this share of all experts on devices."""
+        if self.devices is None or self.is_plain:
+            return self
+        return replace(self, devices=self.devices.holding(share))
 
     def step_from(self, before: EnginePlan | None) -> Step:
         """Return the step from `before`, the plan in force, to this one; None: nothing loaded."""
@@ -275,6 +288,8 @@ def _predicting(
         reason = text("draft.not_alone")
     if reason:
         return False, text("draft.layer_not_used", file=file.path.name, reason=reason)
+    if machine.layer_refused:
+        return False, machine.layer_refused
     if machine.devices:
         return False, text("draft.layer_on_device")
     least = plan(file, slots(file, 0.0), settings.context_length, 0, kv_type=settings.kv_type)

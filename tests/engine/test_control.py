@@ -602,7 +602,7 @@ def test_settings_that_cannot_be_had_leave_those_before(
     open_engine: OpenEngine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = open_engine(tiny, cache_rate=0.25, n_thread=1)
-    before, cache = tokens(engine), engine.cache
+    before, cache, made = tokens(engine), engine.cache, engine.loaded.plan
 
     def fail(*_arguments: object, **_options: object) -> None:
         monkeypatch.undo()
@@ -611,7 +611,7 @@ def test_settings_that_cannot_be_had_leave_those_before(
     monkeypatch.setattr("backend.llama.api.Context", fail)
     with pytest.raises(EngineError, match="no room"):
         engine.change(EngineConfig(cache_rate=0.5, context_length=256, n_thread=1))
-    assert engine.cache == cache
+    assert engine.cache == cache and engine.loaded.plan == made
     assert tokens(engine) == before
 
 

@@ -321,6 +321,7 @@ def test_a_damaged_layer_is_left_out(
     spoil(path, "blk.3.nextn.eh_proj.weight")
     engine, whole = drafting(open_engine, path), drafting(open_engine, models["glm4moe"])
     assert (engine.cache.drafts, whole.cache.drafts) == ("auto", "mtp")
+    assert not engine.loaded.plan.predicts, "the plan in force is what was loaded"
     assert engine.cache.remark.startswith("The layer of damaged.gguf that predicts further words")
     assert engine.cache.remark.count("\n") == 0 and engine.cache.remark.endswith(".")
     assert answer(engine, PROMPT, 8) == answer(whole, PROMPT, 8)
