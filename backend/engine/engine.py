@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from backend import _native
 from backend.attachments.reading import PictureReading
 from backend.engine.answer import PartialAnswer, Piece, message_text
 from backend.engine.drafts import Width
@@ -26,6 +27,7 @@ from backend.engine.sequence import compute_alone
 from backend.gguf.model_file import ModelFile, read_model
 from backend.gguf.tables import ONE_SEQUENCE
 from backend.llama import guard
+from backend.llama.api import Context, Model
 from backend.llama.chat_format import AnswerReader, ChatFormat, PlainReader, Rendered
 from backend.llama.sampler import Sampler
 from backend.llama.vision import Chunk, ImageChunk
@@ -562,7 +564,8 @@ class Engine:
 
     def change(self, config: EngineConfig) -> CacheFacts:
         """Apply other settings between answers; see LoadedModel.change. Raises EngineError."""
-        context, before = self.loaded.context, self.loaded.plan
+        before = self.loaded.plan
+        context = self._context if self.loaded.has_context else None
         held: list[Held] = []
         if self.passes.keeping is not None:
             self.passes.keeping.pause()
@@ -572,15 +575,15 @@ class Engine:
         finally:
             self.loaded.on_leaving = None
             self.passes.width = Width(DRAFTED_MAX)
-            if self.loaded.context is not context:
+            if context is None or not context.is_open:
                 self.passes.take_sequences()
                 self.passes.has_moved = False
-                if held and self.loaded.context is not None and self.loaded.reads_states_of(before):
+                if held and self.loaded.has_context and self.loaded.reads_states_of(before):
                     self.passes.go_on_with(held[0])
             if self.passes.keeping is not None:
                 self.passes.keeping.begin("")
                 self.passes.keeping.obey_budget()
-            if self.loaded.context is not None:
+            if self.loaded.has_context:
                 self._model = None
         return self.cache
 
@@ -636,8 +639,8 @@ class Engine:
         """Forget the conversation. The whole next prompt is then computed."""
         self.passes.forget_from(0)
 
-    def record(self, recorder: Any | None) -> None:
-        """Send the routing to a backend._native.Recorder from now on; None ends it.
+    def record(self, recorder: _native.Recorder | None) -> None:
+        """Send the routing to a recorder from now on; None ends it.
 
         Raises EngineError where llama.cpp runs unpatched.
         """
@@ -729,21 +732,21 @@ class Engine:
         return self.cache.remark
 
     @property
-    def shape(self) -> Any | None:
-        """The experts' sizes as a backend._native.Shape; None where llama.cpp runs unpatched."""
+    def shape(self) -> _native.Shape | None:
+        """The experts' sizes; None where llama.cpp runs unpatched."""
         return self._patch.shape if self._patch is not None else None
 
     @property
     def n_context(self) -> int:
         """The tokens that one conversation may have."""
-        return int(self._context.n_longest)
+        return self._context.n_longest
 
     @property
-    def _patch(self) -> Any:
+    def _patch(self) -> _native.Patch | None:
         return self.loaded.patch
 
     @property
-    def _context(self) -> Any:
+    def _context(self) -> Context:
         return self.loaded.context
 
     @property
@@ -752,7 +755,7 @@ class Engine:
         return self.loaded.weights.chat_format
 
     @property
-    def _llama(self) -> Any:
+    def _llama(self) -> Model:
         return self.loaded.llama
 
 

@@ -14,7 +14,7 @@ from backend.engine.experiment import Experiment
 from backend.engine.learned_settings import Key, LearnedSettings, key_of
 from backend.engine.loading import CachedModel
 from backend.gguf.model_file import ModelFile
-from backend.llama.api import Context, ProgressCallback
+from backend.llama.api import Context, Model, ProgressCallback
 from backend.memory.engine_plan import EnginePlan
 from backend.memory.plan import N_PREDICTION
 from backend.methods.auto import Learned
@@ -39,6 +39,8 @@ from backend.system.paths import learned_settings_file
 from backend.text import Text, text
 from backend.weights.lookup import load as load_learned
 
+Hook = _native.Patch | _native.ForcedRouting
+"""What has llama.cpp's graph callback."""
 _LAYER_METHOD = METHODS["lru-overlapped"]
 """How the experts of the layer for multi-token prediction are cached."""
 
@@ -62,23 +64,23 @@ class ExpertCache:
         self._empty_rss_bytes = 0  # RSS of this process when the slots were new
 
     @property
-    def patch(self) -> Any:
-        """The backend._native.Patch, or None where llama.cpp runs unpatched."""
+    def patch(self) -> _native.Patch | None:
+        """The patch, or None where llama.cpp runs unpatched."""
         cached = self._cached  # another thread may be closing it
-        return cached.patch if cached is not None else None
+        return cached.open_patch if cached is not None else None
 
     @property
-    def layer_patch(self) -> Any:
+    def layer_patch(self) -> _native.Patch | None:
         """The patch of the layer for multi-token prediction, or None."""
         cached = self._cached
         return cached.layer_patch if cached is not None else None
 
     @property
-    def hook(self) -> Any:
+    def hook(self) -> Hook | None:
         """The object with llama.cpp's graph callback, or None."""
         return self.patch or self._experiment.forced
 
-    def load(self, plan: EnginePlan, progress: ProgressCallback) -> Any:
+    def load(self, plan: EnginePlan, progress: ProgressCallback) -> Model:
         """Load the model patched and build its slots. Return llama.cpp's model.
 
         Raises NotCacheable, LlamaError and EngineError.
@@ -92,8 +94,8 @@ class ExpertCache:
             mapped=plan.mapped,
             predicts=plan.predicts,
         )
-        self.patch.set_future(self._experiment.future)
-        self.patch.force(self._experiment.forced)
+        self._patch.set_future(self._experiment.future)
+        self._patch.force(self._experiment.forced)
         self.build(plan)
         return self._cached.model
 
@@ -106,7 +108,7 @@ class ExpertCache:
 
     def compute_once(self, context: Context) -> None:
         """Compute a full piece of a prompt whose tokens all choose the same few experts."""
-        patch, shape = self.patch, self.patch.shape
+        patch, shape = self._patch, self._patch.shape
         n_token = context.n_ubatch
         chosen = np.arange(shape.n_expert_used, dtype=np.int32)
         ids = np.ascontiguousarray(np.broadcast_to(chosen, (n_token, shape.n_layer, len(chosen))))
@@ -136,7 +138,7 @@ class ExpertCache:
         The present experts stay as far as they have room, those that the method's eviction would
         keep longest. empty: none stays.
         """
-        patch, experiment, method = self.patch, self._experiment, plan.method
+        patch, experiment, method = self._patch, self._experiment, plan.method
         if experiment.accuracy is not None:
             method = with_accuracy(method, experiment.accuracy, lookahead=experiment.lookahead)
         self._note_learned()
@@ -157,7 +159,7 @@ class ExpertCache:
         """Tune the new slots. An adaptive method begins with what is known of such slots."""
         self._begun = None
         if tuner.learned is None:
-            return tuner.attach(self.patch, self.n_slot, why)
+            return tuner.attach(self._patch, self.n_slot, why)
         key = key_of(
             self._file.fingerprint,
             self._experiment,
@@ -168,7 +170,7 @@ class ExpertCache:
         known = self._settings.find(key, tuner)
         if known is None and is_first:
             known = self._settings.guess(key, tuner)
-        tuner.attach(self.patch, self.n_slot, why, known)
+        tuner.attach(self._patch, self.n_slot, why, known)
         self._begun = key, tuner.learned
         return None
 
@@ -193,11 +195,11 @@ class ExpertCache:
         self._note_learned()
         if self._tuner is None or self.patch is None:
             return False
-        found = self._tuner.new_layout(self._even.bytes(self.patch.shape))
+        found = self._tuner.new_layout(self._even.bytes(self._patch.shape))
         if found is None:
             return False
         self._lay_out(plan, found, keeps_residents=True)
-        self.patch.stock(self._tuner.stock())
+        self._patch.stock(self._tuner.stock())
         return True
 
     def find_wrong(self, number: int) -> tuple[int, int] | None:
@@ -208,7 +210,7 @@ class ExpertCache:
         if self.patch is None:
             return None
         try:
-            found: tuple[int, int] | None = self.patch.find_wrong_slot(number)
+            found: tuple[int, int] | None = self._patch.find_wrong_slot(number)
         except RuntimeError as error:
             raise EngineError(native_sentence(error)) from None
         return found
@@ -223,33 +225,33 @@ class ExpertCache:
         """Why results round differently from llama.cpp's: "hybrid", "cut" experts, or ""."""
         if self.patch is None:
             return ""
-        return "hybrid" if self.patch.host_speeds() else "cut" if self._even.any_cut() else ""
+        return "hybrid" if self._patch.host_speeds() else "cut" if self._even.any_cut() else ""
 
     @property
     def share(self) -> float:
         """The slots' share of all experts' bytes, all layers the same, to show it."""
-        return share_of(self._even, self.patch.shape)
+        return share_of(self._even, self._patch.shape)
 
     @property
     def n_slot(self) -> int:
         """The experts per layer that have the memory of the slots, all layers the same."""
-        return round(slots_in(self._even, self.patch.shape))
+        return round(slots_in(self._even, self._patch.shape))
 
     def untouched_bytes(self) -> int:
         """Return the bytes of slots that have no physical pages yet."""
         grown_bytes = rss_bytes() - self._empty_rss_bytes
-        slab_bytes = int(self.patch.slab_bytes)
+        slab_bytes = int(self._patch.slab_bytes)
         return max(slab_bytes - max(grown_bytes, 0), 0) if self._empty_rss_bytes else 0
 
     def held_beside_devices(self, plan: EnginePlan) -> int:
         """Return the bytes of RAM in the host store and in touched slots of the CPU's layers."""
-        stored = int(self.patch.host_held_bytes)
+        stored = int(self._patch.host_held_bytes)
         grown_bytes = max(rss_bytes() - self._empty_rss_bytes - stored, 0)
         return stored + min(plan.host.cpu_bytes, grown_bytes)
 
     def facts(self, plan: EnginePlan) -> dict[str, Any]:
         """Return the fields of CacheFacts that describe the cache in force."""
-        patch, pack = self.patch, plan.tier.pack
+        patch, pack = self._patch, plan.tier.pack
         return {
             "rate": self.share,
             "n_slot": self.n_slot,
@@ -267,21 +269,27 @@ class ExpertCache:
     @property
     def memory_remark(self) -> Text | str:
         """The reason why RAM serves devices more slowly than it could, or ""."""
-        if self.patch is None or not self.patch.host_lacks_pinned:
+        if self.patch is None or not self._patch.host_lacks_pinned:
             return ""
-        return text("engine.not_pinned", bytes=int(self.patch.host_bytes))
+        return text("engine.not_pinned", bytes=int(self._patch.host_bytes))
+
+    @property
+    def _patch(self) -> _native.Patch:
+        """The patch of a model that is loaded patched."""
+        assert self._cached is not None
+        return self._cached.patch
 
     @property
     def _predictor(self) -> Part | None:
         """The predictor in use, or None."""
-        return predictor_of(self._method, self.learned, has_routers=self.patch.n_embd > 0)
+        return predictor_of(self._method, self.learned, has_routers=self._patch.n_embd > 0)
 
     def _lay_out(self, plan: EnginePlan, even: _native.Layout, *, keeps_residents: bool) -> None:
         """Rebuild the slots from an even layout. Raises EngineError.
 
         Beside a device, the CPU's layers get the slots that fit in RAM, and prompts get a stage.
         """
-        patch = self.patch
+        patch = self._patch
         self._even = made = even
         if plan.devices is not None and plan.host.n_cpu_slot:
             there = plan.devices.layers
@@ -311,6 +319,7 @@ class ExpertCache:
         It has as many as any other layer. No forecast is made for it: there is no layer before it.
         """
         patch = self.layer_patch
+        assert patch is not None
         parts = composition(
             _LAYER_METHOD,
             patch.shape,
@@ -335,7 +344,12 @@ class ExpertCache:
 
 
 def _configure(
-    patch: Any, made: _native.Layout, parts: Any, options: Any, *, keeps_residents: bool
+    patch: _native.Patch,
+    made: _native.Layout,
+    parts: _native.Composition,
+    options: _native.PatchOptions,
+    *,
+    keeps_residents: bool,
 ) -> None:
     """Rebuild a patch's slots. Raises EngineError."""
     try:

@@ -118,7 +118,7 @@ class Group:
                 self._release(member)
                 yield self._ended(member)  # as far as it was written
         finally:
-            is_open = passes.loaded.context is self._context
+            is_open = self._context.is_open
             for member in self._all:
                 if is_open:
                     self._release(member)

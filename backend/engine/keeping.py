@@ -245,7 +245,7 @@ class Keeping:
         The first content of a part that has another time of change since is gone, so it is too late
         for its digest; there are no states then until the model is loaded again.
         """
-        if not self.budget_bytes or self._passes.loaded.context is None:
+        if not self.budget_bytes or not self._passes.loaded.has_context:
             return False
         if root := self.root():
             if root != self._learnt:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from backend import _native
 from backend.engine import loading
 from backend.engine.error import engine_errors, native_sentence
 from backend.engine.experiment import NO_EXPERIMENT, Experiment
-from backend.engine.expert_cache import ExpertCache
+from backend.engine.expert_cache import ExpertCache, Hook
 from backend.engine.observer import Observer
 from backend.engine.weights import Weights
 from backend.gguf.model_file import ModelFile
 from backend.llama import api as llama
+from backend.llama.api import Context, Model
 from backend.llama.batch_log import BatchLog
 from backend.memory.engine_plan import EnginePlan, Step, held_bytes
 from backend.memory.plan import kv_bytes
@@ -36,8 +36,8 @@ class LoadedModel:
     """llama.cpp's model and context, and the expert cache where there is one.
 
     `plan`: the plan in force, or the last one before a failure; no other object holds it. `cache`:
-    its facts for clients. `context`: None while nothing is loaded. `warnings`: what llama.cpp
-    warned of while it loaded the model and made the context. Use from one thread; `patch` from any.
+    its facts for clients. `warnings`: what llama.cpp warned of while it loaded the model and made
+    the context. Use from one thread; `patch` from any.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class LoadedModel:
         self._plan: EnginePlan | None = None
         self._due = Step.RELOAD  # what is not made yet, or broken: the least step of the next plan
         self.warnings: tuple[str, ...] = ()
-        self.context: Any = None
+        self._context: Context | None = None
         self._of_weights: tuple[str, ...] = ()  # warnings, without those of the context
         self.stop_flag = _native.StopFlag()
         self.on_leaving: Callable[[], None] | None = None
@@ -82,24 +82,36 @@ class LoadedModel:
         return self.plan.config
 
     @property
-    def llama(self) -> Any:
-        """llama.cpp's model; None while nothing is loaded."""
+    def llama(self) -> Model:
+        """llama.cpp's model."""
+        assert self.weights.llama is not None
         return self.weights.llama
 
     @property
-    def patch(self) -> Any:
-        """The backend._native.Patch, or None where llama.cpp runs unpatched."""
+    def context(self) -> Context:
+        """llama.cpp's context."""
+        assert self._context is not None
+        return self._context
+
+    @property
+    def has_context(self) -> bool:
+        """Whether there is a context. There is none after a failure that could not be mended."""
+        return self._context is not None
+
+    @property
+    def patch(self) -> _native.Patch | None:
+        """The patch, or None where llama.cpp runs unpatched."""
         return self._experts.patch
 
     @property
-    def patches(self) -> list[Any]:
+    def patches(self) -> list[_native.Patch]:
         """The patches of the model and of its layer for multi-token prediction, if there are."""
         return [p for p in (self._experts.patch, self._experts.layer_patch) if p is not None]
 
     def residency(self) -> bytes:
         """Return one cell (methods.cells) per MoE layer and expert; all resident if uncached."""
         everything = bytes([cells.RESIDENT]) * (self.file.n_moe_layer * self.file.n_expert)
-        return everything if self.patch is None else bytes(self.patch.snapshot())
+        return everything if (patch := self.patch) is None else patch.snapshot()
 
     def close(self) -> None:
         """Free the model. A second call does nothing."""
@@ -115,7 +127,7 @@ class LoadedModel:
     def change(self, config: EngineConfig) -> None:
         """Apply other settings between answers. On failure, restore the old ones and raise."""
         with engine_errors():
-            if self.llama is not None:
+            if self.weights.llama is not None:
                 self.llama.files.require_unchanged()  # before anything is freed
             self._reach(config)
 
@@ -154,10 +166,10 @@ class LoadedModel:
                 if step > most:
                     return None
                 try:
-                    if step is Step.RELOAD and self.llama is not None:
+                    if step is Step.RELOAD and self.weights.llama is not None:
                         self.close()  # what its weights hold was an estimate
                         self._observer.refused = self._observer.layer_refused = ""
-                    elif measures and self.llama is None and self._observer.is_new(plan):
+                    elif measures and self.weights.llama is None and self._observer.is_new(plan):
                         measures = False
                         self._measure_kernels(plan, progress)
                     else:
@@ -239,12 +251,12 @@ class LoadedModel:
 
     def _held_bytes(self) -> int | None:
         """Return the bytes of RAM that another plan may use again; None if nothing is loaded."""
-        if self.llama is None:
+        if self.weights.llama is None:
             return None
         held = held_bytes(self.file, self.plan, self.cache.n_slot)
-        if self.patch is not None:
-            held += self._experts.held_beside_devices(self.plan)
-        return held
+        return held + (
+            self._experts.held_beside_devices(self.plan) if self.patch is not None else 0
+        )
 
     def _load(self, plan: EnginePlan, progress: Progress | None) -> None:
         def on_progress(fraction: float) -> bool:
@@ -257,19 +269,19 @@ class LoadedModel:
             self.weights.write_to(self.log, plan)
 
     def _close_context(self) -> None:
-        if self.context is not None:
+        if self._context is not None:
             if self.on_leaving is not None:
                 leaving, self.on_leaving = self.on_leaving, None
                 leaving()
             self._experts.computes_in(None)
-            self.context.close()
-            self.context = None
+            self._context.close()
+            self._context = None
 
     def _make_context(self, plan: EnginePlan) -> None:
         self._close_context()
         llama.log.warnings.clear()
         hook = self._experts.hook
-        self.context, kv = _new_context(self.file, self.llama, plan, hook, self.stop_flag)
+        self._context, kv = _new_context(self.file, self.llama, plan, hook, self.stop_flag)
         self.warnings = tuple(dict.fromkeys((*self._of_weights, *llama.log.warnings)))
         self._experts.computes_in(self.context, kv, plan.window_bytes)
         self.context.write_to(self.log)
@@ -305,8 +317,12 @@ def _new_log(file: ModelFile) -> BatchLog | None:
 
 
 def _new_context(
-    file: ModelFile, model: Any, plan: EnginePlan, hook: Any, stop_flag: Any
-) -> tuple[Any, loading.KvPages]:
+    file: ModelFile,
+    model: Model,
+    plan: EnginePlan,
+    hook: Hook | None,
+    stop_flag: _native.StopFlag,
+) -> tuple[Context, loading.KvPages]:
     """Return a context, and the tensors of its attention cache that are pages of a file."""
     if not plan.config.kv_on_drive:
         return _context_in_memory(model, plan, hook, stop_flag), ()
@@ -329,7 +345,9 @@ def _new_context(
     return context, drive.tensors()
 
 
-def _context_in_memory(model: Any, plan: EnginePlan, hook: Any, stop_flag: Any) -> Any:
+def _context_in_memory(
+    model: Model, plan: EnginePlan, hook: Hook | None, stop_flag: _native.StopFlag
+) -> Context:
     n_sequence, streams = plan.config.n_sequence, plan.config.streams
     return llama.Context(
         model,

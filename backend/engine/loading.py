@@ -51,8 +51,9 @@ _GET_SCHEDULER = "_ZNK13llama_context9get_schedEv"
 """llama_context::get_sched() const"""
 _BAD_VALUE = re.compile(r"tensor '(.+)' has invalid data")
 
-KvPages = Sequence[tuple[str, Any]]
-"""The name and the pages (backend._native.PageRange) of tensors of an attention cache."""
+KvPages = Sequence[tuple[str, _native.PageRange]]
+"""The name and the pages of tensors of an attention cache."""
+Params = llama_cpp.llama_model_params
 
 
 def load_plain(
@@ -72,7 +73,7 @@ def load_plain(
     layers for multi-token prediction, too.
     """
 
-    def settle(params: Any) -> list[object]:
+    def settle(params: Params) -> list[object]:
         params.load_mtp = predicts
         if not mapped:
             params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
@@ -92,7 +93,7 @@ def load_native(file: ModelFile, placement: Placement = ON_CPU, *, n_cpu_moe: in
     on_cpu = range(max(len(placement.cpu_layers(file.n_layer)), n_cpu_moe))
     layers = _layers(on_cpu)
 
-    def settle(params: Any) -> list[object]:
+    def settle(params: Params) -> list[object]:
         params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO  # bypass the page cache
         params.check_tensors = True
         if not on_cpu:
@@ -115,7 +116,7 @@ def load_header(
     patched: as with experts on slots. predicts: as in load_plain.
     """
 
-    def settle(params: Any) -> list[object]:
+    def settle(params: Params) -> list[object]:
         params.no_alloc = True
         params.load_mtp = predicts
         params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
@@ -187,15 +188,12 @@ class CachedModel:
         predicts: bool = False,
     ) -> None:
         self.pack = pack
-        self._window: Any = None
+        self._window: _native.LayerWindow | None = None
         files = _expert_files(file, chain.from_iterable(file.expert_tensors.values()), pack)
-        buffers: Any = None
-        layer_buffers: Any = None
+        buffers = _native.ExpertBuffers(unread=True)
+        layer_buffers = _native.ExpertBuffers(unread=True)
 
-        def settle(params: Any) -> list[object]:
-            nonlocal buffers, layer_buffers
-            buffers = _native.ExpertBuffers(unread=True)
-            layer_buffers = _native.ExpertBuffers(unread=True)
+        def settle(params: Params) -> list[object]:
             params.use_extra_bufts = repack and not mapped
             params.check_tensors = not mapped  # the dense tensors; mapped ones with all experts
             params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
@@ -213,12 +211,13 @@ class CachedModel:
         self.model = _load(file, settle, placement, progress, share, pack.files if pack else ())
         buffers.loaded()
         layer_buffers.loaded()
-        self.patch: Any = _native.Patch(files, buffers)  # None once closed
-        self.layer_patch: Any = None
-        reason = self._probe(n_thread, on_device=placement.on_device)
+        patch = _native.Patch(files, buffers)
+        self.open_patch: _native.Patch | None = patch  # None once closed
+        self.layer_patch: _native.Patch | None = None
+        reason = self._probe(patch, n_thread, on_device=placement.on_device)
         # While loading the dense weights, the system read ahead into the experts. Drop those pages.
         files.drop_cached()
-        self._mapped = _mapped_layers(file, self.patch.layers) if mapped and not reason else []
+        self._mapped = _mapped_layers(file, patch.layers) if mapped and not reason else []
         if reason:
             self.close()
             raise NotCacheable(
@@ -227,12 +226,13 @@ class CachedModel:
         if predicts and file.nextn_experts:
             self._cache_layer(file, layer_buffers, n_thread)
 
-    def _cache_layer(self, file: ModelFile, buffers: Any, n_thread: int) -> None:
+    def _cache_layer(self, file: ModelFile, buffers: _native.ExpertBuffers, n_thread: int) -> None:
         """Make the patch of a layer for multi-token prediction. Raises LlamaError."""
         try:
-            self.layer_patch = _native.Patch(_expert_files(file, file.nextn_experts), buffers)
-            self.layer_patch.begin_probe()
-            reason = self._show(self.layer_patch, (1, 2), n_thread, is_last=True, predicts=True)
+            patch = _native.Patch(_expert_files(file, file.nextn_experts), buffers)
+            self.layer_patch = patch
+            patch.begin_probe()
+            reason = self._show(patch, (1, 2), n_thread, is_last=True, predicts=True)
             if reason:
                 raise LlamaError(
                     text("engine.cannot_cache", architecture=file.architecture, reason=reason)
@@ -240,6 +240,12 @@ class CachedModel:
         except LlamaError:
             self.close()
             raise
+
+    @property
+    def patch(self) -> _native.Patch:
+        """The patch. REQUIRES: not closed."""
+        assert self.open_patch is not None
+        return self.open_patch
 
     @property
     def repacked(self) -> bool:
@@ -254,7 +260,7 @@ class CachedModel:
         these and for mapped weights, of which a window of layers is kept (Klotski, section 6.1);
         0: the system decides.
         """
-        if self.patch is None:
+        if self.open_patch is None:
             return
         self.patch.use_scheduler(0 if context is None else scheduler_of(context))
         self._close_window()
@@ -278,22 +284,22 @@ class CachedModel:
         if self.layer_patch is not None:
             self.layer_patch.close()
             self.layer_patch = None
-        if self.patch is not None:
-            self.patch.close()
-            self.patch = None
+        if self.open_patch is not None:
+            self.open_patch.close()
+            self.open_patch = None
         self.model.close()
 
-    def _probe(self, n_thread: int, *, on_device: bool) -> str:
+    def _probe(self, patch: _native.Patch, n_thread: int, *, on_device: bool) -> str:
         """Run passes without computation for the patch. Return its objection, or ""."""
-        self.patch.begin_probe()
+        patch.begin_probe()
         if on_device:
-            self.patch.find_devices()
-            self._show(self.patch, (1,), n_thread)
-        return self._show(self.patch, (1, 2), n_thread, is_last=True)
+            patch.find_devices()
+            self._show(patch, (1,), n_thread)
+        return self._show(patch, (1, 2), n_thread, is_last=True)
 
     def _show(
         self,
-        patch: Any,
+        patch: _native.Patch,
         passes: Sequence[int],
         n_thread: int,
         *,
@@ -321,8 +327,8 @@ class CachedModel:
                     context.decode([0] * n_token, position, all_logits=True)
                 position += n_token
                 if not patch.end_pass():
-                    return str(patch.error)
-            return str(patch.end_probe()) if is_last else ""
+                    return patch.error
+            return patch.end_probe() if is_last else ""
         finally:
             context.close()
 
@@ -339,17 +345,17 @@ def scheduler_of(context: Context) -> int:
     return int(get(context.pointer) or 0)
 
 
-def _layers_of(kv: KvPages) -> Iterator[tuple[int, Any]]:
+def _layers_of(kv: KvPages) -> Iterator[tuple[int, _native.PageRange]]:
     """Yield the number of the layer and the pages of each tensor of an attention cache."""
     for name, pages in kv:
         if found := re.search(r"_l(\d+)$", name):  # such as cache_k_l12
             yield int(found[1]), pages
 
 
-def _mapped_layers(file: ModelFile, layers: Sequence[int]) -> list[list[Any]]:
+def _mapped_layers(file: ModelFile, layers: Sequence[int]) -> list[list[_native.PageRange]]:
     """Return the PageRanges of the mapped dense weights up to each of these MoE layers."""
     places = [mappings(path) for path in file.paths]
-    found: list[list[Any]] = [[] for _ in layers]
+    found: list[list[_native.PageRange]] = [[] for _ in layers]
     for tensor in sorted(file.dense_tensors, key=lambda t: (t.part, t.offset)):
         if tensor.layer is None or tensor.layer > layers[-1]:
             continue
@@ -361,12 +367,14 @@ def _mapped_layers(file: ModelFile, layers: Sequence[int]) -> list[list[Any]]:
     return found
 
 
-def _expert_files(file: ModelFile, tensors: Iterable[TensorInfo], pack: Pack | None = None) -> Any:
-    """Return the slow tier as a backend._native.ExpertFiles. Raises LlamaError."""
+def _expert_files(
+    file: ModelFile, tensors: Iterable[TensorInfo], pack: Pack | None = None
+) -> _native.ExpertFiles:
+    """Return the slow tier. Raises LlamaError."""
     paths = [*file.paths]
     identities = [*file.identities]
     places = {t.name: _native.TensorPlace(t.part, t.offset) for t in tensors}
-    packed = {}
+    packed: dict[str, _native.TensorPlace] = {}
     try:
         if pack is not None:
             packed = _packed_places(pack, len(paths))
@@ -387,7 +395,7 @@ def _expert_files(file: ModelFile, tensors: Iterable[TensorInfo], pack: Pack | N
     return files
 
 
-def _packed_places(pack: Pack, part: int) -> dict[str, Any]:
+def _packed_places(pack: Pack, part: int) -> dict[str, _native.TensorPlace]:
     """Return the places in the pack by tensor, with checksums. part: its head. Raises OSError."""
     packed = {}
     is_striped = len(pack.files) > 1
@@ -415,7 +423,7 @@ def _drives(paths: Sequence[Path]) -> list[int]:
 
 def _load(
     file: ModelFile,
-    settle: Callable[[Any], list[object]],
+    settle: Callable[[Params], list[object]],
     placement: Placement,
     progress: ProgressCallback | None = None,
     share: float = 1.0,
@@ -454,7 +462,7 @@ def _load(
 
 def _load_once(
     file: ModelFile,
-    settle: Callable[[Any], list[object]],
+    settle: Callable[[Params], list[object]],
     placement: Placement,
     progress: ProgressCallback | None,
     share: float,
@@ -526,7 +534,7 @@ def _load_error(file: ModelFile) -> str:
     return text("engine.no_load", file=file.path.name, reason=reason)
 
 
-def _model_params(file: ModelFile, placement: Placement) -> tuple[Any, list[object]]:
+def _model_params(file: ModelFile, placement: Placement) -> tuple[Params, list[object]]:
     """Return llama_model_params, and the objects that must outlive the loading."""
     params = llama_cpp.llama_model_default_params()
     devices = (ctypes.c_void_p * (len(placement.pointers) + 1))(*placement.pointers, None)
@@ -542,7 +550,7 @@ def _model_params(file: ModelFile, placement: Placement) -> tuple[Any, list[obje
     return params, kept
 
 
-def _override_used(params: Any, file: ModelFile) -> object:
+def _override_used(params: Params, file: ModelFile) -> object:
     """Override the file's number of used experts (ModelFile.using)."""
     name = f"{file.architecture}.{USED_KEY}".encode()
     overrides: Any = (llama_cpp.llama_model_kv_override * 2)()  # the last entry ends the list
@@ -565,7 +573,7 @@ def _cpu_memory() -> int:
     return int(get())
 
 
-def _place_experts(params: Any, places: Sequence[tuple[bytes, int]]) -> object:
+def _place_experts(params: Params, places: Sequence[tuple[bytes, int]]) -> object:
     """Have llama.cpp put routed experts into such buffers. The result must outlive the loading.
 
     places: regular expressions for the numbers of layers, and types of buffers. The first counts.
@@ -578,7 +586,7 @@ def _place_experts(params: Any, places: Sequence[tuple[bytes, int]]) -> object:
     return overrides
 
 
-def _override_nothing(params: Any) -> object:
+def _override_nothing(params: Params) -> object:
     """Set an override that matches no tensor. With an override, llama.cpp pipelines no devices."""
     overrides = (_BufferOverride * 2)(
         _BufferOverride(b"^nothing$", None), _BufferOverride(None, None)
@@ -592,7 +600,7 @@ def _layers(numbers: Iterable[int]) -> bytes:
     return b"(%s)" % b"|".join(b"%d" % number for number in numbers)
 
 
-def _set_overrides(params: Any, overrides: Any) -> None:
-    field = type(params).tensor_buft_overrides
+def _set_overrides(params: Params, overrides: ctypes.Array[_BufferOverride]) -> None:
+    field: Any = type(params).tensor_buft_overrides
     place = ctypes.c_void_p.from_address(ctypes.addressof(params) + field.offset)
     place.value = ctypes.addressof(overrides)

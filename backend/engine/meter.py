@@ -7,8 +7,8 @@ import operator
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from backend import _native
 from backend.methods.cost import COUNTERS, PassCost, total
 from backend.protocol.statistics import LayerCost, Statistics, TokenCost
 from backend.system.memory import peak_rss_bytes
@@ -28,7 +28,7 @@ class _Counters:
     layers: Sequence[tuple[int, ...]]
 
     @classmethod
-    def of(cls, patch: Any) -> _Counters:
+    def of(cls, patch: _native.Patch) -> _Counters:
         """Read a backend._native.Patch."""
         return cls(*patch.costs())
 
@@ -50,7 +50,7 @@ class Meter:
     its stall by MoE layer.
     """
 
-    def __init__(self, patch: Any | None) -> None:
+    def __init__(self, patch: _native.Patch | None) -> None:
         self.statistics = Statistics()
         self._patch = patch
         self._start = None if patch is None else _Counters.of(patch)

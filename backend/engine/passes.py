@@ -569,6 +569,7 @@ class Passes:
 
     def _follow_cache(self) -> None:
         self.meter.cache_rebuilt()
+        assert self.loaded.patch is not None
         self.loaded.patch.request_began()
 
 

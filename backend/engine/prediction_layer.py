@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +33,7 @@ class PredictionLayer:
     has no such context.
     """
 
-    def __init__(self, model: Model, n_thread: int, patch: Any = None) -> None:
+    def __init__(self, model: Model, n_thread: int, patch: _native.Patch | None = None) -> None:
         self.read_s = 0.0
         self._model = model
         self._context: Context | None = None

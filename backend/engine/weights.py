@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from backend.engine import loading
 from backend.engine.embedding_model import embedding_bytes
@@ -37,7 +36,7 @@ class Weights:
     """
 
     def __init__(self, file: ModelFile, experts: ExpertCache) -> None:
-        self.llama: Any = None
+        self.llama: llama.Model | None = None
         self.chat_format: ChatFormat | None = None
         self.vision: Vision | None = None
         self.draft: PredictionLayer | None = None
@@ -66,7 +65,7 @@ class Weights:
         """
         self.remark = plan.draft_remark
         try:
-            self._load_weights(plan, on_progress)
+            self.llama = model = self._loaded(plan, on_progress)
         except loading.NotCacheable:
             raise
         except llama.LlamaError as error:
@@ -74,29 +73,29 @@ class Weights:
                 raise
             raise loading.LayerRefused(self._no_layer(error)) from None
         if plan.predicts:
-            self.draft = PredictionLayer(self.llama, plan.n_thread, self._experts.layer_patch)
-        self._load_vision(plan)
-        bos, eos = self.llama.special_text(self.llama.bos), self.llama.special_text(self.llama.eos)
+            self.draft = PredictionLayer(model, plan.n_thread, self._experts.layer_patch)
+        self._load_vision(model, plan)
+        bos, eos = model.special_text(model.bos), model.special_text(model.eos)
         template = self._file.chat_template or ""
-        texts = self.llama.special_texts()
+        texts = model.special_texts()
         self.chat_format = ChatFormat(self._file.name, template, bos, eos, *texts)
 
-    def _load_weights(self, plan: EnginePlan, on_progress: Callable[[float], bool]) -> None:
+    def _loaded(self, plan: EnginePlan, on_progress: Callable[[float], bool]) -> llama.Model:
         """Load llama.cpp's model."""
-        if plan.is_plain:
-            # Repacked weights need anonymous memory; pages of the file can be dropped.
-            self.llama = loading.load_plain(
-                self._file,
-                on_progress,
-                repack=plan.repack,
-                placement=plan.placement,
-                predicts=plan.predicts,
-            )
-            # Beside the repacked copies, they would make the process twice as large as the model.
-            for path in self._file.paths if plan.repack else ():
-                forget_mapped(path)
-        else:
-            self.llama = self._experts.load(plan, on_progress)
+        if not plan.is_plain:
+            return self._experts.load(plan, on_progress)
+        # Repacked weights need anonymous memory; pages of the file can be dropped.
+        model = loading.load_plain(
+            self._file,
+            on_progress,
+            repack=plan.repack,
+            placement=plan.placement,
+            predicts=plan.predicts,
+        )
+        # Beside the repacked copies, they would make the process twice as large as the model.
+        for path in self._file.paths if plan.repack else ():
+            forget_mapped(path)
+        return model
 
     def attach(self, context: llama.Context, plan: EnginePlan) -> None:
         """Let the layer for multi-token prediction guess for a new context."""
@@ -115,6 +114,7 @@ class Weights:
         """Write how stock llama.cpp loads the same weights, and from now on all images."""
         file, vision = self._file, self.vision
         placement, devices = plan.placement, plan.devices
+        assert self.llama is not None
         log.begin_model(
             {
                 "path": os.path.abspath(file.path),
@@ -164,12 +164,12 @@ class Weights:
             facts = ChatFacts()
         return replace(facts, images=self.vision is not None)
 
-    def _load_vision(self, plan: EnginePlan) -> None:
+    def _load_vision(self, model: llama.Model, plan: EnginePlan) -> None:
         """Load the mmproj file. One that was not asked for by name is left out if it is unfit."""
         if self._vision_path is None:
             return
         try:
-            self.vision = Vision(self._vision_path, self.llama, plan.n_thread)
+            self.vision = Vision(self._vision_path, model, plan.n_thread)
         except llama.LlamaError as error:
             if plan.config.mmproj:
                 raise
