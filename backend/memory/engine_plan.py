@@ -284,7 +284,7 @@ def _predicting(
     if settings.drafts == "off" or not file.n_layer_nextn:
         return False, ""
     reason = file.why_no_guess
-    if not reason and file.architecture in GOES_BACK and settings.n_sequence > 1:
+    if not reason and file.architecture in GOES_BACK and not settings.n_back:
         reason = text("draft.not_alone")
     if reason:
         return False, text("draft.layer_not_used", file=file.path.name, reason=reason)

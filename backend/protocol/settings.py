@@ -444,8 +444,12 @@ class EngineConfig(_Checked):
 
     @property
     def n_back(self) -> int:
-        """The last tokens whose recurrent states are kept, so that they can be taken back."""
-        return _BACK if self.drafts != "off" and self.n_sequence == 1 else 0
+        """The last tokens whose recurrent states are kept, so that they can be taken back.
+
+        States of several sequences would take too much, and on the drive they would be slow.
+        """
+        is_alone = self.n_sequence == 1 and not self.kv_on_drive
+        return _BACK if self.drafts != "off" and is_alone else 0
 
     def parts(self, rebuilds: str) -> dict[str, Any]:
         """Return the settings that "cache" or "context" is built from, by name."""

@@ -351,7 +351,8 @@ ENGLISH: Mapping[str, str] = {
     "draft.no_parts": QT_TRANSLATE_NOOP("messages", "parts of it are missing"),
     "draft.many_layers": QT_TRANSLATE_NOOP("messages", "there are several with experts"),
     "draft.not_alone": QT_TRANSLATE_NOOP(
-        "messages", "a model with recurrent states takes tokens back for one request at a time only"
+        "messages",
+        "with recurrent states that is possible for one request at a time, in memory only",
     ),
     "draft.layer_on_device": QT_TRANSLATE_NOOP(
         "messages",

@@ -206,7 +206,8 @@ def test_an_architecture_that_cannot_go_back_says_so(
 ) -> None:
     for settings, reason in (
         ({"path": models["qwen3next"]}, "llama.cpp cannot take a token of qwen3next back."),
-        ({"path": models["qwen35moe"], "n_sequence": 2}, "for one request at a time only."),
+        ({"path": models["qwen35moe"], "n_sequence": 2}, "one request at a time, in memory only."),
+        ({"path": models["qwen35moe"], "kv_on_drive": True}, "at a time, in memory only."),
     ):
         engine = drafting(open_engine, **settings)  # type: ignore[arg-type]
         assert engine.cache.drafts == "off" and engine.cache.remark.endswith(reason)

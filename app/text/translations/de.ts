@@ -4794,8 +4794,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>es gibt mehrere mit Experten</translation>
 </message>
 <message>
-<source>a model with recurrent states takes tokens back for one request at a time only</source>
-<translation>ein Modell mit rekurrenten Zuständen nimmt Token nur für eine Anfrage auf einmal zurück</translation>
+<source>with recurrent states that is possible for one request at a time, in memory only</source>
+<translation>mit rekurrenten Zuständen geht das nur für eine Anfrage auf einmal und im Arbeitsspeicher</translation>
 </message>
 <message>
 <source>The model&apos;s layer that predicts further words runs on the processor only, so only repetitions are guessed.</source>
