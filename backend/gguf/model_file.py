@@ -43,6 +43,7 @@ from backend.gguf.tables import (
     NOT_COMPUTED,
     NOT_PREDICTING,
     OF_NUMBERS,
+    ONE_OF_SEVERAL,
     PREDICTING,
     READ_BY_ROWS,
     READ_WHOLE_BYTES,
@@ -302,7 +303,8 @@ class ModelFile:
         ]
         if not any(is_there):
             return text("draft.no_parts")
-        if any((t.layer or 0) > self.n_layer for t in self.nextn_experts):
+        has_more = any((t.layer or 0) > self.n_layer for t in self.nextn_experts)
+        if self.n_layer_nextn > 1 and (has_more or architecture not in ONE_OF_SEVERAL):
             return text("draft.many_layers")
         return ""
 

@@ -143,6 +143,8 @@ PREDICTING: dict[str, tuple[str, ...]] = {
 """Architectures whose layer for multi-token prediction llama.cpp can compute
 (LLM_GRAPH_TYPE_DECODER_MTP), and the tensors that it needs, all of one of the lists; of names with
 | between them, one. llama.cpp aborts where one is missing; it refuses a file without the others."""
+ONE_OF_SEVERAL = frozenset({"hy_v3", "mimo2", "step35"})
+"""Those of which llama.cpp computes one of several layers; with the others it aborts."""
 KEEPS_LAST = frozenset({"deepseek4", "mimo2", "step35"})
 """Those whose layer tells the states of the tokens with logits only."""
 GOES_BACK = frozenset(

@@ -349,7 +349,7 @@ ENGLISH: Mapping[str, str] = {
         "messages", "llama.cpp cannot take a token of {architecture} back"
     ),
     "draft.no_parts": QT_TRANSLATE_NOOP("messages", "parts of it are missing"),
-    "draft.many_layers": QT_TRANSLATE_NOOP("messages", "there are several with experts"),
+    "draft.many_layers": QT_TRANSLATE_NOOP("messages", "there are several such layers"),
     "draft.not_alone": QT_TRANSLATE_NOOP(
         "messages",
         "with recurrent states that is possible for one request at a time, in memory only",

@@ -214,6 +214,18 @@ def test_an_architecture_that_cannot_go_back_says_so(
         assert answer(engine, PROMPT, 4) and engine.statistics().n_drafted == 0
 
 
+@pytest.mark.parametrize(("arch", "drafts"), [("mimo2", "mtp"), ("glm4moe", "auto")])
+def test_the_first_of_several_layers_guesses(
+    arch: str, drafts: str, open_engine: OpenEngine, tmp_path: Path, oracle: Oracle
+) -> None:
+    """Where llama.cpp computes one of them; for others it would end the process."""
+    path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf", n_nextn=3)
+    engine = drafting(open_engine, path)
+    assert engine.cache.drafts == drafts and answer(engine, PROMPT, 8)
+    assert ("several such layers" in engine.cache.remark) == (drafts == "auto")
+    assert oracle.approve()["n_answer"] == 1
+
+
 def test_a_context_is_kept_without_the_draft_that_was_not_accepted(
     open_engine: OpenEngine, models: dict[str, Path], oracle: Oracle, tmp_path: Path
 ) -> None:

@@ -4790,8 +4790,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Teile davon fehlen</translation>
 </message>
 <message>
-<source>there are several with experts</source>
-<translation>es gibt mehrere mit Experten</translation>
+<source>there are several such layers</source>
+<translation>es gibt mehrere solche Schichten</translation>
 </message>
 <message>
 <source>with recurrent states that is possible for one request at a time, in memory only</source>
