@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
+from benchmarks import server_clients
 from chat_formats import template
 from fake_engine import FakeEngine
 from later import Later
@@ -114,6 +115,26 @@ def test_the_table_of_the_document_has_the_recorded_clients() -> None:
     assert served.keys() == n_asked.keys()
     for client, cells in served.items():
         assert {int(cell.split("/")[1]) for cell in cells} == {n_asked[client]}, client
+
+
+def test_the_table_of_the_document_has_the_packages_of_the_script() -> None:
+    """tests/benchmarks/server_clients.py writes it; another version needs another run."""
+    text = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
+    found = re.search(f"{server_clients.BEGIN}\n(.*?){server_clients.END}", text, re.S)
+    assert found is not None
+    head, _, *rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in found[1].split("\n")
+        if line.strip()
+    ]
+    assert head[2:] == [check.replace("_", " ") for check in server_clients.CHECKS]
+    tried = [
+        [server_clients.titled(name), api]
+        for name, package in server_clients.PACKAGES.items()
+        for api in package.clients
+    ]
+    assert len(tried) > 13 and [row[:2] for row in rows] == tried
+    assert {cell for row in rows for cell in row[2:]} <= {"yes", "yes, one", "free", "–"}
 
 
 def test_what_changes_with_each_request_is_not_in_the_prompt(served: Served) -> None:
