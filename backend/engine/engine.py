@@ -191,7 +191,7 @@ class Engine:
             partial,
             self._context,
             (*request.options.stops, *rendered),
-            may_draft=is_alone and self.passes.may_draft,
+            may_draft=self.passes.may_draft,
             open_reader=None if is_alone else self._reader,
         )
 

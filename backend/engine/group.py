@@ -47,6 +47,8 @@ class Group:
         self.n_ended = 0
         self.n_decoded = 0
         """Tokens that the last pass gave; 0 if it also read prompts."""
+        self.n_drafted = self.n_right = 0
+        """Tokens of the last pass that were guessed, and those that were right."""
         self.urgent: Callable[[], Request | None] = lambda: None
         self.on_unfinished: Callable[[str, PartialAnswer], None] | None = None
         self.keeps = False
@@ -56,11 +58,12 @@ class Group:
         self._open_sequence, self._open_reader = open_sequence, open_reader
         limits = Limits(
             n_sequence, context.n_context, context.n_longest, context.n_ubatch,
-            context.shares, context.cuts_batches, attends,
+            context.shares, context.cuts_batches, attends, context.n_output,
         )  # fmt: skip
         self._scheduler: Scheduler[Sequence] = Scheduler(limits, context)
         self._owned: Sequence | None = None  # the last one with an owner
         self._n_cleared = 0  # Passes.n_cleared, when the context was known
+        self._last_s = 0.0  # when the last pass was computed
         self._began_s = 0.0  # when the group began, or the last request that precedes joined it
 
     @property
@@ -85,7 +88,7 @@ class Group:
             scheduler.idle = passes.take_sequences()
         else:
             passes.forget_all()
-        self._began_s = last_s = time.perf_counter()
+        self._began_s = self._last_s = time.perf_counter()
         self._n_cleared = passes.n_cleared
         try:
             while True:
@@ -96,22 +99,21 @@ class Group:
                     scheduler.precedence.disturb()
                 if not scheduler.members:
                     break
-                chosen, n_ended = None, self.n_ended
+                n_ended, stats = self.n_ended, passes.meter.statistics
+                is_first, is_computed = stats.n_token == 0, False
                 if not passes.is_stopped:
                     with engine_errors():
-                        chosen = self._compute(last_s)
-                if chosen is None:  # all were cancelled, and others may have arrived
+                        is_computed = self._compute(self._last_s)
+                if not is_computed:  # all were cancelled, and others may have arrived
                     self._follow_clear()
-                    yield from self._end_members(())
+                    yield from self._end_members()
                     if self.n_ended == n_ended:
                         break
                     continue
-                last_s = time.perf_counter()
-                stats = passes.meter.statistics
-                if stats.n_token == 0:
-                    stats.ttft_s = last_s - self._began_s
-                yield from self._end_members(chosen)
-                stats.tokens_per_s = stats.n_token / (last_s - self._began_s)
+                if is_first:
+                    stats.ttft_s = time.perf_counter() - self._began_s
+                yield from self._end_members()
+                stats.tokens_per_s = stats.n_token / (time.perf_counter() - self._began_s)
                 if self.on_pass is not None:
                     self.on_pass(self)
             for member in self._all:
@@ -258,22 +260,25 @@ class Group:
         self._scheduler.share(tokens, n_done)
         return True
 
-    def _compute(self, last_s: float) -> list[tuple[Sequence, int]] | None:
-        """Compute a pass. Return the tokens that were chosen, or None when stopped."""
+    def _compute(self, last_s: float) -> bool:
+        """Compute a pass, and choose tokens. Return False when stopped."""
         scheduler = self._scheduler
-        rows, owners = scheduler.rows()
+        passes = self._passes
+        rows, owners = scheduler.rows(self._guess if passes.may_draft else None)
+        drafted = next((member for member in owners if member.drafted), None)
+        self.n_drafted, self.n_right = len(drafted.drafted) if drafted is not None else 0, 0
         n_of_prompt = sum(m.n_unread > 0 for m in owners)
         is_token = not n_of_prompt
         numbers = [member.number for member in owners]
         adapts = is_token and len(rows) == 1 and owners[0].precedes
-        if not self._passes.compute_rows(rows, numbers, last_s, is_token=is_token, adapts=adapts):
-            return None
-        self.n_decoded = len(rows) if is_token else 0
+        if not passes.compute_rows(rows, numbers, last_s, is_token=is_token, adapts=adapts):
+            return False
+        took_s = time.perf_counter() - last_s
+        self._last_s = last_s + took_s  # a token's time includes choosing it
         own = [m for m in scheduler.members if m.precedes]
         is_answered = bool(own) and not any(m.n_unread for m in own)
         last = scheduler.computed(owners)
         self._drop_middles()
-        chosen = [(member, member.sample(i)) for i, member in last]
         for member in dict.fromkeys(owners):
             if member.n_token:
                 continue
@@ -282,9 +287,35 @@ class Group:
                 handle.prefilled(member.n_done, member.n_wanted)
             else:
                 handle.began(member.partial.n_prompt, member.n_reused)
+        for i, member in last:
+            self._choose(member, i)
+        self.n_decoded = len(rows) - self.n_drafted + self.n_right if is_token else 0
+        if is_token and passes.may_draft:
+            width = passes.width_beside(len(owners) - self.n_drafted)
+            n_equal = 0 if drafted is None else drafted.n_equal
+            width.observe(n_equal, self.n_drafted, self.n_right, took_s)
         if is_answered:
-            scheduler.observe(owners, n_of_prompt, time.perf_counter() - last_s)
-        return chosen
+            scheduler.observe(owners, n_of_prompt, took_s)
+        return True
+
+    def _guess(self, member: Sequence, n_running: int, n_most: int) -> list[int]:
+        return member.guess(self._passes.width_beside(n_running), n_most)
+
+    def _choose(self, member: Sequence, row: int) -> None:
+        """Choose the next token of an answer, and those behind it that were guessed."""
+        drafted, meter = list(member.drafted), self._passes.meter
+        meter.statistics.n_drafted += len(drafted)
+        n_before = member.n_token
+        for n_right in range(len(drafted) + 1):
+            token = member.sample(row + n_right)
+            for _ in member.add(token):
+                pass
+            if member.has_ended or drafted[n_right : n_right + 1] != [token]:
+                break
+            self.n_right += 1
+            meter.add_accepted()
+        self._scheduler.keep(member, n_right)
+        meter.statistics.n_token += member.n_token - n_before
 
     def _drop_middles(self) -> None:
         """Forget what tokens no longer see. The others keep their positions."""
@@ -295,15 +326,9 @@ class Group:
                 self._context.forget(member.place, begin, end)
                 member.n_gone += end - begin
 
-    def _end_members(self, chosen: Iterable[tuple[Sequence, int]]) -> Iterator[GroupAnswer]:
-        """Add the tokens that were chosen. Yield the answers that have ended."""
-        stats, scheduler = self._passes.meter.statistics, self._scheduler
-        for member, token in chosen:
-            n_before = member.n_token
-            with engine_errors():
-                for _ in member.add(token):
-                    pass
-            stats.n_token += member.n_token - n_before
+    def _end_members(self) -> Iterator[GroupAnswer]:
+        """Yield the answers that have ended."""
+        scheduler = self._scheduler
         for member in self._all:
             if member.has_ended or member.request.handle.is_cancelled:
                 self._release(member)

@@ -57,7 +57,7 @@ class Passes:
 
     tokens: the tokens in the context, one for each position. An image's are the negative number of
     its ImageChunk, which `images` has by this number. drafted: tokens behind them that the context
-    holds, too, and that an answer may accept. width: how many are worth a pass. is_recorded: the
+    holds, too, and that an answer may accept. is_recorded: the
     routing is recorded, which a draft would add to. meter: the cost of the present or the last
     request. watch: receives every pass, or None. loaded: the model. keeping: keeps the context on
     the drive, or None. on_cancel: called from any thread when a request was cancelled that has
@@ -297,6 +297,19 @@ class Passes:
     def may_draft(self) -> bool:
         """Whether answers may have drafts."""
         return self.loaded.cache.drafts != "off" and not self.is_recorded
+
+    @property
+    def width(self) -> Width:
+        """How many guessed tokens are worth a pass. A new one forgets what others have measured."""
+        return self._widths[1]
+
+    @width.setter
+    def width(self, width: Width) -> None:
+        self._widths = {1: width}
+
+    def width_beside(self, n_running: int) -> Width:
+        """Return how many guessed tokens are worth a pass with so many answers."""
+        return self._widths.setdefault(n_running, Width(self.width.n_most))
 
     @property
     def drafter(self) -> PredictionLayer | None:

@@ -6,6 +6,7 @@ context holds is changed through Memory.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Values
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
@@ -36,7 +37,8 @@ class Limits:
     n_context: its cells. n_longest: positions of one request. n_ubatch: rows of a pass. shares:
     sequences share cells, and a pass may have any rows; otherwise equally many of some that follow
     each other. cuts_batches: a state can only go on, and a pass has one prompt. attends: sparse
-    attention, the numbers of first and of last tokens that a token sees; (0, 0): all.
+    attention, the numbers of first and of last tokens that a token sees; (0, 0): all. n_output:
+    rows of a pass that may have logits; 0: all.
     """
 
     n_sequence: int
@@ -46,6 +48,7 @@ class Limits:
     shares: bool = True
     cuts_batches: bool = False
     attends: tuple[int, int] = (0, 0)
+    n_output: int = 0
 
 
 class Placed:
@@ -56,13 +59,14 @@ class Placed:
     cells that are reserved for it. n_wanted: tokens to compute before the next one is chosen.
     n_done: positions that are computed. n_gone: of them, positions that sparse attention has
     dropped. n_token: tokens of the answer that were chosen here. n_reused: tokens of the prompt
-    that were computed for others.
+    that were computed for others. drafted: guessed tokens behind its next one, in this pass.
     """
 
     def __init__(self, tokens: Values[int], max_tokens: int = -1, *, precedes: bool = False):
         self.tokens = list(tokens)
         self.max_tokens, self.precedes = max_tokens, precedes
         self.place = -1
+        self.drafted: list[int] = []
         self.n_cell = self.n_wanted = self.n_done = self.n_gone = self.n_token = self.n_reused = 0
 
     @property
@@ -77,6 +81,9 @@ class Placed:
 
 
 T = TypeVar("T", bound=Placed)
+
+Guess = Callable[[T, int, int], list[int]]
+"""Guesses what follows an answer, of so many in a pass: at most so many tokens."""
 
 
 class Scheduler(Generic[T]):
@@ -118,21 +125,22 @@ class Scheduler(Generic[T]):
         if not self.waiting or len(self.members) >= self.limits.n_sequence:
             return None
         n_cell = self._n_cell(self.waiting[0])
-        if self.members and self._n_taken + n_cell > self.limits.n_context:
-            return None
+        if self.n_taken + n_cell > self.limits.n_context:
+            if self.members:
+                return None
+            self._drop_shared()
         return self._join(self.waiting.pop(0), n_cell)
 
     def precede(self, member: T, *, keeps: bool) -> None:
         """Let a request join that precedes others. They make room, and go on later."""
         limits, n_cell = self.limits, self._n_cell(member)
         while self.members and (
-            len(self.members) >= limits.n_sequence or self._n_taken + n_cell > limits.n_context
+            len(self.members) >= limits.n_sequence or self.n_taken + n_cell > limits.n_context
         ):
             self.waiting.insert(0, newest := self.members[-1])
             self.leave(newest, keeps=keeps)
-        if self._n_taken + n_cell > limits.n_context:
-            self._memory.forget_from(0, limits.n_sequence)
-            self.shared = []
+        if self.n_taken + n_cell > limits.n_context:
+            self._drop_shared()
         self._join(member, self._n_cell(member))
 
     def _join(self, member: T, n_cell: int) -> T:
@@ -183,7 +191,7 @@ class Scheduler(Generic[T]):
     # Cells.
 
     @property
-    def _n_taken(self) -> int:
+    def n_taken(self) -> int:
         """The cells of the context that are reserved."""
         return len(self.shared) + sum(member.n_cell for member in self.members)
 
@@ -194,12 +202,12 @@ class Scheduler(Generic[T]):
 
     def _n_cell(self, member: T) -> int:
         """Return the cells that a request needs at first. Every one may have the whole context."""
-        n_all, n_prompt = self._n_all, len(member.tokens)
+        n_all, n_least = self._n_all, min(len(member.tokens) + 1, self.limits.n_longest)
         if (most := n_seen(self.limits.attends)) is not None:
-            n_all = min(n_all, most)
+            n_all, n_least = min(n_all, most), min(n_least, most)
         if member.max_tokens < 0:
-            return min(max(n_all // self.limits.n_sequence, n_prompt + 1), n_all)
-        return min(n_prompt + member.max_tokens - member.n_token, n_all)
+            return max(n_all // self.limits.n_sequence, n_least)
+        return max(min(len(member.tokens) + member.max_tokens - member.n_token, n_all), n_least)
 
     def is_full(self, member: T) -> bool:
         """Return whether a request has no cell or position for another token, and gets none.
@@ -210,9 +218,11 @@ class Scheduler(Generic[T]):
         if member.n_done - member.n_gone < member.n_cell and member.n_done < n_longest:
             return False
         is_alone = len(self.members) == 1
+        if is_alone and member.n_cell >= self._n_all:
+            self._drop_shared()
         if member.n_done >= n_longest or (member.n_cell >= self._n_all and is_alone):
             return True
-        while (n_free := self.limits.n_context - self._n_taken) < 1:
+        while (n_free := self.limits.n_context - self.n_taken) < 1:
             self.waiting.insert(0, newest := self.members[-1])
             self.leave(newest, keeps=False)
             if newest is member:
@@ -224,13 +234,17 @@ class Scheduler(Generic[T]):
 
     def _drop_idle(self, n_cell: int, but: Values[int] = ()) -> None:
         """Forget idle sequences until there are free cells; last the one that begins like `but`."""
-        room = self.limits.n_context - self._n_taken - n_cell
+        room = self.limits.n_context - self.n_taken - n_cell
         like = max(self.idle, key=lambda s: n_equal(self.idle[s], but), default=-1)
         for sequence in sorted(self.idle, key=lambda s: s == like):
             if sum(map(len, self.idle.values())) <= room:
                 return
             self._memory.forget_from(0, sequence)
             del self.idle[sequence]
+
+    def _drop_shared(self) -> None:
+        self._memory.forget_from(0, self.limits.n_sequence)
+        self.shared = []
 
     # What the context holds.
 
@@ -278,8 +292,7 @@ class Scheduler(Generic[T]):
         kept = n_equal(self.shared, prompts[0])
         if kept == len(self.shared) >= SHARED_TOKENS_MIN:
             return [], 0
-        self._memory.forget_from(0, limits.n_sequence)
-        self.shared = []
+        self._drop_shared()
         if len(prompts) < 2 or n < SHARED_TOKENS_MIN or limits.cuts_batches:
             return [], 0
         self._drop_idle(n, but=prompts[0])
@@ -295,14 +308,20 @@ class Scheduler(Generic[T]):
 
     # Rows.
 
-    def rows(self) -> tuple[list[Row], list[T]]:
-        """Return the rows of the next pass and the member of each. Those with logits come last."""
+    def rows(self, guess: Guess[T] | None = None) -> tuple[list[Row], list[T]]:
+        """Return the rows of the next pass and the member of each. Those with logits come last.
+
+        guess: of tokens that are computed behind those of one answer, where no prompt is read.
+        """
         if not self.limits.shares:
             return self._rows_of_streams()
         limits = self.limits
         running, fresh, n_most = self._present()
         if fresh and limits.cuts_batches:
             running, fresh = [], fresh[:1]
+        can_go_back = not (limits.cuts_batches or limits.attends[1])
+        if guess is not None and not fresh and can_go_back:
+            self._draft(running, guess)
         room = min(limits.n_ubatch - len(running), n_most)
         rows: list[tuple[Row, T]] = []
         last: list[tuple[Row, T]] = []
@@ -313,12 +332,32 @@ class Scheduler(Generic[T]):
                 is_last = i == member.n_wanted - 1
                 of = last if is_last else rows
                 of.append((Row(member.tokens[i], i, member.place, is_last), member))
-        last += [(Row(m.tokens[m.n_done], m.n_done, m.place, has_logits=True), m) for m in running]
+        last += [
+            (Row(token, m.n_done + i, m.place, has_logits=True), m)
+            for m in running
+            for i, token in enumerate([m.tokens[m.n_done], *m.drafted])
+        ]
         if not last:  # a pass has logits; nobody reads these
             row, member = rows.pop()
             last.append((replace(row, has_logits=True), member))
         rows += last
         return [row for row, _ in rows], [member for _, member in rows]
+
+    def _draft(self, running: Values[T], guess: Guess[T]) -> None:
+        """Have tokens of one answer guessed, of one that precedes if there is any.
+
+        With one of them in a pass its time says what guesses cost.
+        """
+        limits = self.limits
+        n_row = min(limits.n_output or limits.n_ubatch, limits.n_ubatch) - len(running)
+        for member in [m for m in running if m.precedes] or running:
+            n_most = min(n_row, member.n_cell - member.n_done - 1)
+            n_most = min(n_most, limits.n_longest - member.n_done - 1)
+            if member.max_tokens >= 0:
+                n_most = min(n_most, member.max_tokens - member.n_token - 1)
+            if n_most > 0 and (found := guess(member, len(running), n_most)):
+                member.drafted = found
+                return
 
     def _present(self) -> tuple[list[T], list[T], int]:
         """Return who takes part in the next pass: running answers, prompts, tokens of prompts."""
@@ -362,20 +401,33 @@ class Scheduler(Generic[T]):
     def computed(self, owners: Values[T]) -> list[tuple[int, T]]:
         """Note that the rows of these members are computed.
 
-        Return the rows whose logits choose next tokens, and their members.
+        Return the rows whose logits choose next tokens, and their members. The rows of what was
+        guessed follow; call keep() when tokens are chosen.
         """
         for member in owners:
             member.n_done += 1
         last = {id(member): i for i, member in enumerate(owners)}
-        return [(i, m) for i, m in enumerate(owners) if last[id(m)] == i and not m.n_unread]
+        return [
+            (i - len(m.drafted), m)
+            for i, m in enumerate(owners)
+            if last[id(m)] == i and not m.n_unread
+        ]
+
+    def keep(self, member: T, n_right: int) -> None:
+        """Forget guessed tokens that were wrong. n_right: those before them."""
+        n_wrong, member.drafted = len(member.drafted) - n_right, []
+        if n_wrong:
+            member.n_done -= n_wrong
+            self._memory.forget_from(member.n_done, member.place)
 
     def observe(self, owners: Values[T], n_of_prompt: int, took_s: float) -> None:
         """Take what a pass took in which no prompt of those who precede was read.
 
         n_of_prompt: its rows of others' prompts.
         """
+        n_own = len({id(m) for m in owners if m.precedes})
         n_other = sum(not m.precedes for m in owners)
-        self.precedence.observe(len(owners) - n_other, n_other, n_of_prompt, took_s)
+        self.precedence.observe(n_own, n_other, n_of_prompt, took_s)
 
 
 def n_seen(attends: tuple[int, int]) -> int | None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from backend.engine.answer import Chance, PartialAnswer, Piece, Reading, StopFilter
-from backend.engine.drafts import BY_MODEL, SURE, Lookup
+from backend.engine.drafts import BY_MODEL, SURE, Lookup, Width
 from backend.engine.error import engine_errors
 from backend.engine.scheduler import Placed
 from backend.protocol.chat import AnswerText
@@ -31,8 +31,8 @@ class Sequence(Placed):
 
     number: its number for the core. raw: its text with all control tokens, in pieces.
     finish_reason: "stop", "length", "context" or "cancelled". n_token: the tokens of this part of
-    the answer, without one that ends it. may_draft: tokens may be guessed. open_reader: splits a
-    whole text; None: it is given as it is.
+    the answer, without one that ends it. n_equal: tokens that were equal before the last guess.
+    may_draft: tokens may be guessed. open_reader: splits a whole text; None: it is given as it is.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Sequence(Placed):
         self.row = -1  # of the last pass: its logits have chosen the last token
         self._llama, self._context, self._open_reader = partial.llama, context, open_reader
         self._lookup = Lookup() if may_draft else None
-        self._n_drafted, self._n_equal = 0, 0  # of the last pass; tokens equal before the next one
+        self._n_drafted, self.n_equal = 0, 0
         self._was_asked = False  # whether the drafter was asked for the last pass
         self._read_s = 0.0  # that it then took to read a new text
         self._text: list[str] = []
@@ -143,15 +143,15 @@ class Sequence(Placed):
             # A guess that the model was too unsure to make took time, as a wrong one.
             n_guessed = max(self._n_drafted, int(self._was_asked))
             took_s = passes.meter.token.wall_s - self._read_s
-            width.observe(self._n_equal, n_guessed, n_right, took_s)
+            width.observe(self.n_equal, n_guessed, n_right, took_s)
         n_free = self._context.n_longest - passes.n_place - 1
         n_left = n_free if max_tokens < 0 else max_tokens - self.n_token - 1
         n_most = min(n_free, n_left, self._context.n_draft_most)
-        found, self._n_equal = self._lookup.find(self.tokens, width.n_most)
-        drafter = passes.drafter if self._n_equal < SURE else None
+        found, self.n_equal = self._lookup.find(self.tokens, width.n_most)
+        drafter = passes.drafter if self.n_equal < SURE else None
         if drafter is not None:
-            self._n_equal = BY_MODEL
-        n = max(min(width.choose(self._n_equal), n_most), 0)
+            self.n_equal = BY_MODEL
+        n = max(min(width.choose(self.n_equal), n_most), 0)
         self._was_asked, self._read_s = drafter is not None and n > 0, 0.0
         if drafter is not None and n > 0:
             least = width.cost(BY_MODEL, n)
@@ -160,6 +160,14 @@ class Sequence(Placed):
         draft = list(itertools.takewhile(lambda t: not self._llama.ends_answer(t), found[:n]))
         self._n_drafted = len(draft)
         return draft
+
+    def guess(self, width: Width, n_most: int) -> list[int]:
+        """Return tokens that may follow where the text repeats itself, beside other answers."""
+        if self._lookup is None:
+            return []
+        found, self.n_equal = self._lookup.find(self.tokens, width.n_most)
+        n = max(min(width.choose(self.n_equal), n_most), 0)
+        return list(itertools.takewhile(lambda t: not self._llama.ends_answer(t), found[:n]))
 
     # Its text.
 

@@ -424,6 +424,8 @@ class Context:
         self.n_context: int = llama_cpp.llama_n_ctx(self._pointer)
         self.n_longest: int = min(self.n_context, model.n_context_trained or self.n_context)
         """The tokens that one conversation may have, as in llama.cpp's server."""
+        self.n_output: int = n_output
+        """The rows of a pass that may have logits; 0: all."""
         self.n_ubatch: int = min(n_ubatch, llama_cpp.llama_n_batch(self._pointer))
         self._memory = llama_cpp.llama_get_memory(self._pointer)
         self._batch = llama_cpp.llama_batch_init(self.n_ubatch, 0, 1)

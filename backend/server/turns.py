@@ -782,6 +782,8 @@ class _Joint:
 
     def _on_pass(self, group: Any) -> None:
         self._figures.count_pass(group.n_running)
+        if group.n_drafted:
+            self._figures.add_drafts(1, group.n_drafted, group.n_right)
 
     def _urgent(self) -> Request | None:
         """Return the owner's next request."""

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from asking import of_chat, of_text
 from factory import make_tiny
+from oracle import Oracle
 from reciter import make_reciter
 
 from backend.engine.drafts import BY_MODEL, Lookup, Width
 from backend.engine.engine import Engine
+from backend.protocol.request import Request
 from backend.protocol.settings import DRAFTED_MAX, Sampling
 
 OpenEngine = Callable[..., Engine]
@@ -271,3 +273,34 @@ def test_the_first_passes_tell_most_of_what_a_guess_costs() -> None:
     for _ in range(3):
         width.observe(BY_MODEL, 2, 2, 0.025 * 3)
     assert width.cost(BY_MODEL, 2) > 0.8
+
+
+@pytest.mark.parametrize("rate", [0.5, 1.0])
+def test_drafts_beside_other_answers(
+    rate: float, open_engine: OpenEngine, oracle: Oracle, reciter: Path
+) -> None:
+    """The same tokens in fewer passes. One answer of a pass is drafted, the person's first."""
+    found, passes = {}, {}
+    for drafts in ("off", "auto"):
+        settings = {"cache_rate": rate, "context_length": 512, "n_sequence": 3}
+        engine = open_engine(reciter, drafts=drafts, **settings)
+        for n in (1, 2, 3):
+            engine.passes._widths[n] = Always(DRAFTED_MAX)
+        requests = [
+            Request(i, GREEDY, 40 + i, prompt="\n", priority=("program", "person")[i == 2])
+            for i in range(3)
+        ]
+        own = [requests.pop()]
+        group = engine.generate_group(
+            requests, keeps=True, urgent=lambda own=own: own.pop() if own else None
+        )
+        answers = {answer.request.key: answer for answer in group}
+        assert all(answer.finish_reason == "length" for answer in answers.values())
+        found[drafts] = {k: [p.token_id for p in a.pieces] for k, a in answers.items()}
+        passes[drafts] = n_pass(engine)
+        statistics = engine.statistics()
+        assert (statistics.n_accepted > 20) == (drafts == "auto")
+        again = engine.answer(of_text("\n", GREEDY, 12))
+        assert [piece.token_id for piece in again] == found[drafts][0][:12]
+    assert found["off"] == found["auto"] and passes["auto"] < 0.7 * passes["off"]
+    oracle.approve()

@@ -20,7 +20,7 @@ class Cells:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._held: dict[int, list[tuple[int, int]]] = {}  # the cells of a sequence, and tokens
-        self._n = 0
+        self.n_computed = 0
 
     def tokens(self, sequence: int) -> list[int]:
         return [token for _, token in self._held.get(sequence, [])]
@@ -40,9 +40,11 @@ class Cells:
         assert 0 < len(rows) <= self._limits.n_ubatch and rows[-1].has_logits
         for row in rows:
             held = self._held.setdefault(row.sequence, [])
+            n_logits = sum(row.has_logits for row in rows)
+            assert n_logits <= (self._limits.n_output or len(rows)), "too many logits"
             assert row.position == len(held) < self._limits.n_longest, "positions follow each other"
-            self._n += 1
-            held.append((self._n, row.token))
+            self.n_computed += 1
+            held.append((self.n_computed, row.token))
         if self._limits.shares:
             used = {cell for held in self._held.values() for cell, _ in held}
             assert len(used) <= self._limits.n_context, "cells are overdrawn"
@@ -77,11 +79,13 @@ def follows(tokens: Sequence[int]) -> int:
 class Run:
     """Does what a group does, with a model that needs no computation.
 
-    pass_s: of one row; n rows take n ** 0.7 times as long.
+    pass_s: of one row; n rows take n ** 0.7 times as long. n_right: guessed tokens that are right,
+    before one that is wrong; -1: nothing is guessed.
     """
 
     limits: Limits
     pass_s: float = 0.05
+    n_right: int = -1
     passes: list[list[Asked]] = field(default_factory=list)  # whose the rows of each are
 
     def __post_init__(self) -> None:
@@ -113,7 +117,7 @@ class Run:
         if not scheduler.members:
             assert not scheduler.waiting and not self.queue
             return False
-        rows, owners = scheduler.rows()
+        rows, owners = scheduler.rows(self._guess if self.n_right >= 0 else None)
         self.passes.append(owners)
         self.cells.compute(rows)
         own = [m for m in scheduler.members if m.precedes]
@@ -122,10 +126,13 @@ class Run:
         chosen = scheduler.computed(owners)
         if is_answered:
             scheduler.observe(owners, n_of_prompt, self.pass_s * len(rows) ** 0.7)
-        self._check()
         for i, asked in chosen:
             assert rows[i].has_logits and owners[i] is asked
             self._add(asked)
+        self._check()
+        for _, asked in chosen:
+            if asked.end:
+                self._end(asked, asked.end)
         for asked in list(scheduler.members):
             if asked in scheduler.members and scheduler.is_full(asked):
                 self._end(asked, "context")
@@ -149,15 +156,28 @@ class Run:
             self.scheduler.share(tokens, n_done)
         self._check()
 
+    def _guess(self, asked: Asked, n_running: int, n_most: int) -> list[int]:
+        assert n_running <= len(self.scheduler.members)
+        found = list(asked.tokens)
+        for _ in range(self.n_right):
+            found.append(follows(found))
+        return [*found[len(asked.tokens) :], 999][:n_most]
+
     def _add(self, asked: Asked) -> None:
-        token = follows(asked.tokens)
-        if asked.ends and token % 16 == 7:
-            self._end(asked, "stop")
-            return
-        asked.tokens.append(token)
-        asked.n_token += 1
-        if asked.n_token == asked.max_tokens:
-            self._end(asked, "length")
+        """Add a token, and those behind it that were guessed."""
+        drafted = list(asked.drafted)
+        for n_right in range(len(drafted) + 1):
+            token = follows(asked.tokens)
+            if asked.ends and token % 16 == 7:
+                asked.end = "stop"
+                break
+            asked.tokens.append(token)
+            asked.n_token += 1
+            if asked.n_token == asked.max_tokens:
+                asked.end = "length"
+            if asked.end or drafted[n_right : n_right + 1] != [token]:
+                break
+        self.scheduler.keep(asked, n_right)
 
     def _end(self, asked: Asked, reason: str) -> None:
         asked.end, asked.n_pass = reason, len(self.passes)
@@ -177,6 +197,9 @@ class Run:
             assert cells.tokens(sequence) == tokens
         if scheduler.shared:
             assert cells.tokens(self.limits.n_sequence) == scheduler.shared
+        if self.limits.shares:
+            n_idle = sum(map(len, scheduler.idle.values()))
+            assert scheduler.n_taken + n_idle <= self.limits.n_context, "cells are given twice"
         places = [m.place for m in scheduler.members] + list(scheduler.idle)
         assert len(set(places)) == len(places)
         assert all(0 <= place < self.limits.n_sequence for place in places)
@@ -196,8 +219,9 @@ def limits_of(draw: st.DrawFn) -> Limits:
     n_longest = draw(st.integers(30, n_context)) if shares else n_context // n_sequence
     n_ubatch = draw(st.integers(n_sequence + 1, 40))
     return Limits(
-        n_sequence, n_context, n_longest, n_ubatch, shares, draw(st.booleans()) and shares
-    )
+        n_sequence, n_context, n_longest, n_ubatch, shares, draw(st.booleans()) and shares,
+        n_output=draw(st.sampled_from([0, n_sequence + 1, n_sequence + 8])),
+    )  # fmt: skip
 
 
 @st.composite
@@ -214,7 +238,7 @@ def asked_of(draw: st.DrawFn, limits: Limits) -> Asked:
 def test_everybody_is_answered_as_alone_or_leaves(data: st.DataObject) -> None:
     """Whoever arrives, precedes or is cancelled: cells are never overdrawn, and everything ends."""
     limits = data.draw(limits_of())
-    run, all_asked = Run(limits), []
+    run, all_asked = Run(limits, n_right=data.draw(st.integers(-1, 5))), []
     for _ in range(data.draw(st.integers(1, 12))):
         what = data.draw(st.sampled_from(["ask", "ask", "cancel", "step", "step"]))
         if what == "ask":
@@ -243,7 +267,8 @@ def test_a_shared_beginning_is_computed_once_and_whole() -> None:
     asked = [Asked([*begin, 2, i], 1) for i in range(3)]
     run.run(*asked)
     assert all(each.end for each in asked)
-    assert [len(owners) for owners in run.passes] == [3]  # the beginning has 17 tokens
+    assert [len(owners) for owners in run.passes] == [3]
+    assert run.cells.n_computed == SHARED_TOKENS_MIN + 1 + 3
     short = [Asked([*begin[1:], 3 + i], 1) for i in range(2)]
     run = Run(LIMITS)
     run.run(*short)
@@ -333,3 +358,28 @@ def test_an_answer_that_outgrows_its_cells_gets_those_of_the_last_one_which_goes
     n_running = [len(set(map(id, owners))) for owners in run.passes]
     assert first.n_pass < second.n_pass and n_running[first.n_pass - 1] == 1
     assert n_running == sorted(n_running, reverse=True) and n_running[0] == 2
+
+
+def test_one_answer_of_a_pass_is_drafted_and_it_is_the_persons() -> None:
+    run, (first, second) = Run(LIMITS, n_right=3), endless(2, 9)
+    run.run(first, second)
+    assert [len(owners) for owners in run.passes][:2] == [2, 2 + 4]  # the prompts, then guesses
+    assert run.passes[1].count(first) == 5 and first.n_pass < second.n_pass
+    run, (first, second) = Run(LIMITS, n_right=3), endless(2, 9)
+    second.precedes = True
+    run.run(first, second)
+    drafted = [owners for owners in run.passes if owners.count(first) > 1]
+    assert second.n_pass == 3 and all(second not in owners for owners in drafted)
+
+
+def test_the_last_answer_behind_a_shared_beginning_has_every_cell() -> None:
+    limits = Limits(n_sequence=2, n_context=60, n_longest=60, n_ubatch=16)
+    begin = [1] * 20
+    short, long = Asked([*begin, 2], 1), Asked([*begin, 3])
+    long.ends = False
+    run = Run(limits)
+    run.run(short, long)
+    assert long.end == "context" and len(long.tokens) == 61
+    run = Run(limits)  # a prompt with another beginning does not fit beside the shared one
+    run.run(*(Asked([*begin, i], 1) for i in (4, 5)), whole := Asked(range(100, 155), 3))
+    assert whole.end in ("length", "stop")
