@@ -232,6 +232,10 @@ Residents Cache::take_residents() {
     return left;
 }
 
+bool Cache::is_own_device(Layer layer) const {
+    return !ggml_backend_buft_is_host(ggml_backend_dev_buffer_type(work_of[size_t(layer)]->device()));
+}
+
 uint64_t Cache::host_held_bytes() const {
     uint64_t n_read = 0;  // memory that was never written has no pages
     for (Layer l = 0; core->host() && l < Layer(n_host_slot.size()); l++) {

@@ -70,6 +70,8 @@ struct Cache {
     void make_slab(const MoeGraph & graph, const ExpertFiles & files, Residents left);
     std::vector<Residents::Resident> keep(const Slab & made, Pool pool, const Residents & left);
     DeviceWork & work(Layer layer) { return *work_of[size_t(layer)]; }
+    // Whether a device with memory of its own computes the layer.
+    bool is_own_device(Layer layer) const;
 
     const PatchOptions options;
     const Layout layout;

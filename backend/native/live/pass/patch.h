@@ -1,6 +1,7 @@
 // llama.cpp's MoE graph, patched: the experts come from a cache that a core manages. This is the facade: it learns the
 // model, makes the cache, and answers questions. graph_hook.h changes the graph, pass_driver.h drives a pass,
-// router_reader.h reads the routers, host_partner.h has the host's share, link_probe.h measures copies.
+// layer_driver.h a layer, token_plan.h plans a token in pieces, router_reader.h reads the routers, host_partner.h has
+// the host's share, pass_clock.h the costs, link_probe.h measures copies.
 #pragma once
 
 #include <memory>
@@ -46,13 +47,15 @@ class Patch {
     // which no layer needs a stop is computed without the callback. Call with null before that context is freed.
     void use_scheduler(ggml_backend_sched_t scheduler);
 
-    void request_began();
+    void request_began() { driver_.request_began(); }
     // Between passes. Throws std::invalid_argument for settings that make no sense.
     void tune(const Tuning & tuning);
 
     // Between passes: begin to fetch these experts of each layer, [layer], as long as it has free slots. `wanted`,
     // [layer] or empty: experts for which others leave (Stocked). Returns whether copies are in flight.
-    bool stock(const std::vector<std::vector<Expert>> & experts, const std::vector<std::vector<Expert>> & wanted = {});
+    bool stock(const std::vector<std::vector<Expert>> & experts, const std::vector<std::vector<Expert>> & wanted = {}) {
+        return driver_.stock(experts, wanted);
+    }
 
     // Around every pass (one llama_decode of at most max_token tokens). `tokens`: ids, or empty if unknown.
     // `sequences`: as in PassBegan. end_pass() returns false if the pass was stopped or failed; its results are void
@@ -61,24 +64,24 @@ class Patch {
     bool end_pass();
     const std::string & error() const { return probe_error_.empty() ? driver_.error() : probe_error_; }
     // From any thread: end the pass in progress, or the next one, with void results.
-    void stop() { driver_.stopping = true; }
+    void stop() { driver_.stop(true); }
     // Let passes run again. Forgets a stop that met no pass.
-    void resume() { driver_.stopping = false; }
+    void resume() { driver_.stop(false); }
 
     // From the next pass on, tell `recorder` what is routed; null: stop. It must outlive its use.
-    void record(Recorder * recorder);
+    void record(Recorder * recorder) { driver_.record(recorder); }
     // From the next pass on, `forced` replaces the routers' choices; null: stop. It must outlive its use and know of
     // every pass before the patch does.
-    void force(const ForcedRouting * forced);
+    void force(const ForcedRouting * forced) { driver_.force(forced); }
     // From the next pass on, `check` looks at the output of every layer; null: stop. It must outlive its use.
-    void check(LayerCheck * check) { driver_.check = check; }
+    void check(LayerCheck * check) { driver_.look_with(check); }
     // From the next pass on, tell `window` of every layer; null: stop. It must outlive its use.
-    void window(LayerWindow * window) { driver_.window = window; }
+    void window(LayerWindow * window) { driver_.tell_layers(window); }
     // Whether to keep every event of the core. Call before configure() or before the first pass after it: a log is
     // replayed by a new core.
-    void record_events(bool wanted);
+    void record_events(bool wanted) { driver_.record_events(wanted); }
     // Return the log, and begin an empty one.
-    EventLog take_events();
+    EventLog take_events() { return driver_.take_events(); }
     // REQUIRES: configured, and no pass since. See link_probe.h; throws std::runtime_error.
     double measure_link(double seconds, bool by_chunk);
     // Between passes: compare a resident expert, the `number`-th modulo their count, with its file. Return its layer
@@ -104,13 +107,14 @@ class Patch {
     std::vector<int32_t> n_host_slot() const;  // [layer]; empty without a host store
     std::vector<LayerCounts> counts() const;
     std::vector<HostCounts> host_counts() const;
-    std::vector<uint64_t> stall_us_by_layer() const;
-    std::vector<uint64_t> wave_us_by_layer() const;
+    std::vector<uint64_t> stall_us_by_layer() const { return driver_.stall_us(); }
+    std::vector<uint64_t> wave_us_by_layer() const { return driver_.wave_us(); }
     std::vector<uint8_t> snapshot() const;
-    PatchTimes times() const;
-    std::vector<HostSpeeds> host_speeds() const;  // [layer], as last told to the core; empty if the host has no share
+    PatchTimes times() const { return driver_.times(); }
+    // [layer], as last told to the core; empty if the host has no share
+    std::vector<HostSpeeds> host_speeds() const { return driver_.host_speeds(); }
     // Return the share of the layers of the pass that are finished.
-    double progress() const { return graph_.shape.n_layer > 0 ? double(driver_.n_behind) / graph_.shape.n_layer : 0; }
+    double progress() const { return graph_.shape.n_layer > 0 ? double(driver_.n_behind()) / graph_.shape.n_layer : 0; }
 
   private:
     const ExpertFiles & files_;
@@ -121,8 +125,6 @@ class Patch {
     std::shared_ptr<const Future> future_;
     std::shared_ptr<MoepicStatistics> statistics_;
     PassDriver driver_{graph_};
-    bool keeps_events_ GUARDED_BY(driver_.mutex) = false;
-    EventLog events_ GUARDED_BY(driver_.mutex);
 };
 
 }  // namespace outrider

@@ -24,10 +24,25 @@ void softmax(std::span<float> values) {
 
 }  // namespace
 
-void RouterReader::begin_pass() {
+void RouterReader::request_began() {
+    if (recorder_) {
+        recorder_->request_began();
+    }
+}
+
+void RouterReader::begin_pass(Phase phase, std::span<const int32_t> tokens, std::span<const int32_t> sequences) {
     logits_.assign(size_t(graph_.shape.n_layer), nullptr);
     probabilities_of_.assign(size_t(graph_.shape.n_layer), nullptr);
     input_of_ = none;
+    if (recorder_) {
+        recorder_->pass_began(phase, tokens, sequences);
+    }
+}
+
+void RouterReader::end_pass(bool whole) {
+    if (recorder_) {
+        recorder_->pass_ended(whole);
+    }
 }
 
 void RouterReader::note(ggml_tensor * node) {
@@ -58,16 +73,21 @@ void RouterReader::read_input(Layer layer, DeviceWork & work) {
     input_of_ = layer;
 }
 
-void RouterReader::read(const ggml_tensor * topk, Layer layer, DeviceWork & work, Wanted wanted, bool late,
+void RouterReader::read(ggml_tensor * topk, Layer layer, DeviceWork & work, const Core & core, bool late,
                         const ggml_tensor * final_weights) {
+    if (forced_) {
+        forced_->write(topk, layer);
+    }
+    const bool wants_weights = recorder_ || core.wants_weights();
+    const bool wants_input = core.wants_gate_input() || (recorder_ && recorder_->wants_inputs());
     n_token_ = int32_t(topk->ne[1]);
-    const ggml_tensor * probabilities = wanted.weights && !late ? readable_probabilities(layer) : nullptr;
+    const ggml_tensor * probabilities = wants_weights && !late ? readable_probabilities(layer) : nullptr;
     choice_.resize(ggml_nbytes(topk));
     work.read(topk, choice_.data(), choice_.size());
     read_floats(probabilities, probabilities_, work);
-    read_floats(wanted.weights && late ? final_weights : nullptr, weights_, work);
+    read_floats(wants_weights && late ? final_weights : nullptr, weights_, work);
     if (!has_input(layer)) {
-        read_floats(wanted.input ? readable_input(layer) : nullptr, input_, work);
+        read_floats(wants_input ? readable_input(layer) : nullptr, input_, work);
     }
     input_of_ = none;
     work.end_reads();
@@ -77,6 +97,9 @@ void RouterReader::read(const ggml_tensor * topk, Layer layer, DeviceWork & work
     }
     round_to_half(weights_);
     round_to_half(input_);
+    if (forced_) {
+        replace(forced_->values(layer, n_token_));
+    }
 }
 
 // `topk` may be a view into a sorted list of all experts. Its rows are then n_expert apart.
@@ -102,6 +125,20 @@ void RouterReader::take(std::span<const int32_t> ids, std::span<const float> wei
     round_to_half(input_);
 }
 
+void RouterReader::show_recorder(Layer layer) {
+    if (!recorder_) {
+        return;
+    }
+    recorder_->routed(layer, ids_, n_token_, weights_);
+    if (!probabilities_.empty()) {
+        recorder_->scores(layer, probabilities_);
+    }
+    if (!input_.empty()) {
+        recorder_->input(layer, input_);
+    }
+}
+
+// Replace what was read where other values are forced.
 void RouterReader::replace(ForcedValues values) {
     if (!weights_.empty() && !values.weights.empty()) {
         weights_ = std::move(values.weights);

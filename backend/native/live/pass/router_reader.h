@@ -1,12 +1,15 @@
-// Reads what the routers of a pass computed: choices, weights, and the inputs of their layers.
+// Reads what the routers of a pass computed: choices, weights, and the inputs of their layers. Replaces what is forced,
+// and tells a recorder.
 #pragma once
 
 #include <span>
 #include <vector>
 
+#include "core/core.h"
 #include "live/compute/device_work.h"
 #include "live/graph/forced_routing.h"
 #include "live/graph/moe_graph.h"
+#include "live/pass/recorder.h"
 
 namespace outrider {
 
@@ -15,7 +18,15 @@ class RouterReader {
   public:
     explicit RouterReader(const MoeGraph & graph) : graph_(graph) {}
 
-    void begin_pass();
+    // From the next pass on; null: nobody. They outlive their use.
+    void record(Recorder * recorder) { recorder_ = recorder; }
+    void force(const ForcedRouting * forced) { forced_ = forced; }
+    // Whether somebody needs the routers' choices, beside the core.
+    bool is_watched() const { return recorder_ || forced_; }
+
+    void request_began();
+    void begin_pass(Phase phase, std::span<const int32_t> tokens, std::span<const int32_t> sequences);
+    void end_pass(bool whole);
     // Note a node of the pass that holds a router's scores or probabilities.
     void note(ggml_tensor * node);
 
@@ -24,25 +35,22 @@ class RouterReader {
     // Whether the last call was read_input() of this layer.
     bool has_input(Layer layer) const { return input_of_ == layer; }
 
-    struct Wanted {
-        bool weights;
-        bool input;
-    };
-    // Read the choice `topk` of a layer and what else is wanted, in one round trip to the layer's device. At a late
-    // stop the weights are `final_weights` (null: unknown); otherwise they follow from the probabilities. Throws
-    // std::runtime_error for an expert that does not exist.
-    void read(const ggml_tensor * topk, Layer layer, DeviceWork & work, Wanted wanted, bool late,
+    // Read the choice `topk` of a layer and what else the core and the recorder want, in one round trip to the layer's
+    // device. At a late stop the weights are `final_weights` (null: unknown); otherwise they follow from the
+    // probabilities. Throws std::runtime_error for an expert that does not exist.
+    void read(ggml_tensor * topk, Layer layer, DeviceWork & work, const Core & core, bool late,
               const ggml_tensor * final_weights);
     // Take what a router of one token computed, as read() would: the choice, and the weights and the input or nothing.
     void take(std::span<const int32_t> ids, std::span<const float> weights, std::span<const float> input);
-
-    // Replace what read() took where other values are forced.
-    void replace(ForcedValues values);
+    // Tell the recorder what was read.
+    void show_recorder(Layer layer);
 
     int32_t n_token() const { return n_token_; }
     std::span<const Expert> ids() const { return ids_; }  // [n_token][Shape::used]
-    std::span<const float> weights() const { return weights_; }  // of the same shape, or empty
-    std::span<const float> probabilities() const { return probabilities_; }  // [n_token][n_expert], or empty
+    // Of the same shape, or empty if they are not known or the core does not want them.
+    std::span<const float> weights_for(const Core & core) const {
+        return core.wants_weights() ? std::span<const float>(weights_) : std::span<const float>();
+    }
     std::span<const float> input() const { return input_; }  // [rows][n_embd], or empty
 
   private:
@@ -51,17 +59,20 @@ class RouterReader {
     void take_ids(const ggml_tensor * topk);
     void check_ids() const;
     void take_weights(const ggml_tensor * probabilities);
+    void replace(ForcedValues values);
     void round_to_half(std::vector<float> & values);
 
     static void read_floats(const ggml_tensor * from, std::vector<float> & to, DeviceWork & work);
 
     const MoeGraph & graph_;
+    Recorder * recorder_ = nullptr;
+    const ForcedRouting * forced_ = nullptr;
     Layer input_of_ = none;  // has_input()
     std::vector<ggml_tensor *> logits_, probabilities_of_;  // [layer], of this pass
     int32_t n_token_ = 0;
     std::vector<uint8_t> choice_;  // bytes of `topk`
     std::vector<Expert> ids_;
-    std::vector<float> weights_, probabilities_, input_;
+    std::vector<float> weights_, probabilities_, input_;  // or empty
     std::vector<ggml_fp16_t> half_;
 };
 
