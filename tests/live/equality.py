@@ -56,11 +56,14 @@ def random_tokens(n: int, seed: int = 1) -> list[int]:
 class Runner:
     """A model in a context, with or without a patch, that gives logits of every position."""
 
-    def __init__(self, model: Any, n_thread: int, patch: Any = None) -> None:
+    def __init__(
+        self, model: Any, n_thread: int, patch: Any = None, *, n_sequence: int = 1
+    ) -> None:
         self._patch = patch
         self._context = llama.Context(
             model,
             n_context=512,
+            n_sequence=n_sequence,
             n_ubatch=N_UBATCH,
             n_thread=n_thread,
             callback=patch.callback if patch else None,
@@ -86,6 +89,18 @@ class Runner:
         assert self._context.decode(tokens, position, all_logits=True) == 0
         assert self._patch is None or self._patch.end_pass(), self._patch.error
         return self._context.logits(len(tokens))
+
+    def of_rows(self, rows: Sequence[llama.Row]) -> Logits:
+        """Return the logits that a batch of several sequences asks for, (n, n_vocab)."""
+        for sequence in {row.sequence for row in rows}:
+            self._context.forget_from(0, sequence)
+        if self._patch is not None:
+            self._patch.request_began()
+            numbers = [1 + row.sequence for row in rows]
+            self._patch.begin_pass(_native.Phase.prefill, [row.token for row in rows], numbers)
+        assert self._context.decode_rows(rows) == 0
+        assert self._patch is None or self._patch.end_pass(), self._patch.error
+        return self._context.logits(sum(row.has_logits for row in rows))
 
     def close(self) -> None:
         if self._patch is not None:

@@ -25,11 +25,12 @@ from equality import (
 from factory import CACHEABLE, PUZZLE, QUANTS, make_split, make_tiny
 from factory import stock_logits as mapped_logits
 from gguf import GGUFReader, GGUFWriter
-from layouts import one_pool
+from layouts import all_resident, one_pool
 
 from backend import _native
 from backend.engine import loading
 from backend.gguf.model_file import read_model
+from backend.llama.api import Row
 from backend.methods.catalogue import CACHED, METHODS, UNIFORM
 
 REQUIRED = [
@@ -254,6 +255,30 @@ def test_contexts_come_and_go_while_the_patch_stays(tmp_path: Path) -> None:
         logits = runner.logits(33)
         runner.close()
         assert np.array_equal(logits.view(np.uint32), expected.view(np.uint32))
+    cached.close()
+
+
+@pytest.mark.parametrize("arch", ["qwen3next", "lfm2moe", "kimi-k3", "deepseek4"])
+def test_prompts_of_other_lengths_at_once(arch: str, tmp_path: Path) -> None:
+    """llama.cpp computes the longer one's last token in a graph of its own.
+
+    The experts of the first graph are read at each layer; the second one then needs no stop.
+    """
+    file = read_model(make_tiny(arch, "Q8_0", tmp_path / "m.gguf"))
+    tokens = random_tokens(99)
+    rows = [Row(token, i // 2, i % 2, has_logits=i >= 97) for i, token in enumerate(tokens)]
+    stock = loading.load_native(file)
+    runner = Runner(stock, 1, n_sequence=2)
+    expected = runner.of_rows(rows)
+    runner.close()
+    stock.close()
+    cached = Cached(file, n_thread=1)
+    cached.setup(all_resident(cached.shape, {}), n_transfer_thread=0)
+    runner = Runner(cached.cached.model, 1, cached.patch, n_sequence=2)
+    for _ in range(2):
+        assert n_different(runner.of_rows(rows), expected) == 0
+    assert cached.patch.times().n_unasked >= 2 * cached.shape.n_layer
+    runner.close()
     cached.close()
 
 

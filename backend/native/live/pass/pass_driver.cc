@@ -195,6 +195,10 @@ bool PassDriver::passes_by(Layer layer, int32_t n_token) {
     }
     n_routed_ = layer + 1;
     try {
+        if (layer <= hook_.layer()) {  // llama.cpp computes a batch in parts, and this graph is that of the next part
+            layers_->finish();
+            hook_.begin_layer(none);
+        }
         layers_->walk().tell(Unasked{layer, n_token});
     } catch (const std::exception & e) {
         abort_pass(e.what());
