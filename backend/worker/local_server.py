@@ -219,16 +219,18 @@ class ServerDesk:
         trouble = self._take_embedder(request.get("embedding_model", "") if is_on else "")
         settings = request.get("settings")
         self._config = EngineConfig.from_message(settings) if settings is not None else None
-        self.unload_after_s = request.get("unload_after_s", 0) if is_on else 0
         self._gather()
         place = _Place.of(request) if is_on else None
-        if place == self._place:
-            return trouble
-        self._stop()
-        try:
-            return (self._start(place) if place is not None else "") or trouble
-        except Exception as error:
-            return text("server.not_started", reason=str(error))
+        if place != self._place:
+            self._stop()
+            try:
+                trouble = (self._start(place) if place is not None else "") or trouble
+            except Exception as error:
+                trouble = text("server.not_started", reason=str(error))
+        # Without a server no request would load the model again.
+        is_served = self._server is not None
+        self.unload_after_s = request.get("unload_after_s", 0) if is_served else 0
+        return trouble
 
     def _take_embedder(self, path: str) -> str:
         """Serve embeddings with the model of a file, "": with none. Return why not, or ""."""
