@@ -89,7 +89,7 @@ def _open_store(folder: Path, model: Path | None) -> ChatStore | ChatsTaken | No
     while True:
         try:
             store = ChatStore.open(folder / "chats.db")
-            if store.is_kept or not hand_over(folder, model, 1.0):
+            if store.is_kept or not hand_over(folder, model, WAIT_S):
                 return store
             store.close()
             return None
