@@ -3,17 +3,17 @@ llama.cpp, its chat layer.
 
 Without an argument it is the real worker around a fake engine. The "model file" is a JSON object of
 options that say how the engine behaves: n_layer, n_expert, n_used, is_moe, reason, load_s,
-load_error, token_s, n_token, text, echo, hang_after, change_s, change_error, prefill_s,
-crash_on_load, context_error, reason_at_end, n_slot_left, chat (of ChatFacts), thought (said before
-the text), answers (pairs of a thought and a text, said in turn), calls (pairs of a tool's name and
-its arguments, made after the text until a result is there), calls_again (also after a result),
-template (a file) with outputs (the output before and after a result, parsed by llama.cpp's chat
-layer). Any file that is not JSON is refused. A path in
-`NAMED` needs no file. With the option `obeys` the last message of a conversation is a command:
-"count N" makes N tokens, "say JSON" makes those of a list of [raw text, fields of a Delta], and
-any other text makes tokens until it is stopped. After three tokens "hang" computes without end,
-"crash" kills the process, "abort" fails a check, "fail" raises an EngineError, "odd" an unexpected
-error.
+load_error, token_s, n_token, text, echo, hang_after, holds (waits after so many tokens until
+`let_go` of window_samples.py), change_s, change_error, prefill_s, crash_on_load, context_error,
+reason_at_end, n_slot_left, chat (of ChatFacts), thought (said before the text), answers (pairs of a
+thought and a text, said in turn), calls (pairs of a tool's name and its arguments, made after the
+text until a result is there), calls_again (also after a result), template (a file) with outputs
+(the output before and after a result, parsed by llama.cpp's chat layer). Any file that is not JSON
+is refused. A path in `NAMED` needs no file. With the option `obeys` the last message of a
+conversation is a command: "count N" makes N tokens, "say JSON" makes those of a list of [raw text,
+fields of a Delta], and any other text makes tokens until it is stopped. After three tokens "hang"
+computes without end, "crash" kills the process, "abort" fails a check, "fail" raises an
+EngineError, "odd" an unexpected error.
 
 With an argument, a script in JSON, it only plays that script; see `play`.
 """
@@ -220,6 +220,7 @@ class FakeEngine:
         answers = options.get("answers", usual)
         thought, text = answers[self._n_answer % len(answers)]
         self._n_answer += 1
+        number = self._n_answer
         if options.get("echo"):
             text = json.dumps(asked.to_json() if options["echo"] == "options" else messages)
         last = messages[-1]
@@ -250,6 +251,10 @@ class FakeEngine:
                 return
             if index - 1 == options.get("hang_after"):
                 time.sleep(3600)
+            while index - 1 == options.get("holds") and not self._is_let_go(number):
+                if request.handle.is_cancelled:
+                    break
+                time.sleep(0.005)
             if index == 4 and options.get("obeys"):
                 _fault(text)
             time.sleep(options.get("token_s", 0.005))
@@ -260,6 +265,10 @@ class FakeEngine:
             written = SimpleNamespace(token_id=index, text=piece, raw=piece, chances=())
             handle.wrote(written)
             yield written
+
+    def _is_let_go(self, number: int) -> bool:
+        """Return whether a test lets an answer of this worker go on (window_samples.let_go)."""
+        return Path(self.model.path).with_suffix(f".go{number}").exists()
 
     def _written(
         self, messages: list[dict[str, Any]], asked: ChatOptions, raw: str

@@ -88,6 +88,12 @@ def no_embedded_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def no_titles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no title be asked for after eight seconds, which a slow test may take."""
+    monkeypatch.setattr("app.session.titles.IDLE_MS", 1000 * WAIT_MS)
+
+
+@pytest.fixture(autouse=True)
 def bare_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Hide the models of other programs and skip measuring, which takes seconds."""
     monkeypatch.setattr("app.library.library.known_folders", lambda: [])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QApplication, QWidget
-from window_samples import WAIT_MS, Model, Opener
+from window_samples import ENDLESS, WAIT_MS, Model, Opener
 
 from app.session.local_server import ServerFacts
 from app.session.titles import clean
@@ -176,7 +176,7 @@ def test_the_bar_cuts_no_word(
 def test_a_rate_is_applied_in_the_middle_of_an_answer(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model(token_s=0.03, n_token=120))
+    window = open_window(model(text=ENDLESS, token_s=0.03))
     rate = window.top_bar.rate
     assert not rate.apply.isVisible()
     window.ask()

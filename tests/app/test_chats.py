@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QPushButton
-from window_samples import WAIT_MS, Model, Opener
+from window_samples import ENDLESS, WAIT_MS, Model, Opener, let_go
 
 from app.chat.preset_dialog import PresetDialog, name_of
 from app.state.conversation import Ending, Message
@@ -56,7 +56,8 @@ def on_disk(tmp_path: Path, query: str) -> list[tuple[Any, ...]]:
 def test_a_question_is_on_disk_before_it_is_sent(
     qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
 ) -> None:
-    window = open_window(model(token_s=0.02))
+    path = model(holds=15)
+    window = open_window(path)
     seen: list[list[tuple[Any, ...]]] = []
     generate = window.link.generate
 
@@ -69,6 +70,7 @@ def test_a_question_is_on_disk_before_it_is_sent(
     assert seen == [[("Is this kept?",)]]
     query = "SELECT coalesce(group_concat(content, ''), '') FROM piece"
     qtbot.waitUntil(lambda: "tin soldier" in on_disk(tmp_path, query)[0][0], timeout=WAIT_MS)
+    let_go(path)
     wait_idle(qtbot, window)
     assert on_disk(tmp_path, "SELECT count(*) FROM piece") == [(0,)]
     query = "SELECT content, ending FROM message WHERE role = 'assistant'"
@@ -151,7 +153,7 @@ def test_a_changed_question_is_a_branch(qtbot: Any, open_window: Opener, model: 
 def test_asking_again_during_an_answer_stops_it_and_mixes_nothing(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model(token_s=0.1))
+    window = open_window(model(text=ENDLESS, token_s=0.02))
     ask(window, "One")
     qtbot.waitUntil(lambda: bool(last(window).content), timeout=WAIT_MS)
     old = last(window)
@@ -241,7 +243,7 @@ def test_a_profile_that_cannot_be_written_is_said_and_chatting_works(
 def test_a_worker_killed_in_an_answer_leaves_it_on_disk(
     qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
 ) -> None:
-    window = open_window(model(token_s=0.05))
+    window = open_window(model(holds=15))
     ask(window)
     qtbot.waitUntil(lambda: len(last(window).content) > 20, timeout=WAIT_MS)
     os.kill(window.link.pid, signal.SIGKILL)
@@ -397,7 +399,9 @@ def test_out_and_in_again(
 def test_late_text_does_not_reach_another_chat(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model(token_s=0.02))
+    path = model(holds=15)
+    let_go(path)
+    window = open_window(path)
     say(qtbot, window, "First")
     first, before = window.chats.open_id, said(window)
     window.top_bar.new_chat.click()
@@ -406,6 +410,7 @@ def test_late_text_does_not_reach_another_chat(
     second = window.session.conversation
     window.chats.open(first)
     window.link.text.emit(Delta(content="late"), "late")
+    let_go(path, 2)
     wait_idle(qtbot, window)
     assert said(window) == before
     assert second.last is not None and "late" in second.last.content

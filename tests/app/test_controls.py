@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QComboBox, QFileDialog
-from window_samples import WAIT_MS, Model, Opener
+from window_samples import WAIT_MS, Model, Opener, let_go
 
 from app.controls.remote_device import RemoteDialog
 from app.settings import settings
@@ -160,7 +160,8 @@ def test_what_becomes_of_missing_experts_is_asked_where_a_device_computes(
 def test_during_an_answer_settings_wait_for_the_next(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model(token_s=0.03, n_token=30))
+    path = model(holds=15)
+    window = open_window(path)
     window.top_bar.controls.click()
     window.session.send("Tell me a story.")
     qtbot.waitUntil(lambda: window.engine.state is State.ANSWERING, timeout=WAIT_MS)
@@ -169,7 +170,7 @@ def test_during_an_answer_settings_wait_for_the_next(
     assert told == []
     assert "with the next answer" in window.controls.strip.sentence
     assert window.controls.strip.in_force("method") == "in force: promoe"
-    wait_idle(qtbot, window)
+    let_go(path)
     qtbot.waitUntil(lambda: bool(told), timeout=WAIT_MS)
     wait_idle(qtbot, window)
     assert window.controls.strip.in_force("method") == "in force: lru"
@@ -326,7 +327,7 @@ def test_packing_can_be_stopped_and_what_was_written_be_deleted(
     half = json.dumps({"done_bytes": 2, "total_bytes": 4})
     commands = {
         ("--offer",): script(OFFER),
-        (): [sys.executable, "-c", f"import time; print({half!r}, flush=True); time.sleep(60)"],
+        (): [sys.executable, "-c", f"import time; print({half!r}, flush=True); time.sleep(600)"],
         ("--delete",): [sys.executable, "-c", f"open({str(gone)!r}, 'w')"],
     }
     monkeypatch.setattr(

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import WAIT_S
 
 from app import display
 
@@ -17,7 +18,7 @@ def run_app(**changes: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if "DISPLAY" not in name}
     environment.pop("QT_QPA_PLATFORM", None)
     return subprocess.run(
-        [sys.executable, "-m", "app"], cwd=ROOT, env=environment | changes, timeout=60,
+        [sys.executable, "-m", "app"], cwd=ROOT, env=environment | changes, timeout=WAIT_S,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 

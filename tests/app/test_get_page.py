@@ -12,7 +12,7 @@ from factory import make_split, make_tiny
 from fake_hub import FakeHub, Fault
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
-from window_samples import WAIT_MS, Model, Opener
+from window_samples import ENDLESS, WAIT_MS, Model, Opener
 
 from app.state.engine_state import State as EngineState
 from app.window.main_window import MainWindow
@@ -196,7 +196,7 @@ def test_from_the_first_start_to_a_chat_with_a_real_model(
 def test_a_model_that_arrives_does_not_interrupt(
     qtbot: Any, open_window: Opener, hub: FakeHub, entry: Curated, model: Model
 ) -> None:
-    window = open_window(model("busy", text="word " * 200, delay_s=0.02))
+    window = open_window(model("busy", text=ENDLESS, token_s=0.02))
     window.show_get_models()
     hub.faults = [Fault("hold", 20_000)]
     window.press("Download")

@@ -5,7 +5,7 @@ from typing import Any
 
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QApplication, QLineEdit
-from window_samples import WAIT_MS, Model, Opener
+from window_samples import ENDLESS, WAIT_MS, Model, Opener
 
 from app.state.engine_state import State
 from app.store.chats import ChatStore
@@ -89,7 +89,7 @@ def test_a_row_that_was_clicked_takes_f2_del_and_text(
 def test_escape_leaves_the_search_and_stops_nothing(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model(token_s=0.02, n_token=400))
+    window = open_window(model(text=ENDLESS, token_s=0.02))
     window.ask()
     window.wait_text()
     search = window.sidebar.search
@@ -129,7 +129,7 @@ def test_folders_hold_chats(qtbot: Any, open_window: Opener, model: Model) -> No
 def test_after_a_crash_the_open_chat_returns_with_what_was_cut_off(
     qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
 ) -> None:
-    window = open_window(model(token_s=0.02, n_token=400))
+    window = open_window(model(text=ENDLESS, token_s=0.02))
     window.ask("A long story")
     window.wait_text(10)
     qtbot.waitUntil(lambda: window.chats.n_saved(window.answer) > 0, timeout=WAIT_MS)

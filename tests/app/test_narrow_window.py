@@ -6,7 +6,7 @@ import pytest
 from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QAbstractButton, QApplication, QSplitter
 from test_transcript import ask, wait_idle
-from window_samples import WAIT_MS, Model, Opener
+from window_samples import WAIT_MS, Model, Opener, let_go
 
 from app.chat.answer import AnswerView
 from app.text import language
@@ -38,7 +38,9 @@ def test_every_button_of_a_chat_is_within_the_window(
 ) -> None:
     """A stopped answer that has another beside it, so that all buttons are shown."""
     language.apply(qapp, "de")
-    window = open_window(model(token_s=0.02, chat=CHAT))
+    path = model(holds=15, chat=CHAT)
+    let_go(path)
+    window = open_window(path)
     window.resize(width, 700)
     ask(qtbot, window, "hello")
     wait_idle(qtbot, window)

@@ -10,7 +10,7 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QPlainTextEdit, QWidget
 from window_page import WindowPage
-from window_samples import WAIT_MS, Model, Opener
+from window_samples import WAIT_MS, Model, Opener, let_go
 
 from app.chat.answer import AnswerView
 from app.chat.preset_dialog import PresetDialog
@@ -63,11 +63,13 @@ def type_in(window: WindowPage, text: str) -> None:
 def test_a_live_thought_shows_its_last_line_and_folds_when_the_answer_begins(
     open_window: Opener, model: Model
 ) -> None:
-    window = active(open_window(model(thought=THOUGHT, text="Yes. " * 40, token_s=0.02)))
+    path = model(thought=THOUGHT, text="Yes. " * 40, holds=8)
+    window = active(open_window(path))
     window.ask()
     window.qtbot.waitUntil(lambda: "Second" in view(window).thought_line, timeout=WAIT_MS)
     assert view(window).thought_label.startswith("Thinking…") and not window.answer.content
     assert "<think>" not in view(window).thought_line
+    let_go(path)
     window.qtbot.waitUntil(lambda: bool(blocks(window, "Part of the answer")), timeout=WAIT_MS)
     assert view(window).thought_line == "" and blocks(window, "Reasoning") == []
     assert view(window).thought_label.startswith("Thought for ")
@@ -120,7 +122,7 @@ def test_go_on_sends_the_message_as_it_is(open_window: Opener, model: Model, n_t
 
 
 def test_an_answer_cut_off_within_its_thought_keeps_it(open_window: Opener, model: Model) -> None:
-    window = open_window(model(thought="hm " * 500, text="Yes.", token_s=0.01))
+    window = open_window(model(thought="hm " * 20_000, text="Yes.", token_s=0.01))
     window.ask()
     window.qtbot.waitUntil(lambda: len(window.answer.reasoning) > 20, timeout=WAIT_MS)
     os.kill(window.link.pid, signal.SIGKILL)
@@ -135,7 +137,7 @@ def test_an_answer_cut_off_within_its_thought_keeps_it(open_window: Opener, mode
 
 
 def test_a_growing_thought_is_on_disk(open_window: Opener, model: Model, tmp_path: Path) -> None:
-    window = open_window(model(thought="hm " * 500, text="Yes.", token_s=0.01))
+    window = open_window(model(thought="hm " * 20_000, text="Yes.", token_s=0.01))
     window.ask()
     reader = window.chats.store
     query = "SELECT coalesce(group_concat(reasoning, ''), ''), max(content) FROM piece"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QPushButton, QWidget
-from window_samples import WAIT_MS, Model, Opener
+from window_samples import ENDLESS, WAIT_MS, Model, Opener
 
 from app.chat.answer import AnswerView
 from app.chat.branch_switch import BranchSwitch
@@ -301,7 +301,7 @@ def test_typing_goes_on_after_a_message_was_acted_on(
 def test_typing_goes_on_after_a_stop_and_a_recovery(
     qtbot: Any, open_window: Opener, model: Model, press: Act, text: str
 ) -> None:
-    window = active(qtbot, open_window(model(token_s=0.05)))
+    window = active(qtbot, open_window(model(holds=15)))
     ask(qtbot, window, "Stopped")
     press(window.chat.composer.button)
     check_typing(qtbot, window)
@@ -398,7 +398,7 @@ def test_several_answers_are_written_at_once(qtbot: Any, open_window: Opener, mo
 def test_answers_go_on_while_another_is_looked_at(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model(token_s=0.005, n_token=100_000))
+    window = open_window(model(text=ENDLESS, token_s=0.02))
     ask(qtbot, window, "Tell me.")
     qtbot.waitUntil(lambda: bool(last_answer(window).text), timeout=WAIT_MS)
     window.session.stop()

@@ -11,8 +11,9 @@ import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QTimer, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication, QLabel, QTextEdit
+from waiting import WAIT_S
 from window_page import WindowPage
-from window_samples import WAIT_MS, Model, Opener
+from window_samples import ENDLESS, WAIT_MS, Model, Opener, let_go
 
 from app.state.conversation import Ending
 from app.state.engine_state import Notice, State
@@ -29,12 +30,14 @@ def plain(text: str) -> str:
 def test_an_answer_streams_and_ends_with_its_figures(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model(token_s=0.01))
+    path = model(holds=15)
+    window = open_window(path)
     window.ask()
     assert window.state is State.ANSWERING
     assert window.draft == ""
     window.wait_text()
     early = window.answer.content
+    let_go(path)
     window.wait_state(State.IDLE)
     said = window.answer
     assert said.content.startswith(early) and len(said.content) > len(early)
@@ -72,7 +75,7 @@ def test_the_engine_hears_the_whole_conversation(
 def test_stop_shows_at_once_and_ends_the_answer(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model(token_s=0.2))
+    window = open_window(model(holds=15))
     window.ask()
     window.wait_text()
     qtbot.keyClick(window, Qt.Key.Key_Escape)
@@ -110,12 +113,14 @@ def test_a_new_chat_forgets_and_the_old_one_is_kept(
 def test_an_answer_goes_on_behind_another_chat_and_is_kept(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model(token_s=0.01))
+    path = model(holds=15)
+    window = open_window(path)
     written = window.ask_and_leave()
     assert window.session.conversation.messages == []
     assert window.state is State.ANSWERING
     assert window.session.busy_chats == {written.chat_id}
     assert window.chat.composer.button.accessibleName().startswith("Send")
+    let_go(path)
     window.wait_state(State.IDLE)
     assert window.session.conversation.messages == []
     assert window.session.busy_chats == set()
@@ -127,7 +132,7 @@ def test_an_answer_goes_on_behind_another_chat_and_is_kept(
 def test_a_chat_is_opened_again_while_its_answer_is_written(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model(token_s=0.03))
+    window = open_window(model(text=ENDLESS, token_s=0.03))
     window.open_chat(window.ask_and_leave().chat_id)
     assert window.session.is_answering
     early = len(window.answer.content)
@@ -140,11 +145,13 @@ def test_a_chat_is_opened_again_while_its_answer_is_written(
 def test_a_question_in_another_chat_waits_for_its_turn(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model(token_s=0.02))
+    path = model(holds=15)
+    window = open_window(path)
     first = window.ask_and_leave()
     window.ask("Second")
     assert window.answer.progress == "Waits for the answer in another chat"
     assert window.session.busy_chats == {first.chat_id, window.chats.open_id}
+    let_go(path, 1)
     window.wait_text()
     assert first.last is not None and first.last.ending is Ending.FINISHED
     window.press("New chat")
@@ -152,25 +159,25 @@ def test_a_question_in_another_chat_waits_for_its_turn(
     qtbot.keyClick(window, Qt.Key.Key_Escape)  # this one waits; the second goes on
     assert window.answer.ending is Ending.STOPPED and window.answer.content == ""
     assert window.state is State.ANSWERING
+    let_go(path, 2)
     window.wait_state(State.IDLE)
     assert window.answer.content == ""
 
 
 def test_the_worker_dies_behind_another_chat(qtbot: Any, open_window: Opener, model: Model) -> None:
-    window = open_window(model(token_s=0.05))
+    window = open_window(model(holds=15))
     first = window.ask_and_leave(n_char=40)
     os.kill(window.link.pid, signal.SIGKILL)
     window.wait_state(State.DEAD)
     assert first.last is not None and first.last.ending is Ending.CUT_OFF
     window.press("Start again and continue")
     assert window.session.conversation is first
-    window.wait_state(State.ANSWERING)
-    window.wait_state(State.IDLE)
+    window.wait_end()
     assert window.answer.content.endswith(" And he went on.")
 
 
 def test_deleting_a_chat_stops_its_answer(qtbot: Any, open_window: Opener, model: Model) -> None:
-    window = open_window(model(token_s=0.05))
+    window = open_window(model(holds=15))
     chat_id = window.ask_and_leave().chat_id
     window.sidebar.list.deleted.emit(chat_id)
     assert window.state is State.STOPPING
@@ -300,7 +307,7 @@ def test_another_model_may_be_picked_at_any_time(
 ) -> None:
     window = open_window()
     window.open_model(model("slow", load_s=30))
-    window.open_model(model("second", token_s=0.05))
+    window.open_model(model("second", holds=15))
     qtbot.waitUntil(lambda: window.engine.model is not None, timeout=WAIT_MS)
     assert window.engine.model is not None and window.engine.model.name == "second"
     window.ask()
@@ -383,7 +390,7 @@ def test_the_rate_changes_between_answers(qtbot: Any, open_window: Opener, model
 
 
 def test_the_rate_changes_within_an_answer(qtbot: Any, open_window: Opener, model: Model) -> None:
-    window = open_window(model(token_s=0.03))
+    window = open_window(model(text=ENDLESS, token_s=0.03))
     window.ask()
     window.wait_text()
     for n_slot in (16, 10):
@@ -399,7 +406,7 @@ def test_the_rate_changes_within_an_answer(qtbot: Any, open_window: Opener, mode
 def test_a_rate_that_loads_the_model_again_waits_for_the_next_answer(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model(token_s=0.03, change_s=0.2))
+    window = open_window(model(text=ENDLESS, token_s=0.03))
     window.ask()
     window.wait_text()
     window.move_rate(32)
@@ -409,11 +416,7 @@ def test_a_rate_that_loads_the_model_again_waits_for_the_next_answer(
     qtbot.waitUntil(lambda: len(window.answer.content) > shown, timeout=WAIT_MS)
     assert window.state is State.ANSWERING and window.engine.change_waits
     window.press("Stop")
-    window.wait_state(State.CHANGING)
-    window.ask()
-    window.wait_state(State.ANSWERING)
-    assert window.engine.cache is not None and window.engine.cache.mode == "plain"
-    window.press("Stop")
+    qtbot.waitUntil(lambda: _n_slot(window) == 32, timeout=WAIT_MS)
     window.wait_state(State.IDLE)
 
 
@@ -425,13 +428,15 @@ def _n_slot(window: Any) -> int:
 def test_a_question_asked_while_the_cache_changes_is_answered_after(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model(change_s=0.4))
+    path = model(change_s=0.4, holds=15)
+    window = open_window(path)
     window.move_rate(16)
     assert window.state is State.CHANGING
     window.move_rate(20)
     window.ask()
     qtbot.waitUntil(lambda: window.state is State.ANSWERING, timeout=WAIT_MS)
     assert window.engine.cache is not None and window.engine.cache.n_slot == 20
+    let_go(path)
     window.wait_state(State.IDLE)
     assert window.answer.ending is Ending.FINISHED
 
@@ -453,8 +458,7 @@ def test_a_question_that_waits_for_the_cache_can_be_stopped_or_survive(
     os.kill(window.link.pid, signal.SIGKILL)
     window.wait_state(State.DEAD)
     window.press("Start again and continue")
-    window.wait_state(State.ANSWERING)
-    window.wait_state(State.IDLE)
+    window.wait_end()
     assert window.answer.content.startswith("Once there was")
 
 
@@ -467,8 +471,7 @@ def test_going_on_may_be_asked_before_the_last_token_is_in(
     window.session.stop()
     assert window.state is State.STOPPING
     window.session.go_on()
-    window.wait_state(State.ANSWERING)
-    window.wait_state(State.IDLE)
+    window.wait_end()
     assert window.answer.content.endswith(" And he went on.")
 
 
@@ -489,7 +492,7 @@ def test_a_dense_model_chats_without_a_slider(
 def test_the_panel_is_fed_while_the_answer_runs(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model(token_s=0.02))
+    window = open_window(model(text=ENDLESS, token_s=0.02))
     qtbot.waitUntil(lambda: "12 layers" in window.panel.map.accessibleDescription())
     window.ask()
     qtbot.waitUntil(lambda: window.panel.strip.slowest_s > 0, timeout=WAIT_MS)
@@ -516,9 +519,10 @@ def test_a_narrow_window_shows_the_chat_or_the_panel(open_window: Opener) -> Non
 def test_killed_during_an_answer_what_was_said_stays_and_going_on_works(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model(token_s=0.05))
+    window = open_window(model(text=ENDLESS, token_s=0.02))
     window.ask()
     window.wait_text(40)
+    qtbot.waitUntil(lambda: window.answer.statistics is not None, timeout=WAIT_MS)
     os.kill(window.link.pid, signal.SIGKILL)
     window.wait_state(State.DEAD)
     said = window.answer.content
@@ -527,8 +531,7 @@ def test_killed_during_an_answer_what_was_said_stays_and_going_on_works(
     assert window.answer.ending is Ending.CUT_OFF
     assert "signal 9" in window.notice
     window.press("Start again and continue")
-    window.wait_state(State.ANSWERING)
-    window.wait_state(State.IDLE)
+    window.wait_end()
     assert window.answer.content == said + " And he went on."
     assert window.answer.ending is Ending.FINISHED
     assert window.answer.n_token_before > 0
@@ -543,8 +546,7 @@ def test_killed_before_the_first_word_the_question_is_asked_again(
     os.kill(window.link.pid, signal.SIGKILL)
     window.wait_state(State.DEAD)
     window.press("Start again and continue")
-    window.wait_state(State.ANSWERING)
-    window.wait_state(State.IDLE)
+    window.wait_end()
     assert window.answer.content.startswith("Once there was")
     assert len(window.session.conversation.messages) == 2
 
@@ -615,14 +617,14 @@ def test_a_worker_that_hangs_is_noticed(
     monkeypatch.setattr("backend.protocol.connection.PONG_LIMIT_S", 0.2)
     window.wait_notice("has not answered")
     said = window.answer.content
+    monkeypatch.setattr("backend.protocol.connection.PONG_LIMIT_S", WAIT_S)
     window.press("Start again and continue")
-    window.wait_state(State.ANSWERING)
-    window.wait_state(State.IDLE)
+    window.wait_end()
     assert window.answer.content == said + " And he went on."
 
 
 def test_closing_the_window_ends_the_worker(qtbot: Any, open_window: Opener, model: Model) -> None:
-    window = open_window(model(token_s=0.05))
+    window = open_window(model(text=ENDLESS, token_s=0.02))
     window.ask()
     window.wait_text()
     pid = window.link.pid

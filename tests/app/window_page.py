@@ -7,7 +7,7 @@ from window_samples import WAIT_MS
 
 from app.chat.answer import AnswerView
 from app.chat.text_block import TextBlock
-from app.state.conversation import Conversation, Message
+from app.state.conversation import Conversation, Ending, Message
 from app.state.engine_state import State
 from app.window.main_window import MainWindow
 
@@ -85,6 +85,11 @@ class WindowPage(MainWindow):
 
     def wait_state(self, state: State) -> None:
         self.qtbot.waitUntil(lambda: self.engine.state is state, timeout=WAIT_MS)
+
+    def wait_end(self) -> None:
+        """Wait until the last answer is whole. Its state may be over before anybody looks."""
+        self.qtbot.waitUntil(lambda: self.answer.ending is Ending.FINISHED, timeout=WAIT_MS)
+        self.wait_state(State.IDLE)
 
     def wait_text(self, n_char: int = 1) -> None:
         """Wait until the last answer has at least `n_char` characters."""

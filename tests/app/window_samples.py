@@ -16,6 +16,15 @@ WAIT_MS = 1000 * WAIT_S
 Model = Callable[..., Path]
 Opener = Callable[..., Any]  # opens a window_page.WindowPage
 
+ENDLESS = "Once there was a tin soldier. " * 2000
+"""An answer that goes on until it is stopped: with token_s=0.02 for minutes."""
+
+
+def let_go(path: Path, number: int = 1) -> None:
+    """Let answer `number` of a worker go on: with holds=n, answers wait after n tokens."""
+    path.with_suffix(f".go{number}").touch()
+
+
 GIB = 2**30
 MODEL = ModelFacts(
     name="m", path="/m.gguf", architecture="qwen3moe", n_layer=48, moe_layers=tuple(range(48)),
