@@ -979,3 +979,33 @@ def test_others_are_observed_with_their_prompts(
         *[(1, 1, 0)] * 3, *[(1, 1 + n, n) for n in pieces], (1, 2, 0), (1, 1, 0),
     ]  # fmt: skip
     assert noted.asked == [n for _, n, _ in noted.observed]
+
+
+def test_others_beside_a_persons_prompt_are_fewer_where_less_of_it_is_left(
+    open_engine: OpenEngine, reciter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = []
+
+    class Counts(Precedence):
+        @staticmethod
+        def n_beside_prompt(n_own: int) -> int:
+            left.append(n_own)
+            return Precedence.n_beside_prompt(n_own)
+
+    monkeypatch.setattr("backend.engine.group.Precedence", Counts)
+    engine = open_engine(reciter, n_sequence=2, n_ubatch=32, context_length=512)
+    n = len(engine.tokenize("o" * 70 + "\n", add_bos=True))
+    own, n_token = [first(10, "o" * 70, 1)], []
+
+    def now() -> Request | None:
+        return own.pop() if own and len(n_token) == 4 else None
+
+    found = by_key(
+        engine.generate_group(
+            [asked(0, "x", 20)], lambda group: n_token.append(group.n_token), urgent=now
+        )
+    )
+    assert found[0].text.content == ALPHABET[:20] and found[10].text.content == "a"
+    # A row of each piece is another's next token. Tokens are counted from the join on.
+    assert left == [min(n - done, 32) for done in (0, 31, 62)] and 8 <= left[-1] < 16
+    assert n_token[3:7] == [4, 1, 2, 4]
