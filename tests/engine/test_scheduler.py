@@ -124,6 +124,8 @@ class Run:
         is_answered = bool(own) and not any(m.n_unread for m in own)
         n_of_prompt = sum(m.n_unread > 0 for m in owners)
         chosen = scheduler.computed(owners)
+        if self.limits.shares:
+            assert all(m.n_done <= m.n_cell for m in owners), "a row has no cell"
         if is_answered:
             scheduler.observe(owners, n_of_prompt, self.pass_s * len(rows) ** 0.7)
         for i, asked in chosen:
@@ -383,3 +385,30 @@ def test_the_last_answer_behind_a_shared_beginning_has_every_cell() -> None:
     run = Run(limits)  # a prompt with another beginning does not fit beside the shared one
     run.run(*(Asked([*begin, i], 1) for i in (4, 5)), whole := Asked(range(100, 155), 3))
     assert whole.end in ("length", "stop")
+
+
+def test_one_that_outgrows_those_before_it_goes_on_later() -> None:
+    limits = Limits(n_sequence=2, n_context=60, n_longest=60, n_ubatch=16)
+    run, first, second = Run(limits), *endless(2, -1)
+    second.tokens = [2] * 20
+    second.n_prompt = 20
+    run.run(first, second)
+    assert [len(asked.tokens) for asked in (first, second)] == [61, 61]
+
+
+def test_others_join_when_the_prompt_of_one_that_precedes_is_read() -> None:
+    """One of their prompts is read at a time, beside its tokens."""
+    run = Run(replace(LIMITS, n_context=400, n_longest=400, n_sequence=4))
+    own, others = Asked([5] * 40, 200, precedes=True), [Asked([i] * 12, 2) for i in (6, 7)]
+    own.ends = False
+    run.ask(own)
+    for asked in others:
+        run.ask(asked)
+    while own.n_unread:
+        run.step()
+        assert run.scheduler.members == [own]
+    run.run()
+    assert all(set(owners) == {own} for owners in run.passes[:3])
+    first, second = ([asked in owners for owners in run.passes] for asked in others)
+    n_before = second.index(True)
+    assert sum(owners.count(others[0]) for owners in run.passes[:n_before]) >= 12 and any(first)
