@@ -267,7 +267,7 @@ class Group:
         rows, owners = scheduler.rows(self._guess if passes.may_draft else None)
         drafted = next((member for member in owners if member.drafted), None)
         self.n_drafted, self.n_right = len(drafted.drafted) if drafted is not None else 0, 0
-        n_of_prompt = sum(m.n_unread > 0 for m in owners)
+        n_of_prompt = sum([m.n_unread > 0 for m in owners])
         is_token = not n_of_prompt
         numbers = [member.number for member in owners]
         adapts = is_token and len(rows) == 1 and owners[0].precedes
@@ -303,19 +303,20 @@ class Group:
 
     def _choose(self, member: Sequence, row: int) -> None:
         """Choose the next token of an answer, and those behind it that were guessed."""
-        drafted, meter = list(member.drafted), self._passes.meter
-        meter.statistics.n_drafted += len(drafted)
-        n_before = member.n_token
-        for n_right in range(len(drafted) + 1):
-            token = member.sample(row + n_right)
-            for _ in member.add(token):
-                pass
-            if member.has_ended or drafted[n_right : n_right + 1] != [token]:
-                break
-            self.n_right += 1
-            meter.add_accepted()
-        self._scheduler.keep(member, n_right)
-        meter.statistics.n_token += member.n_token - n_before
+        n_before, drafted = member.n_token, member.drafted
+        for _ in member.add(token := member.sample(row)):
+            pass
+        if drafted:
+            n_right = 0
+            while n_right < len(drafted) and drafted[n_right] == token and not member.has_ended:
+                n_right += 1
+                for _ in member.add(token := member.sample(row + n_right)):
+                    pass
+                self._passes.meter.add_accepted()
+            self.n_right = n_right
+            self._passes.meter.statistics.n_drafted += len(drafted)
+            self._scheduler.keep(member, n_right)
+        self._passes.meter.statistics.n_token += member.n_token - n_before
 
     def _drop_middles(self) -> None:
         """Forget what tokens no longer see. The others keep their positions."""

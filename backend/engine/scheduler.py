@@ -72,7 +72,8 @@ class Placed:
     @property
     def n_unread(self) -> int:
         """The tokens of the prompt that are not computed; 0: tokens of the answer follow."""
-        return max(self.n_wanted - self.n_done, 0)
+        n = self.n_wanted - self.n_done
+        return n if n > 0 else 0
 
     @property
     def computed(self) -> list[int]:
@@ -332,11 +333,11 @@ class Scheduler(Generic[T]):
                 is_last = i == member.n_wanted - 1
                 of = last if is_last else rows
                 of.append((Row(member.tokens[i], i, member.place, is_last), member))
-        last += [
-            (Row(token, m.n_done + i, m.place, has_logits=True), m)
-            for m in running
-            for i, token in enumerate([m.tokens[m.n_done], *m.drafted])
-        ]
+        for member in running:
+            n, place = member.n_done, member.place
+            last.append((Row(member.tokens[n], n, place, True), member))
+            for i, token in enumerate(member.drafted, n + 1):
+                last.append((Row(token, i, place, True), member))
         if not last:  # a pass has logits; nobody reads these
             row, member = rows.pop()
             last.append((replace(row, has_logits=True), member))
@@ -407,11 +408,8 @@ class Scheduler(Generic[T]):
         for member in owners:
             member.n_done += 1
         last = {id(member): i for i, member in enumerate(owners)}
-        return [
-            (i - len(m.drafted), m)
-            for i, m in enumerate(owners)
-            if last[id(m)] == i and not m.n_unread
-        ]
+        members = ((i, owners[i]) for i in sorted(last.values()))
+        return [(i - len(m.drafted), m) for i, m in members if not m.n_unread]
 
     def keep(self, member: T, n_right: int) -> None:
         """Forget guessed tokens that were wrong. n_right: those before them."""

@@ -116,7 +116,7 @@ class Sequence(Placed):
             return
         self.n_token += 1
         self.tokens.append(token)
-        yield from self._told([self._piece(token)])
+        yield self._tell(self._piece(token))
         if self.stop_text:
             self.finish_reason = "stop"
         elif 0 <= max_tokens <= self.n_token:
@@ -172,13 +172,16 @@ class Sequence(Placed):
     # Its text.
 
     def _told(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
-        """Keep pieces, tell the handle of them, and yield them."""
         for piece in pieces:
-            self.pieces.append(piece)
-            self.request.handle.wrote(piece)
-            if self._reading is not None:
-                self._reading.feed(piece.text)
-            yield piece
+            yield self._tell(piece)
+
+    def _tell(self, piece: Piece) -> Piece:
+        """Keep a piece, and tell the handle of it. Return it."""
+        self.pieces.append(piece)
+        self.request.handle.wrote(piece)
+        if self._reading is not None:
+            self._reading.feed(piece.text)
+        return piece
 
     def _piece(self, token: int) -> Piece:
         model = self._llama
