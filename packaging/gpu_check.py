@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -357,7 +357,7 @@ def _edges(model: Path, option: str, shorter: int) -> dict[str, Any]:
     if plan:  # half of the memory that the slots had
         share = plan.devices[0]
         less = share.planned_bytes - share.slot_bytes // 2
-        engine = Engine.open(model, replace(config, device_bytes=less))
+        engine = Engine.open(model, config.changed(device_bytes=less))
         found["slots_in_less_memory"] = engine.cache.n_slot
         found["same_answer_in_less_memory"] = answer(TEXT, 32) == answers[0]
         engine.close()

@@ -75,7 +75,7 @@ def open_engine() -> Iterator[Callable[..., Engine]]:
     opened: list[Engine] = []
 
     def open_one(path: Path, **settings: Any) -> Engine:
-        config = EngineConfig(**{"n_thread": 1, "context_length": 512, **settings})
+        config = EngineConfig.of(**{"n_thread": 1, "context_length": 512, **settings})
         opened.append(Engine.open(path, config))
         return opened[-1]
 

@@ -169,8 +169,8 @@ class EngineSession(QObject):
                 asked, automatic=False, method="auto", cache_rate=SHOWN_RATE,
                 context_length=EngineChoice.context_length,
             )  # fmt: skip
-        vision = ollama_vision(path) if path is not None and not asked.mmproj else None
-        return replace(asked, mmproj=str(vision)) if vision is not None else asked
+        vision = ollama_vision(path) if path is not None and not asked.setup.mmproj else None
+        return asked.changed(mmproj=str(vision)) if vision is not None else asked
 
     @property
     def change_waits(self) -> bool:

@@ -19,7 +19,7 @@ from backend.bench.workload import Ids, Pass, Request, future, passes, random_to
 from backend.engine.experiment import Experiment
 from backend.engine.meter import Meter
 from backend.memory.plan import plan
-from backend.protocol.settings import EngineConfig
+from backend.protocol.settings import EngineConfig, Setup
 from backend.system.memory import peak_rss_bytes, rss_bytes
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ class Runner:
             )
             coming = None
             if job.kind == "outrider":
-                coming = future(ids, self._requests, job.config.n_ubatch, job.n_round, used)
+                n_ubatch = job.config.setup.n_ubatch
+                coming = future(ids, self._requests, n_ubatch, job.n_round, used)
             experiment = Experiment(
                 self._forced, coming, job.accuracy, job.lookahead, job.link_bytes_per_s
             )
@@ -172,7 +173,7 @@ class Runner:
         last_s = phase_s = start_s = time.perf_counter()
         was_decode, left_out = False, False
         n_done = 0  # computed tokens; positions stay contiguous if a prompt was abandoned
-        for step in passes(request, self._job.config.n_ubatch):
+        for step in passes(request, self._job.config.setup.n_ubatch):
             if step.is_decode != was_decode:
                 phase_s, was_decode, left_out = last_s, step.is_decode, False
             is_late = last_s - phase_s > self._job.limit_s
@@ -273,7 +274,7 @@ class _Stock:
         self.context = llama.Context(
             self.llama,
             n_context=n_context,
-            n_ubatch=min(job.config.n_ubatch, n_context),
+            n_ubatch=min(job.config.setup.n_ubatch, n_context),
             n_thread=job.config.n_thread,
             callback=forced.callback if forced else None,
             user_data=forced.user_data if forced else None,
@@ -294,7 +295,8 @@ def _load_ids(path: str) -> Ids:
 def main() -> None:
     """Answer commands until the input ends."""
     job = Job(**json.loads(sys.argv[1]))
-    job = replace(job, config=EngineConfig(**job.config))  # type: ignore[arg-type]
+    given: dict[str, Any] = job.config  # type: ignore[assignment]
+    job = replace(job, config=EngineConfig(**{**given, "setup": Setup(**given["setup"])}))
     if job.join:
         Path(job.join).write_text("0")
     out = os.fdopen(os.dup(1), "w")

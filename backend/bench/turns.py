@@ -207,7 +207,7 @@ def run(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
             "memory_bytes": total_bytes(),
         },
         "cap_bytes": cap_bytes,
-        "n_ubatch": setting.config.n_ubatch,
+        "n_ubatch": setting.config.setup.n_ubatch,
         "n_round": setting.n_round,
         "accuracy": setting.accuracy,
         "lookahead": setting.lookahead,
@@ -360,7 +360,7 @@ def _needed_bytes(setting: Setting, way: Way, cap_bytes: int) -> int:
         return min(cap_bytes, file.file_size_bytes) if cap_bytes else 0
     n_context = max(r.n_token for r in setting.requests)
     rate = way.rate if way.kind == "outrider" else 0.0
-    planned = plan(file, slots(file, rate), n_context, 0, setting.config.n_ubatch)
+    planned = plan(file, slots(file, rate), n_context, 0, setting.config.setup.n_ubatch)
     return min(planned.total_bytes, cap_bytes) if cap_bytes else planned.total_bytes
 
 

@@ -248,7 +248,7 @@ class _Work:
 
         with Interrupts(interrupted):
             if self._alone:
-                self._compute(engine, replace(made.config, n_sequence=1), self._alone)
+                self._compute(engine, made.config.changed(n_sequence=1), self._alone)
             self._compute(engine, made.config, watch=watch)
         show_progress("")
         n_done = len(self._out.done) - self._n_before

@@ -12,12 +12,13 @@ import sys
 import threading
 import unicodedata
 from collections.abc import Callable
+from dataclasses import fields
 from types import FrameType
 from typing import Any, NoReturn
 
 from backend.memory.devices import TRUST, is_remote
 from backend.methods.catalogue import RUNNABLE
-from backend.protocol.settings import BY_HAND, EngineConfig, Rule, Sampling, check_device
+from backend.protocol.settings import BY_HAND, EngineConfig, Rule, Sampling, Setup, check_device
 
 
 class UserError(Exception):
@@ -98,10 +99,12 @@ def _add_options(
     defaults: dict[str, Any],
     are_automatic: frozenset[str] = frozenset(),
 ) -> None:
+    owners = (settings, Setup) if settings is EngineConfig else (settings,)
+    initial = {f.name: f.default for owner in owners for f in fields(owner)}
     for name, rule in settings.rules().items():
         if not rule.option or (names and name not in names):
             continue
-        default = defaults.get(name, getattr(settings, name))
+        default = defaults.get(name, initial[name])
         how: dict[str, Any] = {"dest": name, "help": rule.help, "default": defaults.get(name)}
         if name in are_automatic:
             how["help"] = f"{rule.help} (default: automatic)"
@@ -121,7 +124,7 @@ def engine_config(args: argparse.Namespace, **fixed: Any) -> EngineConfig:
 
     fixed: fields that the command sets in place of the options.
     """
-    return EngineConfig(**{**_given(args, EngineConfig), **fixed})
+    return EngineConfig.of(**{**_given(args, EngineConfig), **fixed})
 
 
 def automatic_config(args: argparse.Namespace) -> EngineConfig:

@@ -9,7 +9,6 @@ import re
 import secrets
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from backend.cli.common import UserError, add_automatic_options, automatic_config, whole_number
@@ -99,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     path = Path(args.model) if args.model else embedded_model()
     small = args.embedding_model
-    config = replace(automatic_config(args), n_sequence=args.parallel, embedding_model=small)
+    config = automatic_config(args).changed(n_sequence=args.parallel, embedding_model=small)
     embedder = EmbeddingModel(Path(small), config.n_thread) if small else None
     paths = _models(args.models)
     key = os.environ.get(_KEY_VARIABLE, "")

@@ -128,7 +128,7 @@ class Engine:
         attends: tuple[int, int] = (0, 0),
         urgent: Callable[[], Request | None] = lambda: None,
     ) -> Iterator[GroupAnswer]:
-        """Answer requests, up to EngineConfig.n_sequence of them at once. Yield each as it ends.
+        """Answer requests, up to Setup.n_sequence of them at once. Yield each as it ends.
 
         Requests are taken when there is room for them; None stands for none at present. One that
         cannot be answered yields an answer with an error. A cancelled one leaves at the end of the
@@ -154,7 +154,7 @@ class Engine:
     @property
     def n_sequence(self) -> int:
         """The number of answers that may be computed at once."""
-        return self.loaded.config.n_sequence
+        return self.loaded.config.setup.n_sequence
 
     def make_room(self, n_sequence: int) -> None:
         """Let at least this many answers be computed at once. Raises EngineError.
@@ -163,7 +163,7 @@ class Engine:
         ONE_SEQUENCE goes on with one at a time.
         """
         if self.n_sequence < n_sequence and self.file.architecture not in ONE_SEQUENCE:
-            self.change(replace(self.loaded.config, n_sequence=n_sequence))
+            self.change(self.loaded.config.changed(n_sequence=n_sequence))
 
     def _opened(self, request: Request, *, is_alone: bool = False) -> Answered | None:
         """Return the answer to a request; None when stopped.
@@ -477,7 +477,7 @@ class Engine:
         Every layer computes every token, which recordings need; the last layer of an ordinary
         prompt computes only the last token. No answer is generated. Raises EngineError.
         """
-        if not self.loaded.config.keeps_outputs:
+        if not self.loaded.config.setup.keeps_outputs:
             raise EngineError("This engine was not opened to compute every output.")
         self._begin(handle := Handle())
         if isinstance(text, str):
@@ -593,7 +593,7 @@ class Engine:
         The experts that have room stay. Return False, and change nothing, where the settings change
         more: change() is for them. Raises EngineError; the settings before are then in force.
         """
-        return self.passes.rebuild(replace(config, n_sequence=self.n_sequence))
+        return self.passes.rebuild(config.changed(n_sequence=self.n_sequence))
 
     def mind_memory(self) -> None:
         """Shrink the cache where memory is short, or grow it back, between answers.

@@ -254,7 +254,7 @@ def with_streams(engine: Engine, made: GroupPlan, n_cell: int) -> GroupPlan:
     n_cell = -(-n_cell // CELL_STEP) * CELL_STEP
     if engine.loaded.context.cuts_batches or _memory_most(engine, n_cell) < made.n:
         return made
-    config = replace(made.config, streams=True, context_length=made.n * n_cell)
+    config = made.config.changed(streams=True, context_length=made.n * n_cell)
     return replace(made, config=config, sentence=joined(made.sentence, text("group.streams")))
 
 
@@ -269,7 +269,8 @@ def _sentence(n: int, n_paper: int, binding: int, most: int) -> Text:
 
 
 def _config(engine: Engine, n: int, n_cell: int) -> EngineConfig:
-    return replace(engine.loaded.config, n_sequence=n, context_length=n * n_cell, automatic=False)
+    config = engine.loaded.config
+    return config.changed(n_sequence=n, context_length=n * n_cell, automatic=False)
 
 
 def _memory_most(engine: Engine, n_cell: int) -> int:
@@ -290,7 +291,7 @@ def _cells_in_memory(engine: Engine, n_cell: int) -> float:
     kv_type = loaded.config.kv_type
     free_bytes = max(available_bytes() - loaded.untouched_bytes(), 0)
     room_bytes = free_bytes - min(headroom_bytes(free_bytes), _HEADROOM_SHARE * free_bytes)
-    if loaded.config.kv_on_drive:
+    if loaded.config.setup.kv_on_drive:
         room_bytes = shutil.disk_usage(cache_folder()).free
     n_many = 64  # llama.cpp rounds up; so the size of many, divided
     one_bytes = kv_bytes(engine.file, n_many * n_cell, kv_type) / n_many

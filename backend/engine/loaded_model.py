@@ -324,7 +324,7 @@ def _new_context(
     stop_flag: _native.StopFlag,
 ) -> tuple[Context, loading.KvPages]:
     """Return a context, and the tensors of its attention cache that are pages of a file."""
-    if not plan.config.kv_on_drive:
+    if not plan.config.setup.kv_on_drive:
         return _context_in_memory(model, plan, hook, stop_flag), ()
     # No other buffer that llama.cpp clears is as large as a part of the attention cache.
     n_byte_min = kv_bytes(file, plan.n_context, plan.config.kv_type) // 8
@@ -348,7 +348,8 @@ def _new_context(
 def _context_in_memory(
     model: Model, plan: EnginePlan, hook: Hook | None, stop_flag: _native.StopFlag
 ) -> Context:
-    n_sequence, streams = plan.config.n_sequence, plan.config.streams
+    setup = plan.config.setup
+    n_sequence, streams = setup.n_sequence, setup.streams
     return llama.Context(
         model,
         n_context=plan.n_context,

@@ -51,11 +51,11 @@ class Weights:
         A model for embeddings counts, too. Raises LlamaError where an mmproj file that was asked
         for is unfit, and EngineError where a model for embeddings is.
         """
-        self._vision_path = loading.vision_file(self._file, config.mmproj)
+        self._vision_path = loading.vision_file(self._file, config.setup.mmproj)
         n_bytes = self._vision_path.stat().st_size if self._vision_path is not None else 0
         n_bytes = round(n_bytes * _VISION_BYTES_PER_BYTE)
-        if config.embedding_model:
-            n_bytes += embedding_bytes(Path(config.embedding_model))
+        if config.setup.embedding_model:
+            n_bytes += embedding_bytes(Path(config.setup.embedding_model))
         return n_bytes
 
     def load(self, plan: EnginePlan, on_progress: Callable[[float], bool]) -> None:
@@ -171,6 +171,6 @@ class Weights:
         try:
             self.vision = Vision(self._vision_path, model, plan.n_thread)
         except llama.LlamaError as error:
-            if plan.config.mmproj:
+            if plan.config.setup.mmproj:
                 raise
             self.remark = joined(self.remark, str(error))

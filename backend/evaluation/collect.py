@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from backend.engine.engine import Engine, EngineError
@@ -126,7 +126,7 @@ def collect(
     n_token = sum(len(piece.tokens) for piece in pieces)
     if n_token >= limits.tokens or (documents and n_done >= len(documents)):
         return pieces
-    config = replace(config, keeps_outputs=True, n_ubatch=config.n_ubatch or N_UBATCH)
+    config = config.changed(keeps_outputs=True, n_ubatch=config.setup.n_ubatch or N_UBATCH)
     engine = Engine.open(file.path, config, lambda share, text: progress(0.0, text))
     try:
         if engine.cache.mode == "plain":

@@ -185,7 +185,7 @@ class EnginePlan:
         """Return the step from `before`, the plan in force, to this one; None: nothing loaded."""
         if before is None or self._weights() != before._weights():
             return Step.RELOAD
-        if (self.tier.pack, self.config.mmproj) != (before.tier.pack, before.config.mmproj):
+        if self.tier.pack != before.tier.pack:
             return Step.RELOAD
         if self.settings.parts("context") != before.settings.parts("context"):
             return Step.CONTEXT
@@ -204,7 +204,7 @@ class EnginePlan:
 
     def _weights(self) -> object:
         """Return the values that the weights are loaded by."""
-        return self.mode, self.placement, self.mapped, self.predicts
+        return self.mode, self.placement, self.mapped, self.predicts, self.config.setup.mmproj
 
     def _cache(self) -> object:
         """Return the values that the cache is built from."""
@@ -222,9 +222,9 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
     if why := why_no_kv_type(file, config.kv_type):
         raise EngineError(why)
     if file.architecture in ONE_SEQUENCE:
-        config = replace(config, n_sequence=1, streams=False)
+        config = config.changed(n_sequence=1, streams=False)
     before = machine.before
-    on_devices = sum(usable_bytes(d, config.device_bytes) for d in machine.devices)
+    on_devices = sum(usable_bytes(d, config.setup.device_bytes) for d in machine.devices)
     overridden = _overridden(file, config, on_devices, machine.free_bytes)
     if config.automatic:
         is_free = "context_length" not in config.by_hand
@@ -307,7 +307,7 @@ def _asked_slots(file: ModelFile, settings: EngineConfig, method: Method) -> int
 
 def _prediction_bytes(file: ModelFile, settings: EngineConfig, n_slot: int) -> int:
     """Return what the layer that guesses takes with n_slot of its experts."""
-    n_ubatch = min(settings.n_ubatch or N_UBATCH, settings.context_length)
+    n_ubatch = min(settings.setup.n_ubatch or N_UBATCH, settings.context_length)
     return prediction_bytes(file, settings.context_length, n_ubatch, settings.kv_type, n_slot)
 
 
@@ -347,7 +347,7 @@ def _resolved(
 
 def _longest(file: ModelFile, config: EngineConfig) -> int:
     """Return the tokens of all conversations where each has as many as the model knows."""
-    return (file.context_length or config.context_length) * config.n_sequence
+    return (file.context_length or config.context_length) * config.setup.n_sequence
 
 
 def _held(n_token: int) -> int:
@@ -361,9 +361,9 @@ def _on_devices(file: ModelFile, made: EnginePlan, machine: MachineState) -> Eng
     wish = Wish(
         n_slot=slots(file, config.cache_rate),
         n_context=made.n_context,
-        n_ubatch=made.n_ubatch or min(config.n_ubatch, made.n_context),
+        n_ubatch=made.n_ubatch or min(config.setup.n_ubatch, made.n_context),
         kv_type=config.kv_type,
-        limit_bytes=config.device_bytes,
+        limit_bytes=config.setup.device_bytes,
         may_shorten=(
             config.automatic and "context_length" not in config.by_hand and not made.n_ubatch
         ),
@@ -402,11 +402,11 @@ def _in_memory(file: ModelFile, made: EnginePlan, machine: MachineState) -> Engi
     """Grant what fits into this machine's memory. Experts come before a larger n_ubatch."""
     config, method, n_context = made.config, made.method, made.n_context
     is_stock, n_slot = method.kind == "stock", slots(file, config.cache_rate)
-    least_ubatch = made.n_ubatch or min(config.n_ubatch or N_UBATCH, n_context)
+    least_ubatch = made.n_ubatch or min(config.setup.n_ubatch or N_UBATCH, n_context)
 
     def planned(n_slot: int) -> MemoryPlan:
         free_bytes = machine.free_bytes
-        kv = config.kv_type, config.kv_on_drive, config.n_sequence
+        kv = config.kv_type, config.setup.kv_on_drive, config.setup.n_sequence
         return plan(file, n_slot, n_context, free_bytes, least_ubatch, *kv)
 
     wanted, why_fewer, faster = planned(n_slot), "", ""
@@ -427,7 +427,7 @@ def _in_memory(file: ModelFile, made: EnginePlan, machine: MachineState) -> Engi
         )
         why_fewer = joined(why_fewer, why_mapped)
     n_ubatch = least_ubatch
-    if not made.n_ubatch and not config.n_ubatch:
+    if not made.n_ubatch and not config.setup.n_ubatch:
         n_ubatch, _ = largest_ubatch(file, planned(n_slot), n_context)
     if method.adaptive:
         faster = prefers_stock(file, n_slot, machine.free_bytes)
@@ -437,7 +437,7 @@ def _in_memory(file: ModelFile, made: EnginePlan, machine: MachineState) -> Engi
         n_slot=n_slot,
         mapped=mapped,
         window_bytes=_window_bytes(
-            file, planned(n_slot), mapped=mapped, kv_on_drive=config.kv_on_drive
+            file, planned(n_slot), mapped=mapped, kv_on_drive=config.setup.kv_on_drive
         ),
         n_slot_most=n_slot if config.automatic and not config.by_hand else wanted.n_slot,
         headroom_bytes=None if is_stock else wanted.headroom_bytes,
@@ -506,7 +506,7 @@ def held_bytes(file: ModelFile, made: EnginePlan, n_slot: int) -> int:
     """
     if made.devices is not None:
         return 0
-    kv = made.config.kv_type, made.config.kv_on_drive, made.config.n_sequence
+    kv = made.config.kv_type, made.config.setup.kv_on_drive, made.config.setup.n_sequence
     n_slot = file.n_expert if made.is_plain else n_slot
     held = plan(file, n_slot, made.n_context, 0, made.n_ubatch, *kv)
     held_bytes = held.total_bytes - held.process_bytes

@@ -179,13 +179,15 @@ class _Checked:
     """A dataclass whose fields have rules."""
 
     def __post_init__(self) -> None:
-        for name, rule in self.rules().items():
-            rule.check(name, getattr(self, name))
+        for item in dataclasses.fields(self):  # type: ignore[arg-type]
+            if "rule" in item.metadata:
+                item.metadata["rule"].check(item.name, getattr(self, item.name))
 
     @classmethod
     def rules(cls) -> dict[str, Rule]:
         """Return the rule of every field, by name."""
-        return {item.name: item.metadata["rule"] for item in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        return {item.name: item.metadata["rule"] for item in fields if "rule" in item.metadata}
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:
@@ -200,13 +202,84 @@ class _Checked:
                 if rule.kind in ("names", "texts"):
                     given[name] = tuple(given[name])
         try:
-            return cls(**given)
+            return cls.of(**given)
         except ValueError as error:
             raise RequestError(str(error)) from None
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields that clients may send, by name."""
-        return {name: getattr(self, name) for name, rule in self.rules().items() if rule.in_message}
+        return {name: self.value(name) for name, rule in self.rules().items() if rule.in_message}
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """Return settings with these values. Raises ValueError, one sentence."""
+        return cls(**values)
+
+    def value(self, name: str) -> Any:
+        """Return the value of a setting, by a name of rules()."""
+        return getattr(self, name)
+
+
+@dataclass(frozen=True)
+class Setup(_Checked):
+    """What the program that opens an engine decides.
+
+    These are files beside the model, how answers share the context, and what recordings,
+    experiments and tests need.
+    Raises ValueError, one sentence, for an invalid value.
+    """
+
+    kv_on_drive: bool = setting(
+        False,
+        "switch",
+        in_message=False,
+        option="--kv-on-drive",
+        help="keep the attention cache in a file, for more requests or longer texts than memory "
+        "has room for (Linux)",
+        rebuilds="context",
+    )
+    """Whether the attention cache is a file's pages (Klotski, section 6.1)."""
+    mmproj: str = setting(
+        "",
+        "file",
+        option="--mmproj",
+        metavar="FILE",
+        help="the part of the model that sees images (default: mmproj*.gguf beside the model)",
+    )
+    """The file with which the model sees images; "": one beside the model, where there is one."""
+    embedding_model: str = setting("", "file", in_message=False)
+    """The file of a small model for embeddings, for which memory is left; "": none. The engine does
+    not load it: its owner does (backend.engine.embedding_model)."""
+    n_ubatch: int = setting(
+        0,
+        "count",
+        lowest=0,
+        highest=1 << 16,
+        in_message=False,
+        rebuilds="context",
+    )
+    """Tokens of a prompt in one pass; 0: as many as memory permits."""
+    n_sequence: int = setting(
+        1,
+        "count",
+        lowest=1,
+        highest=255,
+        in_message=False,
+        rebuilds="context",
+    )
+    """Answers that may be computed at once (Engine.generate_group). They share the context."""
+    streams: bool = setting(False, "switch", in_message=False, rebuilds="context")
+    """Whether each of them has an equal part of the context instead, which no other one uses."""
+    keeps_outputs: bool = setting(False, "switch", in_message=False, rebuilds="context")
+    """Whether every layer keeps every token's output, for recordings (Engine.compute). Belongs to a
+    request, not to the engine."""
+    device_bytes: int = setting(
+        0,
+        "bytes",
+        lowest=0,
+        in_message=False,
+    )
+    """Maximum of each device's memory that is used; 0: all free memory except the headroom."""
 
 
 @dataclass(frozen=True)
@@ -267,16 +340,6 @@ class EngineConfig(_Checked):
         rebuilds="context",
     )
     """Type of the attention cache, a key of KV_TYPES."""
-    kv_on_drive: bool = setting(
-        False,
-        "switch",
-        in_message=False,
-        option="--kv-on-drive",
-        help="keep the attention cache in a file, for more requests or longer texts than memory "
-        "has room for (Linux)",
-        rebuilds="context",
-    )
-    """Whether the attention cache is a file's pages (Klotski, section 6.1)."""
     device: str = setting(
         DEVICE_AUTO,
         "device",
@@ -364,14 +427,6 @@ class EngineConfig(_Checked):
         help="read experts from the model even where it has a pack",
     )
     """Read experts from the model's pack (backend.packs), where there is one."""
-    mmproj: str = setting(
-        "",
-        "file",
-        option="--mmproj",
-        metavar="FILE",
-        help="the part of the model that sees images (default: mmproj*.gguf beside the model)",
-    )
-    """The file with which the model sees images; "": one beside the model, where there is one."""
     kept_mib: int = setting(
         4096,
         "count",
@@ -397,50 +452,38 @@ class EngineConfig(_Checked):
     (backend.memory.automatic), except those in by_hand."""
     by_hand: tuple[str, ...] = setting((), "names", choices=BY_HAND)
     """The settings that keep their values although `automatic` is set, of BY_HAND."""
-    embedding_model: str = setting("", "file", in_message=False)
-    """The file of a small model for embeddings, for which memory is left; "": none. The engine does
-    not load it: its owner does (backend.engine.embedding_model)."""
-    n_ubatch: int = setting(
-        0,
-        "count",
-        lowest=0,
-        highest=1 << 16,
-        in_message=False,
-        rebuilds="context",
-    )
-    """Tokens of a prompt in one pass; 0: as many as memory permits."""
-    n_sequence: int = setting(
-        1,
-        "count",
-        lowest=1,
-        highest=255,
-        in_message=False,
-        rebuilds="context",
-    )
-    """Answers that may be computed at once (Engine.generate_group). They share the context."""
-    streams: bool = setting(False, "switch", in_message=False, rebuilds="context")
-    """Whether each of them has an equal part of the context instead, which no other one uses."""
-    keeps_outputs: bool = setting(False, "switch", in_message=False, rebuilds="context")
-    """Whether every layer keeps every token's output, for recordings (Engine.compute). Belongs to a
-    request, not to the engine."""
-    device_bytes: int = setting(
-        0,
-        "bytes",
-        lowest=0,
-        in_message=False,
-    )
-    """Maximum of each device's memory that is used; 0: all free memory except the headroom."""
+    setup: Setup = Setup()
+
+    @classmethod
+    def rules(cls) -> dict[str, Rule]:
+        """Return the rule of every field and of those of Setup, by name."""
+        return {**super().rules(), **Setup.rules()}
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """Return settings with these values, also of fields of Setup. Raises ValueError."""
+        return cls().changed(**values)
+
+    def value(self, name: str) -> Any:
+        """Return the value of a setting, by a name of rules()."""
+        return getattr(self.setup if name in Setup.rules() else self, name)
+
+    def changed(self, **values: Any) -> Self:
+        """Return the settings with these values, also of fields of Setup. Raises ValueError."""
+        of_setup = {name: values.pop(name) for name in Setup.rules() if name in values}
+        setup = dataclasses.replace(self.setup, **of_setup)
+        return dataclasses.replace(self, **{"setup": setup, **values})
 
     def decided(self, **values: Any) -> Self:
         """Return the settings with these values. In automatic mode they are then set by hand."""
         names = [name for name in BY_HAND if name in self.by_hand or name in values]
         by_hand = tuple(names) if self.automatic else self.by_hand
-        return dataclasses.replace(self, **values, by_hand=by_hand)
+        return self.changed(**values, by_hand=by_hand)
 
     @property
     def n_output(self) -> int:
         """The most tokens of a pass whose logits are kept; 0: all."""
-        return 0 if self.keeps_outputs else 1 + DRAFTED_MAX * (self.drafts != "off")
+        return 0 if self.setup.keeps_outputs else 1 + DRAFTED_MAX * (self.drafts != "off")
 
     @property
     def n_back(self) -> int:
@@ -448,13 +491,13 @@ class EngineConfig(_Checked):
 
         States of several sequences would take too much, and on the drive they would be slow.
         """
-        is_alone = self.n_sequence == 1 and not self.kv_on_drive
+        is_alone = self.setup.n_sequence == 1 and not self.setup.kv_on_drive
         return _BACK if self.drafts != "off" and is_alone else 0
 
     def parts(self, rebuilds: str) -> dict[str, Any]:
         """Return the settings that "cache" or "context" is built from, by name."""
         rules = self.rules().items()
-        return {name: getattr(self, name) for name, rule in rules if rule.rebuilds == rebuilds}
+        return {name: self.value(name) for name, rule in rules if rule.rebuilds == rebuilds}
 
 
 @dataclass(frozen=True)

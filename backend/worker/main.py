@@ -20,7 +20,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -521,7 +521,7 @@ class Worker:
 
     def _with_embeddings(self, config: EngineConfig) -> EngineConfig:
         """Return the settings with room for the model for embeddings."""
-        return replace(config, embedding_model=self._server.embedding_file)
+        return config.changed(embedding_model=self._server.embedding_file)
 
     def _open_own(
         self, path: Path, config: EngineConfig, job_id: int, go_on: Callable[[], bool]

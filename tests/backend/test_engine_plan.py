@@ -53,7 +53,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelFile]:
 
 
 def config(**settings: Any) -> EngineConfig:
-    return EngineConfig(**{"method": "lru", "context_length": 512, "device": "cpu", **settings})
+    return EngineConfig.of(**{"method": "lru", "context_length": 512, "device": "cpu", **settings})
 
 
 def room(file: ModelFile, n_slot: int, n_context: int = 512) -> int:
@@ -129,7 +129,7 @@ def test_memory_grants_what_is_asked_for_or_less(
         found = getattr(made, field)
         assert value in found if field == "reason" and value else found == value, (field, made)
     assert made.method.name == made.config.method and not made.placement.on_device
-    assert made.config.n_sequence == (1 if name == "sparse" else asked.n_sequence)
+    assert made.config.setup.n_sequence == (1 if name == "sparse" else asked.setup.n_sequence)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_another_device_reloads(files: dict[str, ModelFile]) -> None:
 def loaded(file: ModelFile, first: EnginePlan, free_bytes: int, **settings: Any) -> EnginePlan:
     """Plan other settings for a model that is loaded."""
     machine = MachineState(free_bytes, before=first, is_loaded=True)
-    return plan_engine(file, replace(first.config, **settings), machine)
+    return plan_engine(file, first.config.changed(**settings), machine)
 
 
 def test_a_context_that_stays_keeps_its_pieces(files: dict[str, ModelFile]) -> None:

@@ -2,11 +2,13 @@
 
 import json
 import struct
+from dataclasses import replace
 
 import pytest
 
 from backend.protocol.errors import RequestError
 from backend.protocol.messages import MAX_BYTES, Decoder, ProtocolError, check_request, encode
+from backend.protocol.settings import EngineConfig, Setup
 from backend.text import joined, text
 
 
@@ -184,3 +186,12 @@ def test_good_requests_pass(message: dict) -> None:
 def test_bad_requests_name_the_field(message: dict, sentence: str) -> None:
     with pytest.raises(RequestError, match=sentence):
         check_request(message)
+
+
+def test_a_client_does_not_decide_what_the_program_does() -> None:
+    config = EngineConfig.of(n_sequence=3, kv_on_drive=True, mmproj="m.gguf", cache_rate=0.5)
+    assert config.setup == Setup(n_sequence=3, kv_on_drive=True, mmproj="m.gguf")
+    changed = config.changed(n_sequence=4, hybrid="auto")
+    assert changed.setup == replace(config.setup, n_sequence=4) and changed.hybrid == "auto"
+    sent = EngineConfig.from_message({**config.to_json(), "n_sequence": 3, "kv_on_drive": True})
+    assert sent.setup == Setup(mmproj="m.gguf") and sent.to_json() == config.to_json()

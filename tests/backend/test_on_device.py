@@ -84,7 +84,7 @@ def test_every_pass_is_that_of_llama_cpp_on_the_device(
     for n_most in (4, 4, 3):
         while plan_of(engine).placement.n_gpu_layers > n_most:
             n_bytes -= planned // 40
-            engine.change(replace(engine.loaded.config, device_bytes=n_bytes))
+            engine.change(engine.loaded.config.changed(device_bytes=n_bytes))
         list(engine.answer(of_text("Once upon a time " * 8, Sampling(temperature=0), 8)))
         engine.set_cache_rate(0.25)
     engine.close()
@@ -276,7 +276,7 @@ def test_a_part_of_the_layers_with_all_the_ram(
     device_bytes = plan_of(engine).devices[0].planned_bytes
     while plan_of(engine).n_gpu_layers > n_own + 1:
         device_bytes -= total // 40
-        engine.change(replace(engine.loaded.config, device_bytes=device_bytes))
+        engine.change(engine.loaded.config.changed(device_bytes=device_bytes))
     plan, n_cpu_layer = plan_of(engine), n_layer - n_own
     assert plan.n_gpu_layers == n_own + 1 and engine.cache.n_slot == plan.n_slot < 16
     assert engine.cache.cpu_bytes == total // n_layer * n_cpu_layer
@@ -378,12 +378,12 @@ def test_memory_of_several_devices_and_of_a_part_of_the_layers(
     """A device with room for a part of the layers gets the last ones."""
     path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_layer=8, n_expert=32)
     with server(total_bytes=640 * MIB) as one, server(total_bytes=1024 * MIB) as other:
-        config = EngineConfig(
+        config = EngineConfig.of(
             device=f"{one.option},{other.option}", cache_rate=0.5, n_ubatch=64, n_thread=1
         )
         with contextlib.closing(Engine.open(path, config)) as engine:
             most = max(s.planned_bytes for s in plan_of(engine).devices)
-        config = replace(config, device_bytes=int(share * most))
+        config = config.changed(device_bytes=int(share * most))
         with contextlib.closing(Engine.open(path, config)) as engine:
             made = plan_of(engine)
             assert (made.n_gpu_layers <= 8) == (share < 1)

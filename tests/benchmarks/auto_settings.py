@@ -41,7 +41,7 @@ class Runner:
         from backend.gguf.model_file import read_model
         from backend.protocol.settings import EngineConfig
 
-        config = EngineConfig(
+        config = EngineConfig.of(
             cache_rate=rate,
             method=method,
             context_length=2048,

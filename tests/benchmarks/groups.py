@@ -70,8 +70,8 @@ def compare_caches(path: Path, config: EngineConfig, sizes: list[int], args: Any
     print("shape      n  prompts ms  streams  decode ms  streams (quartiles)")
     for n in sizes:
         n_cell = 256 * -(-(args.prompt * 3 // 2 + args.steps * args.rounds) // 256)
-        sized = replace(config, n_sequence=n, context_length=n * n_cell)
-        engines = [Engine.open(path, replace(sized, streams=s)) for s in (False, True)]
+        sized = config.changed(n_sequence=n, context_length=n * n_cell)
+        engines = [Engine.open(path, sized.changed(streams=s)) for s in (False, True)]
         for shape in ("equal", "ragged", "shared"):
             lengths = [args.prompt] * n
             if shape == "ragged":
@@ -196,7 +196,7 @@ def main() -> int:
     found: dict[tuple[str, int], list[tuple[float, float, float, float]]] = {}
     for _ in range(args.rounds):
         for method in methods:
-            config = EngineConfig(
+            config = EngineConfig.of(
                 cache_rate=args.rate,
                 method=method,
                 device="cpu",

@@ -32,7 +32,7 @@ METHODS_SHOWN = (
 
 def record(model: Path, prompts: list[str], n: int, n_token: int) -> Trace:
     """Return the routing of n requests that are answered jointly."""
-    config = EngineConfig(
+    config = EngineConfig.of(
         cache_rate=0.5, method="lru", device="cpu", n_sequence=n, context_length=n * 256
     )
     engine = Engine.open(model, config)

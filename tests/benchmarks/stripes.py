@@ -54,7 +54,7 @@ def main() -> None:
         shares = "/".join(map(str, pack.sources.values()))
         name = f"{len(pack.sources)} drives ({shares})"
         for kind in ("link", "outrider"):
-            config = EngineConfig(
+            config = EngineConfig.of(
                 method=args.method, cache_rate=args.rate, n_thread=2, n_ubatch=512, pack=True
             )
             job = Job(

@@ -512,7 +512,7 @@ def test_two_engines_on_one_file_have_caches_of_their_own(
 )
 def test_settings_that_make_no_sense(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=rf"^The [^\n]*{sentence}[^\n]*\.$"):
-        EngineConfig(**settings)
+        EngineConfig.of(**settings)
 
 
 @pytest.mark.parametrize(

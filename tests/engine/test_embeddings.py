@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +183,6 @@ def test_the_plan_leaves_memory_for_it(path: Path, tmp_path: Path) -> None:
     config = EngineConfig(cache_rate=0.5, context_length=256)
     engine = Engine.open(make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf"), config)
     assert engine.loaded.weights.find_others(config) == 0
-    beside = replace(config, embedding_model=str(path))
+    beside = config.changed(embedding_model=str(path))
     assert engine.loaded.weights.find_others(beside) == embedding_bytes(path) > 32 << 20
     engine.close()

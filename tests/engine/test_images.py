@@ -62,7 +62,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def opened(path: Path, rate: float = 0.25, **config: Any) -> Engine:
     return Engine.open(
-        path, EngineConfig(cache_rate=rate, context_length=256, n_thread=1, device="cpu", **config)
+        path,
+        EngineConfig.of(cache_rate=rate, context_length=256, n_thread=1, device="cpu", **config),
     )
 
 

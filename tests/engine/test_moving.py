@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,7 @@ def test_room_for_programs_keeps_the_conversation(open_engine: OpenEngine, tiny:
     begin(engine)
     for n_sequence in (4, 1):
         tokens = list(engine.passes.tokens)
-        engine.change(replace(engine.loaded.config, n_sequence=n_sequence))
+        engine.change(engine.loaded.config.changed(n_sequence=n_sequence))
         assert go_on(engine, tokens) == 1, n_sequence
 
 
@@ -89,6 +88,6 @@ def test_a_context_that_cannot_hold_it_begins_again(
     list(engine.answer(of_text("word " * 260, GREEDY, 2)))
     tokens = list(engine.passes.tokens)
     assert len(tokens) > 256
-    engine.change(replace(engine.loaded.config, **changes))
+    engine.change(engine.loaded.config.changed(**changes))
     n = min(len(tokens), 200)
     assert go_on(engine, tokens[:n]) == n + 1

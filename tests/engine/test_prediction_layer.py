@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -361,7 +360,7 @@ def test_the_layer_comes_and_goes(
         ({"drafts": "off"}, "off", 0),
         ({"drafts": "auto"}, "mtp", 1),
     ):
-        engine.change(replace(engine.loaded.config, **changed))  # type: ignore[arg-type]
+        engine.change(engine.loaded.config.changed(**changed))
         engine.passes.width = Eager(DRAFTED_MAX)
         assert engine.cache.drafts == drafts
         assert sum(context.is_open for context in contexts) == n_open

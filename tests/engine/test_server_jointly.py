@@ -22,7 +22,7 @@ BODY: dict[str, Any] = {"model": "any", "temperature": 0, "max_tokens": 40}
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     path = make_reciter(tmp_path_factory.mktemp("jointly") / "m.gguf", ALPHABET)
-    config = EngineConfig(cache_rate=0.5, context_length=1024, n_sequence=3)
+    config = EngineConfig.of(cache_rate=0.5, context_length=1024, n_sequence=3)
     server = Served(Engine.open(path, config))
     yield server
     server.close()

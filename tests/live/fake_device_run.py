@@ -293,7 +293,7 @@ def loaded(file: ModelFile) -> list[dict[str, Any]]:
     """Load the model as the engine does, twice: what the plan says each time."""
     found = []
     for _ in range(2):
-        config = EngineConfig(device="FAKE0", cache_rate=0.5, n_ubatch=64, n_thread=1)
+        config = EngineConfig.of(device="FAKE0", cache_rate=0.5, n_ubatch=64, n_thread=1)
         model = LoadedModel(file, config, None)
         assert model.plan.devices is not None
         share = model.plan.devices.devices[0]
