@@ -92,6 +92,8 @@ class Engine:
         experiment. Raises ModelFileError for a bad file, EngineError when loading fails.
         """
         file = read_model(path)
+        if file.key("attention.causal") is False:  # llama.cpp aborts at the first token
+            raise EngineError(text("engine.embeds", file=path.name))
         with engine_errors():
             return cls(file, config or EngineConfig(automatic=True), progress, experiment)
 

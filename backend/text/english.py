@@ -240,6 +240,10 @@ ENGLISH: Mapping[str, str] = {
     "engine.changed_file": QT_TRANSLATE_NOOP(
         "messages", "{file} was changed or replaced after it was checked; load it again."
     ),
+    "engine.embeds": QT_TRANSLATE_NOOP(
+        "messages",
+        "{file} makes embeddings and writes no text. It can be named with --embedding-model.",
+    ),
     "engine.no_context": QT_TRANSLATE_NOOP("messages", "The context could not be made: {reason}."),
     "engine.no_images": QT_TRANSLATE_NOOP("messages", "This model cannot see images."),
     "batch.kind": QT_TRANSLATE_NOOP(

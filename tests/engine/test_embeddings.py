@@ -69,10 +69,19 @@ def ranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_embedder(name, gguf.PoolingType.RANK)
 
 
-@pytest.mark.parametrize("pooling", [gguf.PoolingType.MEAN, gguf.PoolingType.CLS])
-def test_vectors_are_llamas_bit_for_bit(tmp_path: Path, pooling: gguf.PoolingType) -> None:
+@pytest.mark.parametrize(
+    ("pooling", "arch"),
+    [
+        (gguf.PoolingType.MEAN, "bert"),
+        (gguf.PoolingType.CLS, "bert"),
+        (gguf.PoolingType.MEAN, "nomic-bert-moe"),
+    ],
+)
+def test_vectors_are_llamas_bit_for_bit(
+    tmp_path: Path, pooling: gguf.PoolingType, arch: str
+) -> None:
     """One by one and in any company, as text and as tokens; of length 1."""
-    model = EmbeddingModel(make_embedder(tmp_path / "m.gguf", pooling), n_thread=2)
+    model = EmbeddingModel(make_embedder(tmp_path / "m.gguf", pooling, arch=arch), n_thread=2)
     stock = Stock(tmp_path / "m.gguf", 2)
     found = model.embed(TEXTS)
     given = [stock.tokens(text) for text in TEXTS]
@@ -85,6 +94,12 @@ def test_vectors_are_llamas_bit_for_bit(tmp_path: Path, pooling: gguf.PoolingTyp
         assert model.embed([tokens]).rows == [row]
     stock.close()
     model.close()
+
+
+def test_a_model_that_writes_no_text_is_refused(tmp_path: Path) -> None:
+    path = make_embedder(tmp_path / "m.gguf", arch="nomic-bert-moe")
+    with pytest.raises(EngineError, match=r"m\.gguf makes embeddings and writes no text\."):
+        Engine.open(path, EngineConfig())
 
 
 def test_scores_are_llamas_bit_for_bit(ranker: Path) -> None:

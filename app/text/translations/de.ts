@@ -3990,6 +3990,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{file} wurde nach der Prüfung geändert oder ersetzt; bitte neu laden.</translation>
 </message>
 <message>
+<source>{file} makes embeddings and writes no text. It can be named with --embedding-model.</source>
+<translation>{file} erzeugt Einbettungen und schreibt keinen Text. Mit --embedding-model lässt sie sich nennen.</translation>
+</message>
+<message>
 <source>The context could not be made: {reason}.</source>
 <translation>Der Kontext konnte nicht angelegt werden: {reason}.</translation>
 </message>
