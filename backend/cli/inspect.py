@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +14,12 @@ from backend.cli.common import (
     printable,
     show_progress,
 )
-from backend.gguf.model_file import ContextSizes, ModelFile, read_model
+from backend.gguf.model_file import ModelFile, read_model
+from backend.library.asked import said_of, with_sizes
 from backend.library.checksum import checksum
 from backend.memory.plan import N_UBATCH, MemoryPlan, largest_ubatch, plan, slots, why_plain
 from backend.methods.slots import rate_of, slots_of
 from backend.packs.file import Pack, find
-from backend.system import children
 from backend.system.memory import MemoryFacts, memory_facts
 
 
@@ -48,8 +46,8 @@ def run(args: argparse.Namespace) -> int:
     context = min(asked.context_length, model.context_length or asked.context_length)
     available = memory.available_bytes
     warnings = None
-    if said := _said_of(model, context):
-        warnings, model = said["warnings"], replace(model, sizes=_sizes(said))
+    if said := said_of(model.path, context):
+        warnings, model = said["warnings"], with_sizes(model, said)
     n_slot = slots(model, asked.cache_rate)
     memory_plan = plan(model, n_slot, context, available, kv_type=asked.kv_type)
     n_ubatch, why = largest_ubatch(model, memory_plan, context)
@@ -82,27 +80,6 @@ def _checksum(path: Path, as_json: bool) -> int:
         lines = [f"{part.sha256}  {part.file}" for part in found.parts]
         print(printable("\n".join([*lines, found.sentence])))
     return int(found.is_wrong)
-
-
-def _said_of(model: ModelFile, n_context: int) -> dict[str, Any] | None:
-    """Return what llama.cpp says of a model (backend.engine.dry_run); None where it cannot load it.
-
-    Runs in a child process, because llama.cpp ends its process on some malformed models.
-    """
-    command = children.command("backend.engine.dry_run", str(model.path), str(n_context))
-    found = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL)
-    said: dict[str, Any] | None = json.loads(found.stdout) if found.returncode == 0 else None
-    return said
-
-
-def _sizes(said: dict[str, Any]) -> ContextSizes:
-    """Return the sizes in what llama.cpp says, at the context that it was asked for."""
-    computing = said["compute_bytes"]
-    return ContextSizes(
-        said["cell_bytes"],
-        said["state_bytes"],
-        lambda _n_context, n_ubatch: computing[str(min(n_ubatch, max(map(int, computing))))],
-    )
 
 
 def _report(

@@ -166,6 +166,13 @@ IS_COMPRESSED = frozenset({"deepseek4"})
 (attention.compress_ratios)."""
 CACHE_FOR_EACH = frozenset({"deepseek4"})
 """Architectures that llama.cpp gives an attention cache of the whole context for each sequence."""
+NOT_ESTIMATED = frozenset(
+    """
+    deepseek32 deepseek4 dots3note glm-dsa glm5-next hy_v4 llama4 qwen4exp
+    """.split()
+)
+"""Architectures whose compute buffers only llama.cpp tells: those with an indexer, and llama4. Our
+estimate was 0.56 to 1.08 of them at published sizes; for others it was 0.91 to 1.12."""
 ONE_SEQUENCE = frozenset({"minimax-m3"})
 """Architectures that compute something else where several sequences share the cells of a context:
 llama.cpp then drops their sparse attention (src/models/minimax-m3.cpp)."""

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backend.library.asked import asked
 from backend.memory.plan import Needs
 from backend.system.kept_file import read_object, write_whole
 from backend.text import text, to_json
@@ -19,7 +20,7 @@ from backend.text import text, to_json
 if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
 
-_FORMAT = 2
+_FORMAT = 3
 _N_KEPT_MAX = 4096
 
 
@@ -157,7 +158,8 @@ class FactsCache:
 
         self.n_read += 1
         try:
-            return Facts.of(read_model(path), self._n_context)
+            model = asked(read_model(path), path, self._n_context)
+            return Facts.of(model, self._n_context)
         except ModelFileError as error:
             return error.reason
         except (ValueError, IndexError, ArithmeticError, MemoryError, RecursionError):

@@ -3,7 +3,7 @@
 Weights are as large as the file's header says. What a context takes is what llama.cpp says where it
 was asked (ModelFile.sizes). For a header alone, as of a model that is not here yet, attention cache
 and states are computed as llama.cpp does, and the compute buffer is estimated from the largest
-intermediates of its graphs. Tests compare all with llama.cpp's allocations.
+intermediates of its graphs (but see NOT_ESTIMATED). Tests compare all with llama.cpp's allocations.
 """
 
 from __future__ import annotations

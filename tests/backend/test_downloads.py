@@ -372,6 +372,17 @@ def test_facts_before_anything_is_fetched(hub: FakeHub, models: Path) -> None:
             assert found.n_expert == 16 and found.needs == there.needs
 
 
+def test_facts_that_only_llama_cpp_tells(hub: FakeHub, tmp_path: Path) -> None:
+    """It is asked with the headers alone."""
+    parts = make_split(make_tiny("hy_v4", "Q8_0", tmp_path / "Sparse-Q8_0.gguf"), 2)
+    hub.repositories["a/b"] = {part.name: part.read_bytes() for part in parts}
+    with new_client() as client:
+        found = read_facts(listing("a/b").offers[0], client, 512)
+    there = scan([], [parts[0]], FactsCache(None, 512)).entries[0].facts
+    assert isinstance(found, Facts) and there is not None
+    assert found.needs == there.needs != Facts.of(read_model(parts[0]), 512).needs
+
+
 def test_facts_of_another_type_are_scaled(hub: FakeHub, models: Path) -> None:
     q4, q8 = offer("Tiny-Q4_0"), offer("Tiny-Q8_0")
     with new_client() as client:

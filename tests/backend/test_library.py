@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from factory import make_mmproj, make_split, make_tiny
 
+from backend.engine.dry_run import DryRun
 from backend.gguf.identity import FileIdentity
 from backend.gguf.model_file import read_model
 from backend.library.checksum import ChecksumError, checksum, note_origin
@@ -22,7 +23,7 @@ from backend.library.machine import kept_machine, main
 from backend.library.places import known_folders, ollama_vision
 from backend.library.scan import Scan, scan
 from backend.machines import Hardware
-from backend.memory.plan import plan
+from backend.memory.plan import Needs, plan
 from backend.system.paths import digests_file
 
 GIB = 1 << 30
@@ -46,6 +47,17 @@ def look(*folders: Path, files: tuple[Path, ...] = (), cache: FactsCache | None 
 
 def facts(path: Path) -> Facts:
     return Facts.of(read_model(path), 4096)
+
+
+@pytest.mark.parametrize("arch", ["hy_v4", "llama4"])
+def test_the_library_asks_llama_cpp_where_it_cannot_estimate(arch: str, tmp_path: Path) -> None:
+    path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf", n_ctx=4096)
+    dry_run = DryRun(read_model(path))
+    (entry,) = look(tmp_path).entries
+    assert entry.facts is not None
+    assert entry.facts.needs == Needs.of(dry_run.asked(n_output=1), 4096)
+    assert entry.facts.needs != facts(path).needs
+    dry_run.close()
 
 
 def qwen(models: Path) -> Facts:
