@@ -116,7 +116,8 @@ def test_every_method_at_every_rate(method: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arch", "quant"), [("qwen3moe", "Q4_K"), ("gpt-oss", "MXFP4"), ("llama4", "F16")]
+    ("arch", "quant"),
+    [("qwen3moe", "Q4_K"), ("gpt-oss", "MXFP4"), ("llama4", "F16"), ("deepseek4", "Q8_0")],
 )
 def test_long_prompts(arch: str, quant: str, tmp_path: Path) -> None:
     """Three passes of up to 128 tokens; they choose every expert many times."""
