@@ -662,6 +662,17 @@ def test_a_shared_beginning_is_forgotten_with_its_group(
     assert stats.n_prompt + stats.n_token == engine.n_context + 1
 
 
+def test_an_answer_that_grows_takes_the_room_of_what_was_kept(
+    open_engine: OpenEngine, tmp_path: Path
+) -> None:
+    path = make_reciter(tmp_path / "m.gguf", "ab", ends=False)
+    engine = open_engine(path, n_sequence=2, context_length=256)
+    list(engine.generate_group([asked(i, "xy"[i] * 60, 4) for i in range(2)], keeps=True))
+    (answer,) = engine.generate_group([asked(2, "z")], keeps=True)
+    assert answer.finish_reason == "context" and not answer.error
+    assert answer.n_prompt + answer.n_token == engine.n_context + 1
+
+
 class Heard(Handle):
     """Notes what it is told. at: it is cancelled at this number of characters; 0: never."""
 
