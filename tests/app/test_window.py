@@ -522,7 +522,7 @@ def test_killed_during_an_answer_what_was_said_stays_and_going_on_works(
     window = open_window(model(text=ENDLESS, token_s=0.02))
     window.ask()
     window.wait_text(40)
-    qtbot.waitUntil(lambda: window.answer.statistics is not None, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: getattr(window.answer.statistics, "n_token", 0) > 0)
     os.kill(window.link.pid, signal.SIGKILL)
     window.wait_state(State.DEAD)
     said = window.answer.content
