@@ -96,6 +96,7 @@ class FakeEngine:
         n = len(self.tokenize(prompt))
         self._stats = stats = SimpleNamespace(n_prompt=n, n_reused=1, n_token=0)
         self.finish_reason = "cancelled"
+        handle.fitted(self.fitted)
         handle.joined(n, 1)
         handle.prefilled(n, n)
         self.reading.set()

@@ -92,12 +92,15 @@ def test_where_nothing_would_help_that_is_said() -> None:
 
 
 def test_models_without_a_cache() -> None:
-    plain = replace(CACHE, mode="plain", reason="The architecture x cannot be cached.", rate=1.0)
-    assert words(MODEL, plain, ANSWER) == "The architecture x cannot be cached."
-    whole = replace(plain, asked_rate=1.0)
+    reason = "The architecture x cannot be cached."
+    plain = replace(CACHE, mode="plain", reason=reason, rate=1.0, min_rate=1.0)
+    without = "llama.cpp runs without the expert cache. "
+    assert words(MODEL, plain, ANSWER) == without + reason
+    whole = replace(plain, asked_rate=1.0, min_rate=0.0625, reason="")
     assert words(MODEL, whole, ANSWER).startswith("Every expert is in memory")
     dense = replace(MODEL, is_moe=False)
-    assert words(dense, replace(plain, reason=""), ANSWER).startswith("This model has no experts")
+    plain = replace(plain, reason="This model is dense.")
+    assert words(dense, plain, ANSWER) == without + "This model is dense."
     assert words(None, None, None) == ""
 
 

@@ -483,7 +483,7 @@ def test_a_dense_model_chats_without_a_slider(
     assert window.top_bar.rate.force_text == "This model is dense."
     window.ask()
     window.wait_state(State.IDLE)
-    assert window.answer.content and window.panel.words.text() == "This model is dense."
+    assert window.answer.content and "This model is dense." in window.panel.words.text()
 
 
 # The panel

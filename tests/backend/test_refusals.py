@@ -108,7 +108,7 @@ def test_answers(worker: WorkerClient, tiny: Path) -> None:
     require_ids(refusal(worker, "generate", prompt="the of " * 400, **ask))
     answer = worker.request("generate", prompt="the", **ask)
     next(iter(answer))
-    require_ids(refusal(worker, "configure", **LOAD))
+    require_ids(refusal(worker, "configure", **{**LOAD, "method": "magic"}))
     worker.stop(answer)
     answer.final()
 

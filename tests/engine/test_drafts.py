@@ -302,5 +302,5 @@ def test_drafts_beside_other_answers(
         assert (statistics.n_accepted > 20) == (drafts == "auto")
         again = engine.answer(of_text("\n", GREEDY, 12))
         assert [piece.token_id for piece in again] == found[drafts][0][:12]
-    assert found["off"] == found["auto"] and passes["auto"] < 0.7 * passes["off"]
+    assert found["off"] == found["auto"] and passes["auto"] < passes["off"] - 10
     oracle.approve()

@@ -11,7 +11,7 @@ from oracle import Oracle
 
 from backend.engine.engine import Engine
 from backend.gguf.tables import ONE_SEQUENCE
-from backend.protocol.group import Request
+from backend.protocol.request import Request
 from backend.protocol.settings import Sampling
 
 GREEDY = Sampling(temperature=0)
@@ -28,7 +28,7 @@ def test_a_chat_and_a_group(
         path = make_tiny(arch, "Q8_0", tmp_path / f"{arch}.gguf")
         engine = open_engine(path, cache_rate=0.25, n_sequence=3, context_length=768)
         assert engine.cache.mode == "cached", arch
-        list(engine.generate(CHAT, GREEDY, 5))  # may end at once
+        list(engine.answer(Request(None, GREEDY, 5, CHAT)))  # may end at once
         sizes: list[int] = []
         found = list(
             engine.generate_group(

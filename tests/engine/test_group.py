@@ -1003,7 +1003,7 @@ def test_others_beside_a_persons_prompt_are_fewer_where_less_of_it_is_left(
             left.append(n_own)
             return Precedence.n_beside_prompt(n_own)
 
-    monkeypatch.setattr("backend.engine.group.Precedence", Counts)
+    monkeypatch.setattr("backend.engine.scheduler.Precedence", Counts)
     engine = open_engine(reciter, n_sequence=2, n_ubatch=32, context_length=512)
     n = len(engine.tokenize("o" * 70 + "\n", add_bos=True))
     own, n_token = [first(10, "o" * 70, 1)], []
