@@ -194,6 +194,10 @@ class CachedModel:
         layer_buffers = _native.ExpertBuffers(unread=True)
 
         def settle(params: Params) -> list[object]:
+            nonlocal buffers, layer_buffers
+            # Loading is tried again after a failure, and buffers know the tensors of one model.
+            buffers = _native.ExpertBuffers(unread=True)
+            layer_buffers = _native.ExpertBuffers(unread=True)
             params.use_extra_bufts = repack and not mapped
             params.check_tensors = not mapped  # the dense tensors; mapped ones with all experts
             params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
