@@ -15,11 +15,13 @@ larger n still gains, because a token of many takes less time to compute than on
 goes on to the smallest n whose predicted speed is within 1 % of the best.
 
 Nothing is computed for a plan. The times come from the passes of earlier groups (GroupWatch). A
-first group has as many sequences as memory permits, up to 64, or 63 where _N_TILED binds.
+first group has as many sequences as memory permits, up to 64, or 63 where _N_TILED binds, and no
+more than its number of rounds needs.
 """
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -203,6 +205,8 @@ def plan_group(engine: Engine, n_asked: int, n_cell: int, n_request: int) -> Gro
     most = min(_memory_most(engine, n_cell), N_MOST, max(n_request, 1))
     if not n_asked and engine.loaded.plan.devices is None and engine.loaded.config.kv_type == "f16":
         most = min(most, _N_TILED - 1)
+    if not n_asked and n_request > 1:  # rounds of equal size: a last one of few would be slow
+        most = math.ceil(n_request / math.ceil(n_request / most))
     if n_asked:
         n = max(min(n_asked, most), 1)
         why = text("group.asked", n=n)

@@ -264,8 +264,8 @@ ENGLISH: Mapping[str, str] = {
     "group.asked": QT_TRANSLATE_NOOP("messages", "{n} requests are computed at once."),
     "group.first": QT_TRANSLATE_NOOP(
         "messages",
-        "{n} requests are computed at once, all that there are or that memory permits. What is "
-        "measured meanwhile plans the next group.",
+        "{n} requests are computed at once, in as few rounds as memory permits. What is measured "
+        "meanwhile plans the next group.",
     ),
     "group.memory": QT_TRANSLATE_NOOP(
         "messages",
@@ -296,8 +296,8 @@ ENGLISH: Mapping[str, str] = {
     ),
     "group.most": QT_TRANSLATE_NOOP(
         "messages",
-        "{n} requests are computed at once, all that there are or that memory permits; "
-        "{n_paper} would hide the drive.",
+        "{n} requests are computed at once, in as few rounds as memory permits; {n_paper} would "
+        "hide the drive.",
     ),
     "group.whole": QT_TRANSLATE_NOOP(
         "messages",

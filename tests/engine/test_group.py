@@ -532,7 +532,8 @@ def test_the_plan_gives_every_request_its_room(
     made = plan_group(engine, 0, n_cell=40, n_request=6)
     assert (made.n, made.times, engine.statistics().n_token) == (6, None, 0)
     assert made.config.setup.n_sequence == 6 and made.config.context_length == 240
-    assert plan_group(engine, 0, n_cell=40, n_request=100).n == 63  # 64 compute all cells
+    assert plan_group(engine, 0, n_cell=40, n_request=126).n == 63  # 64 compute all cells
+    assert plan_group(engine, 0, n_cell=40, n_request=64).n == 32  # and a 64th would be alone
     assert plan_group(engine, 64, n_cell=40, n_request=100).n == 64
     assert plan_group(engine, 3, n_cell=40, n_request=6).n == 3
 

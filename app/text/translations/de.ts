@@ -4690,8 +4690,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{n} Anfragen werden zugleich berechnet: {n_paper} würden das Laufwerk verdecken, und mehr rechnen gemeinsam schneller.</translation>
 </message>
 <message>
-<source>{n} requests are computed at once, all that there are or that memory permits; {n_paper} would hide the drive.</source>
-<translation>{n} Anfragen werden zugleich berechnet, alle, die es gibt oder für die der Speicher reicht; {n_paper} würden das Laufwerk verdecken.</translation>
+<source>{n} requests are computed at once, in as few rounds as memory permits; {n_paper} would hide the drive.</source>
+<translation>{n} Anfragen werden zugleich berechnet, in so wenigen Runden, wie der Speicher zulässt; {n_paper} würden das Laufwerk verdecken.</translation>
 </message>
 <message>
 <source>Their prompts are equally long, so each has an attention cache of its own.</source>
@@ -4742,8 +4742,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Für den dichten Teil von {dense:size} fehlen {missing:size} Speicher: Er wird immer wieder aus der Datei gelesen, was langsam ist.</translation>
 </message>
 <message>
-<source>{n} requests are computed at once, all that there are or that memory permits. What is measured meanwhile plans the next group.</source>
-<translation>{n} Anfragen werden zugleich berechnet, alle, die es gibt oder die der Speicher zulässt. Was dabei gemessen wird, plant die nächste Gruppe.</translation>
+<source>{n} requests are computed at once, in as few rounds as memory permits. What is measured meanwhile plans the next group.</source>
+<translation>{n} Anfragen werden zugleich berechnet, in so wenigen Runden, wie der Speicher zulässt. Was dabei gemessen wird, plant die nächste Gruppe.</translation>
 </message>
 <message>
 <source>A text is empty.</source>
