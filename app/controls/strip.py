@@ -97,7 +97,16 @@ class ControlsStrip(QFrame):
         self._sentence.setWordWrap(True)
         close = IconButton("close", self.tr("Close the engine controls"), side=28)
         close.clicked.connect(self.closed)
+        # The outer layouts come first: PySide wraps the items of a layout that is filled when it is
+        # added, and a wrapper outlives its item when _arrange() moves a field.
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(24, 12, 14, 12)
+        inner = QVBoxLayout()
+        inner.setSpacing(8)
+        layout.addLayout(inner, 1)
+        layout.addWidget(close, 0, Qt.AlignmentFlag.AlignTop)
         fields = QGridLayout()
+        inner.addLayout(fields)
         fields.setHorizontalSpacing(22)
         fields.setVerticalSpacing(4)
         caption = QLabel(self.tr("Settings"))
@@ -110,9 +119,6 @@ class ControlsStrip(QFrame):
             self._add(name, rule, self._controls[name])
         fields.setColumnStretch(len(self._columns), 1)
         self._show_on_device(None)
-        inner = QVBoxLayout()
-        inner.setSpacing(8)
-        inner.addLayout(fields)
         inner.addWidget(self._sentence)
         self._offer = QLabel()
         self._offer.setWordWrap(True)
@@ -131,10 +137,6 @@ class ControlsStrip(QFrame):
         offer.addWidget(self.unpack)
         inner.addLayout(offer)
         self.show_offer("", can_write=False, can_stripe=False, is_writing=False)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(24, 12, 14, 12)
-        layout.addLayout(inner, 1)
-        layout.addWidget(close, 0, Qt.AlignmentFlag.AlignTop)
 
     @property
     def sentence(self) -> str:

@@ -1,5 +1,6 @@
 """The engine's settings and the strip below the chat, with a fake engine."""
 
+import gc
 import json
 import sys
 from dataclasses import replace
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QComboBox, QFileDialog
+from PySide6.QtWidgets import QComboBox, QFileDialog, QWidgetItem
 from window_samples import WAIT_MS, Model, Opener, let_go
 
 from app.controls.remote_device import RemoteDialog
@@ -467,3 +468,14 @@ def test_an_option_by_hand_says_what_it_overrides(
     window = open_window(model(overridden=sentence))
     window.controls.strip.show()
     assert f" {sentence} 25\xa0% of the experts" in window.controls.strip.sentence
+
+
+def test_no_field_of_the_strip_has_a_wrapped_layout_item(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    # The strip moves its fields, which frees their items. Qt may give a new widget the address of
+    # one, and PySide then returns the item's wrapper in place of the widget.
+    strip = open_window(model()).controls.strip
+    items = [found for found in gc.get_objects() if type(found) is QWidgetItem]
+    wrapped = [item.widget() for item in items]
+    assert not {strip.control("method"), strip.control("device"), strip.mode} & set(wrapped)
