@@ -5,11 +5,11 @@ Without an argument it is the real worker around a fake engine. The "model file"
 options that say how the engine behaves: n_layer, n_expert, n_used, is_moe, reason, load_s,
 load_error, token_s, n_token, text, echo, hang_after, holds (waits after so many tokens until
 `let_go` of window_samples.py), change_s, change_error, prefill_s, crash_on_load, context_error,
-reason_at_end, n_slot_left, chat (of ChatFacts), thought (said before the text), answers (pairs of a
-thought and a text, said in turn), calls (pairs of a tool's name and its arguments, made after the
-text until a result is there), calls_again (also after a result), template (a file) with outputs
-(the output before and after a result, parsed by llama.cpp's chat layer). Any file that is not JSON
-is refused. A path in `NAMED` needs no file. With the option `obeys` the last message of a
+reason_at_end, n_slot_left, n_sequence, chat (of ChatFacts), thought (said before the text), answers
+(pairs of a thought and a text, said in turn), calls (pairs of a tool's name and its arguments, made
+after the text until a result is there), calls_again (also after a result), template (a file) with
+outputs (the output before and after a result, parsed by llama.cpp's chat layer). Any file that is
+not JSON is refused. A path in `NAMED` needs no file. With the option `obeys` the last message of a
 conversation is a command: "count N" makes N tokens, "say JSON" makes those of a list of [raw text,
 fields of a Delta], and any other text makes tokens until it is stopped. After three tokens "hang"
 computes without end, "crash" kills the process, "abort" fails a check, "fail" raises an
@@ -55,7 +55,10 @@ NAMED: dict[str, dict[str, Any]] = {
         ("model", "other"),
         {"obeys": True, "n_layer": 2, "n_expert": 4, "n_used": 1, "token_s": 0.0},
     ),
-}
+    "joint": {
+        "obeys": True, "n_layer": 2, "n_expert": 4, "n_used": 1, "token_s": 0.0, "n_sequence": 3
+    },
+}  # fmt: skip
 
 
 def _chat_format(template: Path) -> Any:
@@ -71,6 +74,8 @@ class Refused(RuntimeError):
 
 
 class _Facts(SimpleNamespace):
+    runs = "The fake runs."
+
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
 
@@ -79,10 +84,10 @@ class FakeEngine:
     """Repeats the same words, at the speed that its options give."""
 
     shape = None
-    n_sequence = 1
 
     def __init__(self, path: Path, options: dict[str, Any], rate: float, method: str) -> None:
         self.options = options
+        self.n_sequence = options.get("n_sequence", 1)
         self.is_moe = options.get("is_moe", True)
         n_layer = options.get("n_layer", 12) if self.is_moe else 0
         self.n_expert = options.get("n_expert", 32) if self.is_moe else 0
@@ -295,27 +300,35 @@ class FakeEngine:
         keeps: bool,
         urgent: Callable[[], Any],
     ) -> Iterator[GroupAnswer]:
-        """Write all answers in turn, a token of each; number i says its number first."""
-        asked = [*requests, *iter(urgent, None)]
-        texts = [self.answer(request, is_alone=False) for request in asked]
-        for i, request in enumerate(asked):
-            request.handle.began(8, 0)
-            request.handle.delta(Delta(content=f"({i}) "))
-            request.handle.wrote(SimpleNamespace(raw=f"({i}) ", token_id=1))
-        n_token = [0] * len(asked)
-        running = dict(enumerate(texts))
-        while running:
-            for i, pieces in list(running.items()):
+        """Write all answers in turn, a token of each; number i says its number first.
+
+        Requests join between two passes, the urgent ones first.
+        """
+        source, n_joined = iter(requests), 0
+        running: dict[int, tuple[Request, Iterator[SimpleNamespace]]] = {}
+        n_token: Counter[int] = Counter()
+        while True:
+            joining = list(iter(urgent, None))
+            if len(running) + len(joining) < max(self.n_sequence, 1):
+                joining += [r for r in [next(source, None)] if r is not None]
+            for request in joining:
+                running[n_joined] = request, self.answer(request, is_alone=False)
+                request.handle.began(8, 0)
+                if self.options.get("obeys") is None:
+                    _write(request, f"({n_joined}) ")
+                n_joined += 1
+            if not running:
+                return
+            for i, (request, pieces) in list(running.items()):
                 piece = next(pieces, None)
-                if piece is None or asked[i].handle.is_cancelled:
+                if piece is None or request.handle.is_cancelled:
                     del running[i]
-                    reason = "cancelled" if asked[i].handle.is_cancelled else self.finish_reason
-                    yield GroupAnswer(asked[i], finish_reason=reason, n_token=n_token[i])
+                    reason = "cancelled" if request.handle.is_cancelled else self.finish_reason
+                    yield GroupAnswer(request, finish_reason=reason, n_token=n_token[i])
                     continue
                 n_token[i] += 1
-                asked[i].handle.delta(Delta(content=piece.text))
-                asked[i].handle.wrote(piece)
-            on_pass(None)
+                _write(request, piece.text)
+            on_pass(SimpleNamespace(n_running=len(running), n_drafted=0, n_right=0))
 
     def tokenize(self, text: str, *, special: bool = True) -> list[int]:
         return [1] * len(text.split())
@@ -397,6 +410,13 @@ class FakeEngine:
 
     def close(self) -> None:
         pass
+
+
+def _write(request: Request, text: str) -> None:
+    """Have the handle of a request receive a token of its answer."""
+    if request.prompt is None:
+        request.handle.delta(Delta(content=text))
+    request.handle.wrote(SimpleNamespace(raw=text, text=text, token_id=1, chances=()))
 
 
 def _cut(text: str) -> Iterator[str]:

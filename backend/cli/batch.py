@@ -39,7 +39,7 @@ from backend.engine.group_plan import (
 from backend.engine.scheduler import n_seen
 from backend.protocol.request import GroupAnswer, Handle, Prompt, Request
 from backend.protocol.settings import EngineConfig, Sampling
-from backend.server.ask import Ask, Finish, RequestRefused, n_chosen
+from backend.server.ask import Ask, Finish, RequestRefused, Timings, n_chosen
 from backend.server.batch_file import (
     AnswerFile,
     BatchError,
@@ -395,6 +395,7 @@ class _Work:
             n_token=n_chosen(given.n_token, given.finish_reason, given.stop),
             n_reasoning=len(engine.tokenize(reasoning)) if reasoning else 0,
             stop=given.stop if given.stop in found.ask.options.stops else "",
+            timings=Timings(runs=engine.cache.runs),
         )
         tokens = [token_of(p.chances, found.ask.n_top) for p in given.pieces if p.chances]
         found.choices.append(Choice(given.text, finish, tuple(tokens)))

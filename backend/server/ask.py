@@ -127,6 +127,7 @@ class Timings:
 
     n_cached: tokens of the prompt that were in the context. n_read, read_s: the others, and the
     time to read them. n_token, wrote_s: tokens of the answer, and the time from the first one on.
+    runs: at the end of an answer, how the model runs and why (CacheFacts.runs).
     """
 
     n_cached: int = 0
@@ -134,6 +135,7 @@ class Timings:
     read_s: float = 0.0
     n_token: int = 0
     wrote_s: float = 0.0
+    runs: str = ""
 
     def to_json(self) -> Json:
         """Return the form of llama.cpp's server. The first token comes from the prompt."""
@@ -148,6 +150,7 @@ class Timings:
             "predicted_ms": wrote_ms,
             "predicted_per_token_ms": _ratio(wrote_ms, n_step),
             "predicted_per_second": _ratio(1e3 * n_step, wrote_ms),
+            **({"runs": self.runs} if self.runs else {}),
         }
 
 

@@ -286,6 +286,7 @@ class OllamaWriter:
             "prompt_eval_duration": _ns(timings.read_s),
             "eval_count": finish.n_token,
             "eval_duration": _ns(timings.wrote_s),
+            "runs": timings.runs,
         }
 
 

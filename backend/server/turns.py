@@ -693,7 +693,7 @@ class _Choice(Handle):
 
     def finish(self, reason: str, n_prompt: int, n_token: int, n_reused: int, stop: str) -> bool:
         """Tell that the answer is complete. Return whether the request has all its answers."""
-        timings = replace(self.timings, n_token=n_token)
+        timings = replace(self.timings, n_token=n_token, runs=self.engine.cache.runs)
         if self._tokens or (self._prompt is not None and self._ids):
             self.delta(Delta())
         reasoning, engine = "".join(self._reasoning), self.engine

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from factory import make_tiny
-from fake_engine import FakeEngine
+from fake_engine import RUNS, FakeEngine
 from later import Later
 from served import KEY, Served
 from waiting import WAIT_S
@@ -67,6 +67,8 @@ def test_a_chat_is_answered_whole_and_streamed(fake: Served) -> None:
     assert [piece.message.thinking for piece in pieces] == ["Easy.", None, None, None]
     assert [piece.done for piece in pieces] == [False, False, False, True]
     assert pieces[-1].eval_count == whole.eval_count
+    said = fake.post("/api/chat", {"messages": HELLO, "stream": False}).json()
+    assert said["runs"] == RUNS
     assert pieces[-1].total_duration >= pieces[-1].eval_duration >= 0
 
 
