@@ -417,7 +417,7 @@ class Worker:
         return self._changed(job, config, engine)
 
     def _config_of(self, job: Job) -> EngineConfig:
-        """Return the settings that a request asks for. Raises ValueError."""
+        """Return the settings that a request asks for. Raises RequestError."""
         config = EngineConfig.from_message(job.message)
         if job.kind == "configure":
             return config

@@ -87,10 +87,10 @@ class Pipe:
     def reply(self, job_id: int) -> list[dict[str, Any]]:
         return self.until(lambda m: m.get("id") == job_id and m["type"] in FINAL)
 
-    def ready(self) -> "Pipe":
+    def ready(self, path: str = "model") -> "Pipe":
         """Return a worker that was greeted and has loaded a model."""
         self.send("hello", version=VERSION)
-        self.send("load", id=1000, path="model", **LOAD)
+        self.send("load", id=1000, path=path, **LOAD)
         assert self.reply(1000)[-1]["type"] == "loaded"
         return self
 
@@ -556,6 +556,28 @@ class Program:
     def models(self) -> list[str]:
         listed = httpx.get(f"{self.url}/models", headers=self.headers).json()["data"]
         return [model["id"] for model in listed]
+
+
+def test_the_cache_rate_moves_while_programs_are_answered(pipe: Pipe) -> None:
+    """Between two passes of answers that have no end, with and without the client's own."""
+    program = Program(pipe.ready("joint"))
+    body = {"prompt": "endless", "max_tokens": 100_000_000, "stream": True}
+    to = f"{program.url}/completions"
+    with httpx.stream("POST", to, json=body, headers=program.headers, timeout=WAIT_S) as reply:
+        pieces = reply.iter_bytes()
+        next(pieces)
+        pipe.send("set_cache_rate", id=2, cache_rate=0.75)
+        assert pipe.reply(2)[-1]["cache"]["rate"] == 0.75
+        next(pieces)
+        pipe.generate(3, "endless")
+        pipe.until(lambda m: m["type"] == "text")
+        pipe.send("configure", id=4, **{**LOAD, "cache_rate": 0.25})
+        assert pipe.reply(4)[-1]["cache"]["asked_rate"] == 0.25
+        next(pieces)
+        pipe.until(lambda m: m["type"] == "text")
+        pipe.send("stop", id=3)
+        assert pipe.reply(3)[-1]["reason"] == "cancelled"
+        next(pieces)
 
 
 def test_a_program_names_a_model_and_the_client_gets_its_own_again(pipe: Pipe) -> None:

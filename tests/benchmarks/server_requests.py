@@ -279,7 +279,8 @@ def sample(n: int, seed: int) -> Counter[int]:
                     connection.sendall(whole[:at])
                     connection.sendall(whole[at:])
                     if cut:
-                        connection.shutdown(socket.SHUT_WR)
+                        with contextlib.suppress(OSError):  # the server has closed it already
+                            connection.shutdown(socket.SHUT_WR)
                 answer = b""
                 with contextlib.suppress(ConnectionError):
                     while part := connection.recv(1 << 16):
