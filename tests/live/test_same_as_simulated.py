@@ -188,9 +188,12 @@ def test_layers_that_choose_by_the_token_have_no_miss_in_decoding(
     assert all(c.hits + c.late == 41 * 3 for c in by_layer[:2])
 
 
-@pytest.mark.parametrize(("method", "most"), [("lru", 1.0), ("promoe", 1.0), ("outrider", 1.01)])
-def test_what_is_known_makes_no_more_reads(hashed: Cached, method: str, most: float) -> None:
-    """Shares of use decay a pass later when a token's experts are fetched (outrider)."""
+@pytest.mark.parametrize("method", ["lru", "promoe", "outrider", "klotski", "outrider-recall"])
+def test_what_is_known_makes_no_more_reads(hashed: Cached, method: str) -> None:
+    """klotski also guesses experts of the other layers.
+
+    It learns later that the guesses are wrong where it does not guess those that are known.
+    """
     shape, chosen = hashed.shape, METHODS[method]
     slots = layout(chosen, shape, slots_of(0.25, shape.n_expert))
     parts = composition(chosen, shape, has_routers=False)
@@ -201,5 +204,6 @@ def test_what_is_known_makes_no_more_reads(hashed: Cached, method: str, most: fl
         _native.simulate(core, trace.future(), _native.Machine(), weights=trace.weights)
         n_byte.append([core.counts(layer).bytes_read for layer in range(shape.n_layer)])
     without, with_tables = n_byte
-    assert sum(with_tables[:2]) <= most * sum(without[:2])
-    assert sum(with_tables) <= most * sum(without)
+    assert sum(with_tables[:2]) <= sum(without[:2])
+    if method != "klotski":
+        assert sum(with_tables) <= sum(without)

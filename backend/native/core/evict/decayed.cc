@@ -35,7 +35,12 @@ class Decayed final : public Eviction {
         amounts_.each(routing, demands, [&](Expert e, double amount) { rate_.add(routing.layer, e, amount); });
     }
 
-    void forecast(const Forecast & forecast) override { expected_.forecast(forecast); }
+    void forecast(const Forecast & forecast) override {
+        expected_.forecast(forecast);
+        if (forecast.certain) {
+            rate_.pass_ahead(forecast.layer);  // who leaves for them is decided before the layer is reached
+        }
+    }
     void disappointed(Layer layer, Expert expert) override { expected_.in_vain(layer, expert); }
     double keep(Layer layer, Part, Expert expert) const override {
         return rate_.of(layer, expert) + expected_.bonus(layer, expert);

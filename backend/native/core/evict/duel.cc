@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "core/evict/per_expert.h"
 #include "core/evict/registry.h"
@@ -24,13 +25,13 @@ class Directory {
         : layer_(layer), n_slot_(n_slot), holds_(size_t(n_expert), 0), needed_(size_t(n_expert), 0) {}
 
     // Returns the number of misses.
-    int32_t use(const Eviction & eviction, std::span<const Demand> demands) {
+    int32_t use(const Eviction & eviction, std::span<const Expert> experts) {
         int32_t n_miss = 0;
-        for (const Demand & d : demands) {
-            needed_[size_t(d.expert)] = 1;
+        for (Expert e : experts) {
+            needed_[size_t(e)] = 1;
         }
-        for (const Demand & d : demands) {
-            if (holds_[size_t(d.expert)]) {
+        for (Expert e : experts) {
+            if (holds_[size_t(e)]) {
                 continue;
             }
             n_miss++;
@@ -38,11 +39,11 @@ class Directory {
                 holds_[size_t(victim(eviction))] = 0;
                 n_held_--;
             }
-            holds_[size_t(d.expert)] = 1;
+            holds_[size_t(e)] = 1;
             n_held_++;
         }
-        for (const Demand & d : demands) {
-            needed_[size_t(d.expert)] = 0;
+        for (Expert e : experts) {
+            needed_[size_t(e)] = 0;
         }
         return n_miss;
     }
@@ -75,7 +76,10 @@ class Directory {
 class Duel final : public Eviction {
   public:
     Duel(std::unique_ptr<Eviction> own, const Surroundings & around)
-        : own_(std::move(own)), lru_(make_lru({"lru"}, around)), of_layer_(size_t(around.shape.n_layer), none) {
+        : own_(std::move(own)),
+          lru_(make_lru({"lru"}, around)),
+          of_layer_(size_t(around.shape.n_layer), none),
+          is_judged_(size_t(around.shape.n_layer), 0) {
         const Shape & shape = around.shape;
         const int32_t step = std::max(1, (shape.n_layer + most_directories - 1) / most_directories);
         for (Layer l = 0; l < shape.n_layer; l += step) {
@@ -101,15 +105,12 @@ class Duel final : public Eviction {
     void routed(const Routing & routing, std::span<const Demand> demands) override {
         own_->routed(routing, demands);
         lru_->routed(routing, demands);
-        const int32_t at = of_layer_[size_t(routing.layer)];
-        if (at == none) {
-            return;
-        }
-        lead_ += lrus_[size_t(at)].use(*lru_, demands) - ours_[size_t(at)].use(*own_, demands);
-        if (lead_ < -patience * double(ours_.size())) {
-            follows_lru_ = true;
-        } else if (lead_ > 0) {
-            follows_lru_ = false;
+        if (!std::exchange(is_judged_[size_t(routing.layer)], 0)) {
+            experts_.clear();
+            for (const Demand & d : demands) {
+                experts_.push_back(d.expert);
+            }
+            judge(routing.layer, experts_);
         }
     }
     void accessed(Layer layer, Expert expert) override {
@@ -119,6 +120,9 @@ class Duel final : public Eviction {
     void forecast(const Forecast & forecast) override {
         own_->forecast(forecast);
         lru_->forecast(forecast);
+        if (forecast.certain && !std::exchange(is_judged_[size_t(forecast.layer)], 1)) {
+            judge(forecast.layer, forecast.experts);
+        }
     }
     void disappointed(Layer layer, Expert expert) override {
         own_->disappointed(layer, expert);
@@ -129,6 +133,20 @@ class Duel final : public Eviction {
     }
 
   private:
+    // Compare what both would have missed of the layer's needs in this pass.
+    void judge(Layer layer, std::span<const Expert> needed) {
+        const int32_t at = of_layer_[size_t(layer)];
+        if (at == none) {
+            return;
+        }
+        lead_ += lrus_[size_t(at)].use(*lru_, needed) - ours_[size_t(at)].use(*own_, needed);
+        if (lead_ < -patience * double(ours_.size())) {
+            follows_lru_ = true;
+        } else if (lead_ > 0) {
+            follows_lru_ = false;
+        }
+    }
+
     // Of a pool that several layers share, an even share.
     static int32_t slots_of(const Layout & layout, Layer layer) {
         const Pool pool = layout.layers[size_t(layer)].pool_of(Part::top);
@@ -141,7 +159,9 @@ class Duel final : public Eviction {
     }
 
     std::unique_ptr<Eviction> own_, lru_;
-    std::vector<int32_t> of_layer_;  // [layer]: its directories, or `none`
+    std::vector<int32_t> of_layer_;   // [layer]: its directories, or `none`
+    std::vector<uint8_t> is_judged_;  // [layer]: before it was reached
+    std::vector<Expert> experts_;     // that a layer needs
     std::vector<Directory> ours_, lrus_;
     double lead_ = 0;  // misses that LRU had more than our own lately
     bool follows_lru_ = false;

@@ -80,7 +80,12 @@ class Recall final : public Eviction {
         }
     }
 
-    void forecast(const Forecast & forecast) override { expected_.forecast(forecast); }
+    void forecast(const Forecast & forecast) override {
+        expected_.forecast(forecast);
+        if (forecast.certain) {
+            rate_.pass_ahead(forecast.layer);
+        }
+    }
     void disappointed(Layer layer, Expert expert) override { expected_.in_vain(layer, expert); }
 
     double keep(Layer layer, Part, Expert expert) const override {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace outrider {
 
@@ -10,9 +11,22 @@ UseRate::UseRate(const Shape & shape, double fast, double slow, double slow_shar
       // An expert that every pass uses has the rate 1.
       fresh_{(1 - fast) * (1 - slow_share), (1 - slow) * slow_share},
       scales_(size_t(shape.n_layer), fresh_),
+      ahead_(size_t(shape.n_layer), 0),
       sums_(shape, {}) {}
 
 void UseRate::pass(Layer layer) {
+    if (!std::exchange(ahead_[size_t(layer)], 0)) {
+        decay(layer);
+    }
+}
+
+void UseRate::pass_ahead(Layer layer) {
+    if (!std::exchange(ahead_[size_t(layer)], 1)) {
+        decay(layer);
+    }
+}
+
+void UseRate::decay(Layer layer) {
     Scale & s = scales_[size_t(layer)];
     s.fast *= decay_.fast;
     s.slow *= decay_.slow;

@@ -14,6 +14,8 @@ class UseRate {
 
     // The layer begins another pass. Comes before its uses.
     void pass(Layer layer);
+    // The layer's next pass is known before the layer is reached: pass() counts for it now.
+    void pass_ahead(Layer layer);
     void add(Layer layer, Expert expert, double amount);
     double of(Layer layer, Expert expert) const {
         const Scale & s = scales_[size_t(layer)];
@@ -31,9 +33,12 @@ class UseRate {
         double fast;
         double slow;
     };
+    void decay(Layer layer);
+
     Scale decay_;
-    Scale fresh_;                // of a use in the present pass
-    std::vector<Scale> scales_;  // [layer]
+    Scale fresh_;                 // of a use in the present pass
+    std::vector<Scale> scales_;   // [layer]
+    std::vector<uint8_t> ahead_;  // [layer]: its next pass has been counted
     PerExpert<Sums> sums_;
 };
 
