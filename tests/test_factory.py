@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from factory import (
     ARCHITECTURES,
+    DENSE,
     QUANTS,
     chain,
     llama_architectures,
@@ -29,7 +30,7 @@ from gguf.quants import dequantize
 from backend.gguf.tables import DIFFUSION
 
 PAIRS = [(a, q) for a in ARCHITECTURES for q in QUANTS if supported(a, q)]
-MOE_ARCHITECTURES = [a for a in ARCHITECTURES if a != "dense"]
+MOE_ARCHITECTURES = [a for a in ARCHITECTURES if a not in DENSE]
 
 
 def random_tokens(n: int, seed: int = 1) -> list[int]:
@@ -177,7 +178,7 @@ WITHOUT_EXPERTS = frozenset(
     jina-bert-v2 jina-bert-v3 lfm2 llama-embed maincoder mamba mamba2 minicpm minicpm3 mistral3
     modern-bert mpt muse-glimmer nanbeige nemotron nemotron_h neo-bert nomic-bert olmo olmo2
     openelm orion paddleocr pangu-embedded phi2 phi3 plamo plamo2 plamo3 plm pockettts qwen
-    qwen2 qwen2vl qwen3 qwen35 qwen3tts qwen3vl refact rwkv6 rwkv6qwen2 rwkv7 seed_oss smollm3
+    qwen2 qwen2vl qwen3 qwen3tts qwen3vl refact rwkv6 rwkv6qwen2 rwkv7 seed_oss smollm3
     spark2_5 stablelm starcoder starcoder2 t5 t5encoder talkie wavtokenizer-dec xverse
     """.split()
 )

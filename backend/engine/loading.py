@@ -198,6 +198,7 @@ class CachedModel:
             # Loading is tried again after a failure, and buffers know the tensors of one model.
             buffers = _native.ExpertBuffers(unread=True)
             layer_buffers = _native.ExpertBuffers(unread=True)
+            unused = _native.ExpertBuffers(unread=True)
             params.use_extra_bufts = repack and not mapped
             params.check_tensors = not mapped  # the dense tensors; mapped ones with all experts
             params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
@@ -206,9 +207,10 @@ class CachedModel:
             params.load_mtp = predicts
             places = [
                 (_layers(range(file.n_layer)), buffers.type),
-                (_EVERY_LAYER, layer_buffers.type),
+                (_layers([file.n_layer]), layer_buffers.type),
+                (_EVERY_LAYER, unused.type),  # of further layers, which guess nothing
             ]
-            return [buffers, layer_buffers, files, _place_experts(params, places)]
+            return [buffers, layer_buffers, unused, files, _place_experts(params, places)]
 
         dense_bytes = sum(t.n_bytes for t in file.dense_tensors)
         share = dense_bytes / (dense_bytes + file.expert_bytes_total)
@@ -227,13 +229,13 @@ class CachedModel:
             raise NotCacheable(
                 text("engine.cannot_cache", architecture=file.architecture, reason=reason)
             )
-        if predicts and file.nextn_experts:
+        if predicts and file.guess_experts:
             self._cache_layer(file, layer_buffers, n_thread)
 
     def _cache_layer(self, file: ModelFile, buffers: _native.ExpertBuffers, n_thread: int) -> None:
         """Make the patch of a layer for multi-token prediction. Raises LlamaError."""
         try:
-            patch = _native.Patch(_expert_files(file, file.nextn_experts), buffers)
+            patch = _native.Patch(_expert_files(file, file.guess_experts), buffers)
             self.layer_patch = patch
             patch.begin_probe()
             reason = self._show(patch, (1, 2), n_thread, is_last=True, predicts=True)

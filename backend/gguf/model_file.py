@@ -215,7 +215,7 @@ class ModelFile:
     def expert_tensors(self) -> Mapping[int, tuple[TensorInfo, ...]]:
         """The stacked weights of the routed experts, by layer, in the file's order.
 
-        Excludes layers for multi-token prediction (nextn_experts).
+        Excludes layers for multi-token prediction (nextn_experts, guess_experts).
         """
         layers: dict[int, list[TensorInfo]] = {}
         for tensor in self.tensors:
@@ -229,6 +229,11 @@ class ModelFile:
         """The stacked weights of the routed experts of layers for multi-token prediction."""
         behind = (t for t in self.tensors if (t.layer or 0) >= self.n_layer)
         return tuple(t for t in behind if _EXPERT_NAME.fullmatch(t.name))
+
+    @property
+    def guess_experts(self) -> tuple[TensorInfo, ...]:
+        """Of nextn_experts those of the first layer, which guesses."""
+        return tuple(t for t in self.nextn_experts if t.layer == self.n_layer)
 
     @property
     def is_moe(self) -> bool:
@@ -303,9 +308,8 @@ class ModelFile:
         ]
         if not any(is_there):
             return text("draft.no_parts")
-        has_more = any((t.layer or 0) > self.n_layer for t in self.nextn_experts)
-        if self.n_layer_nextn > 1 and (has_more or architecture not in ONE_OF_SEVERAL):
-            return text("draft.many_layers")
+        if self.n_layer_nextn > 1 and architecture not in ONE_OF_SEVERAL:
+            return text("draft.many_layers", architecture=architecture)
         return ""
 
     @functools.cached_property

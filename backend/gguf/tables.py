@@ -130,7 +130,7 @@ _DENSE = "ffn_gate ffn_up ffn_down nextn.eh_proj"
 _PREDICTION = "ffn_gate_shexp ffn_up_shexp ffn_down_shexp nextn.eh_proj nextn.enorm nextn.hnorm"
 _LATENT = "attn_q_a attn_q_a_norm attn_q_b attn_kv_a_mqa attn_kv_a_norm attn_k_b ffn_norm"
 _LOADED_WHOLE = (
-    "bailingmoe3 cohere2moe deepseek32 deepseek4 glm-dsa nemotron_h_moe qwen35moe qwen3next"
+    "bailingmoe3 cohere2moe deepseek32 deepseek4 glm-dsa nemotron_h_moe qwen35 qwen35moe qwen3next"
 )
 PREDICTING: dict[str, tuple[str, ...]] = {
     "deepseek2": (f"{_EXPERTS} {_PREDICTION} {_LATENT}",),

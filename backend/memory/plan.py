@@ -259,12 +259,17 @@ def prediction_bytes(
     """Return the bytes of RAM that guessing with a layer for multi-token prediction takes.
 
     They hold its weights with n_slot of its experts, its attention cache and compute buffer, and
-    twice the states of a pass.
+    twice the states of a pass. Where all experts are in memory, those of further such layers are,
+    too; otherwise they stay in the file.
     """
     n_stream = _number(model, "hyper_connection.count") if model.architecture == "deepseek4" else 1
     states = 2 * n_ubatch * _number(model, "embedding_length") * n_stream * 4
-    experts = sum(t.n_bytes for t in model.nextn_experts)
-    weights = model.nextn_bytes - experts + experts * n_slot // max(model.n_expert, 1)
+    weights = model.nextn_bytes
+    if n_slot < model.n_expert:
+        experts, of_first = (
+            sum(t.n_bytes for t in found) for found in (model.nextn_experts, model.guess_experts)
+        )
+        weights += of_first * n_slot // model.n_expert - experts
     if model.sizes is not None and model.sizes.guess_bytes is not None:
         return weights + states + model.sizes.guess_bytes(context_length, kv_type)
     n_cell = -(-context_length // CELL_STEP) * CELL_STEP

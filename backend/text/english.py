@@ -353,7 +353,10 @@ ENGLISH: Mapping[str, str] = {
         "messages", "llama.cpp cannot take a token of {architecture} back"
     ),
     "draft.no_parts": QT_TRANSLATE_NOOP("messages", "parts of it are missing"),
-    "draft.many_layers": QT_TRANSLATE_NOOP("messages", "there are several such layers"),
+    "draft.many_layers": QT_TRANSLATE_NOOP(
+        "messages",
+        "llama.cpp computes such a layer of {architecture} only where it is the only one",
+    ),
     "draft.not_alone": QT_TRANSLATE_NOOP(
         "messages",
         "with recurrent states that is possible for one request at a time, in memory only",

@@ -324,6 +324,17 @@ def test_what_a_plan_takes_is_what_it_gives_back(files: dict[str, ModelFile]) ->
     assert loaded(file, first, free_bytes).step_from(first) is Step.NOTHING
 
 
+def test_experts_of_further_layers_that_could_guess_stay_in_the_file(tmp_path: Path) -> None:
+    """Unless all experts are in memory."""
+    file = read_model(make_tiny("hy_v3", "Q8_0", tmp_path / "m.gguf", n_nextn=3))
+    of_all, of_first = (
+        sum(t.n_bytes for t in found) for found in (file.nextn_experts, file.guess_experts)
+    )
+    assert of_all == 3 * of_first
+    some, whole = (prediction_bytes(file, 512, 512, "f16", n) for n in (2, file.n_expert))
+    assert whole - some == of_all - 2 * of_first // file.n_expert
+
+
 def test_a_layer_that_guesses_tokens_takes_its_memory(files: dict[str, ModelFile]) -> None:
     """Only for drafts, where it fits, beside no device, and where no other model guesses."""
     file, asked = files["predicting"], config(drafts="auto", cache_rate=0.5)

@@ -213,16 +213,29 @@ def test_an_architecture_that_cannot_go_back_says_so(
         assert answer(engine, PROMPT, 4) and engine.statistics().n_drafted == 0
 
 
-@pytest.mark.parametrize(("arch", "drafts"), [("mimo2", "mtp"), ("glm4moe", "auto")])
+@pytest.mark.parametrize(
+    ("arch", "drafts"), [("mimo2", "mtp"), ("hy_v3", "mtp"), ("step35", "mtp"), ("glm4moe", "auto")]
+)
 def test_the_first_of_several_layers_guesses(
     arch: str, drafts: str, open_engine: OpenEngine, tmp_path: Path, oracle: Oracle
 ) -> None:
-    """Where llama.cpp computes one of them; for others it would end the process."""
+    """Where llama.cpp computes one of them; for others it would end the process.
+
+    Experts of the further layers stay in the file.
+    """
     path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf", n_nextn=3)
     engine = drafting(open_engine, path)
-    assert engine.cache.drafts == drafts and answer(engine, PROMPT, 8)
-    assert ("several such layers" in engine.cache.remark) == (drafts == "auto")
-    assert oracle.approve()["n_answer"] == 1
+    tokens, n_drafted = answer(engine, PROMPT, 24), engine.statistics().n_drafted
+    assert engine.cache.drafts == drafts and tokens
+    assert ("only where it is the only one" in engine.cache.remark) == (drafts == "auto")
+    has_patch = drafts == "mtp" and bool(read_model(path).nextn_experts)
+    assert len(engine.loaded.patches) == 1 + has_patch
+    if drafts == "mtp":
+        in_memory = drafting(open_engine, path, cache_rate=1.0)
+        assert in_memory.cache.drafts == "mtp" and in_memory.loaded.plan.is_plain
+        assert answer(in_memory, PROMPT, 24) == tokens
+        assert in_memory.statistics().n_drafted == n_drafted > 0
+    assert oracle.approve()["n_answer"] == 1 + (drafts == "mtp")
 
 
 def test_a_context_is_kept_without_the_draft_that_was_not_accepted(

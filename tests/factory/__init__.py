@@ -16,6 +16,7 @@ from .vocabulary import CHAT_TEMPLATE, tiny_vocabulary
 from .writing import (
     ARCHITECTURES,
     CACHEABLE,
+    DENSE,
     QUANTS,
     REQUIRED_ARCHITECTURES,
     can_predict,
@@ -31,6 +32,7 @@ __all__ = [
     "ARCHITECTURES",
     "CACHEABLE",
     "CHAT_TEMPLATE",
+    "DENSE",
     "N_IMAGE_TOKEN",
     "PUZZLE",
     "QUANTS",

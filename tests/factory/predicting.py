@@ -23,6 +23,10 @@ def _attention(m: Layout, i: int) -> None:
     """Build a gated layer with attention of Qwen3-Next."""
     m.attention(i, qk_norm="head", n_q_factor=2)
     m.norm(f"blk.{i}.post_attention_norm", m.g.n_embd)
+    if m.arch == "qwen35":
+        m.feed_forward(i)
+        m.nextn(i)
+        return
     m.experts(i)
     m.add(f"blk.{i}.ffn_gate_inp_shexp.weight", m.g.n_embd, kind="router")
     m.feed_forward(i, m.g.n_ff_shexp, "_shexp")
@@ -88,6 +92,7 @@ PREDICTIONS: dict[str, Callable[[Layout, int], None]] = {
     "deepseek32": _latent,
     "glm-dsa": _latent,
     "nemotron_h_moe": _mamba,
+    "qwen35": _attention,
     "qwen35moe": _attention,
     "qwen3next": _attention,
 }

@@ -28,14 +28,21 @@ def _qwen35moe(m: Layout) -> None:
     m.positions_in_sections()
 
 
-def _qwen3next(m: Layout, *, joined: bool = True) -> None:
+def _qwen35(m: Layout) -> None:
+    """Build Qwen3.5 without experts."""
+    _qwen3next(m, joined=False, has_experts=False)
+    m.positions_in_sections()
+
+
+def _qwen3next(m: Layout, *, joined: bool = True, has_experts: bool = True) -> None:
     """Build recurrent (gated delta net) and attention layers, and a gated shared expert."""
     g, n_state = m.g, 32
-    m.common_keys()
-    m.key(
-        expert_feed_forward_length=g.n_ff_exp,
-        expert_shared_feed_forward_length=g.n_ff_shexp,
-    )
+    m.common_keys(moe=has_experts)
+    if has_experts:
+        m.key(
+            expert_feed_forward_length=g.n_ff_exp,
+            expert_shared_feed_forward_length=g.n_ff_shexp,
+        )
     gated_delta_keys(m, n_state)
     m.ends()
     for i in range(g.n_layer):
@@ -46,6 +53,9 @@ def _qwen3next(m: Layout, *, joined: bool = True) -> None:
             m.norm(f"{b}.attn_norm", g.n_embd)
             gated_delta_net(m, b, n_state, joined=joined)
         m.norm(f"{b}.post_attention_norm", g.n_embd)
+        if not has_experts:
+            m.feed_forward(i)
+            continue
         m.experts(i)
         m.gated_shared(i)
 
@@ -351,6 +361,7 @@ RECURRENT: dict[str, Architecture] = {
     "qwen35moe": Architecture(
         _qwen35moe, {"n_layer": 4, "n_expert": 8, "n_expert_used": 2}, can_fuse=True
     ),
+    "qwen35": Architecture(_qwen35, {"n_layer": 4}),
     "qwen4exp": Architecture(
         _qwen4exp, {"n_layer": 4, "n_expert": 8, "n_expert_used": 2}, can_fuse=True
     ),

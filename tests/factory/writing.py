@@ -30,8 +30,11 @@ REQUIRED_ARCHITECTURES: tuple[str, ...] = tuple(REQUIRED)
 ARCHITECTURES: tuple[str, ...] = tuple(_TABLE)
 """All names that make_tiny accepts."""
 
-CACHEABLE: tuple[str, ...] = tuple(a for a in ARCHITECTURES if a not in ("dense", "grovemoe"))
-"""Architectures that the cache supports. `dense` has no experts; grovemoe routes twice a layer."""
+DENSE = ("dense", "qwen35")
+"""Those without experts."""
+
+CACHEABLE: tuple[str, ...] = tuple(a for a in ARCHITECTURES if a not in (*DENSE, "grovemoe"))
+"""Architectures that the cache supports; grovemoe routes twice a layer."""
 
 QUANTS: tuple[str, ...] = ("F16", "Q8_0", "Q4_0", "Q4_K", "MXFP4")
 """Types of the expert tensors."""

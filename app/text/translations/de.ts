@@ -4794,8 +4794,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Teile davon fehlen</translation>
 </message>
 <message>
-<source>there are several such layers</source>
-<translation>es gibt mehrere solche Schichten</translation>
+<source>llama.cpp computes such a layer of {architecture} only where it is the only one</source>
+<translation>llama.cpp berechnet eine solche Schicht von {architecture} nur, wenn sie die einzige ist</translation>
 </message>
 <message>
 <source>with recurrent states that is possible for one request at a time, in memory only</source>
