@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import llama_cpp
 import pytest
 from equality import Cached, stock_logits
 from factory import make_tiny
 from processes import preload, run_script
 
+from backend import _native
 from backend.engine import loading
 from backend.gguf.model_file import read_model
 from backend.llama.api import LlamaError
@@ -60,6 +62,41 @@ def test_what_can_be_overcome_is(fault: str, faults: Path, model: Path) -> None:
     found = run(model, OUTRIDER_FAULT=fault, LD_PRELOAD=str(faults))
     assert found["errors"] == [] and found["misses"] > 0
     assert found["n_different"] == [0] * 5
+
+
+def test_a_load_is_tried_again_without_direct_reads(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that llama.cpp always writes stands for the one that it gave up direct reads.
+
+    Each try has its own buffers: those of the first know tensors that were freed, whose addresses
+    the second's may have or not.
+    """
+    file = read_model(model)
+    expected = stock_logits(file, (33,), n_thread=1)
+    load, modes = llama_cpp.llama_model_load_from_file, []
+    buffers, of_tries = _native.ExpertBuffers, list[list[object]]()
+    made: list[object] = []
+
+    def noting(path: bytes, params: loading.Params) -> object:
+        modes.append(params.load_mode)
+        of_tries.append(made.copy())
+        made.clear()
+        return load(path, params)
+
+    def making(*, unread: bool) -> _native.ExpertBuffers:
+        made.append(buffers(unread=unread))
+        return made[-1]  # type: ignore[return-value]
+
+    monkeypatch.setattr(_native, "ExpertBuffers", making)
+    monkeypatch.setattr(llama_cpp, "llama_model_load_from_file", noting)
+    monkeypatch.setattr(loading, "_GAVE_UP_DIRECT", "loaded meta data")
+    cached = Cached(file, n_thread=1)
+    assert modes == [llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO, llama_cpp.LLAMA_LOAD_MODE_NONE]
+    assert of_tries[0] and of_tries[1]
+    outcomes = cached.compare(0.25, "promoe", expected)
+    cached.close()
+    assert outcomes[0].n_different == 0 and outcomes[0].misses > 0
 
 
 @needs_preload
