@@ -38,6 +38,8 @@ from backend.gguf.tables import (
     FILE_TYPES,
     HEADS_FILL,
     IN_VECTORS,
+    INDEXED_RATIO,
+    IS_COMPRESSED,
     N_EXPERT_MAX,
     N_LAYER_MAX,
     NOT_COMPUTED,
@@ -47,6 +49,7 @@ from backend.gguf.tables import (
     PREDICTING,
     READ_BY_ROWS,
     READ_WHOLE_BYTES,
+    ROTATED_INDEX,
     ROTATING,
     STAYS,
     WHOLE_HEADS,
@@ -409,6 +412,7 @@ def read_model(path: Path, read: Callable[[Path], Header] = read_header) -> Mode
     _check_attention(numbers, n_layer_all - n_layer_nextn)
     _check_windows(numbers, n_layer_all - n_layer_nextn)
     _check_heads(numbers)
+    _check_indexer(numbers)
     tensors = _joined(headers)
     _check_tensors(headers, tensors, n_expert, n_layer_all)
     return ModelFile(
@@ -624,6 +628,25 @@ def _check_heads(numbers: _Numbers) -> None:
     if architecture in HEADS_FILL and of_head * n_head != n_embd:
         key = numbers.key("attention.head_count")
         numbers.refuse(text("model.heads_fill", key=key, n=n_head, size=of_head, all=n_embd))
+
+
+def _check_indexer(numbers: _Numbers) -> None:
+    """Refuse keys of an indexer of a length that llama.cpp asserts against."""
+    architecture, metadata = numbers.architecture, numbers.header.metadata
+    key, n_rot = numbers.key("attention.indexer.key_length"), numbers.key("rope.dimension_count")
+    length, n_turned = metadata.get(key), metadata.get(n_rot)
+    ratios = metadata.get(numbers.key("attention.compress_ratios"), ())
+    if architecture not in ROTATED_INDEX or not isinstance(length, int):
+        return
+    is_compressed = architecture in IS_COMPRESSED
+    if is_compressed and isinstance(ratios, tuple) and INDEXED_RATIO not in ratios:
+        return  # no layer has an indexer
+    if isinstance(n_turned, int) and length < n_turned:
+        numbers.refuse(text("model.index_short", key=key, value=length, n=n_turned))
+    n_piece = length // 64
+    is_power = n_piece & (n_piece - 1) == 0
+    if length < 1 or length % 64 or not (is_power or is_compressed):
+        numbers.refuse(text("model.index_length", key=key, value=length))
 
 
 def _check_tensors(

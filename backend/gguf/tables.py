@@ -119,6 +119,9 @@ ROTATING = frozenset(
 )
 """With no values of a head to rotate, llama.cpp aborts or computes for ever. Those of WHOLE_HEADS
 need more, and others fail by themselves."""
+ROTATED_INDEX = frozenset({"deepseek32", "deepseek4", "dots3note", "glm-dsa"})
+"""llama.cpp rotates the keys of their indexer with a matrix of 64, 128, 256, ... values, the
+largest one that divides a key. For deepseek4 it may be smaller than a key."""
 WITH_WINDOWS = {"cohere2moe": 4, "smallthinker": 4}
 """A layer has a window unless n divides its number; llama.cpp asserts that one has. The n holds
 where attention.sliding_window_pattern is missing."""
@@ -164,6 +167,9 @@ READ_WHOLE_BYTES = 4 << 30
 IS_COMPRESSED = frozenset({"deepseek4"})
 """Architectures whose layers attend to a window and to compressed keys of several tokens
 (attention.compress_ratios)."""
+INDEXED_RATIO = 4
+"""Of these ratios: the compressed keys overlap, and an indexer chooses among them
+(DSV4_CSA_RATIO)."""
 CACHE_FOR_EACH = frozenset({"deepseek4"})
 """Architectures that llama.cpp gives an attention cache of the whole context for each sequence."""
 NOT_ESTIMATED = frozenset(

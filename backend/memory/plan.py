@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from backend.gguf.tables import BY_INTERVAL, CACHE_FOR_EACH, IS_COMPRESSED
+from backend.gguf.tables import BY_INTERVAL, CACHE_FOR_EACH, INDEXED_RATIO, IS_COMPRESSED
 from backend.methods.slots import rate_of, slots_of
 from backend.protocol.settings import KV_TYPES
 from backend.text import text
@@ -32,7 +32,6 @@ N_PREDICTION = 512
 _WAVE_PAIRS = 8192  # maximum of pairs in a wave on a device (max_device_pair of live/compute)
 _KV_BLOCK = 32  # values in a block of q8_0 and q4_0
 CELL_STEP = 256  # llama.cpp rounds a context up to a multiple of this
-_OVERLAPPING = 4  # tokens of a compressed key that overlaps its neighbours (DSV4_CSA_RATIO)
 PROCESS_BYTES = 64 << 20
 """Measured: 45 to 56 MiB for interpreter, libraries and buffers."""
 _HEADROOM_MIN_BYTES = 256 << 20
@@ -399,7 +398,7 @@ def _compressed_values(model: ModelFile, layer: int, n_cell: int) -> tuple[int, 
     if ratio == 0:
         return n_cell * key, 0
     n_few = _whole_cells(-(-n_cell // ratio))
-    if ratio != _OVERLAPPING:
+    if ratio != INDEXED_RATIO:
         return n_cell * key + n_few * key, 2 * ratio * key
     both = key + _number(model, "attention.indexer.key_length")
     return n_cell * key + n_few * both, 2 * (2 * ratio) * (2 * both)

@@ -970,6 +970,12 @@ ENGLISH: Mapping[str, str] = {
     "model.heads_fill": QT_TRANSLATE_NOOP(
         "messages", "{key} is {n}, and {n} heads of {size} values do not make the {all} needed"
     ),
+    "model.index_length": QT_TRANSLATE_NOOP(
+        "messages", "{key} is {value}, and llama.cpp cannot rotate keys of this length"
+    ),
+    "model.index_short": QT_TRANSLATE_NOOP(
+        "messages", "{key} is {value}, but positions turn {n} values of each key"
+    ),
     "model.key_items": QT_TRANSLATE_NOOP("messages", "{key} has {n} items for {layers} layers"),
     "model.key_missing": QT_TRANSLATE_NOOP("messages", "{key} is missing"),
     "model.key_not_string": QT_TRANSLATE_NOOP("messages", "{key} is not a string"),

@@ -582,6 +582,10 @@ def change_number(path: Path, key: str, value: int) -> None:
         ("arctic", "attention.head_count", 4096, "4096 heads of {head} values do not make"),
         ("gemma4", "rope.dimension_count", 0, "is 0, and has to be more than 0"),
         ("granitemoe", "rope.dimension_count", 0, "is 0, and has to be more than 0"),
+        ("deepseek4", "attention.indexer.key_length", 4, "is 4, but positions turn 8 values"),
+        ("deepseek4", "attention.indexer.key_length", 32, "is 32, and llama.cpp cannot rotate"),
+        ("deepseek32", "attention.indexer.key_length", 192, "is 192, and llama.cpp cannot rotate"),
+        ("glm-dsa", "attention.indexer.key_length", 8, "is 8, but positions turn 16 values"),
     ],
 )
 def test_heads_that_llama_cpp_asserts_against(
@@ -598,6 +602,17 @@ def test_an_architecture_that_turns_parts_of_heads_is_not_refused(tmp_path: Path
     path = tmp_path / "m.gguf"
     factory.make_tiny("glm4moe", "Q8_0", path)
     change_number(path, "glm4moe.rope.dimension_count", 4)
+    assert read_model(path).n_expert
+
+
+def test_keys_of_an_indexer_that_llama_cpp_rotates_are_not_refused(tmp_path: Path) -> None:
+    """deepseek4 rotates parts of a key, and has no indexer without layers for one."""
+    path = tmp_path / "m.gguf"
+    factory.make_tiny("deepseek4", "Q8_0", path)
+    change_number(path, "deepseek4.attention.indexer.key_length", 192)
+    assert read_model(path).n_expert
+    factory.make_tiny("deepseek4", "Q8_0", path, n_layer=1)
+    change_number(path, "deepseek4.attention.indexer.key_length", 32)
     assert read_model(path).n_expert
 
 

@@ -5134,6 +5134,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{key} ist {n}, und {n} Köpfe mit {size} Werten ergeben nicht die nötigen {all}</translation>
 </message>
 <message>
+<source>{key} is {value}, and llama.cpp cannot rotate keys of this length</source>
+<translation>{key} ist {value}, und llama.cpp kann Schlüssel dieser Länge nicht drehen</translation>
+</message>
+<message>
+<source>{key} is {value}, but positions turn {n} values of each key</source>
+<translation>{key} ist {value}, aber Positionen drehen {n} Werte jedes Schlüssels</translation>
+</message>
+<message>
 <source>{key} has {n} items for {layers} layers</source>
 <translation>{key} hat {n} Einträge für {layers} Schichten</translation>
 </message>
