@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from functools import cache
@@ -23,7 +24,12 @@ DOCUMENTS = sorted(
 )
 ADDED = {"lfu-prefetch": "lru", "--most-tokens": "--max-tokens"}
 """What the examples of docs/howto add to the program, and what is there in its place."""
-LINES_MAX = {"docs/benchmarks.md": 120, "docs/devices.md": 150, "CHANGELOG.md": 60}
+LINES_MAX = {
+    "docs/architecture.md": 200,
+    "docs/benchmarks.md": 120,
+    "docs/devices.md": 150,
+    "CHANGELOG.md": 60,
+}
 FIGURES = re.compile(r"(?<![\w.,-])\d+(?:,\d{3})*(?:\.\d+)?(?![\w.]*\w)")
 MEASURED = re.compile(
     r"(\d[\d.,]*)(?: to (\d[\d.,]*))? ?(?:tokens per second|token/s|GB/s|% of the time)"
@@ -259,6 +265,25 @@ def test_another_figure_is_noticed() -> None:
 
 
 # Lengths
+
+
+def test_the_files_that_the_architecture_names_are_there() -> None:
+    """From the root, backend or its native part; a bare name somewhere in them."""
+    named = re.findall(r"`([\w./*-]+\.(?:py|cc|h))`", text_of(ROOT / "docs" / "architecture.md"))
+    roots = (ROOT, ROOT / "backend", ROOT / "backend" / "native")
+    lost = [
+        name
+        for name in named
+        if not any(list(root.glob(name if "/" in name else f"**/{name}")) for root in roots[::-1])
+    ]
+    assert len(named) > 30 and lost == []
+
+
+def test_the_pictures_of_the_architecture_are_as_drawn() -> None:
+    program = ROOT / "docs" / "images" / "architecture.py"
+    names = runpy.run_path(str(program))
+    for name, picture in names["PICTURES"].items():
+        assert names["draw"](picture) == text_of(program.with_name(name)), name
 
 
 @pytest.mark.parametrize(("name", "most"), LINES_MAX.items())
