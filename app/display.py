@@ -23,6 +23,13 @@ XCB_LIBRARIES = {
     "libxcb-xkb.so.1": "libxcb-xkb1",
     "libxkbcommon-x11.so.0": "libxkbcommon-x11-0",
 }
+WAYLAND_LIBRARIES = {
+    "libwayland-client.so.0": "libwayland-client0",
+    "libwayland-cursor.so.0": "libwayland-cursor0",
+}
+KEYMAPS = "xkb-data"
+"""The Debian package of the keyboard layouts, which libxkbcommon reads."""
+FONTS = "fonts-dejavu-core"
 
 
 def why_no_window() -> str | None:
@@ -32,26 +39,63 @@ def why_no_window() -> str | None:
     platform = os.environ.get("QT_QPA_PLATFORM", "")
     if platform and not platform.startswith(("xcb", "wayland")):
         return _missing(QT_LIBRARIES)  # a platform without a screen was chosen
+    reason: str | None = "There is no display to open a window on."
     if os.environ.get("WAYLAND_DISPLAY"):
-        return _missing(QT_LIBRARIES)
+        reason = _missing(QT_LIBRARIES | WAYLAND_LIBRARIES, has_keyboard=True)
+        if reason is None:
+            return None
     display = os.environ.get("DISPLAY")
     if not display:
-        return "There is no display to open a window on."
-    missing = _missing(QT_LIBRARIES | XCB_LIBRARIES)
+        return reason
+    missing = _missing(QT_LIBRARIES | XCB_LIBRARIES, has_keyboard=True)
     if missing is None and not _connects():
         return f"The display {display} cannot be reached."
     return missing
 
 
-def _missing(libraries: dict[str, str]) -> str | None:
-    absent = [library for library in libraries if not _loads(library)]
+def missing_packages() -> list[str]:
+    """Return the Debian packages that a window of X11 or Wayland lacks here."""
+    return _packages(QT_LIBRARIES | XCB_LIBRARIES | WAYLAND_LIBRARIES, has_keyboard=True)[1]
+
+
+def _missing(libraries: dict[str, str], *, has_keyboard: bool = False) -> str | None:
+    absent, packages = _packages(libraries, has_keyboard=has_keyboard)
     if not absent:
         return None
-    packages = " ".join(libraries[library] for library in absent)
     return (
-        f"The window needs system libraries that are not installed ({', '.join(absent)}); "
-        f"on Debian and Ubuntu install them with: apt install {packages}"
+        f"The window needs what is not installed on this system ({', '.join(absent)}); "
+        f"on Debian and Ubuntu install it with: apt install {' '.join(packages)}"
     )
+
+
+def _packages(libraries: dict[str, str], *, has_keyboard: bool) -> tuple[list[str], list[str]]:
+    """Return what is missing and the Debian packages that have it."""
+    absent = [library for library in libraries if not _loads(library)]
+    packages = [libraries[library] for library in absent]
+    # Without layouts Qt's platform aborts; without a font all letters are boxes.
+    if has_keyboard and not _has_keymaps():
+        absent, packages = [*absent, "keyboard layouts"], [*packages, KEYMAPS]
+    if has_keyboard and "libfontconfig.so.1" not in absent and not _has_font():
+        absent, packages = [*absent, "a font"], [*packages, FONTS]
+    return absent, packages
+
+
+def _has_keymaps() -> bool:
+    root = os.environ.get("XKB_CONFIG_ROOT") or "/usr/share/X11/xkb"
+    return os.path.isdir(os.path.join(root, "rules"))
+
+
+def _has_font() -> bool:
+    """Ask fontconfig, as Qt does; what it has read is in its cache then."""
+
+    class FontSet(ctypes.Structure):
+        _fields_ = [("nfont", ctypes.c_int)]
+
+    fontconfig = ctypes.CDLL("libfontconfig.so.1")
+    fontconfig.FcConfigGetFonts.restype = ctypes.POINTER(FontSet)
+    fontconfig.FcConfigGetFonts.argtypes = [ctypes.c_void_p, ctypes.c_int]
+    found = fontconfig.FcConfigGetFonts(None, 0)  # of the system
+    return bool(found) and found[0].nfont > 0
 
 
 def _loads(library: str) -> bool:

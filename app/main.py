@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from app.display import why_no_window
 from app.store.chats import ChatStore
 from app.store.schema import ChatsTaken
+from backend import __version__
 from backend.system import paths
 from backend.system.kept_file import keep_private
 
@@ -24,12 +26,33 @@ def main(model: Path | None = None) -> int:
     model: by default the first argument of the command line, if there is one.
     """
     if model is None and len(sys.argv) > 1:
-        model = Path(sys.argv[1])
+        model = _asked_for(sys.argv[1:])
     reason = why_no_window()
     if reason is not None:
         print(reason, file=sys.stderr)
         return 1
     return _run(paths.absolute(model) if model else None)
+
+
+def _asked_for(words: list[str]) -> Path | None:
+    """Return the model that the command line names. Exit after --help, --version or a mistake."""
+    if sys.stdout is None or sys.stderr is None:  # on Windows a window has no terminal to write to
+        return next((Path(word) for word in words if not word.startswith("-")), None)
+    parser = argparse.ArgumentParser(
+        prog="outrider-app",
+        description="Open the window and load a model. If the window is open, raise it.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "model",
+        metavar="MODEL.gguf",
+        type=Path,
+        nargs="?",
+        help="the model to load (default: the last one, or the small one that comes along)",
+    )
+    parser.add_argument("--version", action="version", version=f"outrider {__version__}")
+    model: Path | None = parser.parse_args(words).model
+    return model
 
 
 def _run(model: Path | None) -> int:

@@ -8,7 +8,6 @@ with a digest of its inputs.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import functools
 import hashlib
 import importlib.util
@@ -134,10 +133,9 @@ def system_packages(*, new_environment: bool) -> tuple[list[str], list[str]]:
         needed += [package for package, is_there in VULKAN_PACKAGES.items() if not is_there()]
     sys.path.insert(0, str(ROOT))
     # Needs ROOT in sys.path. The module imports no Qt.
-    from app.display import QT_LIBRARIES, XCB_LIBRARIES
+    from app.display import missing_packages
 
-    libraries = QT_LIBRARIES | XCB_LIBRARIES
-    return needed, [libraries[name] for name in libraries if not _loads(name)]
+    return needed, missing_packages()
 
 
 def _install_system_packages(*, new_environment: bool) -> None:
@@ -170,14 +168,6 @@ def _apt_get(*arguments: str) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
     )
-
-
-def _loads(library: str) -> bool:
-    try:
-        ctypes.CDLL(library)
-    except OSError:
-        return False
-    return True
 
 
 def _compiler() -> str | None:

@@ -1,6 +1,7 @@
 // The head of an AppImage (https://github.com/AppImage/AppImageSpec, type 2): mounts the squashfs that follows this
 // program in its file, and runs AppRun in it. Without FUSE it unpacks the image into a folder of its own, and removes
 // that folder after the run. Written against Debian's libsquashfuse_ll and libfuse3; packaging/release.py compiles it.
+// Of the compressions of squashfs it knows zstd only, which the image has: the others' libraries are not linked.
 //
 //     --appimage-offset, --appimage-version, --appimage-updateinformation
 //     --appimage-extract             unpack into ./squashfs-root
@@ -17,11 +18,13 @@
 #include <pthread.h>
 #include <signal.h>
 #include <squashfuse/ll.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,9 +32,32 @@
 __attribute__((section(".upd_info"), used)) static volatile char update_information[1024] = {0};
 
 static char self[PATH_MAX];
+static const char *place = ".";  // where it is mounted or unpacked
+static char unpacked[PATH_MAX];  // the folder to remove at the end; empty if there is none
 
-static void fail(const char *what) {
-  fprintf(stderr, "%s: %s\n", what, strerror(errno));
+// What libsquashfuse would call for an image of another compression. It then says that the image cannot be read.
+int lzo1x_decompress_safe(void) { return -1; }
+int LZ4_decompress_safe(void) { return -1; }
+int uncompress(void) { return -1; }
+int lzma_stream_buffer_decode(void) { return -1; }
+
+static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *f) {
+  (void)s, (void)kind, (void)f;
+  return remove(path);
+}
+
+static void clean_up(void) {
+  if (unpacked[0] != 0) nftw(unpacked, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+// Say why in one sentence, leave nothing behind, and end.
+static void fail(const char *sentence, ...) {
+  va_list values;
+  va_start(values, sentence);
+  vfprintf(stderr, sentence, values);
+  va_end(values);
+  fputc('\n', stderr);
+  clean_up();
   exit(127);
 }
 
@@ -39,7 +65,8 @@ static void fail(const char *what) {
 static size_t image_offset(void) {
   Elf64_Ehdr head;
   int file = open(self, O_RDONLY | O_CLOEXEC);
-  if (file < 0 || read(file, &head, sizeof head) != sizeof head) fail("This AppImage cannot be read");
+  if (file < 0 || read(file, &head, sizeof head) != sizeof head)
+    fail("This AppImage cannot be read: %s.", strerror(errno));
   close(file);
   return head.e_shoff + (size_t)head.e_shentsize * head.e_shnum;
 }
@@ -75,6 +102,7 @@ static void serve(const char *folder, size_t offset, int alive, int ready) {
   if (write(ready, "1", 1) != 1) _exit(1);
   close(ready);
   fuse_session_loop(session);
+  pthread_join(watcher, NULL);  // an ordinary user's folder is unmounted by another program, fusermount3
   rmdir(folder);
   _exit(0);
 }
@@ -103,6 +131,22 @@ static bool mount_image(const char *folder, size_t offset) {
   return is_mounted;
 }
 
+// Return a signal that asks this program to end, if one came since they were blocked; otherwise 0.
+static int asked_to_end(void) {
+  sigset_t waiting;
+  sigpending(&waiting);
+  const int numbers[] = {SIGTERM, SIGHUP, SIGINT};
+  for (int i = 0; i < 3; i++)
+    if (sigismember(&waiting, numbers[i])) return numbers[i];
+  return 0;
+}
+
+static void cannot_write(const char *folder, const char *path) {
+  if (errno == ENOSPC || errno == EDQUOT)
+    fail("There is no room to unpack this AppImage in %s. TMPDIR=FOLDER names a folder with more.", place);
+  fail("This AppImage cannot be unpacked: %s: %s.", path, strerror(errno));
+}
+
 static void extract(const char *folder, size_t offset) {
   sqfs image;
   sqfs_inode inode;
@@ -113,48 +157,81 @@ static void extract(const char *folder, size_t offset) {
   if (sqfs_open_image(&image, self, offset) != SQFS_OK ||
       sqfs_inode_get(&image, &inode, sqfs_inode_root(&image)) != SQFS_OK ||
       sqfs_traverse_open_inode(&walk, &image, &inode) != SQFS_OK)
-    fail("This AppImage is damaged");
+    fail("This AppImage is damaged.");
   while (sqfs_traverse_next(&walk, &error)) {
+    int number = asked_to_end();
+    if (number != 0) {
+      clean_up();
+      exit(128 + number);
+    }
     if (walk.dir_end) continue;
     snprintf(path, sizeof path, "%s/%s", folder, walk.path);
-    if (sqfs_inode_get(&image, &inode, sqfs_dentry_inode(&walk.entry)) != SQFS_OK) fail(path);
+    if (sqfs_inode_get(&image, &inode, sqfs_dentry_inode(&walk.entry)) != SQFS_OK) fail("This AppImage is damaged.");
     if (S_ISDIR(inode.base.mode)) {
-      if (mkdir(path, 0755) != 0 && errno != EEXIST) fail(path);
+      if (mkdir(path, 0755) != 0 && errno != EEXIST) cannot_write(folder, path);
     } else if (S_ISLNK(inode.base.mode)) {
       size_t size = sizeof buffer;
       unlink(path);
-      if (sqfs_readlink(&image, &inode, buffer, &size) != SQFS_OK || symlink(buffer, path) != 0) fail(path);
+      if (sqfs_readlink(&image, &inode, buffer, &size) != SQFS_OK) fail("This AppImage is damaged.");
+      if (symlink(buffer, path) != 0) cannot_write(folder, path);
     } else if (S_ISREG(inode.base.mode)) {
       int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, inode.base.mode & 0777);
-      if (file < 0) fail(path);
+      if (file < 0) cannot_write(folder, path);
       for (sqfs_off_t at = 0, size; at < (sqfs_off_t)inode.xtra.reg.file_size; at += size) {
         size = sizeof buffer;
-        if (sqfs_read_range(&image, &inode, at, &size, buffer) != SQFS_OK || size == 0 ||
-            write(file, buffer, size) != size)
-          fail(path);
+        if (sqfs_read_range(&image, &inode, at, &size, buffer) != SQFS_OK || size == 0)
+          fail("This AppImage is damaged.");
+        for (sqfs_off_t done = 0, n; done < size; done += n)  // the first part of a write may be all that fits
+          if ((n = write(file, buffer + done, size - done)) < 0) cannot_write(folder, path);
       }
       close(file);
     }
   }
-  if (error != SQFS_OK) fail("This AppImage is damaged");
+  if (error != SQFS_OK) fail("This AppImage is damaged.");
   sqfs_traverse_close(&walk);
-}
-
-static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *f) {
-  (void)s, (void)kind, (void)f;
-  return remove(path);
 }
 
 static void run(const char *folder, char **arguments) {
   char program[PATH_MAX];
   snprintf(program, sizeof program, "%s/AppRun", folder);
   execv(program, arguments);
-  fail(program);
+  fprintf(stderr, "%s cannot be started: %s.\n", program, strerror(errno));
+  _exit(127);
+}
+
+// Unpack the image, run the application, and remove the folder however it ends. Return its exit status.
+static int run_unpacked(const char *folder, size_t offset, char **arguments) {
+  struct statvfs system;
+  strcpy(unpacked, folder);
+  if (statvfs(folder, &system) == 0 && (system.f_flag & ST_NOEXEC) != 0)
+    fail("No program may run in %s, and this AppImage is not mounted. TMPDIR=FOLDER names another folder.", place);
+  sigset_t blocked, before;
+  sigemptyset(&blocked);
+  const int numbers[] = {SIGTERM, SIGHUP, SIGINT, SIGCHLD};
+  for (int i = 0; i < 4; i++) sigaddset(&blocked, numbers[i]);
+  signal(SIGCHLD, SIG_DFL);
+  sigprocmask(SIG_BLOCK, &blocked, &before);
+  extract(folder, offset);
+  pid_t child = fork();
+  if (child < 0) fail("The application cannot be started: %s.", strerror(errno));
+  if (child == 0) {
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    run(folder, arguments);
+  }
+  int status = 0;
+  while (waitpid(child, &status, WNOHANG) == 0) {
+    siginfo_t came;
+    // Those of the terminal have reached the application, too; it decides.
+    if (sigwaitinfo(&blocked, &came) > 0 && came.si_signo != SIGCHLD && came.si_code <= 0)
+      kill(child, came.si_signo);
+  }
+  clean_up();
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 int main(int n_argument, char **arguments) {
   ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-  if (length < 0) fail("/proc/self/exe");
+  if (length < 0) fail("This AppImage does not find itself: %s.", strerror(errno));
   self[length] = 0;
   size_t offset = image_offset();
   const char *first = n_argument > 1 ? arguments[1] : "";
@@ -163,7 +240,8 @@ int main(int n_argument, char **arguments) {
   if (strcmp(first, "--appimage-version") == 0) return puts("Outrider's runtime, type 2") < 0;
   if (strcmp(first, "--appimage-updateinformation") == 0) return printf("%s\n", (char *)update_information) < 0;
   if (strcmp(first, "--appimage-extract") == 0) {
-    if (mkdir("squashfs-root", 0755) != 0 && errno != EEXIST) fail("squashfs-root");
+    if (mkdir("squashfs-root", 0755) != 0 && errno != EEXIST)
+      fail("The folder squashfs-root cannot be made: %s.", strerror(errno));
     extract("squashfs-root", offset);
     return 0;
   }
@@ -172,9 +250,11 @@ int main(int n_argument, char **arguments) {
     memmove(arguments + 1, arguments + 2, (size_t)(n_argument - 1) * sizeof *arguments);
   }
   char folder[PATH_MAX];
-  const char *place = getenv("TMPDIR");
-  snprintf(folder, sizeof folder, "%s/.mount_outriderXXXXXX", place != NULL ? place : "/tmp");
-  if (mkdtemp(folder) == NULL) fail(folder);
+  place = getenv("TMPDIR");
+  if (place == NULL || place[0] == 0) place = "/tmp";
+  snprintf(folder, sizeof folder, "%s/.mount_outriderXXXXXX", place);
+  if (mkdtemp(folder) == NULL)
+    fail("No folder can be made in %s: %s. TMPDIR=FOLDER names another one.", place, strerror(errno));
   setenv("APPIMAGE", self, 1);
   setenv("APPDIR", folder, 1);
   setenv("ARGV0", arguments[0], 1);
@@ -186,12 +266,5 @@ int main(int n_argument, char **arguments) {
     }
     run(folder, arguments);
   }
-  extract(folder, offset);
-  pid_t child = fork();
-  if (child == 0) run(folder, arguments);
-  signal(SIGINT, SIG_IGN);  // the application decides
-  int status = 0;
-  waitpid(child, &status, 0);
-  nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return run_unpacked(folder, offset, arguments);
 }
