@@ -86,7 +86,7 @@ def prepare(*, with_tests: bool) -> None:
     llama = next((r for r in wanted if r.startswith("llama-cpp-python")), "")
     if installed and built and _has_source(llama):
         return
-    _install_system_packages(new_environment=new_environment)
+    install_system_packages(new_environment=new_environment)
     if new_environment:
         _make_environment()
     if not _has_source(llama):
@@ -138,7 +138,7 @@ def system_packages(*, new_environment: bool) -> tuple[list[str], list[str]]:
     return needed, missing_packages()
 
 
-def _install_system_packages(*, new_environment: bool) -> None:
+def install_system_packages(*, new_environment: bool) -> None:
     """Install missing packages, or name them. Raise SetupError if a required one is missing."""
     if sys.platform != "linux":
         if not _compiler():

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tarfile
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,16 @@ DEPENDS = (
     "xkb-data, zlib1g"
 )
 
+PROGRAMS = {
+    "bundle": {"strip": "binutils", "readelf": "binutils", "patchelf": "patchelf"},
+    "deb": {"dpkg-deb": "dpkg"},
+    "appimage": {"mksquashfs": "squashfs-tools", "cc": "gcc"},
+}
+"""The programs that a target needs on Linux, and the Debian packages that have them."""
+HEAD = "squashfuse_ll squashfuse fuse3 zstd".split()
+"""The libraries that are linked into the head of an AppImage; packaging/licences names them."""
+BUILD_TOOLS = ("scikit-build-core", "pathspec", "packaging", "cmake", "ninja")
+
 
 class ReleaseError(Exception):
     """The build cannot continue. The text is one plain sentence."""
@@ -93,12 +103,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--python",
         type=Path,
-        help="bundle this environment in place of build/release/venv, whose llama.cpp is modular",
+        help="bundle this environment as it is, for a trial: nothing is installed, and versions "
+        "that are not those of requirements.lock are only named",
     )
     parser.add_argument("--runtime", type=Path, help="the head of the AppImage, if not our own")
     options = parser.parse_args(argv)
-    build = Build(options.python, options.runtime)
     try:
+        build = Build(options.python, options.runtime)
+        build.require(options.targets)
         for target in options.targets:
             TARGETS[target](build)
     except ReleaseError as error:
@@ -113,8 +125,9 @@ class Build:
     def __init__(self, python: Path | None = None, runtime: Path | None = None) -> None:
         self.version = version()
         self.epoch = commit_time()
-        self._python = python
+        self._python = Path(os.path.abspath(python)) if python else None  # a link stays a link
         self._runtime = runtime
+        self.is_own = python is None
         self.environment = {
             **os.environ,
             "SOURCE_DATE_EPOCH": str(self.epoch),
@@ -122,6 +135,44 @@ class Build:
             "LC_ALL": "C.UTF-8",
             "TZ": "UTC",
         }
+
+    def require(self, targets: list[str]) -> None:
+        """Raise ReleaseError where a program is missing that is needed only after a long time."""
+        if sys.platform != "linux":
+            return
+        names = PROGRAMS if "all" in targets else [name for name in targets if name in PROGRAMS]
+        needed = {key: value for name in names for key, value in PROGRAMS[name].items()}
+        missing = [program for program in needed if shutil.which(program) is None]
+        if missing:
+            packages = dict.fromkeys(needed[program] for program in missing)
+            raise ReleaseError(
+                f"These programs are missing: {', '.join(missing)}. On Debian and Ubuntu install "
+                f"them with: apt install {' '.join(packages)}"
+            )
+        if "appimage" in names and self._runtime is None:
+            WORK.mkdir(parents=True, exist_ok=True)
+            try:
+                self.runtime()
+            except ReleaseError:
+                raise ReleaseError(
+                    "The head of the AppImage cannot be built. On Debian and Ubuntu install what "
+                    "it needs with: apt install gcc libsquashfuse-dev libfuse3-dev libzstd-dev"
+                ) from None
+        if self._python is not None:
+            ask = "import sys, PyInstaller; sys.exit(sys.version_info < (3, 11))"
+            try:
+                status = subprocess.run([self._python, "-c", ask], capture_output=True).returncode
+            except OSError as error:
+                raise ReleaseError(f"{self._python} does not start: {error.strerror}.") from None
+            if status != 0:
+                raise ReleaseError(f"{self._python} is no Python 3.11 with PyInstaller.")
+        elif names:
+            import prepare  # beside this file; a target that makes no package does without it
+
+            try:
+                prepare.install_system_packages(new_environment=not VENV.exists())
+            except prepare.SetupError as error:
+                raise ReleaseError(str(error)) from None
 
     @property
     def date(self) -> str:
@@ -145,6 +196,8 @@ class Build:
         flags = _flags(WORK)
         more = {"OUTRIDER_VENV": str(VENV), "OUTRIDER_LLAMA": str(wheel)}
         more |= {"CFLAGS": flags, "CXXFLAGS": flags, "CMAKE_ARGS": MODULAR_ARGS}
+        if sys.platform == "linux":
+            more["PIP_CONSTRAINT"] = str(_pinned("constraints.txt", hashes=False))
         self.run(sys.executable, str(HERE / "prepare.py"), "run", more=more)
 
     def _llama_wheel(self) -> Path:
@@ -165,7 +218,7 @@ class Build:
         if not python.exists():
             self.run(sys.executable, "-m", "venv", str(tools))
         pip = (str(python), "-m", "pip", "--disable-pip-version-check", "--quiet")
-        self.run(*pip, "install", "scikit-build-core>=0.11", "cmake>=3.24", "ninja>=1.11")
+        self.run(*pip, "install", *_exactly(_pinned("tools.txt", BUILD_TOOLS)))
         source = WORK / LLAMA
         shutil.rmtree(source, ignore_errors=True)
         source.mkdir(parents=True)
@@ -213,11 +266,11 @@ class Build:
         if self._runtime is not None:
             return self._runtime.read_bytes()
         program = WORK / "runtime"
-        static = "squashfuse_ll squashfuse fuse3 zstd lz4 lzo2 lzma z".split()
+        WORK.mkdir(parents=True, exist_ok=True)
         self.run(
             os.environ.get("CC", "cc"), "-D_FILE_OFFSET_BITS=64", "-O2", "-s",
             "-Wl,--build-id=none", "-ffunction-sections", "-Wl,--gc-sections", "-o", str(program),
-            str(LINUX / "runtime.c"), "-Wl,-Bstatic", *(f"-l{name}" for name in static),
+            str(LINUX / "runtime.c"), "-Wl,-Bstatic", *(f"-l{name}" for name in HEAD),
             "-Wl,-Bdynamic", "-lpthread", "-ldl",
         )  # fmt: skip
         return program.read_bytes()
@@ -233,6 +286,32 @@ class Build:
             raise ReleaseError(f"{command[0]} cannot be started: {error.strerror}.") from None
         if done.returncode != 0:
             raise ReleaseError(f"{command[0]} failed; the reason is above.")
+
+
+def _pinned(name: str, only: Container[str] = (), *, hashes: bool = True) -> Path:
+    """Write lines of requirements.lock, all or some, into a file of pip's. Return its path.
+
+    llama-cpp-python is left out: it is built here.
+    """
+    lines = (HERE / "requirements.lock").read_text("ascii").splitlines()
+    lines = [x for x in lines if not x.startswith(("#", LLAMA))]
+    if only:
+        lines = [line for line in lines if line.split("==")[0] in only]
+    path = WORK / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{x if hashes else x.split()[0]}\n" for x in lines), "ascii")
+    return path
+
+
+def _exactly(pinned: Path) -> tuple[str, ...]:
+    """Return pip's options that install the lines of a file and nothing else."""
+    if sys.platform != "linux":  # the hashes are those of files for Linux
+        pinned.write_text(
+            "".join(f"{x.split()[0]}\n" for x in pinned.read_text("ascii").splitlines()), "ascii"
+        )
+        return ("--requirement", str(pinned))
+    exact = ("--require-hashes", "--no-deps", "--force-reinstall", "--only-binary", ":all:")
+    return (*exact, "--requirement", str(pinned))
 
 
 def _python_of(environment: Path) -> Path:
@@ -258,9 +337,12 @@ def commit_time() -> int:
     """Return SOURCE_DATE_EPOCH, or the time of the commit, in seconds since 1970."""
     if said := os.environ.get("SOURCE_DATE_EPOCH"):
         return int(said)
-    done = subprocess.run(
-        ["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True
-    )
+    try:
+        done = subprocess.run(
+            ["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True
+        )
+    except OSError:
+        raise ReleaseError("There is no git, which says the time of the commit.") from None
     if done.returncode != 0:
         raise ReleaseError("This is no git checkout; SOURCE_DATE_EPOCH must say the time.")
     return int(done.stdout)
@@ -269,15 +351,18 @@ def commit_time() -> int:
 def bundle(build: Build) -> None:
     """Make dist/outrider, the folder that runs without an installed Python."""
     python = build.python()
-    pip = (str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    lines = (HERE / "requirements.lock").read_text("ascii").splitlines()
-    if sys.platform == "linux":  # whose files the hashes are; prepare.py has built llama.cpp
-        pinned = WORK / "pinned.txt"
-        pinned.write_text("\n".join(x for x in lines if "llama-cpp-python" not in x), "ascii")
-        exact = ("--require-hashes", "--no-deps", "--force-reinstall", "--only-binary", ":all:")
-        build.run(*pip, *exact, "--requirement", str(pinned))
-    build.run(str(python), str(HERE / "locked.py"))
-    build.run(*pip, next(x.split()[0] for x in lines if x.startswith("pyinstaller==")))
+    stamp, digest = WORK / "bundle.digest", _bundle_digest()
+    if build.is_own:
+        if BUNDLE.is_dir() and stamp.is_file() and stamp.read_text("ascii") == digest:
+            print("dist/outrider is up to date.", flush=True)
+            return
+        pip = (str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        only = () if sys.platform == "linux" else ("pyinstaller",)
+        build.run(*pip, *_exactly(_pinned("pinned.txt", only)))
+        build.run(str(python), str(HERE / "locked.py"))
+    else:
+        subprocess.run([python, HERE / "locked.py"], cwd=ROOT, env=build.environment)
+    stamp.unlink(missing_ok=True)
     shutil.rmtree(BUNDLE, ignore_errors=True)
     shutil.rmtree(WORK / "pyinstaller", ignore_errors=True)
     build.run(
@@ -292,6 +377,18 @@ def bundle(build: Build) -> None:
         _copy(LINUX / "outrider", command)
         command.chmod(0o755)
     build.run(str(python), str(HERE / "notices.py"), str(BUNDLE / "_internal"))
+    if build.is_own:
+        stamp.write_text(digest, "ascii")
+
+
+def _bundle_digest() -> str:
+    """Return a digest of what a bundle is made of: `make deb` and `make appimage` share one."""
+    digest = hashlib.sha256(f"{ROOT} {sys.version} {MODULAR_ARGS} {EDITS}".encode())
+    for folder in ("app", "assets", "backend", "packaging"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts and ".so" not in path.suffixes:
+                digest.update(f"{path.relative_to(ROOT)}\0{_sha256(path)}\n".encode())
+    return digest.hexdigest()
 
 
 def _shorten_records(folder: Path) -> None:

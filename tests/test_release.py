@@ -57,6 +57,58 @@ def test_the_head_of_an_appimage_is_marked_and_says_where_updates_are(
         release._headed(head, "x" * 64)
 
 
+linux = pytest.mark.skipif(sys.platform != "linux", reason="packages for Linux")
+
+
+@linux
+@pytest.mark.parametrize(
+    ("target", "packages"),
+    [("bundle", "binutils patchelf"), ("all", "binutils patchelf dpkg squashfs-tools gcc")],
+)
+def test_programs_are_asked_for_before_anything_is_built(
+    release: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    target: str,
+    packages: str,
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setitem(release.TARGETS, target, lambda _: pytest.fail("it has begun"))
+    assert release.main([target]) == 1
+    assert capsys.readouterr().err.endswith(f"apt install {packages}\n")
+
+
+@linux
+def test_an_environment_that_cannot_be_bundled_is_named(
+    release: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    monkeypatch.setattr(release, "PROGRAMS", {"bundle": {}})
+    old = tmp_path / "python"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    for python, why in ((tmp_path / "no", "does not start"), (old, "with PyInstaller")):
+        assert release.main(["--python", str(python), "bundle"]) == 1
+        said = capsys.readouterr().err
+        assert str(python) in said and why in said and said.count("\n") == 1
+
+
+@linux
+def test_what_builds_a_release_is_pinned(
+    release: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(release, "WORK", tmp_path)
+    lines = release._pinned("tools.txt", release.BUILD_TOOLS).read_text().splitlines()
+    assert sorted(line.split("==")[0] for line in lines) == sorted(release.BUILD_TOOLS)
+    assert all("--hash=sha256:" in line for line in lines)
+    names = {x.split("==")[0] for x in release._pinned("all.txt", hashes=False).read_text().split()}
+    assert {"nanobind", "pyinstaller", "pyinstaller-hooks-contrib", "numpy"} < names
+
+
 def test_icons_hold_all_sizes(tmp_path: Path) -> None:
     for kind in ("ico", "icns"):
         subprocess.run(

@@ -291,7 +291,8 @@ class _Terminal:
         """Chat until the user leaves. Return the exit status."""
         if self._typed:
             try:
-                import readline  # noqa: F401  # gives input() line editing and history
+                # Gives input() line editing and history. Packages have none, for its licence.
+                import readline  # noqa: F401
             except ImportError:
                 pass
             notice(self._session.summary())
