@@ -11,15 +11,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import time
-from os import W_OK
 from pathlib import Path
 
 from PySide6.QtCore import QObject, QStandardPaths, Signal
 from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
 from backend.system.kept_file import parse_json
-from backend.system.paths import is_folder
+from backend.system.paths import is_folder, may_write
 from backend.text import text
 
 SENTENCE = text("window.open_already")
@@ -102,8 +102,10 @@ def hand_over(folder: Path, path: Path | None, wait_s: float) -> bool:
 def _name(folder: Path) -> str:
     """Return the socket's name: in the data folder, unless that is impossible."""
     path = str(folder / "window.socket")
-    if len(os.fsencode(path)) <= _PATH_BYTES_MAX and is_folder(folder) and os.access(folder, W_OK):
-        return path
     key = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    if sys.platform == "win32":
+        return f"outrider-{key}"  # of a pipe, which lies in no folder
+    if len(os.fsencode(path)) <= _PATH_BYTES_MAX and is_folder(folder) and may_write(folder):
+        return path
     runtime = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.RuntimeLocation)
     return str(Path(runtime) / f"outrider-{key}")

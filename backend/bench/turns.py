@@ -7,7 +7,6 @@ import json
 import math
 import os
 import platform
-import signal
 import subprocess
 import tempfile
 import time
@@ -30,6 +29,7 @@ from backend.system.memory import available_bytes, physical_cores, total_bytes
 FORMAT, VERSION = "outrider-bench", 1
 _SHARE_OF_MEMORY = 0.9
 _HEADROOM_BYTES = 256 << 20
+_KILLED = -9  # by SIGKILL, which Windows lacks
 
 
 @dataclass(frozen=True)
@@ -161,9 +161,9 @@ class Child:
     def _describe_exit(self) -> str:
         assert self._process is not None
         status = self._process.wait()
-        if status == -signal.SIGKILL and self.cap_bytes:
+        if status == _KILLED and self.cap_bytes:
             return "It was killed: it needs more memory than the cap."
-        if status == -signal.SIGKILL:
+        if status == _KILLED:
             return "It was killed: memory ran out."
         return f"It ended by itself (status {status})."
 

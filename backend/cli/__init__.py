@@ -6,6 +6,7 @@ status. COMMANDS describes it in a sentence; the module may set a longer `parser
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
@@ -15,16 +16,17 @@ import threading
 import traceback
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 from backend import __version__
 from backend.cli.common import Parser, UserError, plain_sentence, write_error
 from backend.cli.crashes import Crashes
-from backend.protocol.worker_exit import describe_exit
+from backend.protocol.worker_exit import describe_exit, has_crashed, was_told
 from backend.system import children
 from backend.system.kept_file import keep_private
 from backend.system.memory import oom_kills
 from backend.system.paths import data_folder, models_folder
-from backend.system.pipes import die_with_parent
+from backend.system.pipes import die_with_parent, passed, taken
 
 COMMANDS = {
     "batch": "answer a file of requests, several at once",
@@ -58,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     reader of the output is gone. Without argv, a command that loads a model runs in a child
     process: llama.cpp ends its process on some malformed models.
     """
-    if argv is None and os.name == "posix":
+    if argv is None:
         if mark := os.environ.pop(_CHILD_MARK, ""):
             _be_child(*map(int, mark.split()))
         elif _command(sys.argv[1:]) in _IN_CHILD:
@@ -129,17 +131,21 @@ def _run_in_child(argv: Sequence[str]) -> int:
     def forward(number: int, _frame: object) -> None:
         nonlocal is_told
         is_told = True
-        if child is not None:
+        if child is not None and os.name == "posix":  # a console of Windows sends Ctrl-C to both
             child.send_signal(number)
 
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, forward)
+    for name in ("SIGTERM", "SIGHUP", "SIGINT"):
+        if number := getattr(signal, name, None):  # Windows has no SIGHUP
+            signal.signal(number, forward)
     crashes = Crashes() if _command(argv) == "batch" else None
+    job = children.Job()  # on Windows, where nothing else ends the child with this process
     while True:
         n_killed = oom_kills()
         child, said, reader = _start_child(argv, crashes)
+        with contextlib.suppress(OSError):  # it has ended already
+            job.add(child.pid)
         status = child.wait()
-        if status >= 0:
+        if not has_crashed(status):
             return status
         reader.join(_LEAVE_S)
         had_memory = n_killed is not None and n_killed == oom_kills()
@@ -150,10 +156,10 @@ def _run_in_child(argv: Sequence[str]) -> int:
             sentence += " The requests that were being computed are asked again, one at a time."
         elif crashes is not None:
             sentence += " The answers so far are kept; the same command goes on with the others."
-        if -status not in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        if not was_told(status, had_memory=False):
             write_error(sentence)
         if not goes_on:
-            return 128 - status
+            return 128 - status if status < 0 else 1
 
 
 def _start_child(
@@ -164,15 +170,15 @@ def _start_child(
     Return it, what its libraries write to standard error, and the thread that reads that.
     """
     in_fd, out_fd = os.pipe()
-    env = {**children.environment(), _CHILD_MARK: f"{os.getpid()} {out_fd}"}
+    env = {**children.environment(), _CHILD_MARK: f"{os.getpid()} {passed(out_fd)}"}
     fds = [out_fd]
     if crashes is not None:
         env |= crashes.environment()
         fds.append(crashes.fd)
-    # In a group of its own, so that Ctrl-C reaches the child once: forwarded.
-    child = subprocess.Popen(
-        children.command("backend.cli", *argv), env=env, process_group=0, pass_fds=fds
-    )
+    options: dict[str, Any] = {"close_fds": False}  # Windows: what may be inherited, is
+    if os.name == "posix":  # a group of its own, so that Ctrl-C reaches the child once: forwarded
+        options = {"process_group": 0, "pass_fds": fds}
+    child = subprocess.Popen(children.command("backend.cli", *argv), env=env, **options)
     os.close(out_fd)
     said = bytearray()
     reader = threading.Thread(target=_collect, args=(in_fd, said), daemon=True)
@@ -188,10 +194,11 @@ def _collect(fd: int, said: bytearray) -> None:
             del said[:-_TAIL_BYTES]
 
 
-def _be_child(parent: int, fd: int) -> None:
-    """End with the parent. Let libraries write to `fd` in place of standard error."""
+def _be_child(parent: int, number: int) -> None:
+    """End with the parent. Let libraries write to what it passed in place of standard error."""
+    fd = taken(number)
     die_with_parent()
-    if os.getppid() != parent:  # it ended before
+    if os.name == "posix" and os.getppid() != parent:  # it ended before
         sys.exit(1)
     if sys.stderr is not None and not os.environ.get("OUTRIDER_DEBUG"):
         sys.stderr = open(os.dup(2), "w", buffering=1, errors="backslashreplace")  # noqa: SIM115

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import tempfile
+
+from backend.protocol.worker_exit import was_told
+from backend.system.pipes import passed, taken
 
 _MARK = "OUTRIDER_BATCH_CRASHES"
 _MOST_IN_A_ROW = 3
@@ -37,7 +39,7 @@ class Crashes:
         self._notes.seek(0)
         self._notes.truncate()
         state = {
-            "fd": self.fd,
+            "fd": passed(self.fd),
             "alone": self.alone,
             "failed": list(self.failed.items()),
             "gives_up": self.gives_up,
@@ -45,18 +47,16 @@ class Crashes:
         return {_MARK: json.dumps(state)}
 
     def goes_on(self, status: int, sentence: str, *, had_memory: bool) -> bool:
-        """Take a child's end by a signal. Return whether there shall be another child.
+        """Take a child's crash. Return whether there shall be another child.
 
         status, had_memory: as of describe_exit(). sentence: why it ended. There is none after a
         signal that somebody sent, and where no request was being computed.
         """
-        is_told = -status == signal.SIGKILL and had_memory
-        is_told |= -status in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
         running, answered = self._read()
         self.failed = {}
         if answered:
             self._n_alone = self._n_crash = 0
-        if is_told or not running:
+        if was_told(status, had_memory) or not running:
             return False
         self._n_crash += 1
         self.alone = [number for number in self.alone if number not in answered]
@@ -94,7 +94,7 @@ class Notes:
 
     def __init__(self) -> None:
         given = json.loads(os.environ.pop(_MARK, "{}"))
-        self._fd: int = given.get("fd", -1)
+        self._fd = taken(given["fd"]) if "fd" in given else -1
         self.alone = frozenset[int](given.get("alone", ()))
         self.failed: dict[int, str] = dict(given.get("failed", ()))
         self.gives_up: bool = given.get("gives_up", False)

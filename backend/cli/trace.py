@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import signal
 import sys
@@ -30,6 +29,7 @@ from backend.gguf.model_file import ModelFile, read_model
 from backend.methods.slots import rate_of
 from backend.protocol.errors import EngineError, UntrustedError
 from backend.system.memory import available_bytes
+from backend.system.paths import may_write
 from backend.traces.prompts import Prompt, read_prompts
 
 _DEFAULT_MAX_BYTES = 2 << 30
@@ -104,7 +104,7 @@ def _room_for(path: Path, force: bool) -> int:
         raise UserError(f"{path} is a folder, and the trace needs the name of a file.")
     if path.exists() and not force:
         raise UserError(f"{path} exists already; --force replaces it.")
-    if not os.access(folder, os.W_OK):
+    if not may_write(folder):
         raise UserError(f"Nothing can be written to the folder {folder}.")
     room_bytes = shutil.disk_usage(folder).free - _SPARE_BYTES
     if room_bytes <= 0:

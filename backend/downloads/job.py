@@ -134,15 +134,17 @@ class Job:
         self.forget()
 
     def forget(self) -> None:
-        """Delete the incomplete files."""
+        """Delete the incomplete files, as far as the system permits.
+
+        Windows refuses while somebody has one open. The library does not show what stays.
+        """
         for file in self.files:
             for path in (self._part(file), self._done(file)):
-                path.unlink(missing_ok=True)
-                path.with_name(path.name + ".lock").unlink(missing_ok=True)
-        try:
+                for each in (path, path.with_name(path.name + ".lock")):
+                    with contextlib.suppress(OSError):
+                        each.unlink()
+        with contextlib.suppress(OSError):  # it has other files, or does not exist
             (self.folder / INCOMPLETE).rmdir()
-        except OSError:
-            pass  # it has other files, or does not exist
 
     def to_json(self) -> dict[str, Any]:
         """Return the job as JSON, for from_json."""

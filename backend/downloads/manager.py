@@ -137,7 +137,7 @@ class Downloads:
                 return
             self._stop(number)
             if number not in self._threads:  # a running thread does it at its end
-                _forget(item.job)
+                item.job.forget()
             self._step()
 
     def shut_down(self) -> None:
@@ -225,7 +225,7 @@ class Downloads:
             )
             item = self._all.get(number)
             if item is None:
-                _forget(job)
+                job.forget()
             elif item.state is State.RUNNING or state is State.DONE:
                 self._all[number] = replace(
                     item, state=state, trouble=trouble,
@@ -257,10 +257,3 @@ class Downloads:
         if data["format"] != _FORMAT:
             raise ValueError("another format")
         return Path(data["folder"]), [Job.from_json(item) for item in data["downloads"]]
-
-
-def _forget(job: Job) -> None:
-    try:
-        job.forget()
-    except OSError:
-        pass  # the drive is gone or read-only; the incomplete files stay, hidden from the library

@@ -9,6 +9,7 @@ import math
 import os
 import secrets
 import shutil
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -42,6 +43,7 @@ from backend.packs.file import (
     stripes_in,
 )
 from backend.system.kept_file import make_folder, sync_folder
+from backend.system.paths import may_write
 from backend.text import text
 
 __all__ = [
@@ -69,6 +71,7 @@ Progress = Callable[[int, int], bool]
 """Called with the bytes done and the bytes in all. Returns False to stop."""
 
 _PART = ".part"
+_LOCKED_BYTE = 1 << 60
 _READ_S = 0.15
 _SHARES = 8
 """Experts of a folder, on average, before the distribution over the folders repeats."""
@@ -90,7 +93,7 @@ def best_layout(file: ModelFile) -> Layout:
 def place_for(file: ModelFile) -> Path:
     """Return the path for a new pack: beside the model, or in the data folder if not writable."""
     path = beside(file)
-    return path if os.access(path.parent, os.W_OK) else in_data_folder(file)
+    return path if may_write(path.parent) else in_data_folder(file)
 
 
 def write(
@@ -265,7 +268,10 @@ def _being_written(path: Path, plan: PackPlan) -> list[tuple[Path, int]]:
 
 def _needed(path: Path, size: int) -> int:
     try:
-        return max(0, size - path.stat().st_blocks * 512)
+        found = path.stat()
+        if sys.platform == "win32":  # a file is allocated as large as it is
+            return max(0, size - found.st_size)
+        return max(0, size - found.st_blocks * 512)
     except OSError:
         return size
 
@@ -323,13 +329,23 @@ def _write_whole(
     replaced = stripes_in(path)
     for other in plan.stripes.others:
         sync_folder(other.parent)
-    os.replace(paths[0], path)
+    _rename(paths[0], path)
     if (renamed := FileIdentity.of(path)).resembles(identities[0]):
         identities = (renamed, *identities[1:])
     sync_folder(path.parent)
     if replaced != plan.stripes:
         _delete_others(replaced)
     return identities
+
+
+def _rename(part: Path, path: Path) -> None:
+    """Give a complete head its name. Raises PackError where Windows keeps the old one in use."""
+    try:
+        os.replace(part, path)
+    except PermissionError:
+        if os.name == "nt" and path.is_file():
+            raise PackError(text("pack.in_use", file=path.name)) from None
+        raise
 
 
 def _opened(stack: contextlib.ExitStack, path: Path, flags: int) -> int:
@@ -456,12 +472,17 @@ def _forget(handle: int, offset: int, n_bytes: int) -> None:
 
 
 def _lock(handle: int, path: Path) -> None:
-    """Lock the pack against another writer. On a system without locks, the last writer wins."""
+    """Lock the pack against another writer, until the handle is closed. Raises PackError."""
     try:
-        import fcntl
-    except ImportError:
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if sys.platform == "win32":
+            import msvcrt
+
+            # A byte beyond every pack: others could not read a locked one.
+            os.lseek(handle, _LOCKED_BYTE, os.SEEK_SET)
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise PackError(text("pack.locked", file=path.name)) from None

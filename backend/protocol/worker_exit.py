@@ -18,9 +18,27 @@ _WINDOWS_EXITS = {
 _ASSERT = re.compile(r"GGML_ASSERT\((.*)\) failed|fatal error: (.*)")
 _DEVICE_GONE = re.compile(r"Remote RPC server crashed|Failed to connect to|RPC handshake failed")
 _DEVICE_FAILED = re.compile(r"^(CUDA|ROCm|Vulkan|Metal|SYCL)[^:\n]*error:? *(.*)", re.MULTILINE)
+_KILLED = -9  # by SIGKILL, which Windows lacks
 _OUT_OF_MEMORY = re.compile(
     r"bad_alloc|MemoryError|failed to allocate|cannot allocate memory|out of memory", re.IGNORECASE
 )
+
+
+_ABORT = 3
+"""The exit status of abort() in older C libraries of Windows; newer ones have 0xC0000409."""
+_TELLING = frozenset(
+    -int(getattr(signal, name)) for name in ("SIGTERM", "SIGHUP", "SIGINT") if hasattr(signal, name)
+)
+
+
+def has_crashed(returncode: int) -> bool:
+    """Return whether a process of ours was ended by a signal, or by an error of Windows."""
+    return returncode < 0 or returncode == _ABORT or returncode >= 1 << 31
+
+
+def was_told(returncode: int, had_memory: bool) -> bool:
+    """Return whether somebody has ended a process by a signal, and not lack of memory."""
+    return returncode in _TELLING or (returncode == _KILLED and had_memory)
 
 
 def describe_exit(returncode: int | None, stderr_tail: str, had_memory: bool = False) -> str:

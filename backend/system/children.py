@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,52 @@ def environment() -> dict[str, str]:
     if "glibc.malloc.hugetlb" not in tunables:
         tunables = f"{tunables}:glibc.malloc.hugetlb=1".lstrip(":")
     return {**os.environ, "GLIBC_TUNABLES": tunables}
+
+
+class Job:
+    """Processes that end together: a job object of Windows; elsewhere it does nothing.
+
+    They end at kill(), or when this process ends, however it ends. Raises OSError.
+    """
+
+    def __init__(self) -> None:
+        if sys.platform == "win32":
+            import ctypes
+
+            self._kernel = ctypes.WinDLL("kernel32", use_last_error=True)
+            self._kernel.CreateJobObjectW.restype = ctypes.c_void_p
+            self._kernel.OpenProcess.restype = ctypes.c_void_p
+            self._error = lambda: ctypes.WinError(ctypes.get_last_error())
+            self._job = ctypes.c_void_p(self._kernel.CreateJobObjectW(None, None))
+            limits = bytearray(144)  # JOBOBJECT_EXTENDED_LIMIT_INFORMATION
+            kill_on_job_close, extended_limits = 0x2000, 9
+            struct.pack_into("<I", limits, 16, kill_on_job_close)
+            given = (ctypes.c_char * len(limits)).from_buffer(limits)
+            if not self._job or not self._kernel.SetInformationJobObject(
+                self._job, extended_limits, given, len(limits)
+            ):
+                raise self._error()
+
+    def add(self, pid: int) -> None:
+        """Add a process. Those that it starts from now on belong to the job, too."""
+        if sys.platform == "win32":
+            import ctypes
+
+            set_quota_and_terminate = 0x101
+            handle = self._kernel.OpenProcess(set_quota_and_terminate, False, pid)
+            if not handle:
+                raise self._error()
+            process = ctypes.c_void_p(handle)
+            try:
+                if not self._kernel.AssignProcessToJobObject(self._job, process):
+                    raise self._error()
+            finally:
+                self._kernel.CloseHandle(process)
+
+    def kill(self) -> None:
+        """End all its processes at once."""
+        if sys.platform == "win32":
+            self._kernel.TerminateJobObject(self._job, 1)
 
 
 def start(module: str) -> subprocess.Popen[bytes]:

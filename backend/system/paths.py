@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,17 @@ def is_folder(path: Path) -> bool:
 def exists(path: Path) -> bool:
     """Return whether this exists and is reachable. Raises nothing."""
     return _mode(path) != 0
+
+
+def may_write(folder: Path) -> bool:
+    """Return whether files can be made in a folder. Raises nothing."""
+    if os.name != "nt":
+        return os.access(folder, os.W_OK)
+    try:  # os.access() ignores access lists there
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def open_regular(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:

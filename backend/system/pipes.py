@@ -25,6 +25,29 @@ def private_pipes() -> tuple[int, int]:
     return in_fd, out_fd
 
 
+def passed(fd: int) -> int:
+    """Let child processes inherit a descriptor. Return the number that taken() needs there.
+
+    REQUIRES: elsewhere than on Windows, subprocess's pass_fds names it.
+    """
+    if sys.platform == "win32":
+        import msvcrt
+
+        handle = msvcrt.get_osfhandle(fd)
+        os.set_handle_inheritable(handle, True)
+        return handle
+    return fd
+
+
+def taken(number: int) -> int:
+    """Return the descriptor that the parent has passed()."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        return msvcrt.open_osfhandle(number, os.O_BINARY)
+    return number
+
+
 def die_with_parent() -> None:
     """Ask Linux to kill this process when the thread that started it ends.
 

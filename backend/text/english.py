@@ -850,6 +850,10 @@ ENGLISH: Mapping[str, str] = {
     "pack.fast_already": QT_TRANSLATE_NOOP(
         "messages", "This processor computes this model's experts fastest as they are."
     ),
+    "pack.in_use": QT_TRANSLATE_NOOP(
+        "messages",
+        "{file} is in use, and cannot be replaced. Unload the model, then write the pack again.",
+    ),
     "pack.locked": QT_TRANSLATE_NOOP("messages", "{file} is being written by another program."),
     "pack.model_shorter": QT_TRANSLATE_NOOP("messages", "the model's file has become shorter"),
     "pack.needless": QT_TRANSLATE_NOOP(

@@ -25,6 +25,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
+from backend.system.children import Job
 from backend.text import text
 from backend.tools.settings import Server
 
@@ -37,6 +38,7 @@ _BYTES_PER_MESSAGE = 16 << 10  # a longer message counts as several
 _STDERR_BYTES = 2_000
 _ENDS_S = 1.0  # time for a server to end by itself when its input ends, and again after SIGTERM
 _READ_BYTES = 1 << 16
+_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has none
 _ANSWER = re.compile(rb'(?=.{0,200}"(?:result|error)")[^\[]{0,100}"id"\s*:\s*(\d{1,15})')
 _CONNECT_S = 30.0
 
@@ -72,6 +74,7 @@ class Program:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._process: asyncio.subprocess.Process | None = None
+        self._job: Job | None = None  # on Windows, which has no groups
         self._stderr = b""
         self.ended = asyncio.Event()
         self.fault = ""
@@ -110,7 +113,7 @@ class Program:
     def kill(self) -> None:
         """End the process and those that it started, at once."""
         if self._process is not None:
-            _signal_group(self._process, getattr(signal, "SIGKILL", signal.SIGTERM))
+            self._signal(_KILL)
 
     async def _started(self) -> asyncio.subprocess.Process:
         server = self._server
@@ -124,7 +127,7 @@ class Program:
         else:
             options["start_new_session"] = True  # its group is ended as a whole
         try:
-            return await asyncio.create_subprocess_exec(
+            process = await asyncio.create_subprocess_exec(
                 command,
                 *server.args,
                 stdin=subprocess.PIPE,
@@ -138,6 +141,11 @@ class Program:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ServerFault(text("tools.not_started", reason=reason)) from None
+        if sys.platform == "win32":
+            with contextlib.suppress(OSError):  # it has ended already
+                self._job = Job()
+                self._job.add(process.pid)
+        return process
 
     async def _read(self, to_session: Any) -> None:
         """Pass on the messages of the server, until it ends or breaks a rule."""
@@ -186,12 +194,23 @@ class Program:
         assert process is not None and process.stdin is not None
         process.stdin.close()
         try:
-            for step in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
+            for step in (signal.SIGTERM, _KILL):
                 if await _has_ended(process, _ENDS_S):
                     break
-                _signal_group(process, step)
+                self._signal(step)
         finally:
             self.kill()  # also what the process has left behind
+
+    def _signal(self, number: int) -> None:
+        """Send a signal to the process and those that it started; on Windows, end them."""
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.name == "posix":
+                os.killpg(self._process.pid, number)
+            else:
+                self._process.kill()
+        if self._job is not None:
+            self._job.kill()
 
 
 @contextlib.asynccontextmanager
@@ -245,11 +264,3 @@ async def _has_ended(process: asyncio.subprocess.Process, limit_s: float) -> boo
             return False
         await asyncio.sleep(0.01)
     return True
-
-
-def _signal_group(process: asyncio.subprocess.Process, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if os.name == "posix":
-            os.killpg(process.pid, number)
-        else:
-            process.kill()

@@ -20,7 +20,7 @@ from processes import kill_parent, wait_until_gone
 from waiting import WAIT_S
 
 from backend.protocol.client import RequestFailed, WorkerClient, WorkerDied, worker_command
-from backend.protocol.worker_exit import describe_exit
+from backend.protocol.worker_exit import describe_exit, has_crashed, was_told
 from backend.system.paths import embedded_model
 
 FAKE = [sys.executable, str(Path(__file__).parents[1] / "fake_worker.py")]
@@ -187,6 +187,7 @@ def test_thread_that_may_end_asks_for_no_death_signal() -> None:
         (7, "", "status 7"),
         (1, "MemoryError", "memory ran out"),
         (0xC0000005, "", "access violation"),
+        (0xC0000017, "", "memory ran out"),
         (0xC0000005 - (1 << 32), "", "access violation"),
         (None, "", "closed its pipe"),
     ],
@@ -197,6 +198,16 @@ def test_every_exit_is_one_plain_sentence(
     sentence = describe_exit(returncode, stderr_tail)
     assert words in sentence
     assert sentence.endswith(".") and "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("returncode", "crashed", "told"),
+    [(0, False, False), (1, False, False), (130, False, False), (-6, True, False)]
+    + [(-9, True, True), (-15, True, True), (3, True, False), (0xC0000409, True, False)],
+)
+def test_a_crash_is_known_by_its_exit_status(returncode: int, crashed: bool, told: bool) -> None:
+    assert has_crashed(returncode) == crashed
+    assert was_told(returncode, had_memory=True) == told
 
 
 # The real engine on a tiny model.

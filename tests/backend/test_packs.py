@@ -52,6 +52,31 @@ def striped(path: Path) -> list[Path]:
     return list(pack.stripes_in(path).others)
 
 
+def test_one_program_at_a_time_writes_a_pack(file: ModelFile) -> None:
+    def second(done: int, of: int) -> bool:
+        with pytest.raises(pack.PackError, match="being written by another program"):
+            pack.write(file, "file")
+        return True
+
+    assert pack.write(file, "file", progress=second).path.is_file()
+
+
+@pytest.mark.skipif(os.name != "nt", reason="elsewhere a file in use can be replaced")
+def test_a_pack_in_use_is_not_replaced(file: ModelFile) -> None:
+    path = pack.write(file, "file").path
+    with path.open("rb"), pytest.raises(pack.PackError, match="is in use"):
+        pack.write(file, "repacked", path)
+    assert pack.write(file, "repacked", path).plan.layout == "repacked"
+
+
+def test_a_folder_without_leave_has_no_new_pack(
+    file: ModelFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert pack.place_for(file).parent == file.path.parent
+    monkeypatch.setattr(pack, "may_write", lambda folder: folder != file.path.parent)
+    assert pack.place_for(file).is_relative_to(tmp_path / "data")
+
+
 @pytest.mark.parametrize("of", [[], [0], [1], [0, 1], [1, 2], [2, 0, 1]])
 def test_every_matrix_lies_where_the_plan_says(
     of: list[int], file: ModelFile, folders: list[Path]

@@ -472,3 +472,11 @@ def test_pieces_of_an_answer_are_sent_at_once() -> None:
         assert listener.proto == socket.IPPROTO_TCP
         with pytest.raises(ServerError, match="cannot be used"):
             listen(listener.getsockname()[1])
+
+
+def test_no_other_program_takes_the_port() -> None:
+    with listen(0) as listener, socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with pytest.raises(OSError):
+            other.bind(listener.getsockname())
+            other.listen()

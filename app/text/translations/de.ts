@@ -4886,6 +4886,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Dieser Prozessor berechnet die Experten dieses Modells so am schnellsten, wie sie sind.</translation>
 </message>
 <message>
+<source>{file} is in use, and cannot be replaced. Unload the model, then write the pack again.</source>
+<translation>{file} wird benutzt und kann nicht ersetzt werden. Geben Sie das Modell frei und schreiben Sie das Paket dann noch einmal.</translation>
+</message>
+<message>
 <source>{file} is being written by another program.</source>
 <translation>{file} wird gerade von einem anderen Programm geschrieben.</translation>
 </message>
