@@ -13,6 +13,8 @@ namespace outrider {
 namespace {
 
 constexpr uintptr_t step = uintptr_t(1) << 20;  // committed at once: one exception for each, not for each page
+// The exit status where no memory is left: STATUS_NO_MEMORY of ntstatus.h, as backend/protocol/worker_exit.py knows it.
+constexpr unsigned no_memory_status = 0xC0000017;
 
 // What was reserved: where it begins and ends.
 struct Ranges {
@@ -25,17 +27,21 @@ Ranges & ranges() {
     return all;
 }
 
+enum class Commit { done, foreign, no_memory };
+
 // Commit the part of [first, last) that lies in the reserved range of `address`. Return whether that can be used now.
-bool commit(uintptr_t address, uintptr_t first, uintptr_t last) {
+Commit commit(uintptr_t address, uintptr_t first, uintptr_t last) {
     Ranges & all = ranges();
     const std::lock_guard lock(all.mutex);
     auto range = all.ends.upper_bound(address);
     if (range == all.ends.begin() || address >= (--range)->second) {
-        return false;
+        return Commit::foreign;
     }
     first = std::max(first, range->first);
     last = std::min(last, range->second);
-    return ::VirtualAlloc(reinterpret_cast<void *>(first), last - first, MEM_COMMIT, PAGE_READWRITE) != nullptr;
+    const bool is_there =
+        ::VirtualAlloc(reinterpret_cast<void *>(first), last - first, MEM_COMMIT, PAGE_READWRITE) != nullptr;
+    return is_there ? Commit::done : Commit::no_memory;
 }
 
 // A page that was never used is committed, and the instruction runs again. It fails again for ever if this commits
@@ -49,7 +55,12 @@ LONG WINAPI on_exception(EXCEPTION_POINTERS * what) {
     }
     const uintptr_t address = record.ExceptionInformation[1];
     const uintptr_t begin = address / step * step;  // it may lie in a neighbouring range
-    return commit(address, begin, begin + step) ? EXCEPTION_CONTINUE_EXECUTION : EXCEPTION_CONTINUE_SEARCH;
+    switch (commit(address, begin, begin + step)) {
+        case Commit::done: return EXCEPTION_CONTINUE_EXECUTION;
+        case Commit::foreign: return EXCEPTION_CONTINUE_SEARCH;
+        case Commit::no_memory: ::TerminateProcess(::GetCurrentProcess(), no_memory_status);
+    }
+    return EXCEPTION_CONTINUE_SEARCH;
 }
 
 }  // namespace
@@ -87,7 +98,7 @@ void take_pages(void *, size_t) {}
 
 bool let_system_write(void * address, size_t size) {
     const auto first = reinterpret_cast<uintptr_t>(address);
-    return size == 0 || commit(first, first, first + size);
+    return size == 0 || commit(first, first, first + size) == Commit::done;
 }
 
 }  // namespace outrider
