@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import itertools
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +71,7 @@ class Engine:
         self.fitted: tuple[str, ...] = ()
         """What was changed in the last conversation for its template (Rendered.fitted)."""
         self._raw: list[str] = []
+        self._events: Callable[[], Any] = _nothing  # of what is being answered
         self._partials: dict[str, PartialAnswer] = {}  # those to be continued, by their owners
         self._opening: Handle | None = None  # of the request that is rendered or decoded
         self._reading: PictureReading | None = None  # of an image of this request
@@ -108,7 +110,7 @@ class Engine:
         If the last message is the previous answer of this engine, stopped, its tokens are
         continued. The whole answer equals the one without the stop.
         """
-        self._begin(request.handle, owner=request.owner)
+        self._begin(request.handle)
         answer = None
         try:
             answer = self._opened(request, is_alone=True)
@@ -119,7 +121,7 @@ class Engine:
             return iter(())
         if answer.partial.rendered is not None:
             self.fitted = answer.partial.rendered.fitted
-        return self._answer(answer, request)
+        return self._running(self._answer(answer))
 
     def generate_group(
         self,
@@ -151,7 +153,18 @@ class Engine:
         )  # fmt: skip
         group.on_pass, group.urgent, group.keeps = on_pass, urgent, keeps
         group.on_unfinished = self._continue_later
-        return group.answers()
+        return self._running(group.answers())
+
+    def _running(self, events: Iterator[Any]) -> Iterator[Any]:
+        """Note what is going to be answered. What is asked for next ends it."""
+        self._events = weakref.ref(events)
+        return events
+
+    def _end_answers(self) -> None:
+        """End answers that nobody goes on with."""
+        if (events := self._events()) is not None:
+            self._events = _nothing
+            events.close()
 
     @property
     def n_sequence(self) -> int:
@@ -195,6 +208,7 @@ class Engine:
             (*request.options.stops, *rendered),
             may_draft=self.passes.may_draft,
             open_reader=None if is_alone else self._reader,
+            goes_on=is_alone or request.precedes,
         )
 
     def _continue_later(self, owner: str, partial: PartialAnswer) -> None:
@@ -257,10 +271,11 @@ class Engine:
             raise EngineError(text("engine.no_token"))
         return [self._llama.piece(token, special=True) for token in tokens]
 
-    def _begin(self, *handles: Handle, owner: str = "") -> None:
+    def _begin(self, *handles: Handle) -> None:
+        self._end_answers()
         self.passes.begin(*handles)
         if self.passes.keeping is not None:
-            self.passes.keeping.begin(owner)
+            self.passes.keeping.begin("")
         self.finish_reason, self.stop_text = "cancelled", ""
         self.fitted, self._raw = (), []
 
@@ -504,25 +519,24 @@ class Engine:
                     return i
         return len(tokens)
 
-    def _answer(self, answer: Answered, request: Request) -> Iterator[Piece]:
+    def _answer(self, answer: Answered) -> Iterator[Piece]:
         self._raw = answer.raw
+        group = Group(
+            self.passes, self._context, (), self._opened, self._reader, n_sequence=self.n_sequence
+        )
+        group.on_unfinished = self._continue_later
+        pieces = group.answer(answer)
+        if answer.partial.images:
+            pieces = compute_alone(answer, self.passes, self._context)
         try:
             answer.begin(self._reader)
-            for piece in compute_alone(answer, self.passes, self._context):
-                if answer.fault is not None:
-                    break
-                yield piece
+            yield from pieces
         finally:
-            self.passes.leave(request.handle)
+            pieces.close()  # type: ignore[attr-defined]
+            given = answer.given or group.end(answer)
             self.passes.end_prefill()
-            given = answer.finish()
             self.finish_reason = given.finish_reason or answer.finish_reason
             self.stop_text = given.stop
-            so_far = answer.so_far(given.text if request.handle.splits else None)
-            if so_far is None or given.error:
-                answer.close()
-            else:
-                self._continue_later(request.owner, so_far)
         if answer.fault is not None:
             with engine_errors():
                 raise answer.fault
@@ -566,6 +580,7 @@ class Engine:
 
     def change(self, config: EngineConfig) -> CacheFacts:
         """Apply other settings between answers; see LoadedModel.change. Raises EngineError."""
+        self._end_answers()
         before = self.loaded.plan
         context = self._context if self.loaded.has_context else None
         held: list[Held] = []
@@ -579,7 +594,7 @@ class Engine:
             self.passes.width = Width(DRAFTED_MAX)
             if context is None or not context.is_open:
                 self.passes.take_sequences()
-                self.passes.has_moved = False
+                self.passes.moved.clear()
                 if held and self.loaded.has_context and self.loaded.reads_states_of(before):
                     self.passes.go_on_with(held[0])
             if self.passes.keeping is not None:
@@ -625,6 +640,7 @@ class Engine:
 
         Return False when all is done. A caller with time asks again after some milliseconds.
         """
+        self._end_answers()
         return self.passes.keeping is not None and self.passes.keeping.step()
 
     def warm(self, owner: str) -> None:
@@ -639,7 +655,8 @@ class Engine:
 
     def forget(self) -> None:
         """Forget the conversation. The whole next prompt is then computed."""
-        self.passes.forget_from(0)
+        self._end_answers()
+        self.passes.forget_all()
 
     def record(self, recorder: _native.Recorder | None) -> None:
         """Send the routing to a recorder from now on; None ends it.
@@ -691,6 +708,7 @@ class Engine:
 
     def close(self) -> None:
         """Free the model. A second call does nothing."""
+        self._end_answers()
         self._discard(list(self._partials))
         if self.passes.keeping is not None:
             self.passes.keeping.close()
@@ -759,6 +777,10 @@ class Engine:
     @property
     def _llama(self) -> Model:
         return self.loaded.llama
+
+
+def _nothing() -> None:
+    """Return nothing."""
 
 
 def _needs_call(options: ChatOptions) -> bool:

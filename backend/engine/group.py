@@ -1,17 +1,19 @@
-"""A group of requests, which are computed jointly: every pass has tokens of all of them.
+"""The loop that produces tokens: a group of requests, each pass with tokens of all of them.
 
-A pass reads each expert once for all tokens, so several sequences cost little more than one where
-experts have to be read (Klotski, section 5). New requests join while others are decoded: a pass has
-the next token of every running answer, and pieces of the prompts that are new.
+An answer alone is a group of one request. A pass reads each expert once for all tokens, so several
+sequences cost little more than one where experts have to be read (Klotski, section 5). New requests
+join while others are decoded: a pass has the next token of every running answer, and pieces of the
+prompts that are new.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from backend.engine.answer import PartialAnswer
+from backend.engine.answer import PartialAnswer, Piece
 from backend.engine.error import engine_errors
 from backend.engine.passes import Passes
 from backend.engine.scheduler import Limits, Scheduler
@@ -21,6 +23,7 @@ from backend.protocol.errors import EngineError, UntrustedError
 from backend.protocol.request import GroupAnswer, Request
 
 if TYPE_CHECKING:
+    from backend.engine.prediction_layer import PredictionLayer
     from backend.llama.api import Context
 
 
@@ -30,7 +33,7 @@ class Group:
     n_sequence: requests that run at once. n_ended: answers so far. keeps: the context keeps what it
     holds, for later requests that begin in the same way. attends: as of Limits. urgent: asked
     before every pass for a request that cannot wait for room. on_unfinished: receives an answer
-    that precedes and can be continued.
+    that can be continued.
     """
 
     def __init__(
@@ -59,12 +62,17 @@ class Group:
         limits = Limits(
             n_sequence, context.n_context, context.n_longest, context.n_ubatch,
             context.shares, context.cuts_batches, attends, context.n_output,
+            context.n_draft_most if context.cuts_batches else 0,
         )  # fmt: skip
         self._scheduler: Scheduler[Sequence] = Scheduler(limits, context)
-        self._owned: Sequence | None = None  # the last one with an owner
+        self._is_alone = False  # the group is one request
+        self._kept: Sequence | None = None  # the one whose state the drive shall keep
+        self._led: Sequence | None = None  # the one whose tokens a layer guesses
+        self._asked: Sequence | None = None  # the one of which it has guessed the last pass
         self._n_cleared = 0  # Passes.n_cleared, when the context was known
         self._last_s = 0.0  # when the last pass was computed
         self._began_s = 0.0  # when the group began, or the last request that precedes joined it
+        self._first_s = 0.0  # when the first token after that was chosen
 
     @property
     def n_running(self) -> int:
@@ -83,6 +91,16 @@ class Group:
 
     def answers(self) -> Iterator[GroupAnswer]:
         """Yield every answer as it ends. Raises EngineError."""
+        return (event for event in self._events() if isinstance(event, GroupAnswer))
+
+    def answer(self, member: Sequence) -> Iterator[Piece]:
+        """Answer one request alone, which has joined. Yield its pieces. Raises EngineError."""
+        self._is_alone, self.keeps, self._requests = True, True, None
+        self._scheduler.waiting.append(member)
+        return (event for event in self._events() if isinstance(event, Piece))
+
+    def _events(self) -> Iterator[Piece | GroupAnswer]:
+        """Yield the pieces of all answers, and every answer as it ends."""
         passes, scheduler = self._passes, self._scheduler
         if self.keeps:
             scheduler.idle = passes.take_sequences()
@@ -91,46 +109,43 @@ class Group:
         self._began_s = self._last_s = time.perf_counter()
         self._n_cleared = passes.n_cleared
         try:
-            while True:
-                n_known = self.n_ended + len(self._all)
-                yield from self._admit_urgent()
-                yield from self._admit()
-                if self.n_ended + len(self._all) != n_known:
-                    scheduler.precedence.disturb()
-                if not scheduler.members:
-                    break
-                n_ended, stats = self.n_ended, passes.meter.statistics
-                is_first, is_computed = stats.n_token == 0, False
-                if not passes.is_stopped:
-                    with engine_errors():
-                        is_computed = self._compute(self._last_s)
-                if not is_computed:  # all were cancelled, and others may have arrived
-                    self._follow_clear()
-                    yield from self._end_members()
-                    if self.n_ended == n_ended:
-                        break
-                    continue
-                if is_first:
-                    stats.ttft_s = time.perf_counter() - self._began_s
-                yield from self._end_members()
-                stats.tokens_per_s = stats.n_token / (time.perf_counter() - self._began_s)
-                if self.on_pass is not None:
-                    self.on_pass(self)
+            yield from self._passed()
             for member in self._all:
-                self._release(member)
-                yield self._ended(member)  # as far as it was written
+                yield from self._left(member)  # as far as it was written
         finally:
             is_open = self._context.is_open
             for member in self._all:
                 if is_open:
                     self._release(member)
-                self._passes.leave(member.request.handle)
-                member.close()
+                with contextlib.suppress(EngineError):
+                    self.end(member)
             if is_open and self.keeps and passes.n_cleared == self._n_cleared:
-                self._context.forget_from(0, scheduler.limits.n_sequence)
                 passes.keep_sequences(scheduler.idle, self._kept_sequence())
+                scheduler.forget_shared()
             elif is_open:
                 passes.forget_all()
+
+    def _passed(self) -> Iterator[Piece | GroupAnswer]:
+        """Compute passes until nobody is left. Yield as _events()."""
+        passes, scheduler = self._passes, self._scheduler
+        with engine_errors():
+            while True:
+                if not self._is_alone or scheduler.waiting:
+                    yield from self._admitted()
+                if not scheduler.members:
+                    break
+                n_ended, is_computed = self.n_ended, False
+                if not passes.is_stopped:
+                    is_computed = yield from self._compute(self._last_s)
+                if not is_computed:  # all were cancelled, and others may have arrived
+                    self._follow_clear()
+                yield from self._end_members()
+                if not is_computed:
+                    if self.n_ended == n_ended:
+                        break
+                    continue
+                if self.on_pass is not None:
+                    self.on_pass(self)
 
     def _follow_clear(self) -> None:
         """Let all begin again where a pass that was not completed has emptied the context."""
@@ -146,15 +161,22 @@ class Group:
             self._scheduler.waiting.remove(member)
 
     def _kept_sequence(self) -> int:
-        """Return the sequence whose state the drive shall keep."""
-        keeping, owned = self._passes.keeping, self._owned
-        if keeping is None or owned is None:
-            return 0
-        is_held = self._scheduler.idle.get(owned.place) == owned.computed
-        keeping.begin(owned.request.owner if is_held else "")
-        return owned.place if is_held else 0
+        """Return the sequence whose state the drive shall keep, if it has an owner."""
+        kept = self._kept
+        is_held = kept is not None and self._scheduler.idle.get(kept.place) == kept.computed
+        if self._passes.keeping is not None:
+            self._passes.keeping.begin(kept.request.owner if kept and is_held else "")
+        return kept.place if kept and is_held else 0
 
     # New requests.
+
+    def _admitted(self) -> Iterator[GroupAnswer]:
+        """Take new requests. Yield answers to those that cannot be answered."""
+        n_known = self.n_ended + len(self._all)
+        yield from self._admit_urgent()
+        yield from self._admit()
+        if self.n_ended + len(self._all) != n_known:
+            self._scheduler.precedence.disturb()
 
     def _admit_urgent(self) -> Iterator[GroupAnswer]:
         """Take requests that precede others, which make room. Yield as _admit()."""
@@ -176,6 +198,7 @@ class Group:
         yield from self._open(n)
         tokens, n_done = scheduler.beginning()
         if tokens and not self._compute_shared(tokens, n_done):
+            self._context.forget_from(0, scheduler.limits.n_sequence)
             self._follow_clear()
         while (member := scheduler.next()) is not None:
             self._joined(member)
@@ -219,13 +242,23 @@ class Group:
 
     def _joined(self, member: Sequence) -> None:
         """Number a request that has joined, and restore its beginning from the drive."""
-        passes, keeping, owner = self._passes, self._passes.keeping, member.request.owner
-        if member.precedes and member.number < 0:  # for the first time
+        passes, keeping = self._passes, self._passes.keeping
+        if member.precedes and member.number < 0 and not self._is_alone:  # for the first time
             passes.begin_costs()
             self._began_s = time.perf_counter()
-        member.number = passes.next_sequence()
+        member.number = 0 if self._is_alone else passes.next_sequence()
+        if member.precedes or member is self._led:
+            self._led = None
+        if member.precedes or self._kept is None or not self._kept.precedes:
+            self._kept = member
+            if keeping is not None:
+                keeping.begin(member.request.owner)
+        if member.n_done and passes.moved:
+            passes.moved.add(member.place)
+        else:
+            passes.moved.discard(member.place)
         if keeping is not None:
-            place = member.n_cell, member.place
+            place = self._scheduler.room(member), member.place
             member.n_done = keeping.restore(member.tokens[:-1], member.n_done, *place)
         n_unpaid = self._scheduler.unpaid()
         if not member.n_token:
@@ -234,13 +267,7 @@ class Group:
             stats.n_prompt += member.n_wanted
             stats.n_reused += member.n_reused
             member.request.handle.joined(member.n_wanted, member.n_reused)
-        if keeping is None:
-            return
-        if member.precedes and owner:
-            self._owned = member
-            keeping.begin(owner)
-        elif not member.precedes and self._owned is None:
-            keeping.begin(owner)
+            member.request.handle.prefilled(member.n_done, member.n_wanted)
 
     # Passes.
 
@@ -260,63 +287,142 @@ class Group:
         self._scheduler.share(tokens, n_done)
         return True
 
-    def _compute(self, last_s: float) -> bool:
+    def _compute(self, last_s: float) -> Generator[Piece, None, bool]:
         """Compute a pass, and choose tokens. Return False when stopped."""
-        scheduler = self._scheduler
-        passes = self._passes
-        rows, owners = scheduler.rows(self._guess if passes.may_draft else None)
-        drafted = next((member for member in owners if member.drafted), None)
+        scheduler, passes = self._scheduler, self._passes
+        may_draft, self._asked = passes.may_draft, None
+        layer = passes.layer if may_draft else None
+        if layer is not None and self._led not in scheduler.members:
+            self._lead(layer)
+        rows, owners = scheduler.rows(self._guess if may_draft else None)
+        drafted = next((m for m in owners if m.drafted), None) if may_draft else None
         self.n_drafted, self.n_right = len(drafted.drafted) if drafted is not None else 0, 0
         n_of_prompt = sum([m.n_unread > 0 for m in owners])
         is_token = not n_of_prompt
-        numbers = [member.number for member in owners]
-        adapts = is_token and len(rows) == 1 and owners[0].precedes
+        # An answer alone is the only sequence of a pass of one token.
+        numbers = [m.number for m in owners] if not self._is_alone or drafted is not None else []
+        adapts = is_token and len(rows) == 1 and (self._is_alone or owners[0].precedes)
+        self._show(passes, scheduler, n_of_prompt)
         if not passes.compute_rows(rows, numbers, last_s, is_token=is_token, adapts=adapts):
             return False
         took_s = time.perf_counter() - last_s
         self._last_s = last_s + took_s  # a token's time includes choosing it
+        if layer is not None:
+            self._observe_layer(layer, rows, owners)
         own = [m for m in scheduler.members if m.precedes]
         is_answered = bool(own) and not any(m.n_unread for m in own)
         last = scheduler.computed(owners)
         self._drop_middles()
-        for member in dict.fromkeys(owners):
-            if member.n_token:
-                continue
-            handle = member.request.handle
-            if member.n_unread:
-                handle.prefilled(member.n_done, member.n_wanted)
-            else:
-                handle.began(member.partial.n_prompt, member.n_reused)
+        if n_of_prompt:
+            self._tell_of_prompts(owners)
         for i, member in last:
-            self._choose(member, i)
+            yield from self._choose(member, i)
         self.n_decoded = len(rows) - self.n_drafted + self.n_right if is_token else 0
-        if is_token and passes.may_draft:
-            width = passes.width_beside(len(owners) - self.n_drafted)
-            n_equal = 0 if drafted is None else drafted.n_equal
-            width.observe(n_equal, self.n_drafted, self.n_right, took_s)
+        if is_token and may_draft:
+            self._observe_guess(drafted, len(owners) - self.n_drafted, took_s, layer)
         if is_answered:
             scheduler.observe(owners, n_of_prompt, took_s)
         return True
 
-    def _guess(self, member: Sequence, n_running: int, n_most: int) -> list[int]:
-        return member.guess(self._passes.width_beside(n_running), n_most)
+    def _show(self, passes: Passes, scheduler: Scheduler[Sequence], n_of_prompt: int) -> None:
+        """Let others see, within the pass, how much of the prompt is computed that goes first."""
+        if n_of_prompt:
+            member = scheduler.members[0]
+            if member.n_unread and (member.precedes or self._is_alone):
+                passes.begin_prefill(member.n_done, n_of_prompt, member.n_wanted)
+                return
+        passes.end_prefill()
 
-    def _choose(self, member: Sequence, row: int) -> None:
-        """Choose the next token of an answer, and those behind it that were guessed."""
-        n_before, drafted = member.n_token, member.drafted
-        for _ in member.add(token := member.sample(row)):
-            pass
-        if drafted:
-            n_right = 0
-            while n_right < len(drafted) and drafted[n_right] == token and not member.has_ended:
+    @staticmethod
+    def _tell_of_prompts(owners: list[Sequence]) -> None:
+        """Tell handles how much of their prompts is computed."""
+        for member in dict.fromkeys(owners):
+            if not member.n_token:
+                handle = member.request.handle
+                handle.prefilled(member.n_done, member.n_wanted)
+                if not member.n_unread:
+                    handle.began(member.n_wanted, member.n_reused)
+
+    def _choose(self, member: Sequence, row: int) -> Iterator[Piece]:
+        """Choose the next token of an answer, and those behind it that were guessed.
+
+        Yield their pieces.
+        """
+        drafted, n_right, meter = member.drafted, 0, self._passes.meter
+        stats, handle = meter.statistics, member.request.handle
+        stats.n_drafted += len(drafted)
+        try:
+            token = self._chosen(member, row)
+            yield from self._added(member, token)
+            while n_right < len(drafted) and drafted[n_right] == token:
+                if member.has_ended or handle.is_cancelled:
+                    break
                 n_right += 1
-                for _ in member.add(token := member.sample(row + n_right)):
-                    pass
-                self._passes.meter.add_accepted()
-            self.n_right = n_right
-            self._passes.meter.statistics.n_drafted += len(drafted)
-            self._scheduler.keep(member, n_right)
-        self._passes.meter.statistics.n_token += member.n_token - n_before
+                meter.add_accepted()
+                token = self._chosen(member, row + n_right)
+                yield from self._added(member, token)
+        finally:
+            if drafted:
+                self.n_right = n_right
+                self._scheduler.keep(member, n_right)
+
+    def _chosen(self, member: Sequence, row: int) -> int:
+        """Choose a token, and note the time that it took."""
+        token, stats = member.sample(row), self._passes.meter.statistics
+        now_s = time.perf_counter()
+        if stats.n_token:
+            stats.tokens_per_s = stats.n_token / (now_s - self._first_s)
+        else:
+            stats.ttft_s, self._first_s = now_s - self._began_s, now_s
+        return token
+
+    def _added(self, member: Sequence, token: int) -> Iterator[Piece]:
+        """Add a token to an answer. Yield its pieces."""
+        stats, n_token = self._passes.meter.statistics, member.n_token
+        for piece in member.add(token):
+            stats.n_token += member.n_token - n_token
+            n_token = member.n_token
+            yield piece
+
+    # Guesses.
+
+    def _guess(self, member: Sequence, n_running: int, n_most: int) -> list[int]:
+        passes = self._passes
+        layer = passes.layer if member is self._led else None
+        width = passes.width_beside(n_running)
+        found = member.guess(width, n_most, layer, lambda: passes.is_stopped)
+        if member.was_asked:
+            self._asked = member
+        return found
+
+    def _lead(self, layer: PredictionLayer) -> None:
+        """Let the layer guess the tokens of one answer: that of a person, or the first."""
+        members = self._scheduler.members
+        self._led = next((m for m in members if m.precedes), members[0])
+        layer.begin(self._led.computed)
+
+    def _observe_layer(
+        self, layer: PredictionLayer, rows: list[Row], owners: list[Sequence]
+    ) -> None:
+        """Let the layer know what the pass has computed of its answer."""
+        places = [i for i, member in enumerate(owners) if member is self._led]
+        if not places or self._led is None:
+            return
+        states = self._context.states(len(rows))
+        tokens = [rows[i].token for i in places]
+        layer.observe(self._led.tokens, rows[places[0]].position, tokens, states[places])
+
+    def _observe_guess(
+        self, drafted: Sequence | None, n_running: int, took_s: float, layer: PredictionLayer | None
+    ) -> None:
+        """Learn what a pass with these guesses has taken, and how many were right."""
+        of, n_guessed = drafted, self.n_drafted
+        if layer is not None and self._asked is not None:
+            took_s -= layer.read_s  # of a text that was new to it
+            if drafted is None:  # a guess that the layer was too unsure to make took time, too
+                of, n_guessed = self._asked, 1
+        n_equal = 0 if of is None else of.n_equal
+        self._passes.width_beside(n_running).observe(n_equal, n_guessed, self.n_right, took_s)
 
     def _drop_middles(self) -> None:
         """Forget what tokens no longer see. The others keep their positions."""
@@ -327,26 +433,31 @@ class Group:
                 self._context.forget(member.place, begin, end)
                 member.n_gone += end - begin
 
-    def _end_members(self) -> Iterator[GroupAnswer]:
-        """Yield the answers that have ended."""
+    def _end_members(self) -> Iterator[Piece | GroupAnswer]:
+        """Yield the answers that have ended, and the rest of their text before each."""
         scheduler = self._scheduler
         for member in self._all:
-            if member.has_ended or member.request.handle.is_cancelled:
-                self._release(member)
-                yield self._ended(member)
+            if member.has_ended or member.request.handle.is_cancelled or member.fault is not None:
+                yield from self._left(member)
         for member in list(scheduler.members):  # in the order in which they joined
             if member in scheduler.members and scheduler.is_full(member):
-                for _ in member.end("context"):
-                    pass
-                scheduler.leave(member, keeps=self.keeps)
-                yield self._ended(member)
+                yield from member.end("context")
+                yield from self._left(member)
 
-    def _ended(self, member: Sequence) -> GroupAnswer:
+    def _left(self, member: Sequence) -> Iterator[Piece | GroupAnswer]:
+        """Let a request leave. Yield the rest of its text, and its answer."""
+        if not member.has_ended:
+            yield from member.end("cancelled")
+        self._release(member)
+        yield self.end(member)
+
+    def end(self, member: Sequence) -> GroupAnswer:
+        """Return an answer as it is, which nobody goes on with here."""
         self._passes.leave(member.request.handle)  # before anybody hears of the end
         self.n_ended += 1
         given, unfinished = member.finish(), None
-        if member.precedes and self.on_unfinished is not None and not given.error:
-            unfinished = member.so_far(given.text)
+        if member.goes_on and self.on_unfinished is not None and not given.error:
+            unfinished = member.so_far()
         if unfinished is not None and self.on_unfinished is not None:
             self.on_unfinished(member.request.owner, unfinished)
         else:

@@ -169,7 +169,6 @@ class Keeping:
 
         Takes the time of a copy in memory. Call it between requests.
         """
-        self._passes.drop_drafted()  # a state is of all positions where layers are recurrent
         return self._warm_step() or self._digest_step() or self._write_step()
 
     def note_token(self) -> None:
@@ -299,7 +298,7 @@ class Keeping:
         if not states.wait() and self._lacking:  # there is no room, or the drive fails
             self._lacking.clear()
         if self._lacking is None:
-            if passes.has_moved:
+            if passes.kept_sequence in passes.moved:
                 return self._write_used()  # other kernels may have computed the tokens
             root, n_piece = self.root(), passes.loaded.context.n_piece
             if not root:

@@ -56,18 +56,16 @@ class Passes:
     """Computes tokens with a loaded model. Use from one thread; stop() and prefilled() from any.
 
     tokens: the tokens in the context, one for each position. An image's are the negative number of
-    its ImageChunk, which `images` has by this number. drafted: tokens behind them that the context
-    holds, too, and that an answer may accept. is_recorded: the
-    routing is recorded, which a draft would add to. meter: the cost of the present or the last
-    request. watch: receives every pass, or None. loaded: the model. keeping: keeps the context on
-    the drive, or None. on_cancel: called from any thread when a request was cancelled that has
-    joined; calls heed().
+    its ImageChunk, which `images` has by this number. is_recorded: the routing is
+    recorded, which a draft would add to. meter: the cost of the present or the last request. watch:
+    receives every pass, or None. loaded: the model. keeping: keeps the context on the drive, or
+    None. on_cancel: called from any thread when a request was cancelled that has joined; calls
+    heed().
     """
 
     def __init__(self, loaded: LoadedModel) -> None:
         self.tokens: list[int] = []
         self.images: Mapping[int, ImageChunk] = {}
-        self.drafted: list[int] = []
         self.width = Width(DRAFTED_MAX)
         self.is_recorded = False
         self.meter = Meter(None)
@@ -85,8 +83,8 @@ class Passes:
         """The sequence whose state the drive keeps."""
         self.n_cleared = 0
         """How often all sequences were forgotten."""
-        self.has_moved = False
-        """Whether the context may hold tokens that another context computed."""
+        self.moved: set[int] = set()
+        """The sequences that may have tokens that another context computed."""
         self._n_compared = 0
         self._distrust: UntrustedError | None = None  # the next request fails with it
         self._piece = (0, 0, 0)  # tokens of the prompt: before this pass, in it, in all
@@ -99,7 +97,6 @@ class Passes:
         """
         for handle in list(self._handles):
             self.leave(handle)
-        self.drop_drafted()
         if self.keeping is not None:
             self.keeping.pause()
         with engine_errors():
@@ -212,14 +209,13 @@ class Passes:
         """
         n = n if self.loaded.context.forget_from(n) else 0
         del self.tokens[n:]
-        self.has_moved = self.has_moved and n > 0
+        if not n:
+            self.moved.discard(0)
         return n
 
     def prefill(self, prompt: Sequence[int], on_prefill: Callable[[int, int], None] | None) -> bool:
         """Compute the rest of the prompt. Return False when stopped. Raises EngineError."""
         n_step = self.loaded.context.n_ubatch
-        if self.drafter is not None:
-            self.drafter.begin(self.tokens)
         last_s = time.perf_counter()
         while len(self.tokens) < len(prompt):
             done = len(self.tokens)
@@ -241,6 +237,10 @@ class Passes:
         if on_prefill is not None:
             on_prefill(len(prompt), len(prompt))
         return True
+
+    def begin_prefill(self, done: int, n: int, total: int) -> None:
+        """Show that a pass begins: tokens of the prompt before it, in it and in all."""
+        self._piece = done, n, total
 
     def end_prefill(self) -> None:
         """End the progress of the prompt."""
@@ -264,33 +264,23 @@ class Passes:
         *,
         is_token: bool = False,
         all_layers: bool = False,
-        draft: Sequence[int] = (),
     ) -> bool:
         """Compute tokens in one pass. Return False when it was stopped. Raises EngineError.
 
         last_s: end of the previous pass (perf_counter). is_token: the pass decodes a token of an
         answer. all_layers: every layer computes every token; otherwise the last layer computes
-        only the last token. draft: guessed tokens that follow, which accept() may add. The pass has
-        the logits of each of its tokens then.
+        only the last token.
         """
-        self.drop_drafted()
-        position, batch = len(self.tokens), [*tokens, *draft]
-        all_logits = all_layers or bool(draft)
+        position = len(self.tokens)
         decode_s = self._pass(
-            lambda: self.loaded.context.decode(batch, position, all_logits=all_logits),
-            batch,
+            lambda: self.loaded.context.decode(tokens, position, all_logits=all_layers),
+            tokens,
             is_token=is_token,
-            sequences=[0] * len(batch) if draft else (),
-            with_logits=range(len(batch)) if draft else (-1,),
         )
         if decode_s is None:
             return False
-        if self.drafter is not None:
-            self.drafter.observe(self.tokens, batch, self.loaded.context)
         self.tokens += tokens
-        self.drafted = list(draft)
-        self.meter.statistics.n_drafted += len(draft)
-        self._count(decode_s, time.perf_counter() - last_s, is_token=is_token, adapts=not draft)
+        self._count(decode_s, time.perf_counter() - last_s, is_token=is_token)
         return True
 
     @property
@@ -312,23 +302,9 @@ class Passes:
         return self._widths.setdefault(n_running, Width(self.width.n_most))
 
     @property
-    def drafter(self) -> PredictionLayer | None:
-        """What guesses the tokens of answers where the text does not repeat itself, or None."""
+    def layer(self) -> PredictionLayer | None:
+        """What guesses the tokens of one answer where its text does not repeat itself, or None."""
         return self.loaded.weights.draft if self.may_draft else None
-
-    def accept(self, token: int) -> bool:
-        """Return whether the draft goes on with this token, which then needs no other pass."""
-        if self.drafted[:1] != [token]:
-            return False
-        self.tokens.append(self.drafted.pop(0))
-        self.meter.add_accepted()
-        return True
-
-    def drop_drafted(self) -> None:
-        """Drop the positions of a draft that the answer did not accept."""
-        if self.drafted:
-            self.drafted.clear()
-            self.loaded.context.forget_from(len(self.tokens))
 
     def next_sequence(self) -> int:
         """Return a number for a sequence of a group, which no other one has."""
@@ -339,7 +315,8 @@ class Passes:
         """Forget all positions of all sequences."""
         self.take_sequences()
         self.loaded.context.clear()
-        self.n_cleared, self.has_moved = self.n_cleared + 1, False
+        self.n_cleared += 1
+        self.moved.clear()
 
     def _drop_all(self) -> None:
         """Forget all positions, also those on the drive: they may be wrong."""
@@ -357,7 +334,7 @@ class Passes:
         held = {s: tokens if s else self.tokens for s, tokens in self._sequences.items()}
         if self.tokens:
             held.setdefault(0, self.tokens)
-        self.tokens, self.drafted, self._sequences, self.kept_sequence = [], [], {}, 0
+        self.tokens, self._sequences, self.kept_sequence = [], {}, 0
         return held
 
     def keep_sequences(self, held: Mapping[int, list[int]], kept: int = 0) -> None:
@@ -370,7 +347,6 @@ class Passes:
 
         It ends before an image. Its state is empty where memory is short.
         """
-        self.drop_drafted()
         tokens = self.kept_tokens[: n_before_image(self.kept_tokens)]
         loaded = self.loaded
         n_byte = kv_bytes(loaded.file, len(tokens), loaded.config.kv_type)
@@ -388,7 +364,7 @@ class Passes:
         if context.log is not None:
             context.log.write("kept", key, "", 0, held.tokens, UNKNOWN)
         if context.set_state(held.state, n, key=key):
-            self.tokens, self.has_moved = held.tokens, True
+            self.tokens, self.moved = held.tokens, {0}
 
     @property
     def kept_tokens(self) -> list[int]:
@@ -407,13 +383,15 @@ class Passes:
         """Compute tokens of several sequences in one pass. Return False when it was stopped.
 
         rows: those with logits come last; at least one has them. numbers: of next_sequence(), for
-        each row. is_token: all rows are tokens of answers. adapts: an adaptive method may learn
-        from the pass. On failure the context is as before, or empty. Raises EngineError.
+        each row; none where all rows are of the only sequence. is_token: all rows are tokens of
+        answers. adapts: an adaptive method may learn from the pass. On failure the context is as
+        before, or empty. Raises EngineError.
         """
         assert rows[-1].has_logits
         places: dict[int, int] = {}
         for row in rows:
-            places[row.sequence] = min(row.position, places.get(row.sequence, row.position))
+            if row.sequence not in places:
+                places[row.sequence] = row.position
         decode_s = self._pass(
             lambda: self.loaded.context.decode_rows(rows),
             [row.token for row in rows],
@@ -463,9 +441,9 @@ class Passes:
 
         Afterwards the logits of the rows `with_logits` are finite and come from the files that were
         loaded. tokens: what predictors may know of the pass; empty for an image. sequences: the
-        number of each token's, where the pass has several tokens of answers. places: of a group,
-        the first position of each sequence. On failure the context is as before the pass, or before
-        the image that it belongs to; where llama.cpp cannot go back, it is empty.
+        number of each token's, where the pass has several tokens of answers. places: the first
+        position of each sequence. On failure the context is as before the pass, or before the image
+        that it belongs to; where llama.cpp cannot go back, it is empty.
         """
         loaded, now_s = self.loaded, time.monotonic()
         # Asking a device for its free memory may send a message to another machine.
@@ -473,7 +451,8 @@ class Passes:
             self._minded_s = now_s
             self.mind_memory()
         patch = loaded.patch
-        position = len(self.tokens)
+        if places is None:
+            places = {0: len(self.tokens)}
         if patch is not None:
             try:
                 phase = _native.Phase.decode if is_token else _native.Phase.prefill
@@ -488,8 +467,7 @@ class Passes:
         if status != 0 or not whole:
             loaded.context.void()
             # The context may hold positions of the failed pass.
-            began = {0: position} if places is None else places
-            if not all([loaded.context.forget_from(n, s) for s, n in began.items()]):
+            if not all([loaded.context.forget_from(n, s) for s, n in places.items()]):
                 self.forget_all()
             if patch is not None and patch.error:
                 raise EngineError(native_sentence(patch.error))
@@ -499,13 +477,13 @@ class Passes:
         for row in with_logits:
             address = loaded.context.logits_address(row)
             if not _native.all_finite(address, loaded.llama.n_vocab):
-                layer = None if places else self._first_bad_layer(decode, tokens, position)
+                layer = self._first_bad_layer(decode, tokens, places)
                 self._drop_all()  # earlier keys and values may be bad, too
                 raise UntrustedError(not_finite_sentence(loaded.file, layer))
         return decode_s
 
     def _first_bad_layer(
-        self, decode: Callable[[], int], tokens: Sequence[int], position: int
+        self, decode: Callable[[], int], tokens: Sequence[int], places: Mapping[int, int]
     ) -> int | None:
         """Repeat a pass whose logits were not finite, with a stop at the output of every layer.
 
@@ -515,7 +493,8 @@ class Passes:
         if patch is None:
             self._check_plain(check, tokens[-_N_CHECK:])
             return check.layer
-        self.loaded.context.forget_from(position)
+        for sequence, position in places.items():
+            self.loaded.context.forget_from(position, sequence)
         patch.check(check)
         with contextlib.suppress(RuntimeError):
             patch.begin_pass(_native.Phase.prefill, tokens)

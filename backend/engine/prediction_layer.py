@@ -80,21 +80,28 @@ class PredictionLayer:
         else:
             self._keep(n)
 
-    def observe(self, before: Sequence[int], tokens: Sequence[int], target: Context) -> None:
-        """Receive the tokens of the target's last pass, and those before them.
+    def observe(
+        self,
+        text: Sequence[int],
+        position: int,
+        tokens: Sequence[int],
+        states: NDArray[np.float32],
+    ) -> None:
+        """Receive the tokens of the target's last pass, from a position of a text on.
 
-        Its states are kept, and read where there is no room for more.
+        text: has at least the tokens before. states: of the tokens, (n, n_state). They are kept,
+        and read where there is no room for more.
         """
-        position, n = len(before), len(tokens)
+        n = len(tokens)
         if position > len(self._known):
-            self._begin_at(before)
+            self._begin_at(text[:position])
         elif position < self._end - 1:
             self._cut(position)
         else:
             self._keep(position)
         if self._n_state + n > len(self._states):
             self._read(self._known, with_logits=False)
-        self._states[self._n_state : self._n_state + n] = target.states(n)
+        self._states[self._n_state : self._n_state + n] = states
         self._n_state += n
         self._known += tokens
 

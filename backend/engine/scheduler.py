@@ -38,7 +38,8 @@ class Limits:
     sequences share cells, and a pass may have any rows; otherwise equally many of some that follow
     each other. cuts_batches: a state can only go on, and a pass has one prompt. attends: sparse
     attention, the numbers of first and of last tokens that a token sees; (0, 0): all. n_output:
-    rows of a pass that may have logits; 0: all.
+    rows of a pass that may have logits; 0: all. n_back: the positions that a state of a sequence
+    can go back.
     """
 
     n_sequence: int
@@ -49,6 +50,7 @@ class Limits:
     cuts_batches: bool = False
     attends: tuple[int, int] = (0, 0)
     n_output: int = 0
+    n_back: int = 0
 
 
 class Placed:
@@ -129,7 +131,7 @@ class Scheduler(Generic[T]):
         if self.n_taken + n_cell > self.limits.n_context:
             if self.members:
                 return None
-            self._drop_shared()
+            self.forget_shared()
         return self._join(self.waiting.pop(0), n_cell)
 
     def precede(self, member: T, *, keeps: bool) -> None:
@@ -141,7 +143,7 @@ class Scheduler(Generic[T]):
             self.waiting.insert(0, newest := self.members[-1])
             self.leave(newest, keeps=keeps)
         if self.n_taken + n_cell > limits.n_context:
-            self._drop_shared()
+            self.forget_shared()
         self._join(member, self._n_cell(member))
 
     def _join(self, member: T, n_cell: int) -> T:
@@ -171,6 +173,11 @@ class Scheduler(Generic[T]):
         else:
             self._memory.forget_from(0, member.place)
         member.n_gone = 0
+
+    def room(self, member: T) -> int:
+        """Return the cells that a request that has joined could have now."""
+        n_other = self.n_taken - member.n_cell + sum(map(len, self.idle.values()))
+        return self.limits.n_context - n_other
 
     def _close_gap(self, member: T) -> None:
         """Let the last stream take the place of one that has left: streams follow each other."""
@@ -220,7 +227,7 @@ class Scheduler(Generic[T]):
             return False
         is_alone = len(self.members) == 1
         if is_alone and member.n_cell >= self._n_all:
-            self._drop_shared()
+            self.forget_shared()
         if member.n_done >= n_longest or (member.n_cell >= self._n_all and is_alone):
             return True
         while (n_free := self.limits.n_context - self.n_taken) < 1:
@@ -243,8 +250,10 @@ class Scheduler(Generic[T]):
             self._memory.forget_from(0, sequence)
             del self.idle[sequence]
 
-    def _drop_shared(self) -> None:
-        self._memory.forget_from(0, self.limits.n_sequence)
+    def forget_shared(self) -> None:
+        """Forget the beginning that prompts shared."""
+        if self.shared:
+            self._memory.forget_from(0, self.limits.n_sequence)
         self.shared = []
 
     # What the context holds.
@@ -258,8 +267,9 @@ class Scheduler(Generic[T]):
         equal = {s: n_equal(tokens, prompt[:-1]) for s, tokens in held.items()}
         if not limits.shares:
             equal = {}
-        elif limits.cuts_batches:  # a state cannot go back, only on
-            equal = {s: n for s, n in equal.items() if s in idle and n == len(held[s])}
+        elif limits.cuts_batches:  # a state goes on, and hardly back
+            least = {s: len(tokens) - limits.n_back for s, tokens in idle.items()}
+            equal = {s: n for s, n in equal.items() if s in idle and n >= least[s]}
         source = max(equal, key=lambda s: equal[s], default=-1)
         n = equal.get(source, 0)
         if source in idle and n == len(idle[source]):
@@ -271,11 +281,10 @@ class Scheduler(Generic[T]):
         if target < 0:
             target = next(iter(idle))
             del idle[target]
-        if target == source:
-            self._memory.forget_from(n, target)
-            return target, n
+        if target == source and n:
+            return target, n if self._memory.forget_from(n, target) else 0
         self._memory.forget_from(0, target)
-        if n < SHARED_TOKENS_MIN:
+        if n < SHARED_TOKENS_MIN or limits.cuts_batches:
             return target, 0
         self._memory.copy_sequence(source, target, n)
         return target, n
@@ -293,7 +302,7 @@ class Scheduler(Generic[T]):
         kept = n_equal(self.shared, prompts[0])
         if kept == len(self.shared) >= SHARED_TOKENS_MIN:
             return [], 0
-        self._drop_shared()
+        self.forget_shared()
         if len(prompts) < 2 or n < SHARED_TOKENS_MIN or limits.cuts_batches:
             return [], 0
         self._drop_idle(n, but=prompts[0])
@@ -320,7 +329,7 @@ class Scheduler(Generic[T]):
         running, fresh, n_most = self._present()
         if fresh and limits.cuts_batches:
             running, fresh = [], fresh[:1]
-        can_go_back = not (limits.cuts_batches or limits.attends[1])
+        can_go_back = not limits.attends[1] and (limits.n_back or not limits.cuts_batches)
         if guess is not None and not fresh and can_go_back:
             self._draft(running, guess)
         room = min(limits.n_ubatch - len(running), n_most)
@@ -351,6 +360,8 @@ class Scheduler(Generic[T]):
         """
         limits = self.limits
         n_row = min(limits.n_output or limits.n_ubatch, limits.n_ubatch) - len(running)
+        if limits.cuts_batches:
+            n_row = min(n_row, limits.n_back)
         for member in [m for m in running if m.precedes] or running:
             n_most = min(n_row, member.n_cell - member.n_done - 1)
             n_most = min(n_most, limits.n_longest - member.n_done - 1)

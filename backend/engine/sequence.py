@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence as Values
 
     from backend.engine.passes import Passes
+    from backend.engine.prediction_layer import PredictionLayer
     from backend.llama.api import Context
 
 OpenReader = Callable[[Any], Any]
@@ -31,8 +32,10 @@ class Sequence(Placed):
 
     number: its number for the core. raw: its text with all control tokens, in pieces.
     finish_reason: "stop", "length", "context" or "cancelled". n_token: the tokens of this part of
-    the answer, without one that ends it. n_equal: tokens that were equal before the last guess.
-    may_draft: tokens may be guessed. open_reader: splits a whole text; None: it is given as it is.
+    the answer, without one that ends it. n_equal: tokens that were equal before the last guess, or
+    BY_MODEL. was_asked: a model's layer has guessed last. may_draft: tokens may be guessed.
+    open_reader: splits a whole text; None: it is given as it is. goes_on: it may go on with an
+    answer before, and can be continued.
     """
 
     def __init__(
@@ -44,19 +47,20 @@ class Sequence(Placed):
         *,
         may_draft: bool = False,
         open_reader: OpenReader | None = None,
+        goes_on: bool = False,
     ) -> None:
         super().__init__(partial.tokens, request.max_tokens, precedes=request.precedes)
         self.request, self.partial = request, partial
-        self.number = -1
+        self.number, self.goes_on = -1, goes_on
+        self.given: GroupAnswer | None = None
+        """The whole answer, once it has ended."""
         self.raw: list[str] = []
         self.pieces: list[Piece] = []
         self.finish_reason = "cancelled"
         self.row = -1  # of the last pass: its logits have chosen the last token
         self._llama, self._context, self._open_reader = partial.llama, context, open_reader
         self._lookup = Lookup() if may_draft else None
-        self._n_drafted, self.n_equal = 0, 0
-        self._was_asked = False  # whether the drafter was asked for the last pass
-        self._read_s = 0.0  # that it then took to read a new text
+        self.n_equal, self.was_asked = 0, False
         self._text: list[str] = []
         self._stop_filter = StopFilter(stops)
         rendered = partial.rendered
@@ -133,40 +137,26 @@ class Sequence(Placed):
         """The error of what splits the answer, or of the handle's delta()."""
         return None if self._reading is None else self._reading.fault
 
-    def draft(self, passes: Passes) -> list[int]:
-        """Return tokens that may follow, to be computed in the next pass. May be empty."""
-        width, stats, max_tokens = passes.width, passes.meter.statistics, self.max_tokens
+    def guess(
+        self,
+        width: Width,
+        n_most: int,
+        layer: PredictionLayer | None,
+        is_stopped: Callable[[], bool],
+    ) -> list[int]:
+        """Return at most n_most tokens that may follow. May be empty.
+
+        layer: guesses where the text does not repeat itself, or None. is_stopped: ends its guess.
+        """
         if self._lookup is None:
             return []
-        if stats.n_token > 1:  # the last pass decoded a token
-            n_right = self._n_drafted - len(passes.drafted)
-            # A guess that the model was too unsure to make took time, as a wrong one.
-            n_guessed = max(self._n_drafted, int(self._was_asked))
-            took_s = passes.meter.token.wall_s - self._read_s
-            width.observe(self.n_equal, n_guessed, n_right, took_s)
-        n_free = self._context.n_longest - passes.n_place - 1
-        n_left = n_free if max_tokens < 0 else max_tokens - self.n_token - 1
-        n_most = min(n_free, n_left, self._context.n_draft_most)
         found, self.n_equal = self._lookup.find(self.tokens, width.n_most)
-        drafter = passes.drafter if self.n_equal < SURE else None
-        if drafter is not None:
+        if layer is not None and self.n_equal < SURE:
             self.n_equal = BY_MODEL
         n = max(min(width.choose(self.n_equal), n_most), 0)
-        self._was_asked, self._read_s = drafter is not None and n > 0, 0.0
-        if drafter is not None and n > 0:
-            least = width.cost(BY_MODEL, n)
-            found = drafter.guess(self.tokens, n, least, lambda: passes.is_stopped)
-            self._read_s = drafter.read_s
-        draft = list(itertools.takewhile(lambda t: not self._llama.ends_answer(t), found[:n]))
-        self._n_drafted = len(draft)
-        return draft
-
-    def guess(self, width: Width, n_most: int) -> list[int]:
-        """Return tokens that may follow where the text repeats itself, beside other answers."""
-        if self._lookup is None:
-            return []
-        found, self.n_equal = self._lookup.find(self.tokens, width.n_most)
-        n = max(min(width.choose(self.n_equal), n_most), 0)
+        self.was_asked = layer is not None and self.n_equal == BY_MODEL and n > 0
+        if layer is not None and self.was_asked:
+            found = layer.guess(self.tokens, n, width.cost(BY_MODEL, n), is_stopped)
         return list(itertools.takewhile(lambda t: not self._llama.ends_answer(t), found[:n]))
 
     # Its text.
@@ -233,21 +223,18 @@ class Sequence(Placed):
 
     # Its end.
 
-    def so_far(self, shown: AnswerText | None) -> PartialAnswer | None:
-        """Return the answer, to be continued; None if it has no token or has ended.
-
-        shown: what clients have received; None if they receive its text as it is.
-        """
+    def so_far(self) -> PartialAnswer | None:
+        """Return the answer, to be continued; None if it has no token or has ended."""
         partial = self.partial
         has_no_token = len(self.tokens) == partial.n_prompt
         if self.finish_reason == "stop" or has_no_token or partial.messages is None:
             return None
-        text = partial.text + "".join(self._text)
+        text, is_split = partial.text + "".join(self._text), self._open_reader or self._reading
         return replace(
             partial,
             tokens=self.tokens,
             text=text,
-            shown=AnswerText(content=text) if shown is None else shown,
+            shown=self.given.text if is_split and self.given else AnswerText(content=text),
             undecoded=(self._decoder.getstate()[0], self._raw_decoder.getstate()[0]),
         )
 
@@ -259,9 +246,10 @@ class Sequence(Placed):
             list(self._told([Piece(-1, "", raw)]))  # of the token that ended the answer
         text = self._split()
         if self.fault is not None:
-            return GroupAnswer(self.request, error=str(self.fault))
+            self.given = GroupAnswer(self.request, error=str(self.fault))
+            return self.given
         reason = self.finish_reason
-        return GroupAnswer(
+        self.given = GroupAnswer(
             self.request,
             text,
             tuple(self.pieces),
@@ -271,6 +259,7 @@ class Sequence(Placed):
             self.n_token,
             self.n_reused,
         )
+        return self.given
 
     def _split(self) -> AnswerText:
         """Return the text of the whole answer, split as clients receive it."""
@@ -320,14 +309,10 @@ def compute_alone(sequence: Sequence, passes: Passes, context: Context) -> Itera
             yield from sequence.end("context")
             return
         with engine_errors():
-            if passes.accept(token):
-                token = sequence.sample(sequence.row + 1)
-            else:
-                draft = sequence.draft(passes)
-                if not passes.compute([token], last_s, is_token=True, draft=draft):
-                    break
-                last_s = time.perf_counter()  # a token's time includes sampling it
-                token = sequence.sample(0 if draft else -1)
+            if not passes.compute([token], last_s, is_token=True):
+                break
+            last_s = time.perf_counter()  # a token's time includes sampling it
+            token = sequence.sample()
         stats.tokens_per_s = stats.n_token / (time.perf_counter() - first_s)
     yield from sequence.end("cancelled")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # frozen ones take three times as long to make
 class Row:
     """A token of a pass of several sequences. has_logits: its logits are wanted."""
 

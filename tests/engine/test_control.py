@@ -221,7 +221,7 @@ def test_a_request_is_cancelled_within_a_pass_and_a_late_cancel_stops_nothing(
     rate: float, open_engine: OpenEngine, endless: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = open_engine(endless, cache_rate=rate)
-    real, request, n_pass = engine.loaded.context.decode, Request(0, GREEDY, 9, prompt="\n"), 0
+    real, request, n_pass = engine.loaded.context.decode_rows, Request(0, GREEDY, 9, prompt="\n"), 0
 
     def decode(*args: Any, **more: Any) -> int:
         nonlocal n_pass
@@ -230,7 +230,7 @@ def test_a_request_is_cancelled_within_a_pass_and_a_late_cancel_stops_nothing(
             request.handle.cancel()
         return int(real(*args, **more))
 
-    monkeypatch.setattr(engine.loaded.context, "decode", decode)
+    monkeypatch.setattr(engine.loaded.context, "decode_rows", decode)
     assert "".join(piece.text for piece in engine.answer(request)) == "abc"
     assert engine.finish_reason == "cancelled"
     ended, text = Request(0, GREEDY, 2, prompt="\n"), ""

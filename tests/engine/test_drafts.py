@@ -148,10 +148,11 @@ def test_a_kept_state_has_no_guessed_tokens(
         engine.passes.width = Once(DRAFTED_MAX)
         abandoned = engine.answer(of_text("\n", GREEDY, 40))
         list(islice(abandoned, 16))
-        n = len(engine.passes.tokens)
-        state = engine.loaded.context.state(0, n)
-        states.append((engine.passes.tokens[:n], len(state)))
-        assert bool(engine.passes.drafted) == (drafts == "auto")
+        statistics = engine.statistics()
+        assert (statistics.n_drafted > statistics.n_accepted) == (drafts == "auto")
+        abandoned.close()
+        tokens = list(engine.passes.tokens)
+        states.append((tokens, len(engine.loaded.context.state(0, len(tokens) + DRAFTED_MAX))))
     assert states[0] == states[1]
 
 

@@ -705,11 +705,12 @@ def test_a_handle_is_told_of_each_piece_of_the_prompt_and_once_of_its_end(
     request = replace(asked(0, "x" * 99, 3), handle=heard)
     n = len(engine.tokenize("x" * 99 + "\n", add_bos=True))
     list(engine.generate_group([request], keeps=True))
-    pieces = [("prefilled", done, n) for done in range(32, n, 32)]
+    pieces = [("prefilled", done, n) for done in (*range(0, n, 32), n)]
     assert heard.told == [*pieces, ("began", n, 0)] and heard.text == "abc"
     again = replace(request, handle=(heard := Heard()))
     list(engine.generate_group([again], keeps=True))
-    assert heard.told == [("began", n, n - 1)]
+    pieces = [("prefilled", done, n) for done in (n - 1, n)]
+    assert heard.told == [*pieces, ("began", n, n - 1)]
 
 
 def test_who_has_left_gets_no_further_token(open_engine: OpenEngine, reciter: Path) -> None:
