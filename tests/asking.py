@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from backend.engine.engine import Engine
 from backend.protocol.chat import ChatOptions, Delta
 from backend.protocol.request import Handle, Prompt, Request
 from backend.protocol.settings import Sampling
@@ -45,6 +46,12 @@ def of_text(
     return Request(
         None, sampling, max_tokens, prompt=prompt, options=options, owner=owner, handle=handle
     )
+
+
+def read(engine: Engine, tokens: Sequence[int], owner: str = "") -> int:
+    """Have an engine read tokens, and nothing else. Return how many it did not compute."""
+    list(engine.answer(of_text(tuple(tokens), Sampling(temperature=0), 0, owner=owner)))
+    return engine.statistics().n_reused
 
 
 def of_chat(

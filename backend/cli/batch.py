@@ -325,7 +325,11 @@ class _Work:
                 own = 0 < ask.max_tokens < most
                 limit = ask.max_tokens if own else self._args.max_tokens
                 texts = list(ask.prompts)
-                if ask.messages and not ask.has_images:
+                if ask.has_images:
+                    is_one_shape = False
+                    n_prompt = engine.count(ask.messages, ask.options)
+                    n_cell = max(n_cell, n_prompt + 1 + max(limit, 1))
+                elif ask.messages:
                     texts.append(engine.format(ask.messages, ask.options))
                 for prompt in map(engine.prompt_tokens, texts):
                     n_cell = max(n_cell, len(prompt) + 1 + max(limit, 1))

@@ -22,14 +22,15 @@ from backend.engine.group import Group
 from backend.engine.keeping import Keeping
 from backend.engine.loaded_model import LoadedModel, Progress
 from backend.engine.moments import Watch
-from backend.engine.passes import Held, Passes, n_place
+from backend.engine.passes import Held, Passes
+from backend.engine.scheduler import n_place
 from backend.engine.sequence import Sequence as Answered
-from backend.engine.sequence import compute_alone
 from backend.gguf.model_file import ModelFile, read_model
 from backend.gguf.tables import ONE_SEQUENCE
 from backend.llama import guard
 from backend.llama.api import Context, Model
 from backend.llama.chat_format import AnswerReader, ChatFormat, PlainReader, Rendered
+from backend.llama.row import Row
 from backend.llama.sampler import Sampler
 from backend.llama.vision import Chunk, ImageChunk
 from backend.memory.placement import DevicePlan
@@ -191,8 +192,6 @@ class Engine:
             partial: PartialAnswer | None = self._raw_answer(
                 request.prompt, request.sampling, request.options
             )
-        elif not is_alone and images_of(request.messages):
-            raise EngineError(text("engine.no_images_in_group"))
         else:
             goes_on = is_alone or request.precedes
             partial = self._resumed(request) if goes_on else None
@@ -286,7 +285,8 @@ class Engine:
         if partial is None:
             return None
         fits = n_place(partial.tokens, partial.images) < self.n_context
-        if not (fits and partial.is_continued_by(messages, options)):
+        is_same = partial.llama is self._llama or not partial.images  # images are of a model
+        if not (fits and is_same and partial.is_continued_by(messages, options)):
             partial.sampler.close()
             return None
         if partial.sampling == sampling and partial.llama is self._llama:
@@ -406,7 +406,7 @@ class Engine:
     ) -> list[list[Chunk]] | None:
         """Return the chunks of every image of a conversation; None when stopped.
 
-        keeps: do not free the images of the previous conversation. Raises EngineError for an image
+        keeps: know those of the previous conversation, too. Raises EngineError for an image
         that cannot be decoded.
         """
         vision = self.loaded.weights.vision
@@ -415,7 +415,6 @@ class Engine:
             return []
         digests = [hashlib.sha256(data.encode()).digest() for data in sent]
         if not keeps:
-            self._discard([owner for owner, partial in self._partials.items() if partial.images])
             vision.keep(digests)
         found = []
         for digest, data in zip(digests, sent, strict=True):
@@ -509,14 +508,14 @@ class Engine:
             tokens = self._tokens_of(prompt, add_bos=self._llama.adds_bos)
         tokens = tokens[: min(max_tokens, self.n_context - 1)]
         passes, n_step = self.passes, self._context.n_ubatch
-        passes.forget_from(0)
+        passes.forget_all()
         for i in range(0, len(tokens), n_step):
-            last_s = time.perf_counter()
+            last_s, part = time.perf_counter(), enumerate(tokens[i : i + n_step], i)
+            rows = [Row(token, position, 0, has_logits=True) for position, token in part]
             with engine_errors():
-                if passes.is_stopped or not passes.compute(
-                    tokens[i : i + n_step], last_s, all_layers=True
-                ):
+                if passes.is_stopped or not passes.compute_rows(rows, [], last_s, is_token=False):
                     return i
+            passes.keep_sequences({0: tokens[: i + n_step]})
         return len(tokens)
 
     def _answer(self, answer: Answered) -> Iterator[Piece]:
@@ -526,8 +525,6 @@ class Engine:
         )
         group.on_unfinished = self._continue_later
         pieces = group.answer(answer)
-        if answer.partial.images:
-            pieces = compute_alone(answer, self.passes, self._context)
         try:
             answer.begin(self._reader)
             yield from pieces
@@ -714,7 +711,7 @@ class Engine:
             self.passes.keeping.close()
         self.loaded.close()
         self.loaded.end_log()
-        self.passes.tokens.clear()
+        self.passes.take_sequences()
 
     @property
     def model(self) -> ModelFacts:

@@ -102,6 +102,7 @@ class Group:
     def _events(self) -> Iterator[Piece | GroupAnswer]:
         """Yield the pieces of all answers, and every answer as it ends."""
         passes, scheduler = self._passes, self._scheduler
+        scheduler.images = passes.images
         if self.keeps:
             scheduler.idle = passes.take_sequences()
         else:
@@ -295,6 +296,8 @@ class Group:
         if layer is not None and self._led not in scheduler.members:
             self._lead(layer)
         rows, owners = scheduler.rows(self._guess if may_draft else None)
+        if not rows:
+            return (yield from self._compute_image(owners[0], last_s))
         drafted = next((m for m in owners if m.drafted), None) if may_draft else None
         self.n_drafted, self.n_right = len(drafted.drafted) if drafted is not None else 0, 0
         n_of_prompt = sum([m.n_unread > 0 for m in owners])
@@ -322,6 +325,24 @@ class Group:
             self._observe_guess(drafted, len(owners) - self.n_drafted, took_s, layer)
         if is_answered:
             scheduler.observe(owners, n_of_prompt, took_s)
+        return True
+
+    def _compute_image(self, member: Sequence, last_s: float) -> Generator[Piece, None, bool]:
+        """Compute the next image of a prompt. Return False when stopped."""
+        scheduler, image = self._scheduler, member.partial.images[member.tokens[member.n_done]]
+        self.n_drafted = self.n_right = self.n_decoded = 0
+        self._show(self._passes, scheduler, image.n_pos)
+        if not self._passes.compute_image(image, member.n_done, member.place, last_s):
+            return False
+        self._last_s = time.perf_counter()
+        is_other = not member.precedes and any(m.precedes for m in scheduler.members)
+        scheduler.computed_image(member)
+        self._tell_of_prompts([member])
+        if not member.n_unread:  # the prompt ends with an image
+            yield from self._choose(member, -1)
+        if is_other:
+            n = image.n_token
+            scheduler.observe([member] * n, n, self._last_s - last_s)
         return True
 
     def _show(self, passes: Passes, scheduler: Scheduler[Sequence], n_of_prompt: int) -> None:
@@ -428,6 +449,8 @@ class Group:
         """Forget what tokens no longer see. The others keep their positions."""
         n_first, n_last = self._scheduler.limits.attends
         for member in self._scheduler.members if n_last else ():
+            if member.images:
+                continue
             begin, end = n_first + member.n_gone, member.n_done - n_last
             if begin < end:
                 self._context.forget(member.place, begin, end)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from backend import LLAMA_CPP_PYTHON_VERSION
 from backend.engine.kept_states import KeptStates, root_of
+from backend.engine.scheduler import n_before_image
 from backend.library.digests import Digests
 from backend.llama.api import kernels, library_files
 from backend.llama.past import Made, before_of, joined_steps
@@ -294,7 +295,7 @@ class Keeping:
         passes, states, owner = self._passes, self._states, self._owner
         if not owner or not self.budget_bytes:
             return False
-        tokens = passes.kept_tokens[: n_before_image(passes.kept_tokens)]
+        tokens = passes.tokens[: n_before_image(passes.tokens)]
         if not states.wait() and self._lacking:  # there is no room, or the drive fails
             self._lacking.clear()
         if self._lacking is None:
@@ -338,8 +339,3 @@ class Keeping:
             self._learnt = ""  # by the next step()
         else:
             self._states.forget_all()
-
-
-def n_before_image(tokens: Sequence[int]) -> int:
-    """Return the number of tokens before the first image."""
-    return next((i for i, token in enumerate(tokens) if token < 0), len(tokens))

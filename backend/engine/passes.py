@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backend import _native
 from backend.engine.drafts import Width
 from backend.engine.error import engine_errors, native_sentence
-from backend.engine.keeping import Keeping, n_before_image
-from backend.engine.kept_states import key_of, n_equal
+from backend.engine.keeping import Keeping
+from backend.engine.kept_states import key_of
 from backend.engine.meter import Meter
 from backend.engine.moments import Watch
+from backend.engine.scheduler import n_before_image, n_place
 from backend.gguf.identity import FileChangedError
 from backend.gguf.scales import not_finite_sentence
 from backend.llama import api as llama
@@ -55,17 +55,14 @@ class Held:
 class Passes:
     """Computes tokens with a loaded model. Use from one thread; stop() and prefilled() from any.
 
-    tokens: the tokens in the context, one for each position. An image's are the negative number of
-    its ImageChunk, which `images` has by this number. is_recorded: the routing is
-    recorded, which a draft would add to. meter: the cost of the present or the last request. watch:
-    receives every pass, or None. loaded: the model. keeping: keeps the context on the drive, or
-    None. on_cancel: called from any thread when a request was cancelled that has joined; calls
-    heed().
+    images: those of the sequences in the context. is_recorded: the routing is recorded, which a
+    draft would add to. meter: the cost of the present or the last request. watch: receives every
+    pass, or None. loaded: the model. keeping: keeps the context on the drive, or None. on_cancel:
+    called from any thread when a request was cancelled that has joined; calls heed().
     """
 
     def __init__(self, loaded: LoadedModel) -> None:
-        self.tokens: list[int] = []
-        self.images: Mapping[int, ImageChunk] = {}
+        self.images: dict[int, Any] = {}
         self.width = Width(DRAFTED_MAX)
         self.is_recorded = False
         self.meter = Meter(None)
@@ -78,9 +75,9 @@ class Passes:
         self._is_stopped = False
         self._minded_s = 0.0
         self._n_sequence = 0  # that were given numbers
-        self._sequences: dict[int, list[int]] = {}  # beside sequence 0; the last one used last
+        self._sequences: dict[int, list[int]] = {}  # the tokens of each
         self.kept_sequence = 0
-        """The sequence whose state the drive keeps."""
+        """The sequence that was computed last. The drive keeps its state."""
         self.n_cleared = 0
         """How often all sequences were forgotten."""
         self.moved: set[int] = set()
@@ -176,67 +173,18 @@ class Passes:
         """Whether every request that is being answered was cancelled."""
         return self._is_stopped
 
-    def keep_prefix(self, prompt: Sequence[int]) -> int:
-        """Keep the longest prefix of the prompt that a sequence holds, or restore a longer one.
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens of the conversation that was computed last, one for each position.
 
-        Return its number of tokens. The last token is always computed again, because its logits
-        are needed.
+        An image's are the negative number of its ImageChunk, which `images` has by this number.
         """
-        n = n_equal(self.tokens, prompt[:-1])
-        for sequence, tokens in self._sequences.items():
-            if sequence and (n_of := n_equal(tokens, prompt[:-1])) > n:
-                self.loaded.context.forget_from(0)
-                self.loaded.context.copy_sequence(sequence, 0, len(tokens))
-                self.tokens, n = tokens, n_of
-        for sequence in self._sequences.keys() - {0}:
-            self.loaded.context.forget_from(0, sequence)
-        self._sequences, self.kept_sequence = {}, 0
-        if n < len(self.tokens) or n == 0:
-            self.forget_from(n)
-        if self.keeping is not None:
-            self.tokens = list(prompt[: self.keeping.restore(prompt[:-1], len(self.tokens))])
-        return len(self.tokens)
+        return self._sequences.get(self.kept_sequence, [])
 
     @property
     def n_place(self) -> int:
-        """The places of the context that are taken. An image may take more than positions."""
+        """The cells of the context that they take. An image may take more than positions."""
         return n_place(self.tokens, self.images)
-
-    def forget_from(self, n: int) -> int:
-        """Drop positions from n on. Return n, or 0 where the model can only forget everything.
-
-        The context may hold positions that are not in `tokens`, from a stopped pass.
-        """
-        n = n if self.loaded.context.forget_from(n) else 0
-        del self.tokens[n:]
-        if not n:
-            self.moved.discard(0)
-        return n
-
-    def prefill(self, prompt: Sequence[int], on_prefill: Callable[[int, int], None] | None) -> bool:
-        """Compute the rest of the prompt. Return False when stopped. Raises EngineError."""
-        n_step = self.loaded.context.n_ubatch
-        last_s = time.perf_counter()
-        while len(self.tokens) < len(prompt):
-            done = len(self.tokens)
-            if on_prefill is not None:
-                on_prefill(done, len(prompt))
-            if prompt[done] < 0:
-                image = self.images[prompt[done]]
-                self._piece = done, image.n_pos, len(prompt)
-                if self.is_stopped or not self._compute_image(image, last_s):
-                    return False
-            else:
-                piece = prompt[done : done + n_step]
-                piece = piece[: n_before_image(piece)]
-                self._piece = done, len(piece), len(prompt)
-                if self.is_stopped or not self.compute(piece, last_s):
-                    return False
-            last_s = time.perf_counter()
-        self.end_prefill()
-        if on_prefill is not None:
-            on_prefill(len(prompt), len(prompt))
-        return True
 
     def begin_prefill(self, done: int, n: int, total: int) -> None:
         """Show that a pass begins: tokens of the prompt before it, in it and in all."""
@@ -256,32 +204,6 @@ class Passes:
             return None
         patch = self.loaded.patch
         return done + int(n_now * (patch.progress if patch is not None else 0.0)), total
-
-    def compute(
-        self,
-        tokens: Sequence[int],
-        last_s: float,
-        *,
-        is_token: bool = False,
-        all_layers: bool = False,
-    ) -> bool:
-        """Compute tokens in one pass. Return False when it was stopped. Raises EngineError.
-
-        last_s: end of the previous pass (perf_counter). is_token: the pass decodes a token of an
-        answer. all_layers: every layer computes every token; otherwise the last layer computes
-        only the last token.
-        """
-        position = len(self.tokens)
-        decode_s = self._pass(
-            lambda: self.loaded.context.decode(tokens, position, all_logits=all_layers),
-            tokens,
-            is_token=is_token,
-        )
-        if decode_s is None:
-            return False
-        self.tokens += tokens
-        self._count(decode_s, time.perf_counter() - last_s, is_token=is_token)
-        return True
 
     @property
     def may_draft(self) -> bool:
@@ -325,29 +247,23 @@ class Passes:
             self.keeping.drop()
 
     def take_sequences(self) -> dict[int, list[int]]:
-        """Return the tokens of all sequences, whose owner is the caller from now on.
-
-        The sequence that was used last comes last. A conversation with images is forgotten.
-        """
-        if any(token < 0 for token in self.tokens):
-            self.forget_from(0)
-        held = {s: tokens if s else self.tokens for s, tokens in self._sequences.items()}
-        if self.tokens:
-            held.setdefault(0, self.tokens)
-        self.tokens, self._sequences, self.kept_sequence = [], {}, 0
+        """Return the tokens of all sequences, whose owner is the caller from now on."""
+        held, self._sequences, self.kept_sequence = self._sequences, {}, 0
         return held
 
-    def keep_sequences(self, held: Mapping[int, list[int]], kept: int = 0) -> None:
-        """Keep the tokens of sequences, which the context holds. kept: on the drive, too."""
-        self._sequences, self.kept_sequence = dict(held), kept
-        self.tokens = held.get(0, [])
+    def keep_sequences(self, held: Mapping[int, list[int]], last: int = 0) -> None:
+        """Keep the tokens of sequences, which the context holds. last: the one computed last."""
+        self._sequences, self.kept_sequence = dict(held), last
+        if self.images:
+            used = set().union(*held.values())
+            self.images = {token: image for token, image in self.images.items() if token in used}
 
     def held(self) -> Held:
         """Return the conversation with its state, to go on with in another context.
 
         It ends before an image. Its state is empty where memory is short.
         """
-        tokens = self.kept_tokens[: n_before_image(self.kept_tokens)]
+        tokens = self.tokens[: n_before_image(self.tokens)]
         loaded = self.loaded
         n_byte = kv_bytes(loaded.file, len(tokens), loaded.config.kv_type)
         free_bytes = available_bytes()
@@ -364,12 +280,8 @@ class Passes:
         if context.log is not None:
             context.log.write("kept", key, "", 0, held.tokens, UNKNOWN)
         if context.set_state(held.state, n, key=key):
-            self.tokens, self.moved = held.tokens, {0}
-
-    @property
-    def kept_tokens(self) -> list[int]:
-        """The tokens of the sequence whose state the drive keeps."""
-        return self._sequences.get(self.kept_sequence, []) if self.kept_sequence else self.tokens
+            self.keep_sequences({0: held.tokens})
+            self.moved = {0}
 
     def compute_rows(
         self,
@@ -405,26 +317,28 @@ class Passes:
         self._count(decode_s, time.perf_counter() - last_s, is_token=is_token, adapts=adapts)
         return True
 
-    def _compute_image(self, image: ImageChunk, last_s: float) -> bool:
-        """Compute an image, in as many passes as it needs. Otherwise as compute()."""
+    def compute_image(self, image: ImageChunk, position: int, sequence: int, last_s: float) -> bool:
+        """Compute an image, in as many passes as it needs. Otherwise as compute_rows()."""
         vision, context = self.loaded.weights.vision, self.loaded.context
         assert vision is not None
         n_step = context.n_ubatch
         if not vision.is_causal and image.n_token > n_step:
             raise EngineError(text("vision.too_many_tokens", n=image.n_token, most=n_step))
         embeddings = vision.encode(image)
-        positions = vision.positions(image, len(self.tokens))
+        positions = vision.positions(image, position)
         for begin in range(0, image.n_token, n_step):
             rows = embeddings[begin : begin + n_step], positions[:, begin : begin + n_step]
             with without_mask(context, vision.is_causal):
                 part = image.token, begin
-                decode_s = self._pass(partial(context.decode_embeddings, *rows, part))
+                decode_s = self._pass(
+                    partial(context.decode_embeddings, *rows, part, sequence),
+                    places={sequence: position},
+                )
             if decode_s is None:
                 return False
             now_s = time.perf_counter()
             self._count(decode_s, now_s - last_s, is_token=False)
             last_s = now_s
-        self.tokens += [image.token] * image.n_pos
         return True
 
     def _pass(
@@ -435,7 +349,7 @@ class Passes:
         is_token: bool = False,
         sequences: Sequence[int] = (),
         with_logits: Sequence[int] = (-1,),
-        places: Mapping[int, int] | None = None,
+        places: Mapping[int, int],
     ) -> float | None:
         """Run llama_decode once. Return its seconds, or None when stopped. Raises EngineError.
 
@@ -451,8 +365,6 @@ class Passes:
             self._minded_s = now_s
             self.mind_memory()
         patch = loaded.patch
-        if places is None:
-            places = {0: len(self.tokens)}
         if patch is not None:
             try:
                 phase = _native.Phase.decode if is_token else _native.Phase.prefill
@@ -563,12 +475,3 @@ class Passes:
         self.meter.cache_rebuilt()
         assert self.loaded.patch is not None
         self.loaded.patch.request_began()
-
-
-def n_place(tokens: Sequence[int], images: Mapping[int, ImageChunk]) -> int:
-    """Return how many places of a context these tokens take."""
-    if not images:
-        return len(tokens)
-    seen = Counter(token for token in tokens if token < 0)
-    chunks = [(images[token], n) for token, n in seen.items()]
-    return len(tokens) + sum((c.n_token - c.n_pos) * (n // c.n_pos) for c, n in chunks)

@@ -6,7 +6,8 @@ context holds is changed through Memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Values
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
@@ -16,7 +17,7 @@ from backend.engine.precedence import Precedence
 from backend.llama.row import Row
 
 SHARED_TOKENS_MIN = 16
-"""Shorter beginnings are computed for every prompt."""
+"""Shorter beginnings are computed for every prompt, unless they have an image."""
 
 
 class Memory(Protocol):
@@ -53,19 +54,50 @@ class Limits:
     n_back: int = 0
 
 
+class Image(Protocol):
+    """An image in a prompt: n_token rows of a pass and cells, n_pos positions and tokens."""
+
+    @property
+    def n_token(self) -> int:
+        """Its rows of a pass, each of which takes a cell."""
+
+    @property
+    def n_pos(self) -> int:
+        """Its positions, for each of which its number stands in the prompt."""
+
+
+def n_place(tokens: Values[int], images: Mapping[int, Image]) -> int:
+    """Return how many cells of a context these tokens take."""
+    if not images:
+        return len(tokens)
+    seen = Counter(token for token in tokens if token < 0)
+    chunks = [(images[token], n) for token, n in seen.items()]
+    return len(tokens) + sum((c.n_token - c.n_pos) * (n // c.n_pos) for c, n in chunks)
+
+
 class Placed:
     """What the scheduler knows of a request.
 
-    tokens: of the prompt and of the answer so far. max_tokens: of the answer, -1: any. precedes:
-    it joins at once, and others make room. place: its sequence in the context; -1: none. n_cell:
-    cells that are reserved for it. n_wanted: tokens to compute before the next one is chosen.
-    n_done: positions that are computed. n_gone: of them, positions that sparse attention has
-    dropped. n_token: tokens of the answer that were chosen here. n_reused: tokens of the prompt
-    that were computed for others. drafted: guessed tokens behind its next one, in this pass.
+    tokens: of the prompt and of the answer so far; a negative number stands for a position of the
+    image in `images`. n_extra: cells that images take beside their positions. max_tokens: of the
+    answer, -1: any. precedes: it joins at once, and others make room. place: its sequence in the
+    context; -1: none. n_cell: cells that are reserved for it. n_wanted: tokens to compute before
+    the next one is chosen. n_done: positions that are computed. n_gone: of them, positions that
+    sparse attention has dropped. n_token: tokens of the answer that were chosen here. n_reused:
+    tokens of the prompt that were computed for others. drafted: guessed tokens behind its next one,
+    in this pass.
     """
 
-    def __init__(self, tokens: Values[int], max_tokens: int = -1, *, precedes: bool = False):
-        self.tokens = list(tokens)
+    def __init__(
+        self,
+        tokens: Values[int],
+        max_tokens: int = -1,
+        *,
+        precedes: bool = False,
+        images: Mapping[int, Image] | None = None,
+    ):
+        self.tokens, self.images = list(tokens), images or {}
+        self.n_extra = n_place(self.tokens, self.images) - len(self.tokens)
         self.max_tokens, self.precedes = max_tokens, precedes
         self.place = -1
         self.drafted: list[int] = []
@@ -94,7 +126,7 @@ class Scheduler(Generic[T]):
 
     waiting: requests without a place, the next one first. members: those with one, in the order in
     which they joined; one that precedes comes first. idle: the tokens of the sequences that nobody
-    uses. shared: the tokens of a beginning of several prompts.
+    uses. shared: the tokens of a beginning of several prompts. images: those of idle sequences.
     """
 
     def __init__(self, limits: Limits, memory: Memory) -> None:
@@ -103,6 +135,8 @@ class Scheduler(Generic[T]):
         self.members: list[T] = []
         self.idle: dict[int, list[int]] = {}
         self.shared: list[int] = []
+        self.images: dict[int, Image] = {}
+        self._was_image = False  # the last pass was of an image
         self.precedence = Precedence()
         self._memory = memory
         self._n_unpaid = 0  # shared tokens that no request counts as its own yet
@@ -147,9 +181,12 @@ class Scheduler(Generic[T]):
         self._join(member, self._n_cell(member))
 
     def _join(self, member: T, n_cell: int) -> T:
-        self._drop_idle(n_cell, but=member.tokens)
+        source, n = self._source(member.tokens)
+        self._drop_idle(n_cell, source, n)
         member.n_wanted, member.n_cell, member.n_gone = len(member.tokens), n_cell, 0
-        member.place, member.n_done = self._place(member.tokens)
+        has_image = bool(member.images) and n_before_image(member.tokens[:n]) < n
+        member.place, member.n_done = self._place(source, n, has_image=has_image)
+        self.images.update(member.images)
         if member.precedes:
             self.members.insert(0, member)  # the last ones make room
             self.precedence.begin()
@@ -176,8 +213,7 @@ class Scheduler(Generic[T]):
 
     def room(self, member: T) -> int:
         """Return the cells that a request that has joined could have now."""
-        n_other = self.n_taken - member.n_cell + sum(map(len, self.idle.values()))
-        return self.limits.n_context - n_other
+        return self.limits.n_context - (self.n_taken - member.n_cell + self._n_idle)
 
     def _close_gap(self, member: T) -> None:
         """Let the last stream take the place of one that has left: streams follow each other."""
@@ -204,31 +240,37 @@ class Scheduler(Generic[T]):
         return len(self.shared) + sum(member.n_cell for member in self.members)
 
     @property
+    def _n_idle(self) -> int:
+        """The cells that idle sequences take."""
+        return sum([n_place(tokens, self.images) for tokens in self.idle.values()])
+
+    @property
     def _n_all(self) -> int:
         """The cells that one request may have."""
         return min(self.limits.n_context - len(self.shared), self.limits.n_longest)
 
     def _n_cell(self, member: T) -> int:
         """Return the cells that a request needs at first. Every one may have the whole context."""
-        n_all, n_least = self._n_all, min(len(member.tokens) + 1, self.limits.n_longest)
-        if (most := n_seen(self.limits.attends)) is not None:
+        n_now = len(member.tokens) + member.n_extra
+        n_all, n_least = self._n_all, min(n_now + 1, self.limits.n_longest)
+        if (most := n_seen(self.limits.attends)) is not None and not member.images:
             n_all, n_least = min(n_all, most), min(n_least, most)
         if member.max_tokens < 0:
             return max(n_all // self.limits.n_sequence, n_least)
-        return max(min(len(member.tokens) + member.max_tokens - member.n_token, n_all), n_least)
+        return max(min(n_now + member.max_tokens - member.n_token, n_all), n_least)
 
     def is_full(self, member: T) -> bool:
         """Return whether a request has no cell or position for another token, and gets none.
 
         Where no cell is free, those who joined last wait until there is room again.
         """
-        n_longest = self.limits.n_longest
-        if member.n_done - member.n_gone < member.n_cell and member.n_done < n_longest:
+        n_longest, n_done = self.limits.n_longest, member.n_done + member.n_extra
+        if n_done - member.n_gone < member.n_cell and n_done < n_longest:
             return False
         is_alone = len(self.members) == 1
         if is_alone and member.n_cell >= self._n_all:
             self.forget_shared()
-        if member.n_done >= n_longest or (member.n_cell >= self._n_all and is_alone):
+        if n_done >= n_longest or (member.n_cell >= self._n_all and is_alone):
             return True
         while (n_free := self.limits.n_context - self.n_taken) < 1:
             self.waiting.insert(0, newest := self.members[-1])
@@ -240,15 +282,24 @@ class Scheduler(Generic[T]):
         member.n_cell += n
         return False
 
-    def _drop_idle(self, n_cell: int, but: Values[int] = ()) -> None:
-        """Forget idle sequences until there are free cells; last the one that begins like `but`."""
+    def _drop_idle(self, n_cell: int, source: int = -1, n: int = 0) -> None:
+        """Forget idle sequences until there are free cells.
+
+        source: the last one to go; its first n tokens are used again, in cells that are among
+        these.
+        """
         room = self.limits.n_context - self.n_taken - n_cell
-        like = max(self.idle, key=lambda s: n_equal(self.idle[s], but), default=-1)
-        for sequence in sorted(self.idle, key=lambda s: s == like):
-            if sum(map(len, self.idle.values())) <= room:
+        if n and len(self.idle.get(source, ())) == n:  # the cells are taken with it
+            room += n_place(self.idle[source], self.images)
+        for sequence in sorted(self.idle, key=lambda s: s == source):
+            if self._n_idle <= room:
                 return
-            self._memory.forget_from(0, sequence)
-            del self.idle[sequence]
+            n_kept = n if sequence == source and not self.limits.cuts_batches else 0
+            self._memory.forget_from(n_kept, sequence)
+            if n_kept:
+                self.idle[sequence] = self.idle[sequence][:n]
+            else:
+                del self.idle[sequence]
 
     def forget_shared(self) -> None:
         """Forget the beginning that prompts shared."""
@@ -258,20 +309,27 @@ class Scheduler(Generic[T]):
 
     # What the context holds.
 
-    def _place(self, prompt: Values[int]) -> tuple[int, int]:
-        """Return a sequence for a prompt, and how many of its tokens it already holds."""
+    def _source(self, prompt: Values[int]) -> tuple[int, int]:
+        """Return the sequence that holds most of a prompt, and how many tokens; -1 if none does."""
         limits, idle = self.limits, self.idle
+        if not limits.shares:
+            return -1, 0
         held = {m.place: m.computed for m in self.members if not m.n_gone} | idle
         if self.shared:
             held[limits.n_sequence] = self.shared
-        equal = {s: n_equal(tokens, prompt[:-1]) for s, tokens in held.items()}
-        if not limits.shares:
-            equal = {}
-        elif limits.cuts_batches:  # a state goes on, and hardly back
+        equal = {s: _n_whole(prompt, n_equal(t, prompt[:-1])) for s, t in held.items()}
+        if limits.cuts_batches:  # a state goes on, and hardly back
             least = {s: len(tokens) - limits.n_back for s, tokens in idle.items()}
             equal = {s: n for s, n in equal.items() if s in idle and n >= least[s]}
         source = max(equal, key=lambda s: equal[s], default=-1)
-        n = equal.get(source, 0)
+        return source, equal.get(source, 0)
+
+    def _place(self, source: int, n: int, *, has_image: bool) -> tuple[int, int]:
+        """Return a sequence for a prompt, and how many of its tokens it holds.
+
+        source, n: the sequence with the beginning of the prompt, which has an image or not.
+        """
+        limits, idle = self.limits, self.idle
         if source in idle and n == len(idle[source]):
             del idle[source]
             return source, n
@@ -284,7 +342,9 @@ class Scheduler(Generic[T]):
         if target == source and n:
             return target, n if self._memory.forget_from(n, target) else 0
         self._memory.forget_from(0, target)
-        if n < SHARED_TOKENS_MIN or limits.cuts_batches:
+        is_held = source in taken or source in idle or source == limits.n_sequence
+        is_long = n >= SHARED_TOKENS_MIN or has_image
+        if not is_held or not is_long or limits.cuts_batches:
             return target, 0
         self._memory.copy_sequence(source, target, n)
         return target, n
@@ -299,16 +359,18 @@ class Scheduler(Generic[T]):
         if not limits.shares or not prompts or self.members:
             return [], 0
         n = min(n_equal(prompts[0], prompt[:-1]) for prompt in prompts)
+        n = n_before_image(prompts[0][:n])
         kept = n_equal(self.shared, prompts[0])
         if kept == len(self.shared) >= SHARED_TOKENS_MIN:
             return [], 0
         self.forget_shared()
         if len(prompts) < 2 or n < SHARED_TOKENS_MIN or limits.cuts_batches:
             return [], 0
-        self._drop_idle(n, but=prompts[0])
         found = {s: min(n_equal(tokens, prompts[0]), n) for s, tokens in self.idle.items()}
         source = max(found, key=lambda s: found[s], default=-1)
-        if n_done := found.get(source, 0):
+        self._drop_idle(n, source)
+        n_done = found[source] if source in self.idle else 0
+        if n_done:
             self._memory.copy_sequence(source, limits.n_sequence, n_done)
         return prompts[0][:n], n_done
 
@@ -321,6 +383,7 @@ class Scheduler(Generic[T]):
     def rows(self, guess: Guess[T] | None = None) -> tuple[list[Row], list[T]]:
         """Return the rows of the next pass and the member of each. Those with logits come last.
 
+        Without rows, the next image of the only member is to be computed; call computed_image().
         guess: of tokens that are computed behind those of one answer, where no prompt is read.
         """
         if not self.limits.shares:
@@ -330,6 +393,8 @@ class Scheduler(Generic[T]):
         if fresh and limits.cuts_batches:
             running, fresh = [], fresh[:1]
         can_go_back = not limits.attends[1] and (limits.n_back or not limits.cuts_batches)
+        if fresh and (member := self._at_image(fresh, running)) is not None:
+            return [], [member]
         if guess is not None and not fresh and can_go_back:
             self._draft(running, guess)
         room = min(limits.n_ubatch - len(running), n_most)
@@ -337,6 +402,8 @@ class Scheduler(Generic[T]):
         last: list[tuple[Row, T]] = []
         for member in fresh:
             n = min(member.n_unread, room, limits.attends[1] or room)
+            if member.images:
+                n = n_before_image(member.tokens[member.n_done : member.n_done + n])
             room -= n
             for i in range(member.n_done, member.n_done + n):
                 is_last = i == member.n_wanted - 1
@@ -353,6 +420,20 @@ class Scheduler(Generic[T]):
         rows += last
         return [row for row, _ in rows], [member for _, member in rows]
 
+    def _at_image(self, fresh: Values[T], running: Values[T]) -> T | None:
+        """Return a member whose image is computed next, or None if a pass with tokens is.
+
+        The two take turns, so that nobody waits for more than one image.
+        """
+        found = [m for m in fresh if m.tokens[m.n_done] < 0]
+        has_tokens = bool(running) or len(found) < len(fresh)
+        self._was_image = bool(found) and not (has_tokens and self._was_image)
+        return found[0] if self._was_image else None
+
+    def computed_image(self, member: T) -> None:
+        """Note that the next image of a prompt is computed."""
+        member.n_done += member.images[member.tokens[member.n_done]].n_pos
+
     def _draft(self, running: Values[T], guess: Guess[T]) -> None:
         """Have tokens of one answer guessed, of one that precedes if there is any.
 
@@ -363,8 +444,8 @@ class Scheduler(Generic[T]):
         if limits.cuts_batches:
             n_row = min(n_row, limits.n_back)
         for member in [m for m in running if m.precedes] or running:
-            n_most = min(n_row, member.n_cell - member.n_done - 1)
-            n_most = min(n_most, limits.n_longest - member.n_done - 1)
+            n_free = min(member.n_cell, limits.n_longest) - member.n_done - member.n_extra
+            n_most = min(n_row, n_free - 1)
             if member.max_tokens >= 0:
                 n_most = min(n_most, member.max_tokens - member.n_token - 1)
             if n_most > 0 and (found := guess(member, len(running), n_most)):
@@ -398,7 +479,10 @@ class Scheduler(Generic[T]):
         """
         n_ubatch = self.limits.n_ubatch
         members = sorted(self.members, key=lambda m: m.place)
-        left = [max(m.n_unread - 1, 0) for m in members]
+        fresh = [m for m in members if m.n_unread]
+        if (member := self._at_image(fresh, [])) is not None:
+            return [], [member]
+        left = [n_before_image(m.tokens[m.n_done : m.n_wanted - 1]) for m in members]
         begin = next((i for i, n in enumerate(left) if n), 0)
         end = next((i for i in range(begin, len(left)) if not left[i]), len(left))
         if begin < end:
@@ -437,6 +521,18 @@ class Scheduler(Generic[T]):
         n_own = len({id(m) for m in owners if m.precedes})
         n_other = sum(not m.precedes for m in owners)
         self.precedence.observe(n_own, n_other, n_of_prompt, took_s)
+
+
+def n_before_image(tokens: Values[int]) -> int:
+    """Return the number of tokens before the first image."""
+    return next((i for i, token in enumerate(tokens) if token < 0), len(tokens))
+
+
+def _n_whole(tokens: Values[int], n: int) -> int:
+    """Return at most n tokens of a prompt, of which the last is not within an image."""
+    while 0 < n < len(tokens) and tokens[n - 1] == tokens[n] < 0:
+        n -= 1
+    return n
 
 
 def n_seen(attends: tuple[int, int]) -> int | None:

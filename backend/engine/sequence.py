@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ from backend.protocol.request import GroupAnswer, Request
 if TYPE_CHECKING:
     from collections.abc import Sequence as Values
 
-    from backend.engine.passes import Passes
     from backend.engine.prediction_layer import PredictionLayer
     from backend.llama.api import Context
 
@@ -49,7 +47,9 @@ class Sequence(Placed):
         open_reader: OpenReader | None = None,
         goes_on: bool = False,
     ) -> None:
-        super().__init__(partial.tokens, request.max_tokens, precedes=request.precedes)
+        super().__init__(
+            partial.tokens, request.max_tokens, precedes=request.precedes, images=partial.images
+        )
         self.request, self.partial = request, partial
         self.number, self.goes_on = -1, goes_on
         self.given: GroupAnswer | None = None
@@ -281,40 +281,6 @@ class Sequence(Placed):
         self.partial.sampler.close()
         if self._reading is not None:
             self._reading.close()
-
-
-def compute_alone(sequence: Sequence, passes: Passes, context: Context) -> Iterator[Piece]:
-    """Compute an answer in passes of its own. Yield its pieces. Raises EngineError."""
-    began_s, passes.images = time.perf_counter(), sequence.partial.images
-    handle, stats = sequence.request.handle, passes.meter.statistics
-    stats.n_prompt = len(sequence.tokens)
-    stats.n_reused = passes.keep_prefix(sequence.tokens)
-    handle.joined(stats.n_prompt, stats.n_reused)
-    with engine_errors():
-        if not passes.prefill(sequence.tokens, handle.prefilled):
-            return
-        token = sequence.sample()
-    handle.began(stats.n_prompt, stats.n_reused)
-    stats.ttft_s = time.perf_counter() - began_s
-    first_s = last_s = time.perf_counter()
-    while True:
-        for piece in sequence.add(token):
-            stats.n_token = sequence.n_token
-            yield piece
-        if sequence.has_ended:
-            return
-        if passes.is_stopped:
-            break
-        if passes.n_place >= context.n_longest:
-            yield from sequence.end("context")
-            return
-        with engine_errors():
-            if not passes.compute([token], last_s, is_token=True):
-                break
-            last_s = time.perf_counter()  # a token's time includes sampling it
-            token = sequence.sample()
-        stats.tokens_per_s = stats.n_token / (time.perf_counter() - first_s)
-    yield from sequence.end("cancelled")
 
 
 def _utf8_decoder(undecoded: bytes) -> codecs.IncrementalDecoder:

@@ -628,6 +628,7 @@ class Replay:
 
     def _image(
         self,
+        sequence: int,
         token: int,
         begin: int,
         n_row: int,
@@ -640,7 +641,7 @@ class Replay:
         is_void: bool,
     ) -> None:
         """Compute rows of an image with stock llama.cpp's own embeddings and positions."""
-        picture, held = self._pictures[token], self._held[0]
+        picture, held = self._pictures[token], self._held[sequence]
         if begin != picture.n_done:
             raise Differs(
                 text("replay.image_rows", number=self._number, n=begin, all=picture.n_done)
@@ -653,7 +654,7 @@ class Replay:
                 text(
                     "replay.position",
                     number=self._number,
-                    sequence=0,
+                    sequence=sequence,
                     position=position,
                     n=len(held),
                 )
@@ -663,20 +664,23 @@ class Replay:
         picture.n_done += len(rows)
         outputs = np.zeros(len(rows), np.int8)
         outputs[-1] = 1
+        counts = (ctypes.c_int32 * len(rows))(*[1] * len(rows))
+        number = ctypes.pointer(ctypes.c_int32(sequence))
+        numbers = (ctypes.POINTER(ctypes.c_int32) * len(rows))(*[number] * len(rows))
         batch = llama_cpp.llama_batch(
             n_tokens=len(rows),
             token=None,
             embd=rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
             pos=positions.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)),
-            n_seq_id=None,
-            seq_id=None,
+            n_seq_id=counts,
+            seq_id=numbers,
             logits=outputs.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
         )
         end = len(held) + picture.n_pos
         if picture.n_done == picture.n_token:
             held += [token] * picture.n_pos
             picture.n_done = 0
-        of = [_Row(0, end, has_logits=bool(flag)) for flag in outputs]
+        of = [_Row(sequence, end, has_logits=bool(flag)) for flag in outputs]
         llama_cpp.llama_set_causal_attn(self._context, picture.is_causal)
         self._compute(batch, of, status, hashes, is_void=is_void)
         llama_cpp.llama_set_causal_attn(self._context, True)
@@ -760,6 +764,8 @@ def _several(entries: Iterator[list[Any]]) -> list[bool]:
         if name == "context":
             found.append(False)
         elif name == "pass" and any(run[0] for run in values[0]):
+            found[-1] = True
+        elif name == "image" and values[0]:
             found[-1] = True
     return found
 

@@ -351,6 +351,13 @@ _states_address = _of_cpp(
 )
 
 
+def of_sequence(sequence: int, n: int) -> tuple[Any, Any]:
+    """Return n_seq_id and seq_id of a llama_batch with n rows of a sequence."""
+    one = (ctypes.c_int32 * 1)(sequence)
+    pointer = ctypes.cast(one, ctypes.POINTER(ctypes.c_int32))
+    return (ctypes.c_int32 * n)(*[1] * n), (ctypes.POINTER(ctypes.c_int32) * n)(*[pointer] * n)
+
+
 class Context:
     """A llama_context. Its sequences share its n_context cells.
 
@@ -546,15 +553,18 @@ class Context:
         embeddings: NDArray[np.float32],
         positions: NDArray[np.int32],
         part: tuple[int, int] = (0, 0),
+        sequence: int = 0,
     ) -> int:
-        """Compute at most n_ubatch embeddings, such as an image's, in place of tokens.
+        """Compute at most n_ubatch embeddings of a sequence, such as an image's.
 
         embeddings: shape (n, n_embd). positions: shape (4, n); models without M-RoPE use the first
         row. part: the image's token, and the number of its embeddings before these. Return
         llama_decode's status. Keep the last one's logits.
         """
         places = np.ascontiguousarray(positions, np.int32)
-        return self._decode_values(embeddings, places, with_logits=True, part=part)
+        return self._decode_values(
+            embeddings, places, with_logits=True, part=part, sequence=sequence
+        )
 
     def predict(
         self,
@@ -581,9 +591,11 @@ class Context:
         *,
         with_logits: bool,
         part: tuple[int, int] = (0, 0),
+        sequence: int = 0,
     ) -> int:
         """Compute rows of values, with their tokens if any. Return llama_decode's status."""
         computing()
+        counts, sequences = of_sequence(sequence, len(values))
         rows, outputs = np.ascontiguousarray(values, np.float32), np.zeros(len(values), np.int8)
         outputs[-1] = with_logits
         ids = tokens if tokens is None else tokens.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
@@ -592,15 +604,15 @@ class Context:
             token=ids,
             embd=rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
             pos=positions.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)),
-            n_seq_id=None,
-            seq_id=None,
+            n_seq_id=counts,
+            seq_id=sequences,
             logits=outputs.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
         )
         place = int(positions.flat[0])
         return self._compute(
             batch,
-            [(-1, place, 0)],
-            lambda: ("image", *part, len(rows), place, digest(rows), digest(positions)),
+            [(-1, place, sequence)],
+            lambda: ("image", sequence, *part, len(rows), place, digest(rows), digest(positions)),
         )
 
     @property

@@ -27,7 +27,7 @@ from backend.system.kept_file import make_folder
 VARIABLE = "OUTRIDER_BATCH_LOG"
 """The environment variable with the folder in which every engine writes its log; "": none does."""
 SUFFIX = ".batches"
-VERSION = 1
+VERSION = 2
 _DIGEST_BYTES = 16
 _numbers = itertools.count(1)
 

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import hashlib
 import os
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,8 @@ class ImageChunk:
     """An image, or a part of one, in a prompt.
 
     token: a negative number that stands in the prompt for each of its positions; equal for equal
-    images. n_token: embeddings, each of which takes a place in the context. n_pos: positions.
+    images. n_token: embeddings, each of which takes a place in the context. n_pos: positions. The
+    pixels are freed with the last one who has it.
     """
 
     token: int
@@ -75,18 +77,16 @@ class Vision:
         mtmd.mtmd_helper_log_set(log.callback, ctypes.c_void_p(0))
 
     def close(self) -> None:
-        """Free the file's weights and all images. A second call does nothing."""
+        """Free the file's weights, and images as keep(). A second call does nothing."""
         self.keep(())
         if self._pointer is not None:
             mtmd.mtmd_free(self._pointer)
             self._pointer = None
 
     def keep(self, digests: Any) -> None:
-        """Free the images whose hash is not among these."""
+        """Know no more images than those with these hashes. Who has another one may go on."""
         for digest in set(self._chunks) - set(digests):
-            for chunk in self._chunks.pop(digest):
-                if isinstance(chunk, ImageChunk):
-                    mtmd.mtmd_input_chunk_free(chunk.pointer)
+            del self._chunks[digest]
 
     def known(self, digest: bytes) -> list[Chunk] | None:
         """Return the chunks of an image that was added and kept."""
@@ -124,12 +124,14 @@ class Vision:
             tokens = mtmd.mtmd_input_chunk_get_tokens_text(pointer, ctypes.byref(n))
             return list(tokens[: n.value]) if tokens else []
         name = hashlib.sha256(digest + index.to_bytes(4)).digest()
-        return ImageChunk(
+        chunk = ImageChunk(
             token=-1 - int.from_bytes(name[:16]),
             n_token=mtmd.mtmd_input_chunk_get_n_tokens(pointer),
             n_pos=mtmd.mtmd_input_chunk_get_n_pos(pointer),
             pointer=mtmd.mtmd_input_chunk_copy(pointer),
         )
+        weakref.finalize(chunk, mtmd.mtmd_input_chunk_free, chunk.pointer)
+        return chunk
 
     def encode(self, chunk: ImageChunk) -> NDArray[np.float32]:
         """Return the embeddings of an image, shape (n_token, n_embd)."""

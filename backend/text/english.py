@@ -311,9 +311,6 @@ ENGLISH: Mapping[str, str] = {
         "Answers of this model are computed one after the other: where several share a context, "
         "llama.cpp does not compute its sparse attention.",
     ),
-    "engine.no_images_in_group": QT_TRANSLATE_NOOP(
-        "messages", "Requests that are answered together cannot have images."
-    ),
     "engine.no_load": QT_TRANSLATE_NOOP("messages", "llama.cpp could not load {file}: {reason}."),
     "engine.no_memory": QT_TRANSLATE_NOOP(
         "messages",

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-from asking import of_text
+from asking import of_text, read
 from benchmarks.damaged_chats import fill, use
 from factory import make_tiny
 from test_kept_files import VALUES
@@ -145,9 +145,7 @@ def _logits(folder: Path) -> tuple[int, bytes]:
         engine.warm("chat")
         while engine.keep():
             pass
-        engine.passes.begin()
-        n_known = engine.passes.keep_prefix(_tokens)
-        assert engine.passes.prefill(_tokens, None)
+        n_known = read(engine, _tokens)
         return n_known, engine.loaded.context.logits(1).tobytes()
     finally:
         engine.close()

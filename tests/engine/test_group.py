@@ -186,7 +186,7 @@ def test_what_cannot_be_answered_leaves_the_others_alone(
         asked(3, "y", 3),
     ]
     found = by_key(engine.generate_group(requests))
-    assert "context holds" in found[1].error and "cannot have images" in found[2].error
+    assert "context holds" in found[1].error and "cannot see images" in found[2].error
     assert found[0].text.content == found[3].text.content == "abc"
 
 

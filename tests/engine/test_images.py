@@ -21,8 +21,9 @@ from backend.engine.engine import Engine
 from backend.engine.loading import load_native, load_plain
 from backend.gguf.header import read_header
 from backend.gguf.model_file import read_model
-from backend.llama.api import log
+from backend.llama.api import Context, log
 from backend.protocol.errors import EngineError
+from backend.protocol.request import Request
 from backend.protocol.settings import EngineConfig, Sampling
 
 GREEDY = Sampling(temperature=0.0)
@@ -60,11 +61,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
-def opened(path: Path, rate: float = 0.25, **config: Any) -> Engine:
-    return Engine.open(
-        path,
-        EngineConfig.of(cache_rate=rate, context_length=256, n_thread=1, device="cpu", **config),
-    )
+def opened(path: Path, rate: float = 0.25, n_context: int = 256, **config: Any) -> Engine:
+    sizes = {"cache_rate": rate, "context_length": n_context}
+    return Engine.open(path, EngineConfig.of(**sizes, n_thread=1, device="cpu", **config))
 
 
 def answered(engine: Engine, messages: list[dict[str, Any]], n: int = 1) -> list[int]:
@@ -180,6 +179,51 @@ def test_every_pass_with_images_is_that_of_llama_cpp(
         engine.close()
     counts = oracle.approve()
     assert counts["n_answer"] == 4 and counts["n_pass"] > 16
+
+
+@pytest.mark.parametrize("projector", PROJECTORS)
+def test_images_beside_other_answers(
+    models: dict[str, Path], projector: str, oracle: Oracle
+) -> None:
+    """Stock llama.cpp computes the same of every pass; nobody waits for more than one image."""
+    engine = opened(models[projector], n_context=1024, n_sequence=3)
+    question = asked("What is it? ", image(1), " And this? ", image(2))
+    requests = [
+        Request(0, GREEDY, 24, prompt="the end of the words"),
+        Request(1, GREEDY, 6, question),
+        Request(2, GREEDY, 6, asked("Compare ", image(2), " with ", image(1), image(3), "!")),
+    ]
+    person = Request(3, GREEDY, 6, question, priority="person", owner="chat-1")
+    kinds: list[str] = []
+    decode_rows, decode_image = Context.decode_rows, Context.decode_embeddings
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                Context, "decode_rows", lambda *of: kinds.append("rows") or decode_rows(*of)
+            )
+            patch.setattr(
+                Context, "decode_embeddings", lambda *of: kinds.append("image") or decode_image(*of)
+            )
+            urgent = [person]
+            found = {
+                given.request.key: given
+                for given in engine.generate_group(
+                    requests,
+                    keeps=True,
+                    urgent=lambda: (
+                        urgent.pop() if urgent and engine.statistics().n_token > 12 else None
+                    ),
+                )
+            }
+        assert sorted(found) == [0, 1, 2, 3] and not any(given.error for given in found.values())
+        n_image = kinds.count("image")
+        assert n_image >= 5 and "image image" not in " ".join(kinds[: len(kinds) - 1])
+        (again,) = engine.generate_group([person], keeps=True)  # finds its images in the context
+        assert again.n_reused == again.n_prompt - 1 and kinds.count("image") == n_image
+        assert [p.token_id for p in again.pieces] == [p.token_id for p in found[3].pieces]
+    finally:
+        engine.close()
+    assert oracle.approve()["n_answer"] == 5
 
 
 def test_a_stopped_answer_about_an_image_goes_on(models: dict[str, Path]) -> None:

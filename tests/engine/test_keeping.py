@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from asking import of_text
+from asking import read as read_tokens
 from factory import make_tiny
 from numpy.typing import NDArray
 from oracle import Oracle, replayed
@@ -66,12 +67,11 @@ def keep(engine: Engine, owner: str, prompt: str = PROMPT, n: int = 8) -> list[i
 
 def logits(engine: Engine, tokens: list[int]) -> tuple[int, NDArray[np.uint32]]:
     """Return the number of tokens that were not computed, and the bits of five tokens' logits."""
-    engine.passes.begin()
-    n_known = engine.passes.keep_prefix(tokens)
-    assert engine.passes.prefill(tokens, None)
-    rows = [engine.loaded.context.logits(1)]
+    n_known = read_tokens(engine, tokens)
+    rows, tokens = [engine.loaded.context.logits(1)], list(tokens)
     for token in (5, 6, 7, 8):
-        assert engine.passes.compute([token], 0.0, is_token=True)
+        tokens.append(token)
+        assert read_tokens(engine, tokens) == len(tokens) - 1
         rows.append(engine.loaded.context.logits(1))
     return n_known, np.array(rows).view(np.uint32)
 
@@ -133,7 +133,7 @@ def test_other_settings_and_models_read_the_prompt(
     for path in (models("qwen3moe"), other):
         again = open_engine(path)
         again.keep_in(tmp_path / "states")
-        assert again.passes.keep_prefix(tokens) == (len(tokens) - 1 if path != other else 0)
+        assert read_tokens(again, tokens) == (len(tokens) - 1 if path != other else 0)
 
 
 def another_attn_q(model: Path, path: Path) -> Path:
@@ -203,7 +203,7 @@ def test_what_decides_the_last_bits_is_part_of_the_key(
         other.keep_in(tmp_path)
         while other.keep():
             pass
-        assert other.passes.keep_prefix(tokens) == n
+        assert read_tokens(other, tokens) == n
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_nothing_is_kept_until_the_digest_is_known(
     assert {path.name for path in states.glob("chat-2/*.state")} == kept
     assert n_read[0] > 1
     other.forget()
-    assert other.passes.keep_prefix([*tokens, 1]) == len(tokens)
+    assert read_tokens(other, [*tokens, 1]) == len(tokens)
 
 
 def test_another_time_of_change_alone_needs_the_digest_again(
@@ -361,7 +361,7 @@ def test_a_state_that_llama_cpp_refuses_is_deleted(
     (path,) = [file for file in tmp_path.glob("*/*.state") if file.name.startswith(first)]
     states.close()
     engine.forget()
-    assert engine.passes.keep_prefix(tokens) == 0 and not path.exists()
+    assert read_tokens(engine, tokens) == 0 and not path.exists()
     assert "is read no more: llama.cpp refuses it" in capsys.readouterr().err
 
 
@@ -380,7 +380,7 @@ def test_branches_share_their_beginning(
     assert not (tmp_path / "chat-1").exists()
     tokens = list(engine.passes.tokens)
     engine.forget()
-    assert engine.passes.keep_prefix(tokens) == len(tokens) - 1  # chat 2 still has all
+    assert read_tokens(engine, tokens) == len(tokens) - 1  # chat 2 still has all
 
 
 def test_a_longer_chat_replaces_its_end_only(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import of_text
+from asking import of_text, read
 from factory import make_tiny
 from oracle import Oracle
 
@@ -25,12 +25,9 @@ def begin(engine: Engine, owner: str = "") -> None:
     list(engine.answer(of_text(PROMPT, GREEDY, 6, owner=owner)))
 
 
-def go_on(engine: Engine, tokens: list[int]) -> int:
+def go_on(engine: Engine, tokens: list[int], owner: str = "") -> int:
     """Read a conversation and one more token. Return how many were computed."""
-    engine.passes.begin()
-    n_known = engine.passes.keep_prefix([*tokens, 1])
-    assert engine.passes.prefill([*tokens, 1], None)
-    return len(tokens) + 1 - n_known
+    return len(tokens) + 1 - read(engine, [*tokens, 1], owner)
 
 
 @pytest.mark.parametrize("architecture", ["qwen3moe", "qwen3next", "gemma4", "gpt-oss"])
@@ -66,8 +63,7 @@ def test_what_has_moved_is_not_kept_on_the_drive(
     begin(engine, "chat-1")
     engine.set_cache_rate(1.0)
     tokens = list(engine.passes.tokens)
-    engine.passes.keeping.begin("chat-1")
-    assert go_on(engine, tokens) == 1
+    assert go_on(engine, tokens, "chat-1") == 1
     while engine.keep():
         pass
     assert not [*(tmp_path / "states").rglob("*.state")]

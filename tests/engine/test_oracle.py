@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import of_text
+from asking import of_text, read
 from factory import make_tiny
 from oracle import MODULE, Oracle
 
@@ -55,14 +55,6 @@ def keep(engine: Engine, prompt: str, n: int = 8) -> list[int]:
     return list(engine.passes.tokens)
 
 
-def read(engine: Engine, tokens: list[int]) -> int:
-    """Have an engine read tokens and one more. Return how many it did not compute."""
-    engine.passes.begin()
-    n_known = engine.passes.keep_prefix([*tokens, 1])
-    assert engine.passes.prefill([*tokens, 1], None)
-    return n_known
-
-
 def asked(n: int, n_token: int = 20, **more: Any) -> list[Request]:
     """Return requests that begin in the same way, of other lengths."""
     return [
@@ -80,7 +72,7 @@ def test_one_answer_has_the_context_that_everybody_has(
     engine.keep_in(tmp_path / "states")
     tokens = keep(engine, PROMPT, 30)
     engine.forget()
-    assert read(engine, tokens) == len(tokens)
+    assert read(engine, [*tokens, 1]) == len(tokens)
     assert oracle.approve()["n_pass"] > 30
 
 
@@ -152,9 +144,9 @@ def test_restored_states(
     tokens = keep(before, PROMPT, 120)
     while after.keep():  # learns the model's digest
         pass
-    assert read(after, tokens) == len(tokens)
     for token in (5, 6, 7):
-        assert after.passes.compute([token], 0.0, is_token=True)
+        assert read(after, [*tokens, token]) == len(tokens)
+        tokens.append(token)
     counts = oracle.approve()
     assert counts["n_state"] > 0 and counts["n_taken"] == 0
 

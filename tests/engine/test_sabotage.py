@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import of_chat, of_text
+from asking import of_chat, of_text, read
 from factory import make_mmproj, make_tiny
 from oracle import Oracle, replayed
 from reciter import make_reciter
 from test_drafts import Always
 from test_images import asked, image
-from test_oracle import GREEDY, PROMPT, keep, read, say
+from test_oracle import GREEDY, PROMPT, keep, say
 
 from backend.engine import scheduler as scheduler_module
 from backend.engine.engine import Engine, EngineError
@@ -77,7 +77,7 @@ def a_byte_of_a_state(scene: Scene) -> None:
     for _ in range(2):
         engine = scene.open(path)
         engine.keep_in(scene.folder / "states")
-        read(engine, keep(engine, PROMPT))
+        read(engine, [*keep(engine, PROMPT), 1])
         scene.replace(KeptStates, "states", flipping)
 
 
@@ -88,7 +88,7 @@ def a_state_of_another_model(scene: Scene) -> None:
         engine = scene.open(scene.model(name=f"m{seed}", seed=seed))
         engine.keep_in(scene.folder / "states")
         tokens = tokens or keep(engine, PROMPT)
-        read(engine, tokens)
+        read(engine, [*tokens, 1])
 
 
 # Sequences.

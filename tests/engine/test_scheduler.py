@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.engine.scheduler import SHARED_TOKENS_MIN, Limits, Placed, Scheduler
+from backend.engine.scheduler import SHARED_TOKENS_MIN, Limits, Placed, Scheduler, n_place
 from backend.llama.row import Row
 
 LIMITS = Limits(n_sequence=3, n_context=120, n_longest=120, n_ubatch=16)
@@ -19,7 +19,8 @@ class Cells:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._held: dict[int, list[tuple[int, int]]] = {}  # the cells of a sequence, and tokens
+        # The cells of each position of a sequence, and its token.
+        self._held: dict[int, list[tuple[tuple[int, ...], int]]] = {}
         self.n_computed = 0
 
     def tokens(self, sequence: int) -> list[int]:
@@ -28,6 +29,9 @@ class Cells:
     def forget_from(self, position: int, sequence: int = 0) -> bool:
         held = self._held.get(sequence, [])
         assert not (self._limits.cuts_batches and 0 < position < len(held)), "a state goes back"
+        tokens = self.tokens(sequence)
+        is_cut = 0 < position < len(held) and tokens[position - 1] == tokens[position] < 0
+        assert not is_cut or tokens.count(tokens[position]) > PICTURES[tokens[position]].n_pos
         del held[position:]
         return True
 
@@ -43,23 +47,47 @@ class Cells:
             n_logits = sum(row.has_logits for row in rows)
             assert n_logits <= (self._limits.n_output or len(rows)), "too many logits"
             assert row.position == len(held) < self._limits.n_longest, "positions follow each other"
-            self.n_computed += 1
-            held.append((self.n_computed, row.token))
-        if self._limits.shares:
-            used = {cell for held in self._held.values() for cell, _ in held}
-            assert len(used) <= self._limits.n_context, "cells are overdrawn"
-        else:  # equally many rows of sequences that follow each other
+            self._add(held, row.token, 1)
+        self._check()
+        if not self._limits.shares:  # equally many rows of sequences that follow each other
             counts = {s: sum(r.sequence == s for r in rows) for r in rows for s in [r.sequence]}
             first = min(counts)
             assert sorted(counts) == list(range(first, first + len(counts)))
             assert len(set(counts.values())) == 1
+
+    def compute_image(self, sequence: int, token: int) -> None:
+        held, picture = self._held.setdefault(sequence, []), PICTURES[token]
+        self._add(held, token, picture.n_token - picture.n_pos + 1)
+        for _ in range(picture.n_pos - 1):
+            self._add(held, token, 1)
+        self._check()
+
+    def _add(self, held: list[tuple[tuple[int, ...], int]], token: int, n_cell: int) -> None:
+        held.append((tuple(range(self.n_computed, self.n_computed + n_cell)), token))
+        self.n_computed += n_cell
+
+    def _check(self) -> None:
+        if self._limits.shares:
+            used = {cell for held in self._held.values() for cells, _ in held for cell in cells}
+            assert len(used) <= self._limits.n_context, "cells are overdrawn"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image."""
+
+    n_token: int
+    n_pos: int
+
+
+PICTURES = {-1: Picture(4, 4), -2: Picture(9, 3)}
 
 
 class Asked(Placed):
     """A request. ends: a token may end it. end: why its answer ended, after n_pass passes."""
 
     def __init__(self, prompt: Sequence[int], max_tokens: int = -1, **more: bool) -> None:
-        super().__init__(prompt, max_tokens, **more)
+        super().__init__(prompt, max_tokens, images=PICTURES, **more)
         self.n_prompt = len(prompt)
         self.ends = True
         self.end = ""
@@ -87,6 +115,7 @@ class Run:
     pass_s: float = 0.05
     n_right: int = -1
     passes: list[list[Asked]] = field(default_factory=list)  # whose the rows of each are
+    images: list[int] = field(default_factory=list)  # the numbers of passes with an image
 
     def __post_init__(self) -> None:
         self.cells = Cells(self.limits)
@@ -119,20 +148,34 @@ class Run:
             return False
         rows, owners = scheduler.rows(self._guess if self.n_right >= 0 else None)
         self.passes.append(owners)
+        if not rows:
+            (asked,) = owners
+            self.images.append(len(self.passes) - 1)
+            self.cells.compute_image(asked.place, asked.tokens[asked.n_done])
+            scheduler.computed_image(asked)
+            self._check()
+            if not asked.n_unread:
+                self._add(asked)
+            return self._end_those_at_their_end()
         self.cells.compute(rows)
         own = [m for m in scheduler.members if m.precedes]
         is_answered = bool(own) and not any(m.n_unread for m in own)
         n_of_prompt = sum(m.n_unread > 0 for m in owners)
         chosen = scheduler.computed(owners)
         if self.limits.shares:
-            assert all(m.n_done <= m.n_cell for m in owners), "a row has no cell"
+            used = [n_place(m.computed, PICTURES) - m.n_cell for m in owners]
+            assert max(used) <= 0, "a row has no cell"
         if is_answered:
             scheduler.observe(owners, n_of_prompt, self.pass_s * len(rows) ** 0.7)
         for i, asked in chosen:
             assert rows[i].has_logits and owners[i] is asked
             self._add(asked)
         self._check()
-        for _, asked in chosen:
+        return self._end_those_at_their_end()
+
+    def _end_those_at_their_end(self) -> bool:
+        scheduler = self.scheduler
+        for asked in list(scheduler.members):
             if asked.end:
                 self._end(asked, asked.end)
         for asked in list(scheduler.members):
@@ -200,7 +243,7 @@ class Run:
         if scheduler.shared:
             assert cells.tokens(self.limits.n_sequence) == scheduler.shared
         if self.limits.shares:
-            n_idle = sum(map(len, scheduler.idle.values()))
+            n_idle = sum(n_place(tokens, PICTURES) for tokens in scheduler.idle.values())
             assert scheduler.n_taken + n_idle <= self.limits.n_context, "cells are given twice"
         places = [m.place for m in scheduler.members] + list(scheduler.idle)
         assert len(set(places)) == len(places)
@@ -232,6 +275,12 @@ def asked_of(draw: st.DrawFn, limits: Limits) -> Asked:
     begin = [draw(st.integers(1, 2))] * draw(st.integers(0, 28))
     end = draw(st.lists(st.integers(1, 3), min_size=1, max_size=12))
     prompt = (begin + end)[-limits.n_longest + 1 :]
+    for token in draw(st.lists(st.sampled_from(sorted(PICTURES)), max_size=2)):
+        n = draw(st.sampled_from([len(begin), len(prompt)]))
+        if not (0 < n < len(prompt) and prompt[n - 1] == prompt[n] < 0):
+            with_image = [*prompt[:n], *[token] * PICTURES[token].n_pos, *prompt[n:]]
+            if n_place(with_image, PICTURES) < limits.n_longest:
+                prompt = with_image
     return Asked(prompt, draw(st.integers(-1, 20).filter(bool)), precedes=draw(st.booleans()))
 
 
@@ -385,6 +434,32 @@ def test_the_last_answer_behind_a_shared_beginning_has_every_cell() -> None:
     run = Run(limits)  # a prompt with another beginning does not fit beside the shared one
     run.run(*(Asked([*begin, i], 1) for i in (4, 5)), whole := Asked(range(100, 155), 3))
     assert whole.end in ("length", "stop")
+
+
+def test_images_and_tokens_take_turns() -> None:
+    run = Run(LIMITS)
+    with_images = Asked([1, *[-2] * 3, *[-1] * 4, 2, *[-1] * 4], 3)
+    text = Asked([5, 6], 12)
+    text.ends = False
+    run.run(text, with_images)
+    assert [run.passes[i] for i in run.images] == [[with_images]] * 3
+    assert all(text in run.passes[i + 1] for i in run.images) and len(with_images.answer) == 3
+    again = Asked([*with_images.tokens[:9], 7, 8], 1)
+    run.run(again)
+    assert len(run.images) == 3, "the images are found in the context"
+
+
+def test_who_goes_on_in_a_full_context_keeps_what_it_has() -> None:
+    """The cells of what is used again are not needed twice."""
+    limits = Limits(n_sequence=2, n_context=60, n_longest=60, n_ubatch=16)
+    for other, n_reused in (([], 40), ([3, 4], 40)):
+        run = Run(limits)
+        run.run(Asked(range(100, 140), 1))
+        n_before = run.cells.n_computed
+        run.run(Asked([*range(100, 140), 9, *other], 5))
+        assert run.cells.n_computed - n_before <= 45 - n_reused + len(other) + 1
+        run.run(Asked([*range(100, 138), 9], -1))
+        assert all(asked.end for owners in run.passes for asked in owners)
 
 
 def test_one_that_outgrows_those_before_it_goes_on_later() -> None:

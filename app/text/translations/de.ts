@@ -4698,10 +4698,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Ihre Prompts sind gleich lang, deshalb hat jede einen eigenen Attention-Cache.</translation>
 </message>
 <message>
-<source>Requests that are answered together cannot have images.</source>
-<translation>Anfragen, die gemeinsam beantwortet werden, können keine Bilder haben.</translation>
-</message>
-<message>
 <source>Layer {layer} of the model computed NaN or infinite values, so the answer was stopped: {reason}.</source>
 <translation>Schicht {layer} des Modells hat NaN oder unendliche Werte berechnet, daher wurde die Antwort beendet: {reason}.</translation>
 </message>
