@@ -290,10 +290,21 @@ def stock_chain(llama: Any, s: Sampling) -> Any:
 def test_samplers_choose_as_llama_cpp_s_chain(
     given: dict[str, Any], open_engine: OpenEngine, tiny: Path
 ) -> None:
+    """A second time, too, when the context has the prompt: only the logits may differ."""
     engine = open_engine(tiny)
-    llama = engine.loaded.llama
     sampling = Sampling(**{"temperature": 0.9, "seed": 3, **given})
     prompt = "the the of and the the of and the"
+    for has_prompt in (False, True):
+        chosen, expected = chosen_and_expected(engine, prompt, sampling)
+        assert chosen == expected and chosen
+        assert (engine.statistics().n_reused > 0) == has_prompt
+
+
+def chosen_and_expected(
+    engine: Engine, prompt: str, sampling: Sampling
+) -> tuple[list[int], list[int]]:
+    """Return the tokens of an answer, and those of llama.cpp's chain for the same logits."""
+    llama = engine.loaded.llama
     chain = stock_chain(llama, sampling)
     for token in engine.prompt_tokens(prompt):
         llama_cpp.llama_sampler_accept(chain, token)
@@ -313,7 +324,7 @@ def test_samplers_choose_as_llama_cpp_s_chain(
         llama_cpp.llama_sampler_accept(chain, expected[-1])
         chosen.append(piece.token_id)
     llama_cpp.llama_sampler_free(chain)
-    assert chosen == expected and chosen
+    return chosen, expected
 
 
 def test_probabilities_after_the_samplers(open_engine: OpenEngine, tiny: Path) -> None:
