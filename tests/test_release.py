@@ -18,7 +18,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="module")
 def release() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("release", ROOT / "packaging" / "release.py")
+    return loaded("release")
+
+
+def loaded(name: str) -> ModuleType:
+    """Return a module of the folder packaging, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "packaging" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -107,6 +112,30 @@ def test_what_builds_a_release_is_pinned(
     assert all("--hash=sha256:" in line for line in lines)
     names = {x.split("==")[0] for x in release._pinned("all.txt", hashes=False).read_text().split()}
     assert {"nanobind", "pyinstaller", "pyinstaller-hooks-contrib", "numpy"} < names
+
+
+@linux
+def test_every_library_is_named_with_its_licence(tmp_path: Path) -> None:
+    """Those that are compiled into others, too. What nobody knows is a fault."""
+    folder = tmp_path / "_internal"
+    for name, data in (
+        ("backend/_native.so", b"\x7fELF nanobind"),
+        ("PySide6/Qt/lib/libQt6Gui.so.6", b"\x7fELF HB_SHAPE"),
+        ("PySide6/Qt/lib/libQt6Gui.txt", b"HB_SHAPE"),
+        ("libstrange.so.7", b"\x7fELF"),
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    (tmp_path / "outrider-app").write_bytes(b"no program")
+    text, faults = loaded("notices").notices(folder)
+    assert "Whose licence libstrange.so.7 has is unknown." in faults
+    lines = text.splitlines()
+    assert "backend/_native.so: Outrider, nanobind, robin-map" in lines
+    qt = next(line for line in lines if line.startswith("PySide6/Qt/lib/libQt6Gui.so.6: "))
+    assert "PySide6" in qt and "HarfBuzz" in qt and "MD4C" not in qt  # its mark is not in the file
+    assert any(line.startswith("HarfBuzz   MIT") for line in lines)
+    assert sum("squashfuse" in line for line in lines) > 1
+    assert not any("libQt6Gui.txt" in line or "common-licenses" in line for line in lines)
 
 
 def test_icons_hold_all_sizes(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Component:
 
 def components() -> list[Component]:
     """Return Outrider, llama.cpp, and the installed packages in use, sorted by name."""
-    found = {_plain(name): component for name in packages() if (component := _read(name))}
+    found = {_plain(name): part for name in packages() if (part := component(name))}
     return [_outrider(), _llama_cpp(), *sorted(found.values(), key=lambda c: c.name.lower())]
 
 
@@ -92,7 +92,8 @@ def packages() -> list[str]:
     return names
 
 
-def _read(name: str) -> Component | None:
+def component(name: str) -> Component | None:
+    """Return an installed package with its licence; None if it is not installed."""
     try:
         package = metadata.distribution(name)
     except metadata.PackageNotFoundError:
