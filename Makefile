@@ -6,7 +6,7 @@ CLANG = $(shell command -v clang++ || command -v clang++-14)
 CXX_FILES = $(sort $(shell find backend/native -name '*.cc' -o -name '*.h'))
 
 .PHONY: help run fast test ci mutants test-gpu lint format native thread-safety translations attack event-logs
-.PHONY: asan tsan clean distclean audit curated bundle deb appimage release release-check
+.PHONY: asan tsan clean distclean audit curated bundle deb appimage release release-check macos-check
 
 help:
 	@echo "make run        set up and open the window (or chat in the terminal)"
@@ -29,6 +29,7 @@ help:
 	@echo "make audit      ask PyPI for known vulnerabilities of what a bundle ships"
 	@echo "make curated    compare the list of models with the hub; ARGS=--write corrects it"
 	@echo "make release-check try what is in dist in a bare Debian system"
+	@echo "make macos-check compile the native part for macOS with zig"
 	@echo "make clean      remove what was built; make distclean also removes .venv"
 
 run:
@@ -106,6 +107,10 @@ release:
 # Installs and uses both packages in a bare Debian (as root).
 release-check:
 	@sh packaging/linux/check.sh
+
+# Nothing of it runs: there is no Mac here.
+macos-check: .dev
+	@sh packaging/macos/check.sh
 
 # Asks PyPI about each package of requirements.lock; ARGS="NAME ..." asks about some.
 audit:

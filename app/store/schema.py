@@ -266,6 +266,7 @@ def _open_file(path: Path, steps: Sequence[str]) -> sqlite3.Connection:
         # A checkpoint waits for the disk, so the store runs it in a thread.
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute("PRAGMA cache_size = -16000")
+        connection.execute("PRAGMA fullfsync = ON")  # on macOS, as kept_file.sync()
         mark = _mark_path(path)
         if exists(mark) or path.stat().st_size <= CHECKED_BYTES:
             if connection.execute("PRAGMA quick_check (1)").fetchone()[0] != "ok":

@@ -138,10 +138,11 @@ def _run_in_child(argv: Sequence[str]) -> int:
         if number := getattr(signal, name, None):  # Windows has no SIGHUP
             signal.signal(number, forward)
     crashes = Crashes() if _command(argv) == "batch" else None
-    job = children.Job()  # on Windows, where nothing else ends the child with this process
+    job = children.Job()  # on Windows, where nothing else ends the child's own children
+    alive, _ = os.pipe()  # its other end is open until this process ends
     while True:
         n_killed = oom_kills()
-        child, said, reader = _start_child(argv, crashes)
+        child, said, reader = _start_child(argv, crashes, alive)
         with contextlib.suppress(OSError):  # it has ended already
             job.add(child.pid)
         status = child.wait()
@@ -163,15 +164,16 @@ def _run_in_child(argv: Sequence[str]) -> int:
 
 
 def _start_child(
-    argv: Sequence[str], crashes: Crashes | None
+    argv: Sequence[str], crashes: Crashes | None, alive: int
 ) -> tuple[subprocess.Popen[bytes], bytearray, threading.Thread]:
     """Start the command in a child process.
 
     Return it, what its libraries write to standard error, and the thread that reads that.
     """
     in_fd, out_fd = os.pipe()
-    env = {**children.environment(), _CHILD_MARK: f"{os.getpid()} {passed(out_fd)}"}
-    fds = [out_fd]
+    mark = os.getpid(), passed(out_fd), passed(alive)
+    env = {**children.environment(), _CHILD_MARK: " ".join(map(str, mark))}
+    fds = [out_fd, alive]
     if crashes is not None:
         env |= crashes.environment()
         fds.append(crashes.fd)
@@ -194,10 +196,11 @@ def _collect(fd: int, said: bytearray) -> None:
             del said[:-_TAIL_BYTES]
 
 
-def _be_child(parent: int, number: int) -> None:
+def _be_child(parent: int, told: int, alive: int) -> None:
     """End with the parent. Let libraries write to what it passed in place of standard error."""
-    fd = taken(number)
-    die_with_parent()
+    fd, alive = taken(told), taken(alive)
+    os.set_inheritable(alive, False)
+    die_with_parent(alive)
     if os.name == "posix" and os.getppid() != parent:  # it ended before
         sys.exit(1)
     if sys.stderr is not None and not os.environ.get("OUTRIDER_DEBUG"):

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from backend.downloads.errors import DownloadError, Stopped, changed, of_writing
 from backend.downloads.offers import RemoteFile
 from backend.downloads.web import host_of, opened
-from backend.system.kept_file import make_folder
+from backend.system.kept_file import make_folder, sync
 from backend.text import text
 
 N_TRY_MAX = 6  # successive tries without a new byte
@@ -62,7 +62,7 @@ class Transfer:
                     self._restart(out)
                     self._fetch_rest(out)
                 self._check(out)
-                os.fsync(out.fileno())
+                sync(out.fileno())
         except Timeout:
             raise DownloadError(text("download.locked")) from None
         except OSError as error:

@@ -42,7 +42,7 @@ from backend.packs.file import (
     read,
     stripes_in,
 )
-from backend.system.kept_file import make_folder, sync_folder
+from backend.system.kept_file import make_folder, sync, sync_folder
 from backend.system.paths import may_write
 from backend.text import text
 
@@ -324,7 +324,7 @@ def _write_whole(
                 _drop(paths)
             raise
         for handle in handles:
-            os.fsync(handle)
+            sync(handle)
         identities = tuple(FileIdentity.of(handle) for handle in handles)
     replaced = stripes_in(path)
     for other in plan.stripes.others:
@@ -368,7 +368,7 @@ def _begin(handle: int, plan: PackPlan, number: int) -> NDArray[np.uint32]:
     if os.fstat(handle).st_size != size or _read_at(handle, len(header), 0) != header:
         os.ftruncate(handle, 0)
         _write_at(handle, header, 0)
-        os.fsync(handle)  # a head must name the other files before they exist
+        sync(handle)  # a head must name the other files before they exist
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(handle, 0, size)  # fails now if the disk is too full
         else:
@@ -398,7 +398,7 @@ def _write_ranges(
             held.require_unchanged()
             # Write checksums only after their ranges have reached the disk.
             for handle in handles:
-                os.fsync(handle)
+                sync(handle)
             _write_at(handles[0], sums.astype("<u4").tobytes(), len(plan.headers[0]))
             for number, offset in layer.ranges:
                 _forget(handles[number], offset, layer.stride)

@@ -27,7 +27,7 @@ from backend.server.ask import Ask, Finish, Json, Part, RequestRefused, Token
 from backend.server.bodies import parse_measured
 from backend.server.openai_chat import ChatWriter, read_chat
 from backend.server.openai_text import TextWriter, read_text
-from backend.system.kept_file import finite, sync_folder, whole
+from backend.system.kept_file import finite, sync, sync_folder, whole
 from backend.system.paths import exists, is_file
 from backend.text import text
 
@@ -334,7 +334,7 @@ class AnswerFile:
         try:
             self._file.write(data.encode("utf-8", "replace"))
             self._file.flush()
-            os.fsync(self._file.fileno())
+            sync(self._file.fileno())
         except OSError as error:
             reason = error.strerror or str(error)
             raise BatchError(text("file.not_written", file=self.path.name, reason=reason)) from None

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import secrets
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +22,21 @@ _WHOLE_MAX = 1 << 63
 _DAMAGE = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)
 
 T = TypeVar("T")
+
+
+def sync(descriptor: int) -> None:
+    """Put what was written to an open file or folder on the drive. Raises OSError.
+
+    On macOS fsync() leaves it in the drive's own memory. Some file systems there, such as those of
+    other machines, know fsync() only.
+    """
+    if sys.platform == "darwin":
+        import fcntl  # not on Windows
+
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(descriptor)
 
 
 def make_folder(path: Path, mode: int = 0o700) -> None:
@@ -49,7 +65,7 @@ def sync_folder(path: Path) -> None:
     except PermissionError:  # it may be written, but not read
         return
     try:
-        os.fsync(descriptor)
+        sync(descriptor)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems have no such thing
             raise
@@ -102,7 +118,7 @@ def write_whole(
         with open(temporary, "xb", opener=_private if private else None) as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         os.replace(temporary, path)
         if durable:
             sync_folder(path.parent)

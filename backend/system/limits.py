@@ -33,15 +33,25 @@ def time_limit(limit_s: float) -> Iterator[None]:
 def limit_memory(more_bytes: int) -> None:
     """Limit this process to `more_bytes` more address space; beyond that MemoryError is raised.
 
-    Linux only, because no other system enforces such a limit.
+    Not on Windows, nor where the system has no such limit, such as an old macOS.
     """
-    if sys.platform != "linux":
+    if sys.platform == "win32":
         return
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    n_page = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = n_page * resource.getpagesize() + more_bytes
+    limit = _address_space_bytes() + more_bytes
     if soft != resource.RLIM_INFINITY:
         limit = min(limit, soft)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    # macOS refuses a limit below what it counts, which is more than it tells a process.
+    with contextlib.suppress(*(() if sys.platform == "linux" else (OSError, ValueError))):
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+
+
+def _address_space_bytes() -> int:
+    if sys.platform == "linux":
+        n_page = int(Path("/proc/self/statm").read_text().split()[0])
+        return n_page * os.sysconf("SC_PAGE_SIZE")
+    import psutil  # a dependency everywhere but on Linux
+
+    return int(psutil.Process().memory_info().vms)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 
 
 def private_pipes() -> tuple[int, int]:
@@ -48,14 +49,28 @@ def taken(number: int) -> int:
     return number
 
 
-def die_with_parent() -> None:
-    """Ask Linux to kill this process when the thread that started it ends.
+def die_with_parent(alive: int = -1) -> None:
+    """Have this process killed when the process that started it ends.
 
-    The end of standard input has the same effect, but the signal also reaches a process whose
-    interpreter is stuck in native code.
+    On Linux by a signal, which also reaches a process whose interpreter is stuck in native code. On
+    other systems by the end of `alive`, if that is a descriptor: the reading end of a pipe whose
+    writing end the parent alone holds. The end of standard input ends a process without one.
     """
     if sys.platform == "linux":
         import ctypes
 
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+    elif alive >= 0:
+        die_at_end_of(alive)
+
+
+def die_at_end_of(pipe: int) -> None:
+    """Kill this process, from a thread, when nobody holds the writing end of a pipe any more."""
+
+    def wait() -> None:
+        while os.read(pipe, 1):  # nothing is ever written
+            pass
+        os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
+
+    threading.Thread(target=wait, daemon=True).start()

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.system.kept_file import sync_folder
+from backend.system.kept_file import sync, sync_folder
 from backend.system.paths import open_regular
 from backend.text import Text, text
 
@@ -86,7 +86,7 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[An
                 for key, array in arrays.items():
                     _write_array(archive, key, array)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         os.replace(name, target)
         temporary = None
         sync_folder(Path(target).parent)

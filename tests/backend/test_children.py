@@ -2,12 +2,14 @@
 
 import importlib
 import os
+import signal
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from waiting import WAIT_S
 
 from backend import __version__
 from backend.system import children
@@ -89,3 +91,36 @@ def test_huge_pages_are_asked_for_beside_the_users_own_settings(
         environment = children.environment()
         assert environment["GLIBC_TUNABLES"] == wanted
         assert environment["PATH"] == os.environ["PATH"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="descriptors are inherited on POSIX")
+def test_a_child_ends_with_the_last_holder_of_its_pipe() -> None:
+    """As on macOS, which has no signal for the end of a parent."""
+    alive, held = os.pipe()
+    program = (
+        "import sys, time; from backend.system.pipes import die_at_end_of; "
+        "die_at_end_of(int(sys.argv[1])); print('ready', flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(alive)],
+        cwd=ROOT, pass_fds=[alive], stdout=subprocess.PIPE,
+    ) as child:  # fmt: skip
+        assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+        assert child.poll() is None
+        os.close(held)
+        assert child.wait(WAIT_S) == -signal.SIGKILL
+    os.close(alive)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="both ways can be tried on Linux")
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_memory_beyond_the_limit_is_refused(platform: str) -> None:
+    program = (
+        f"import psutil, sys; sys.platform = {platform!r}\n"
+        "from backend.system.limits import limit_memory\n"
+        "limit_memory(256 << 20); bytearray(64 << 20)\n"
+        "try: bytearray(512 << 20)\n"
+        "except MemoryError: print('refused')"
+    )
+    done = run([sys.executable, "-c", program], ROOT)
+    assert done.stdout == "refused\n", done.stderr

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import stat
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -213,3 +214,26 @@ def test_what_others_could_read_becomes_private(tmp_path: Path) -> None:
         for name in (".", "one/file", "models/file")
     }
     assert modes == {".": 0o700, "one/file": 0o600, "models/file": 0o644}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="fcntl is of POSIX")
+@pytest.mark.parametrize("knows_it", [True, False])
+def test_macos_is_asked_to_empty_the_drives_memory_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knows_it: bool
+) -> None:
+    import fcntl
+
+    asked: list[object] = []
+
+    def control(_descriptor: int, command: int) -> int:
+        asked.append(command)
+        if not knows_it:
+            raise OSError(errno.ENOTSUP, "Not supported")
+        return 0
+
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", control)
+    monkeypatch.setattr(os, "fsync", lambda _: asked.append("fsync"))
+    kept_file.write_whole(tmp_path / "a", b"x", durable=True)
+    assert asked == ([51, 51] if knows_it else [51, "fsync", 51, "fsync"])
