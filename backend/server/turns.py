@@ -547,8 +547,8 @@ class _Answer(_Turn):
         self.figures: Figures | None = None
 
     def is_joint(self, engine: Any) -> bool:
-        """Whether it can be answered beside others. Images are read one request at a time."""
-        return self._has_model(engine) and not self.ask.has_images
+        """Whether it can be answered beside others."""
+        return self._has_model(engine)
 
     def choices(self, engine: Any) -> Iterator[_Choice]:
         """Yield what is to be answered. Raises RequestRefused."""

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from backend import LLAMA_CPP_PYTHON_VERSION, __version__
 from backend.memory import devices
-from backend.protocol.attachments import images_of
 from backend.protocol.chat import ChatOptions
 from backend.protocol.errors import RequestError
 from backend.protocol.messages import (
@@ -329,9 +328,7 @@ class Worker:
         engine, answer = self._engine, job.answer
         if answer is None or engine is None or not self._is_own:
             return False
-        request = answer.requests[0]
-        is_chat = request.prompt is None and not images_of(request.messages)
-        return is_chat and engine.n_sequence > 1
+        return answer.requests[0].prompt is None and engine.n_sequence > 1
 
     def _next_own(self, engine: Engine) -> Answer | None:
         """Return the client's next answer, if it can be computed beside those to programs.
@@ -457,7 +454,7 @@ class Worker:
     def _answer(self, job: Job, answer: Answer, engine: Engine) -> Message | None:
         """Answer a request. Return its final message, or None if it has been sent."""
         turns, on_step = self._server.turns, partial(self._on_step, engine)
-        if turns is not None and self._may_join(job) and engine.cache.drafts != "mtp":
+        if turns is not None and self._may_join(job):
             turns.answer_beside(engine, self._joined(job, engine, is_first=True))
             return None
         if not answer.is_asked or len(answer.requests) > 1:  # advice is about one answer in a chat
