@@ -5,7 +5,9 @@ follows that token (DeepSeek-V3, arXiv 2412.19437, section 2.2). Further tokens 
 layer's own states. The layer attends to the tokens that it has computed: it reads the text behind
 the model, as llama.cpp's common_speculative_impl_draft_mtp does (common/speculative.cpp). Where a
 state is not known, as behind an image or a text that was restored from the drive, it begins in the
-middle of the text; guesses are then less often right, and no answer is another one.
+middle of the text; guesses are then less often right, and no answer is another one. So it does
+where its last guesses were wrong: reading all that was written meanwhile would cost more than it
+gains.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from backend.memory.plan import N_PREDICTION
 
 _N_USUAL = 16
 """Tokens that a guess may read without being said to have read a new text."""
+_N_WRONG = 3
+"""Wrong guesses in a row after which it reads no more than _N_USUAL tokens for another one."""
 
 
 class PredictionLayer:
@@ -45,6 +49,8 @@ class PredictionLayer:
         self._states: NDArray[np.float32] = np.zeros((1, 0), np.float32)
         self._n_state = 0
         self._n_last = 0  # tokens of the layer's last pass over the text
+        self._n_wrong = 0  # guesses in a row whose first token was wrong, or that had none
+        self._guessed: tuple[int, int] | None = None  # place and token of the last one
 
     def close(self) -> None:
         """Free its context. A second call does nothing."""
@@ -100,7 +106,10 @@ class PredictionLayer:
         else:
             self._keep(position)
         if self._n_state + n > len(self._states):
-            self._read(self._known, with_logits=False)
+            if self._n_wrong >= _N_WRONG:
+                self._skip(min(_N_USUAL, len(self._states) - 1 - n))
+            else:
+                self._read(self._known, with_logits=False)
         self._states[self._n_state : self._n_state + n] = states
         self._n_state += n
         self._known += tokens
@@ -123,12 +132,16 @@ class PredictionLayer:
         is_behind = len(self._known) < n - 1 or self._end >= n
         if context is None or is_behind or known != computed or is_stopped():
             return []
+        self._judge(tokens)
         self._keep(n - 1)
+        if self._n_wrong >= _N_WRONG:
+            self._skip(_N_USUAL - 1)
         n_new, began_s = n - self._end, time.perf_counter()
         if not self._read(tokens, with_logits=True):
             return []
         self.read_s = time.perf_counter() - began_s if n_new > _N_USUAL else 0.0
         found = self._follow(context, n, n_most, least_chance, is_stopped)
+        self._guessed = (n, found[0] if found else -1)
         if not context.forget_from(n):
             self._begin_at(tokens[: n - 1])
         return found
@@ -214,6 +227,23 @@ class PredictionLayer:
         del self._known[n:]
         self._end = n
         self._forget_states()
+
+    def _judge(self, tokens: Sequence[int]) -> None:
+        """Note whether the last guess was right, if this text has a token at its place."""
+        place, token = self._guessed or (len(tokens), -1)
+        if place < len(tokens):
+            self._n_wrong = 0 if tokens[place] == token else self._n_wrong + 1
+            self._guessed = None
+
+    def _skip(self, n_left: int) -> None:
+        """Leave out what the layer has not read, but for the last n_left tokens."""
+        n = self._n_state - 1 - max(n_left, 0)
+        if n > 0:
+            assert self._context is not None
+            self._context.clear()
+            self._end += n
+            self._n_state -= n
+            self._states[: self._n_state] = self._states[n : n + self._n_state]
 
     def _keep(self, n: int) -> None:
         """Forget what the target has computed from position n on, and the layer has not."""

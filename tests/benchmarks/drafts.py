@@ -5,8 +5,9 @@
 Two engines take turns with the same prompts. The repeating text is a greedy answer to a prompt of
 one sentence again and again: models with random weights fall into loops by themselves. The other
 text is sampled at temperature 1 from all tokens. A row is the median over the rounds: tokens per
-second of decoding without and with drafts, the median of the rounds' ratios, the right ones of the
-guessed tokens, and the answers whose tokens are those without drafts.
+second of decoding without and with drafts, the median of the rounds' ratios (with the second and
+the last but one), the same of tokens per second of processor time, the right ones of the guessed
+tokens, and the answers whose tokens are those without drafts.
 
 The model's own layer for multi-token prediction guesses, too, if it has one. Random weights cannot
 guess, so --accept 0.8 replaces these guesses: each is right with this chance. What is computed for
@@ -21,6 +22,7 @@ import json
 import random
 import statistics
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -62,6 +64,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--texts", default="repeating,other")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=0,
+        help="1: processor time has no waiting of threads for each other",
+    )
     parser.add_argument("--accept", type=float, help="force this share of right guesses")
     args = parser.parse_args()
     engines = {}
@@ -72,6 +80,7 @@ def main() -> int:
             device="cpu",
             context_length=1024,
             drafts=drafts,
+            n_thread=args.threads,
         )
         engines[drafts] = Engine.open(args.model, config)
     weights, forced = engines["auto"].loaded.weights, None
@@ -80,6 +89,7 @@ def main() -> int:
     table = []
     for text in args.texts.split(","):
         speeds: dict[str, list[float]] = {"off": [], "auto": []}
+        works: dict[str, list[float]] = {"off": [], "auto": []}
         n_drafted = n_accepted = n_equal = 0
         for i in range(-1, args.rounds):  # round -1 warms up
             tokens = {}
@@ -94,25 +104,34 @@ def main() -> int:
                 else:
                     prompt = f"Story {i}. One day"
                     sampling = Sampling(temperature=1, top_k=0, top_p=1, min_p=0, seed=100 + i)
+                began_s = time.process_time()
                 answer = engine.answer(Request(None, sampling, args.tokens, prompt=prompt))
                 tokens[drafts] = [piece.token_id for piece in answer]
+                work_s = time.process_time() - began_s
                 if forced is not None and drafts == "off":
                     n_prompt = engine.statistics().n_prompt
                     forced.right = engine.passes.tokens[:n_prompt] + tokens[drafts]
                 stats = engine.statistics()
                 if i >= 0:
                     speeds[drafts].append(stats.tokens_per_s)
+                    works[drafts].append(stats.n_token / work_s)
                     n_drafted += stats.n_drafted
                     n_accepted += stats.n_accepted
             n_equal += i >= 0 and tokens["off"] == tokens["auto"]
-        ratio = statistics.median(b / a for a, b in zip(*speeds.values(), strict=True))
+        wall, work = (
+            sorted(b / a for a, b in zip(*of.values(), strict=True)) for of in (speeds, works)
+        )
+        ratio, ratio_of_work = statistics.median(wall), statistics.median(work)
         off, auto = map(statistics.median, speeds.values())
         print(
-            f"{text:<10} off {off:7.2f} auto {auto:7.2f} token/s, ratio {ratio:.2f}, right "
-            f"{n_accepted} of {n_drafted}, equal answers {n_equal} of {args.rounds}",
+            f"{text:<10} off {off:7.2f} auto {auto:7.2f} token/s, ratio {ratio:.3f} "
+            f"({wall[min(1, len(wall) - 1)]:.2f} to {wall[max(-2, -len(wall))]:.2f}), by processor "
+            f"time {ratio_of_work:.3f} ({work[min(1, len(work) - 1)]:.2f} to "
+            f"{work[max(-2, -len(work))]:.2f}), right {n_accepted} of {n_drafted}, equal answers "
+            f"{n_equal} of {args.rounds}",
             flush=True,
         )
-        table.append([text, off, auto, ratio, n_accepted, n_drafted, n_equal])
+        table.append([text, off, auto, ratio, ratio_of_work, n_accepted, n_drafted, n_equal])
     for engine in engines.values():
         engine.close()
     print(json.dumps({"model": args.model.name, "rate": args.rate, "rows": table}))

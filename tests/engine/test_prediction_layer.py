@@ -181,6 +181,7 @@ def test_the_guesses_are_those_of_llama_cpp(
         return asked[-1][1]
 
     monkeypatch.setattr(PredictionLayer, "guess", watched)
+    monkeypatch.setattr("backend.engine.prediction_layer._N_WRONG", 1 << 30)  # it reads all texts
     engine = drafting(open_engine, models[arch], n_ubatch=12)
     assert engine.cache.drafts == "mtp" and not engine.cache.remark
     for prompt in (PROMPT, PROMPT * 2, PROMPT[9:]):
@@ -198,6 +199,29 @@ def test_the_guesses_are_those_of_llama_cpp(
                 break
             n_alike += 1
     assert n_alike > 2 * len(texts)
+
+
+def test_a_layer_that_was_wrong_reads_little_for_another_guess(
+    open_engine: OpenEngine, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a prompt in several pieces, too. One that was right reads all of it."""
+    predict, n_read = Context.predict, 0
+
+    def counting(context: Context, tokens: list[int], *rest: Any, **options: Any) -> int:
+        nonlocal n_read
+        n_read += len(tokens)
+        return predict(context, tokens, *rest, **options)
+
+    monkeypatch.setattr(Context, "predict", counting)
+    for name, reads_all in (("glm4moe", False), ("reciter", True)):
+        engine, found = drafting(open_engine, models[name], n_ubatch=64), []
+        for prompt in ("the of and\n", PROMPT * 8 + "\n"):
+            n_read = 0
+            answer(engine, prompt, 24 if not found else 3)
+            found.append(n_read)
+        n_prompt = engine.statistics().n_prompt
+        assert n_prompt > 100
+        assert (found[1] >= n_prompt) == reads_all and (found[1] < 64) != reads_all
 
 
 def test_an_architecture_that_cannot_go_back_says_so(
