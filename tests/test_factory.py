@@ -12,6 +12,7 @@ from factory import (
     ARCHITECTURES,
     DENSE,
     QUANTS,
+    REQUIRED_ARCHITECTURES,
     chain,
     llama_architectures,
     make_large,
@@ -20,7 +21,6 @@ from factory import (
     random_data,
     routed_experts,
     stock_logits,
-    supported,
     tiny_vocabulary,
 )
 from gguf import GGMLQuantizationType as GgmlType
@@ -29,7 +29,13 @@ from gguf.quants import dequantize
 
 from backend.gguf.tables import DIFFUSION
 
-PAIRS = [(a, q) for a in ARCHITECTURES for q in QUANTS if supported(a, q)]
+K_TYPE = "Q4_K"  # with which tiny models are wider; of one size they are with all other types
+PAIRS = [
+    (arch, quant)
+    for i, arch in enumerate(ARCHITECTURES)
+    for quant in QUANTS
+    if arch in REQUIRED_ARCHITECTURES or quant in (K_TYPE, QUANTS[i % QUANTS.index(K_TYPE)])
+]
 MOE_ARCHITECTURES = [a for a in ARCHITECTURES if a not in DENSE]
 
 
@@ -55,8 +61,10 @@ def test_stock_llama_cpp_decodes_it(arch: str, quant: str, tmp_path: Path) -> No
     assert not np.array_equal(logits[-1], first_changed[-1])
 
 
-@pytest.mark.parametrize("arch", MOE_ARCHITECTURES)
-@pytest.mark.parametrize("quant", ["Q4_0", "Q4_K"])
+@pytest.mark.parametrize(
+    ("arch", "quant"),
+    [(a, q) for a, q in PAIRS if a in MOE_ARCHITECTURES and q in ("Q4_0", K_TYPE)],
+)
 def test_tokens_reach_most_experts(arch: str, quant: str, tmp_path: Path) -> None:
     path = make_tiny(arch, quant, tmp_path / "m.gguf", n_expert=16, n_expert_used=2, n_nextn=0)
     chosen = routed_experts(path, random_tokens(200))
@@ -106,8 +114,10 @@ def test_random_blocks_have_zero_mean_and_the_asked_spread(name: str) -> None:
     assert 0.02 / factor < values.std() < 0.02 * factor
 
 
-@pytest.mark.parametrize("arch", ["deepseek2", "gemma4", "cohere2moe", "qwen3next"])
-@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize(
+    ("arch", "fused"),
+    [("deepseek2", True), ("gemma4", False), ("cohere2moe", True), ("qwen3next", True)],
+)
 def test_gate_and_up_can_be_fused(arch: str, fused: bool, tmp_path: Path) -> None:
     path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf", fused=fused)
     names = {t.name.split(".")[-2] for t in GGUFReader(path).tensors if "_exps.weight" in t.name}
