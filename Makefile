@@ -6,7 +6,8 @@ CLANG = $(shell command -v clang++ || command -v clang++-14)
 CXX_FILES = $(sort $(shell find backend/native -name '*.cc' -o -name '*.h'))
 
 .PHONY: help run fast test ci mutants test-gpu lint format native thread-safety translations attack event-logs
-.PHONY: asan tsan clean distclean audit curated bundle deb appimage release release-check macos-check
+.PHONY: asan tsan clean distclean audit curated bundle deb appimage release release-check
+.PHONY: macos-check wine-check
 
 help:
 	@echo "make run        set up and open the window (or chat in the terminal)"
@@ -30,6 +31,7 @@ help:
 	@echo "make curated    compare the list of models with the hub; ARGS=--write corrects it"
 	@echo "make release-check try what is in dist in a bare Debian system"
 	@echo "make macos-check compile the native part for macOS with zig"
+	@echo "make wine-check build for Windows, and try it under wine; ARGS='--only native' for a part"
 	@echo "make clean      remove what was built; make distclean also removes .venv"
 
 run:
@@ -111,6 +113,10 @@ release-check:
 # Nothing of it runs: there is no Mac here.
 macos-check: .dev
 	@sh packaging/macos/check.sh
+
+# packaging/windows/wine/check.py says what it needs and where it keeps it.
+wine-check: .dev
+	@$(PY) packaging/windows/wine/check.py $(ARGS)
 
 # Asks PyPI about each package of requirements.lock; ARGS="NAME ..." asks about some.
 audit:

@@ -59,6 +59,15 @@ def test_the_packaging_folder_hides_no_library() -> None:
     assert not (ROOT / "packaging" / "__init__.py").exists()
 
 
+def test_what_is_left_out_under_wine_is_there_and_has_a_reason() -> None:
+    lines = (ROOT / "packaging/windows/wine/left_out.txt").read_text("utf-8").splitlines()
+    for line in (line for line in lines if line and not line.startswith("#")):
+        name, gap, reason = line.partition("  ")
+        file, _, test = name.partition("::")
+        assert gap and len(reason.strip()) > 10, line
+        assert f"def {test.partition('[')[0]}(" in (ROOT / file).read_text("utf-8") + "def (", line
+
+
 def test_one_version(project: dict[str, Any]) -> None:
     assert project["project"]["dynamic"] == ["version"]
     assert project["tool"]["scikit-build"]["metadata"]["version"]["input"] == "backend/__init__.py"

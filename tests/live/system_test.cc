@@ -1,5 +1,5 @@
 // Tests of the files that depend on the system: system_test NAME runs one in the current folder, and fails by
-// aborting. packaging/windows/check.sh runs them under wine.
+// aborting. `make wine-check` runs them under wine.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

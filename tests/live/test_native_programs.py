@@ -1,6 +1,6 @@
 """Files, memory, libraries and the simulator, tested in C++ (system_test.cc, sim_test.cc).
 
-packaging/windows/check.sh runs the same programs under wine.
+`make wine-check` runs the same programs under wine.
 """
 
 from __future__ import annotations

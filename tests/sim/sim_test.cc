@@ -1,4 +1,4 @@
-// Tests of the simulator without Python: sim_test NAME runs one, and fails by aborting. packaging/windows/check.sh runs
+// Tests of the simulator without Python: sim_test NAME runs one, and fails by aborting. `make wine-check` runs
 // them under wine.
 #include <cmath>
 #include <cstdio>

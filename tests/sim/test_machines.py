@@ -148,5 +148,5 @@ def test_this_machine_can_be_measured(tmp_path: Path) -> None:
     (tmp_path / "small").write_bytes(b"x")
     with pytest.raises(MachineError, match="too small"):
         measure(tmp_path / "small")
-    with pytest.raises(MachineError, match="could not be measured: No such file"):
+    with pytest.raises(MachineError, match="could not be measured: "):
         measure(tmp_path / "none")

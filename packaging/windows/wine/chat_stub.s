@@ -1,0 +1,16 @@
+# In place of what llama.cpp's common.cpp needs only in functions that _chat does not call.
+.text
+.macro never name
+.globl \name
+\name: ud2
+.endm
+never _Z12llama_commitv
+never _Z14llama_compilerv
+never _Z17common_fit_paramsPKcP18llama_model_paramsP20llama_context_paramsPfP32llama_model_tensor_buft_overridePyjPK22common_fit_extra_model14ggml_log_level
+never _Z18common_sampler_getPK14common_sampler
+never _Z18llama_build_numberv
+never _Z18llama_build_targetv
+never _Z19common_sampler_freeP14common_sampler
+never _Z19common_sampler_initPK11llama_modelR22common_params_sampling
+never _Z31common_sampler_types_from_namesRKSt6vectorINSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEESaIS5_EE
+never _Z33common_base_params_to_speculativeRK13common_params

