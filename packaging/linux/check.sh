@@ -1,12 +1,13 @@
 #!/bin/sh
 # Tries dist/*.deb and dist/*.AppImage in a bare Debian 12: no Python, no compiler. Needs root, mmdebstrap, Xvfb, xdotool,
-# sqlite3 and ImageMagick. Screenshots and logs lie in build/release/check.
+# weston, sqlite3 and ImageMagick. Screenshots and logs lie in build/release/check.
 #
-#     make release-check
+#     make release-check                        SUITE=trixie make release-check: Debian 13
 #
 # In turn: installs, looks at the menu entry and the file type, opens the window, asks the embedded model, opens a second
 # model by the command line, hands it to the open window, runs the command line, removes the package and looks for
-# what it left. Then the AppImage: the window again, mounted and unpacked.
+# what it left. Wayland alone is tried before that. Then the AppImage, as an ordinary user too: with FUSE, without, and
+# where /tmp is full or forbids programs.
 set -eu
 here=$(cd "$(dirname "$0")/../.." && pwd)
 work=$here/build/release/check
@@ -49,23 +50,33 @@ no_window() { ! window; }
 shot() { import -display "$display" -window root "$work/$1.png"; }
 chats() { sqlite3 "file:$tree/home/user/.local/share/outrider/chats.db?mode=ro" "$1"; }
 answered() { [ "$(chats "select count(*) from message where role = 'assistant' and length(content) > 20")" -ge "$1" ]; }
+# The windows of this check: no others of this machine.
+n_window() {
+    for process in /proc/[0-9]*; do
+        [ "$(readlink "$process/root")" = "$tree" ] || continue
+        tr '\0' ' ' < "$process/cmdline" | grep -q "outrider-app *$" && echo 1
+    done 2> /dev/null | wc -l
+}
 loaded() { grep -q "$1" "$tree/home/user/.config/outrider/settings.json"; }
 
 stop() {
     set +e
     [ -z "${app:-}" ] || kill "$app" 2> /dev/null
     [ -z "${xvfb:-}" ] || kill "$xvfb" 2> /dev/null
-    for place in tmp/.X11-unix dev/pts dev proc; do umount -l "$tree/$place" 2> /dev/null; done
+    [ -z "${weston:-}" ] || kill "$weston" 2> /dev/null
+    for place in small noexec tmp/.X11-unix dev/fuse dev/pts dev proc; do umount -l "$tree/$place" 2> /dev/null; done
 }
 trap stop EXIT INT TERM
 
 mkdir -p "$work"
-if [ ! -e "$work/bare.tar" ]; then
-    mmdebstrap --quiet --variant=minbase --include=ca-certificates bookworm "$work/bare.tar" "$mirror"
+suite=${SUITE:-bookworm}
+bare=$work/bare-$suite.tar
+if [ ! -e "$bare" ]; then
+    mmdebstrap --quiet --variant=minbase --include=ca-certificates "$suite" "$bare" "$mirror"
 fi
-[ ! -e "$tree" ] || { umount -l "$tree/tmp/.X11-unix" "$tree/dev/pts" "$tree/dev" "$tree/proc" 2> /dev/null || true; rm -rf --one-file-system "$tree"; }
+[ ! -e "$tree" ] || { umount -l "$tree/tmp/.X11-unix" "$tree/dev/fuse" "$tree/dev/pts" "$tree/dev" "$tree/proc" 2> /dev/null || true; rm -rf --one-file-system "$tree"; }
 mkdir "$tree"
-tar -xf "$work/bare.tar" -C "$tree" --exclude=./dev
+tar -xf "$bare" -C "$tree" --exclude=./dev
 mkdir -p "$tree/dev" "$tree/tmp/.X11-unix" "$tree/home/user"
 mount --bind /dev "$tree/dev"
 mount -t proc proc "$tree/proc"
@@ -94,7 +105,7 @@ export DISPLAY="$display"
 until_true 10 xdotool getdisplaygeometry || die "there is no X server"
 mount --bind /tmp/.X11-unix "$tree/tmp/.X11-unix"
 model=$tree/usr/lib/outrider/_internal/assets/embedded/outrider-tiny.gguf
-for name in second third; do cp "$model" "$tree/home/user/$name model.gguf"; done
+for name in second third fourth; do cp "$model" "$tree/home/user/$name model.gguf"; done
 chown 1000:1000 "$tree"/home/user/*.gguf
 
 start "$work/window.log" as_user outrider-app
@@ -113,7 +124,7 @@ shot answer
 start=$(now)
 as_user outrider-app "/home/user/second model.gguf" > "$work/second.log" 2>&1 || die "a second start fails"
 until_true 60 loaded "second model.gguf" || { shot no-second; die "the open window does not load a second start's file"; }
-[ "$(pgrep -cf 'outrider/outrider-app$')" -le 1 ] || die "there are two windows"
+[ "$(n_window)" -le 1 ] || die "there are two windows"
 say "a second start ended after $(since "$start") s, and the open window has loaded its file"
 sleep 3
 shot second
@@ -133,6 +144,21 @@ say "and has loaded it after $(since "$began") s"
 stop_app
 until_true 20 no_window || die "the window does not close"
 
+runtime=$tree/run/user-1000
+mkdir -m 700 -p "$runtime"
+chown 1000:1000 "$runtime"
+setpriv --reuid=1000 --regid=1000 --clear-groups env XDG_RUNTIME_DIR="$runtime" HOME="$tree/home/user" \
+    weston --backend=headless-backend.so --socket=wayland-7 > "$work/weston.log" 2>&1 &
+weston=$!
+until_true 20 test -S "$runtime/wayland-7" || die "weston does not start"
+wayland() { as_user env -u DISPLAY XDG_RUNTIME_DIR=/run/user-1000 WAYLAND_DISPLAY=wayland-7 "$@"; }
+start "$work/wayland.log" wayland outrider-app "/home/user/fourth model.gguf"
+until_true 120 loaded "fourth model.gguf" || { cat "$work/wayland.log"; die "no window on Wayland alone"; }
+say "the window loads a model on Wayland alone"
+stop_app
+kill "$weston"
+weston=
+
 inside dpkg --purge outrider > "$work/remove.log" 2>&1 || die "it cannot be removed"
 left=$(find "$tree/usr" "$tree/etc" "$tree/opt" -iname '*outrider*' | head)
 [ -z "$left" ] || die "removed, but there are still: $left"
@@ -140,19 +166,38 @@ left=$(find "$tree/usr" "$tree/etc" "$tree/opt" -iname '*outrider*' | head)
 say "removed whole; the chats are still there"
 
 cp "$image" "$tree/home/user/Outrider.AppImage"
+inside DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends fuse3 >> "$work/install.log" 2>&1 ||
+    die "fuse3 cannot be installed"
+mknod -m 666 "$work/fuse" c 10 229 2> /dev/null || true
+nothing_left() { ! ls -d "$tree"/tmp/.mount_* "$tree"/small/.mount_* "$tree"/noexec/.mount_* 2> /dev/null; }
 for how in mount unpack; do
-    [ "$how" = mount ] && more= || more=--appimage-extract-and-run
-    # As root, because a bare system has no fusermount3.
-    start "$work/image-$how.log" inside /home/user/Outrider.AppImage $more
+    if [ "$how" = mount ]; then
+        mount --bind "$work/fuse" "$tree/dev/fuse"
+        for i in $(seq 20); do as_user /home/user/Outrider.AppImage --version > /dev/null; done
+        until_true 20 nothing_left || die "20 starts with FUSE leave folders in /tmp"
+        say "20 starts with FUSE leave nothing in /tmp"
+    fi
+    start "$work/image-$how.log" as_user /home/user/Outrider.AppImage
     until_true 180 window || { cat "$work/image-$how.log"; die "the AppImage opens no window ($how)"; }
     say "the AppImage's window is open after $(since "$began") s ($how)"
     sleep 5
+    grep -q " /tmp/.mount_outrider.* fuse.squashfuse" "/proc/$app/mounts" && was=mount || was=unpack
+    [ "$was" = "$how" ] || die "the AppImage was to $how, and did not"
     shot "image-$how"
-    pkill -TERM -f "usr/lib/outrider/outrider-app" || true
-    wait "$app" || true
-    app=
+    stop_app
     until_true 20 no_window || die "the window of the AppImage does not close"
+    until_true 20 nothing_left || die "the AppImage leaves folders in /tmp ($how)"
+    [ "$how" = unpack ] || umount "$tree/dev/fuse"
 done
-until_true 20 sh -c "! ls -d '$tree'/tmp/.mount_* 2> /dev/null" || die "the AppImage leaves folders in /tmp"
 say "the AppImage leaves nothing in /tmp"
+mkdir -p "$tree/small" "$tree/noexec"
+mount -t tmpfs -o mode=1777,size=20m small "$tree/small"
+mount -t tmpfs -o mode=1777,noexec noexec "$tree/noexec"
+for place in small noexec; do
+    as_user env TMPDIR=/$place /home/user/Outrider.AppImage --version > "$work/$place.log" 2>&1 && die "it runs in $place"
+    [ "$(grep -c "TMPDIR=FOLDER" "$work/$place.log")" = 1 ] && [ "$(wc -l < "$work/$place.log")" = 1 ] ||
+        { cat "$work/$place.log"; die "$place ends without one sentence"; }
+    nothing_left || die "$place keeps a folder"
+done
+say "where /tmp is full or forbids programs, one sentence says so"
 echo "All $n_done checks passed. Look at the pictures in $work."
