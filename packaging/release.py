@@ -167,12 +167,14 @@ class Build:
             if status != 0:
                 raise ReleaseError(f"{self._python} is no Python 3.11 with PyInstaller.")
         elif names:
-            import prepare  # beside this file; a target that makes no package does without it
-
-            try:
-                prepare.install_system_packages(new_environment=not VENV.exists())
-            except prepare.SetupError as error:
-                raise ReleaseError(str(error)) from None
+            # What prepare.py would ask for only after llama.cpp is built. The folder is no package.
+            begin = "prepare.install_system_packages(new_environment=not prepare.VENV.exists())"
+            self.run(
+                sys.executable, "-c",
+                f"import sys, prepare\ntry: {begin}\n"
+                "except prepare.SetupError as error: sys.exit(str(error))",
+                folder=HERE, more={"OUTRIDER_VENV": str(VENV)},
+            )  # fmt: skip
 
     @property
     def date(self) -> str:

@@ -197,6 +197,9 @@ class AnswerView(QWidget):
         if shown and statistics is not None:
             figures = answer_footer.footer(statistics, message.n_token_before)
             self._figures.setText(figures)
+            self._figures.short = answer_footer.footer(
+                statistics, message.n_token_before, is_short=True
+            )
             self._figures.setToolTip(figures)
         self._copy.setVisible(not message.is_live and bool(message.content))
         # An answer whose calls have results goes on below them.

@@ -5,9 +5,12 @@ from app.text.language import translate
 from backend.protocol.statistics import Statistics
 
 
-def footer(stats: Statistics, n_token_before: int = 0) -> str:
-    """Return the small line under an answer."""
+def footer(stats: Statistics, n_token_before: int = 0, *, is_short: bool = False) -> str:
+    """Return the small line under an answer; the short one has its speed and length only."""
     parts = []
+    if is_short:
+        speed = [f"{units.speed(stats.tokens_per_s)}{units.SPACE}token/s"] if stats.n_token else []
+        return " · ".join([*speed, units.count(stats.n_token + n_token_before, "token")])
     if stats.n_token:
         parts.append(f"{units.speed(stats.tokens_per_s)}{units.SPACE}token/s")
         parts.append(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import Qt, QUrl, Signal
-from PySide6.QtGui import QDesktopServices
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
@@ -22,6 +21,7 @@ from app.library.plan_bar import PlanBar
 from app.library.table import title
 from app.text import units
 from app.text.messages import localized
+from app.widgets import files
 from app.widgets.elided_label import ElidedLabel
 
 
@@ -182,4 +182,7 @@ class Details(QFrame):
 
     def _show_folder(self) -> None:
         if self._row is not None:
-            QDesktopServices.openUrl(QUrl.fromLocalFile(str(self._row.entry.path.parent)))
+            said = files.show_folder(self._row.entry.path.parent)
+            if said:
+                self._checked.setText(said)
+                self._checked.show()

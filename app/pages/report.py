@@ -6,9 +6,11 @@ It contains nothing personal.
 from __future__ import annotations
 
 import platform
+import re
 import sys
 from dataclasses import asdict
 from importlib import metadata
+from pathlib import Path
 
 from PySide6.QtCore import QLibraryInfo, qVersion
 from PySide6.QtGui import QGuiApplication
@@ -60,7 +62,16 @@ def report(
     text += "Last errors\n" + "".join(f"  {line}\n" for line in errors)
     text += "Engine's last words\n" + _indented(engine.link.last_words)
     text += "Log\n" + "".join(f"  {line}\n" for line in log.lines[-60:])
-    return without_names(text)
+    return _without_models(without_names(text), engine.path)
+
+
+def _without_models(text: str, loaded: Path | None) -> str:
+    """Replace names of models: the loaded one, and others in quotes or without spaces."""
+    if loaded is not None:
+        text = text.replace(loaded.name, "model.gguf")
+    return re.sub(
+        r"""(?<=["'])[^"'\n]+[.]gguf(?=["'])|[^\s"'/\\\u2026]+[.]gguf\b""", "model.gguf", text
+    )
 
 
 def versions() -> Json:
@@ -103,8 +114,7 @@ def _model(engine: EngineSession) -> Json:
     if engine.model is None:
         return {"state": engine.state.value}
     data = asdict(engine.model)
-    name = engine.path.name if engine.path is not None else ""
-    return {"state": engine.state.value, "file": name} | {key: data[key] for key in _MODEL}
+    return {"state": engine.state.value} | {key: data[key] for key in _MODEL}
 
 
 def _cache(engine: EngineSession) -> Json:

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QPushButton
 
 from app.session.worker_link import EngineLink
 from app.text.messages import localized
+from app.widgets import files
 from app.widgets.page import Section, beside, small
 from backend import __version__
 from backend.downloads import newer
@@ -38,7 +39,7 @@ class CardsSection(Section):
         self.backends.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.folder = QPushButton(self.tr("Open the folder for backends"))
         self.folder.setAccessibleName(self.folder.text())
-        self.folder.clicked.connect(_open_folder)
+        self.folder.clicked.connect(self._open_folder)
         self._hint = small(
             self.tr(
                 "The libraries of another backend, such as CUDA, are used from the next start if "
@@ -49,6 +50,12 @@ class CardsSection(Section):
             self.wide(widget)
         self.show_modules([])
         link.devices.connect(self._show)
+
+    def _open_folder(self) -> None:
+        folder = backends_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        if said := files.show_folder(folder):
+            self._hint.setText(said)
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: D102, N802
         super().showEvent(event)
@@ -131,9 +138,3 @@ class VersionSection(Section):
             self.answer.setText(self.tr("Version {version} is out.").format(version=answer.version))
         else:
             self.answer.setText(self.tr("This is the newest version."))
-
-
-def _open_folder() -> None:
-    folder = backends_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    QDesktopServices.openUrl(QUrl.fromLocalFile(str(folder)))

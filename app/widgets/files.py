@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QStandardPaths
-from PySide6.QtWidgets import QFileDialog, QWidget
+from PySide6.QtCore import QStandardPaths, QUrl
+from PySide6.QtGui import QDesktopServices
+from PySide6.QtWidgets import QFileDialog, QHeaderView, QTreeView, QWidget
 
 from app.text.language import translate
 from backend.system.paths import models_folder
@@ -35,10 +36,32 @@ def remember(kind: str, path: str | Path) -> None:
     _last[kind] = str(Path(path).parent)
 
 
+def show_folder(folder: Path) -> str:
+    """Open a folder in the file manager. Return "", or a sentence where there is none."""
+    if QDesktopServices.openUrl(QUrl.fromLocalFile(str(folder))):
+        return ""
+    name = str(folder).encode("utf-8", "replace").decode("utf-8")
+    return translate("files", "No program here shows folders. This one is {folder}.").format(
+        folder=name
+    )
+
+
 def browse_model(parent: QWidget, title: str, first: str = "") -> str:
     """Let the user choose a model file. Return its path, or "". first: as in start()."""
     kinds = translate("files", "GGUF models (*.gguf);;All files (*)")
-    name, _ = QFileDialog.getOpenFileName(parent, title, start("models", first=first), kinds)
-    if name:
-        remember("models", name)
+    dialog = open_dialog(parent, title, start("models", first=first), kinds)
+    if not dialog.exec():
+        return ""
+    (name,) = dialog.selectedFiles()
+    remember("models", name)
     return name
+
+
+def open_dialog(parent: QWidget | None, title: str, folder: str, kinds: str) -> QFileDialog:
+    """Return a dialog for one file that exists. Qt's own, where there is no other, cuts no size."""
+    dialog = QFileDialog(parent, title, folder, kinds)
+    dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
+    table = dialog.findChild(QTreeView, "treeView")
+    if isinstance(table, QTreeView):
+        table.header().setSectionResizeMode(1, QHeaderView.ResizeMode.ResizeToContents)
+    return dialog

@@ -14,7 +14,15 @@ import pytest
 from factory import make_tiny
 from factory.embedding import make_embedder
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication, QDialogButtonBox, QFileDialog, QStyle, QWidget
+from PySide6.QtGui import QDesktopServices
+from PySide6.QtWidgets import (
+    QApplication,
+    QDialogButtonBox,
+    QFileDialog,
+    QStyle,
+    QTreeView,
+    QWidget,
+)
 from waiting import WAIT_S
 from window_samples import WAIT_MS, Model, Opener
 
@@ -284,7 +292,8 @@ def test_the_report_holds_no_personal_text(
                  "automatic: False", "load failed"):  # fmt: skip
         assert part in report, report
     key = window.server.choice.key
-    for personal in ("Zebedee", "annabel", "private", str(tmp_path), str(home), key):
+    models = ("secret-folder-model", "broken.gguf")
+    for personal in ("Zebedee", "annabel", "private", str(tmp_path), str(home), key, *models):
         assert personal not in report, report
 
 
@@ -329,17 +338,44 @@ def test_a_dialog_for_files_begins_where_files_of_its_kind_are(
 ) -> None:
     begun: list[str] = []
 
-    def pick(_parent: object, _title: str, folder: str, *_: object) -> tuple[str, str]:
-        begun.append(folder)
-        return str(tmp_path / "other" / "x.gguf"), ""
+    class Picked(QFileDialog):
+        def exec(self) -> int:
+            begun.append(self.directory().absolutePath())
+            return 1
+
+        def selectedFiles(self) -> list[str]:
+            return [str(tmp_path / "other" / "x.gguf")]
 
     monkeypatch.setattr("app.widgets.files._last", {})
     monkeypatch.setattr("app.widgets.files.models_folder", lambda: tmp_path)
-    monkeypatch.setattr(QFileDialog, "getOpenFileName", pick)
+    monkeypatch.setattr("app.widgets.files.QFileDialog", Picked)
+    (tmp_path / "other").mkdir()
     window = open_window()
     window.browse()
     window.browse()
     assert begun == [str(tmp_path), str(tmp_path / "other")]
+
+
+def test_the_dialog_for_files_cuts_no_size(qtbot: Any, tmp_path: Path) -> None:
+    (tmp_path / "x.gguf").write_bytes(bytes(123_456))
+    dialog = files.open_dialog(None, "Open", str(tmp_path), "All (*)")
+    qtbot.addWidget(dialog)
+    dialog.show()
+    table = dialog.findChild(QTreeView, "treeView")
+    assert table is not None
+    qtbot.waitUntil(lambda: table.model().rowCount(table.rootIndex()) == 1)
+    size = table.model().index(0, 1, table.rootIndex())
+    wanted = table.fontMetrics().horizontalAdvance(size.data())
+    qtbot.waitUntil(lambda: wanted < table.visualRect(size).width())
+
+
+def test_without_a_file_manager_the_folder_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(QDesktopServices, "openUrl", lambda _: False)
+    assert str(tmp_path) in files.show_folder(tmp_path)
+    monkeypatch.setattr(QDesktopServices, "openUrl", lambda _: True)
+    assert files.show_folder(tmp_path) == ""
 
 
 def test_dialogs_have_no_icons_of_the_system(qtbot: Any, qapp: QApplication) -> None:

@@ -109,6 +109,7 @@ def test_the_line_under_an_answer() -> None:
     assert line == "19.4 token/s · first token 0.8 s · 212 tokens · waiting 21 %"
     assert "262 tokens" in footer(ANSWER, 50).replace("\u00a0", " ")
     assert "token/s" not in footer(Statistics())
+    assert plain(footer(ANSWER, is_short=True)) == "19.4 token/s · 212 tokens"
 
 
 def test_slots_and_rates_agree_for_every_model() -> None:

@@ -3400,6 +3400,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <source>GGUF models (*.gguf);;All files (*)</source>
 <translation>GGUF-Modelle (*.gguf);;Alle Dateien (*)</translation>
 </message>
+<message>
+<source>No program here shows folders. This one is {folder}.</source>
+<translation>Kein Programm hier zeigt Ordner. Dieser ist {folder}.</translation>
+</message>
 </context>
 <context>
 <name>language</name>
