@@ -1,5 +1,6 @@
 // Tests of the files that depend on the system: system_test NAME runs one in the current folder, and fails by
 // aborting. `make wine-check` runs them under wine.
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -220,6 +221,7 @@ void a_drive_waits_for_no_other() {
         pool.submit({Ticket(expert), 0, expert, Part::top, whole_expert, 0, Urgency::high});
     }
     pool.submit({4, 0, 4, Part::top, whole_expert, 0, Urgency::low});
+    pool.begin();
     require(pool.cancel(4) && !pool.cancel(4), "a queued copy is cancelled once");
     while (pool.n_open() > 0) {
         if (const auto arrival = pool.wait_arrival(std::chrono::milliseconds(10))) {
@@ -230,6 +232,110 @@ void a_drive_waits_for_no_other() {
         }
     }
     require(order == std::vector<Expert>{1, 3, 0, 2}, "the second drive's copies end first");
+}
+
+Copy copy_of(Ticket ticket, Expert expert, Chunk chunk, Slot slot, Urgency urgency) {
+    return {ticket, 0, expert, Part::top, chunk, slot, urgency};
+}
+
+// While the only thread is busy, three experts are queued in two chunks each: two needed, one forecast.
+void a_needed_expert_is_one_read() {
+    std::promise<void> begun, queued;
+    auto are_queued = queued.get_future();
+    std::vector<size_t> batches;
+    CopyWork work;
+    work.joins = [](const Copy & a, const Copy & b) { return a.expert == b.expert; };
+    work.copy = [&](std::span<const Copy> copies) {
+        if (copies.front().expert == 0) {
+            begun.set_value();
+            are_queued.wait();
+        }
+        batches.push_back(copies.size());
+    };
+    TransferPool pool(1, std::move(work));
+    pool.submit(copy_of(0, 0, whole_expert, 0, Urgency::high));
+    pool.begin();
+    begun.get_future().wait();
+    for (Ticket ticket = 2; ticket < 8; ticket++) {
+        const auto expert = Expert(ticket / 2);
+        pool.submit(copy_of(ticket, expert, Chunk(ticket % 2), 0, expert == 3 ? Urgency::low : Urgency::high));
+    }
+    pool.begin();
+    queued.set_value();
+    while (pool.n_open() > 0) {
+        pool.wait_arrival(std::chrono::milliseconds(10));
+    }
+    require(batches == std::vector<size_t>{1, 2, 2, 1, 1}, "only needed experts are read at once");
+}
+
+// With the system's queue where there is one, else with threads: every copy ends once, with its bytes.
+void copies_end_whoever_waits() {
+    const Sample sample;
+    const DirectFile file(sample.path);
+    auto * memory = static_cast<uint8_t *>(reserve_address_space(5 * block));
+    std::atomic<int> n_delivered = 0;
+    const auto fill = [&](std::span<const Copy> copies, std::vector<ReadRing::Read> & reads) {
+        for (const Copy & c : copies) {
+            const size_t at = size_t(c.expert) * block;
+            reads.push_back({file.handle(), at, memory + at, uint32_t(block)});
+        }
+    };
+    const auto make = [&](bool delivers) {
+        CopyWork work;
+        work.reads = fill;
+        work.copy = [&](std::span<const Copy> copies) {
+            for (const Copy & c : copies) {
+                file.read(size_t(c.expert) * block, block, memory + size_t(c.expert) * block);
+            }
+        };
+        if (delivers) {
+            work.deliver = [&](std::span<const Copy>, std::vector<Arrival> arrivals) {
+                n_delivered += int(arrivals.size());
+            };
+        }
+        return std::make_unique<TransferPool>(1, std::move(work), ReadRing::open(4));
+    };
+    const auto submit = [](TransferPool & pool) {
+        for (Expert expert = 0; expert < 5; expert++) {
+            pool.submit(copy_of(Ticket(expert), expert, whole_expert, 0, Urgency::high));
+        }
+        pool.begin();
+    };
+    auto pool = make(false);
+    for (int round = 0; round < 100; round++) {
+        std::memset(memory, 0, 5 * block);
+        submit(*pool);
+        std::vector<Expert> order;
+        while (pool->n_open() > 0) {
+            const auto arrival = round % 2 ? pool->try_arrival() : pool->wait_arrival(std::chrono::seconds(10));
+            if (arrival) {
+                require(arrival->error.empty(), "a copy ends well");
+                order.push_back(Expert(arrival->ticket));
+            }
+        }
+        require(order == std::vector<Expert>{0, 1, 2, 3, 4}, "each ends once, in order");
+        for (size_t i = 0; i < 5 * block; i++) {
+            require(memory[i] == byte_at(i), "the bytes");
+        }
+    }
+    submit(*pool);
+    pool->drain();
+    require(pool->n_open() == 0 && !pool->try_arrival(), "nothing is left");
+    submit(*pool);
+    pool.reset();  // with a copy in flight
+    // Nobody asks: what is queued begins all the same.
+    pool = make(true);
+    submit(*pool);
+    while (n_delivered < 4) {
+        std::this_thread::yield();
+    }
+    while (pool->n_open() > 0) {
+        pool->collect(std::chrono::steady_clock::now() + std::chrono::milliseconds(10));
+    }
+    require(n_delivered == 5, "each was delivered");
+    require(!pool->collect(std::chrono::steady_clock::time_point::max()), "nothing is awaited");
+    pool.reset();
+    release_address_space(memory, 5 * block);
 }
 
 const std::map<std::string, std::function<void()>> tests{
@@ -243,6 +349,8 @@ const std::map<std::string, std::function<void()>> tests{
     {"the_system_writes_to_reserved_memory", the_system_writes_to_reserved_memory},
     {"opens_a_library", opens_a_library},
     {"a_drive_waits_for_no_other", a_drive_waits_for_no_other},
+    {"a_needed_expert_is_one_read", a_needed_expert_is_one_read},
+    {"copies_end_whoever_waits", copies_end_whoever_waits},
 };
 
 }  // namespace

@@ -145,6 +145,7 @@ void Walk::obey() {
         }
     }
     commands_.clear();
+    driver_.submitted();
     // Not earlier: the core relies on the copies that it ordered after it gave up.
     if (std::exchange(gave_up_, false) && !aborted_) {
         driver_.gave_up();

@@ -28,6 +28,8 @@ class Driver {
 
     // Begin a copy. Return its end if it has ended already. `is_lost`: the pass is; a copy that runs at once may fail.
     virtual std::optional<CopyEnd> submit(const Copy & copy, bool is_lost) = 0;
+    // The copies of this moment have been submitted.
+    virtual void submitted() {}
     // Return whether the copy had not begun. It never will then.
     virtual bool cancel(Ticket ticket) = 0;
     // Return the next copy that has ended, if there is one.

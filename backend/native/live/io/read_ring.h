@@ -1,6 +1,7 @@
 // A queue of reads in the kernel (Linux's io_uring): many in flight without a thread for each, into registered memory.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,6 +22,7 @@ class ReadRing {
         uint64_t id;
         bool whole;  // all its reads are complete
     };
+    using Time = std::chrono::steady_clock::time_point;
 
     // Open a ring of at most `n_read` reads in flight. Return null if the system has none or refuses.
     static std::unique_ptr<ReadRing> open(unsigned n_read);
@@ -33,10 +35,9 @@ class ReadRing {
     // Begin reads that wait() reports as one, as `id`. Return false if the system refuses; none has begun then. One
     // thread at a time. REQUIRES: at most n_read reads are in flight.
     virtual bool begin(uint64_t id, std::span<const Read> reads) = 0;
-    // Block until reads end or wake() is called. Append what has ended.
-    virtual void wait(std::vector<Done> & done) = 0;
-    // End wait(). One thread at a time, as with begin().
-    virtual void wake() = 0;
+    // Append what has ended. If nothing has, wait until something has, at most until `until`. Return whether it waited.
+    // `alone`: no reads begin meanwhile; the thread then wakes up once, not for each read. One thread at a time.
+    virtual bool wait(std::vector<Done> & done, Time until, bool alone) = 0;
 };
 
 }  // namespace outrider

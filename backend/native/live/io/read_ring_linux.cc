@@ -3,6 +3,9 @@
 
 #if __has_include(<linux/io_uring.h>)
 #include <linux/io_uring.h>
+#endif
+
+#ifdef IORING_FEAT_EXT_ARG
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -21,7 +24,7 @@ namespace outrider {
 namespace {
 
 constexpr size_t max_region = size_t(1) << 30;  // of one registered piece
-constexpr uint64_t no_id = ~uint64_t(0);
+constexpr std::chrono::hours max_sleep(1);
 
 class Mapping {
   public:
@@ -133,35 +136,24 @@ class Uring final : public ReadRing {
             return true;
         }
         const Lock lock(mutex_);
+        groups_[group].n_left = 0;
         free_.push_back(group);
         return false;
     }
 
-    void wait(std::vector<Done> & done) override {
-        const size_t n_before = done.size();
-        while (true) {
-            bool woken = false;
-            uint32_t head = *ended_head_;
-            while (head != seen(ended_tail_)) {
-                const io_uring_cqe & e = ended_entry_[head & ended_mask_];
-                woken = woken || e.user_data == no_id;
-                if (e.user_data != no_id) {
-                    count(e, done);
-                }
-                show(ended_head_, ++head);
+    bool wait(std::vector<Done> & done, Time until, bool alone) override {
+        take(done);
+        bool waited = false;
+        while (done.empty()) {
+            const Time now = std::chrono::steady_clock::now();
+            if (until <= now) {
+                break;
             }
-            if (woken || done.size() > n_before) {
-                return;
-            }
-            enter(0, 1, IORING_ENTER_GETEVENTS);
+            waited = true;
+            sleep(std::min(until, now + max_sleep) - now, alone ? n_to_nearest() : 1);
+            take(done);
         }
-    }
-
-    void wake() override {
-        io_uring_sqe & e = next();
-        e.opcode = IORING_OP_NOP;
-        e.user_data = no_id;
-        submit(1);
+        return waited;
     }
 
   private:
@@ -187,7 +179,7 @@ class Uring final : public ReadRing {
         const uint32_t tail = *asked_tail_;
         show(asked_tail_, tail + n);
         for (uint32_t n_taken = 0; n_taken < n;) {
-            const int taken = enter(n - n_taken, 0, 0);
+            const int taken = submit_some(n - n_taken);
             if (taken > 0) {
                 n_taken += uint32_t(taken);
             } else if (n_taken == 0) {
@@ -198,12 +190,41 @@ class Uring final : public ReadRing {
         return true;
     }
 
-    int enter(uint32_t n_submit, uint32_t n_wait, uint32_t flags) {
-        int n;
+    int submit_some(uint32_t n) {
+        int n_taken;
         do {
-            n = int(::syscall(SYS_io_uring_enter, fd_, n_submit, n_wait, flags, nullptr, 0));
-        } while (n < 0 && (errno == EINTR || errno == EAGAIN));
+            n_taken = int(::syscall(SYS_io_uring_enter, fd_, n, 0, 0, nullptr, 0));
+        } while (n_taken < 0 && (errno == EINTR || errno == EAGAIN));
+        return n_taken;
+    }
+
+    // Return how many reads must end until a group has ended.
+    uint32_t n_to_nearest() {
+        const Lock lock(mutex_);
+        uint32_t n = ~uint32_t(0);
+        for (const Group & g : groups_) {
+            n = g.n_left > 0 ? std::min(n, g.n_left) : n;
+        }
         return n;
+    }
+
+    // Sleep until `n_read` reads have ended, or for the time.
+    void sleep(std::chrono::nanoseconds time, uint32_t n_read) {
+        struct {  // __kernel_timespec
+            int64_t s, ns;
+        } const limit{time.count() / 1'000'000'000, time.count() % 1'000'000'000};
+        io_uring_getevents_arg argument{};
+        argument.ts = reinterpret_cast<uint64_t>(&limit);
+        ::syscall(SYS_io_uring_enter, fd_, 0, n_read, IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG, &argument,
+                  sizeof argument);
+    }
+
+    void take(std::vector<Done> & done) {
+        uint32_t head = *ended_head_;
+        while (head != seen(ended_tail_)) {
+            count(ended_entry_[head & ended_mask_], done);
+            show(ended_head_, ++head);
+        }
     }
 
     void count(const io_uring_cqe & e, std::vector<Done> & done) {
@@ -255,12 +276,13 @@ class Uring final : public ReadRing {
 
 std::unique_ptr<ReadRing> ReadRing::open(unsigned n_read) {
     io_uring_params params{};
-    const int fd = int(::syscall(SYS_io_uring_setup, n_read + 1, &params));  // one more for wake()
+    const int fd = int(::syscall(SYS_io_uring_setup, n_read, &params));
     if (fd < 0) {
         return nullptr;
     }
     auto ring = std::make_unique<Uring>(fd, params);
-    return ring->works() ? std::move(ring) : nullptr;
+    const bool may_time_out = params.features & IORING_FEAT_EXT_ARG;  // from Linux 5.11 on
+    return ring->works() && may_time_out ? std::move(ring) : nullptr;
 }
 
 }  // namespace outrider

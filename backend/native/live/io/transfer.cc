@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <limits>
 
 #include "live/ggml/clock.h"
 
@@ -13,7 +14,8 @@ TransferPool::TransferPool(int n_running, CopyWork work, std::unique_ptr<ReadRin
       max_running_(size_t(n_running)),
       max_low_(size_t(std::ceil(double(max_running_) * work_.low_share))),
       ring_(std::move(ring)),
-      queues_(work_.n_drive) {
+      queues_(work_.n_drive),
+      least_us_per_byte_(std::numeric_limits<double>::infinity()) {
     try {
         for (size_t i = 0; i < (ring_ ? 1 : max_running_ * work_.n_drive); i++) {
             threads_.emplace_back([this] { ring_ ? run_ring() : run(); });
@@ -31,26 +33,36 @@ void TransferPool::stop() {
         const Lock lock(mutex_);
         stopping_ = true;
         forget_queued();
-        if (ring_ && !threads_.empty()) {
-            ring_->wake();
-        }
     }
     work_there_.notify_all();
     for (auto & t : threads_) {
         t.join();
     }
     threads_.clear();
+    const Lock lock(mutex_);
+    while (n_batch_ > 0) {
+        end_read(ReadRing::Time::max(), true);
+    }
 }
 
 void TransferPool::submit(const Copy & copy) {
+    const Lock lock(mutex_);
+    Queue & queue = queues_[work_.drive(copy)];
+    (copy.urgency == Urgency::high ? queue.high : queue.low).push_back(copy);
+    if (!ring_ && threads_.empty()) {
+        perform(take(queue));
+        queue.n_batch--;
+    }
+}
+
+void TransferPool::begin() {
     {
         const Lock lock(mutex_);
-        Queue & queue = queues_[work_.drive(copy)];
-        (copy.urgency == Urgency::high ? queue.high : queue.low).push_back(copy);
         if (ring_) {
             begin_reads();
-        } else if (threads_.empty()) {
-            perform(take(queue));
+        }
+        if (ring_ ? n_queued() == 0 || collecting_ : !ready()) {
+            return;
         }
     }
     work_there_.notify_one();
@@ -83,15 +95,27 @@ void TransferPool::forget_queued() {
     }
 }
 
+bool TransferPool::collect(ReadRing::Time until) {
+    const Lock lock(mutex_);
+    return end_read(until, true);
+}
+
 std::optional<Arrival> TransferPool::try_arrival() {
     const Lock lock(mutex_);
+    end_read(ReadRing::Time::min(), true);
     return pop();
 }
 
 std::optional<Arrival> TransferPool::wait_arrival(std::chrono::milliseconds timeout) {
     Lock lock(mutex_);
     assert(!arrivals_.empty() || n_queued() > 0 || n_copying_ > 0);
-    arrived_.wait_for(lock.native(), timeout, [this]() REQUIRES(mutex_) { return !arrivals_.empty(); });
+    const auto until = std::chrono::steady_clock::now() + timeout;
+    const auto is_there = [this]() REQUIRES(mutex_) { return !arrivals_.empty(); };
+    while (!is_there() && std::chrono::steady_clock::now() < until) {
+        if (!end_read(until, true)) {
+            arrived_.wait_until(lock.native(), until, is_there);
+        }
+    }
     return pop();
 }
 
@@ -109,15 +133,21 @@ size_t TransferPool::n_open() const {
     return n_queued() + n_copying_ + arrivals_.size();
 }
 
-uint64_t TransferPool::busy_us() const {
+uint64_t TransferPool::busy_us() {
     const Lock lock(mutex_);
+    end_read(ReadRing::Time::min(), true);
     return busy_us_ + (n_batch_ > 0 ? now_us() - busy_since_us_ : 0);
 }
 
 void TransferPool::drain() {
     Lock lock(mutex_);
     forget_queued();
-    arrived_.wait(lock.native(), [this]() REQUIRES(mutex_) { return n_batch_ == 0; });
+    while (n_batch_ > 0) {
+        if (!end_read(ReadRing::Time::max(), true)) {
+            arrived_.wait(lock.native(),
+                          [this]() REQUIRES(mutex_) { return n_batch_ == 0 || (ring_ && !collecting_); });
+        }
+    }
     arrivals_.clear();
 }
 
@@ -131,13 +161,20 @@ TransferPool::Queue * TransferPool::ready() {
     return it == queues_.end() ? nullptr : &*it;
 }
 
+// Return whether `next` is read together with the `bytes` that end with `last`. A needed expert can be computed only
+// when all of it is there, and one read of it takes less time than several.
+bool TransferPool::follows(const Copy & last, const Copy & next, uint64_t bytes) const {
+    const bool is_same = last.layer == next.layer && last.expert == next.expert && last.part == next.part;
+    return ((is_same && next.urgency == Urgency::high) || bytes < work_.max_joined_bytes) && work_.joins(last, next);
+}
+
 // Begin the most urgent copy, with the queued copies that are read together with it. REQUIRES: something is queued.
 TransferPool::Batch TransferPool::take(Queue & queue) {
     auto & copies = queue.high.empty() ? queue.low : queue.high;
     Batch batch{copies.front()};
     copies.pop_front();
     uint64_t bytes = work_.bytes(batch.back());
-    while (!copies.empty() && bytes < work_.max_joined_bytes && work_.joins(batch.back(), copies.front())) {
+    while (!copies.empty() && follows(batch.back(), copies.front(), bytes)) {
         bytes += work_.bytes(copies.front());
         batch.push_back(copies.front());
         copies.pop_front();
@@ -146,7 +183,9 @@ TransferPool::Batch TransferPool::take(Queue & queue) {
     n_copying_ += batch.size();
     if (n_batch_++ == 0) {
         busy_since_us_ = now_us();
+        busy_bytes_ = 0;
     }
+    busy_bytes_ += bytes;
     return batch;
 }
 
@@ -157,7 +196,7 @@ void TransferPool::perform(const Batch & batch) {
         const Unlocked unlocked(mutex_);
         arrivals = copy(batch);
     }
-    end(batch, std::move(arrivals));
+    end(batch, std::move(arrivals), now_us());
 }
 
 // Return whether what a ring has read is right. Unlocks for a while.
@@ -201,21 +240,28 @@ std::vector<Arrival> TransferPool::copy(const Batch & batch) const {
 }
 
 // Unlocks for a while.
-void TransferPool::end(const Batch & batch, std::vector<Arrival> arrivals) {
+void TransferPool::end(const Batch & batch, std::vector<Arrival> arrivals, uint64_t ended_us) {
     if (work_.deliver) {
         const Unlocked unlocked(mutex_);  // deliver() may use another pool
         work_.deliver(batch, std::move(arrivals));
         arrivals.clear();
     }
-    queues_[work_.drive(batch.front())].n_batch--;
     n_copying_ -= batch.size();
     if (--n_batch_ == 0) {
-        busy_us_ += now_us() - busy_since_us_;
+        count_busy(ended_us);
     }
     for (Arrival & a : arrivals) {
         arrivals_.push_back(std::move(a));
     }
     arrived_.notify_all();
+}
+
+void TransferPool::count_busy(uint64_t ended_us) {
+    const auto us = double(ended_us - busy_since_us_);
+    if (awaited_) {
+        least_us_per_byte_ = std::min(least_us_per_byte_, us / double(busy_bytes_));
+    }
+    busy_us_ += uint64_t(awaited_ ? us : std::min(us, least_us_per_byte_ * double(busy_bytes_)));
 }
 
 void TransferPool::run() {
@@ -226,7 +272,12 @@ void TransferPool::run() {
         if (stopping_) {
             return;
         }
-        perform(take(*queue));
+        const Batch batch = take(*queue);
+        if (ready()) {
+            work_there_.notify_one();
+        }
+        perform(batch);
+        queue->n_batch--;
     }
 }
 
@@ -240,38 +291,72 @@ void TransferPool::begin_reads() {
         if (ring_->begin(id, reads_)) {
             in_ring_.emplace(id, std::move(batch));
         } else {
-            end(batch, copy(batch));  // the kernel lacks a resource
+            awaited_ = true;
+            end(batch, copy(batch), now_us());  // the kernel lacks a resource
+            queue->n_batch--;
         }
     }
 }
 
-// The ring's thread: collect what it has read.
-void TransferPool::run_ring() {
-    std::vector<ReadRing::Done> done;
-    while (true) {
-        done.clear();
-        ring_->wait(done);
-        for (const auto & [id, whole] : done) {
-            const Lock lock(mutex_);
-            const Batch batch = std::move(in_ring_.extract(id).mapped());
-            if (!whole || !is_sound(batch)) {
-                perform(batch);
-                continue;
-            }
-            std::vector<Arrival> arrivals;
-            for (const Copy & c : batch) {
-                arrivals.push_back({c.ticket, {}});
-            }
-            end(batch, std::move(arrivals));
-        }
-        const Lock lock(mutex_);
-        if (stopping_) {
-            if (n_batch_ == 0) {
-                return;
-            }
+// Unlocks for a while. `alone`: no copy is submitted meanwhile.
+bool TransferPool::end_read(ReadRing::Time until, bool alone) {
+    if (ring_ && !collecting_) {
+        begin_reads();
+    }
+    if (!ring_ || n_batch_ == 0) {
+        return false;
+    }
+    if (collecting_) {
+        followed_ = followed_ || until != ReadRing::Time::min();
+        return false;
+    }
+    collecting_ = true;
+    done_.clear();
+    bool waited = false;
+    {
+        const Unlocked unlocked(mutex_);
+        waited = ring_->wait(done_, until, alone);
+    }
+    const uint64_t ended_us = now_us();
+    followed_ = followed_ && done_.empty();  // before what it waits for is delivered
+    std::vector<Batch> batches;
+    for (const auto & done : done_) {
+        batches.push_back(std::move(in_ring_.extract(done.id).mapped()));
+        queues_[work_.drive(batches.back().front())].n_batch--;
+    }
+    begin_reads();  // first: the drive is idle
+    for (size_t i = 0; i < batches.size(); i++) {
+        const bool is_right = done_[i].whole && is_sound(batches[i]);
+        awaited_ = waited || !is_right;
+        if (!is_right) {
+            perform(batches[i]);
             continue;
         }
-        begin_reads();
+        std::vector<Arrival> arrivals;
+        for (const Copy & c : batches[i]) {
+            arrivals.push_back({c.ticket, {}});
+        }
+        end(batches[i], std::move(arrivals), ended_us);
+    }
+    collecting_ = false;
+    if (n_batch_ > 0 && (n_queued() > 0 || followed_)) {
+        work_there_.notify_one();
+    }
+    arrived_.notify_all();
+    return true;
+}
+
+// The ring's thread. It begins what is queued when a place is free.
+void TransferPool::run_ring() {
+    Lock lock(mutex_);
+    while (true) {
+        work_there_.wait(lock.native(), [this]() REQUIRES(mutex_) {
+            return stopping_ || (!collecting_ && n_batch_ > 0 && (n_queued() > 0 || followed_));
+        });
+        if (stopping_) {
+            return;
+        }
+        end_read(ReadRing::Time::max(), false);
     }
 }
 

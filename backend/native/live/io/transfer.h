@@ -29,10 +29,10 @@ struct Arrival {
 struct CopyWork {
     // Perform copies; throw std::exception if one fails.
     std::function<void(std::span<const Copy>)> copy;
-    // Return whether the second is read together with the first, because its bytes follow.
+    // Return whether the second can be read together with the first, because its bytes follow.
     std::function<bool(const Copy &, const Copy &)> joins = [](const Copy &, const Copy &) { return false; };
     std::function<uint64_t(const Copy &)> bytes = [](const Copy &) { return uint64_t(0); };
-    uint64_t max_joined_bytes = 0;
+    uint64_t max_joined_bytes = 0;  // of what is read together; a needed expert may have more
     double low_share = 0.5;  // largest share of the places that copies of low urgency take
     // Return the drive that a copy reads, below n_drive. Each drive has its own queue.
     std::function<size_t(const Copy &)> drive = [](const Copy &) { return size_t(0); };
@@ -51,21 +51,30 @@ class TransferPool {
     // pool, or in the `ring` if there is one. `work.copy` repeats a batch that the ring read in part. With `n_running`
     // 0 a copy runs in submit(). Copies of low urgency take at most `work.low_share` of the places, so that urgent ones
     // find some free.
+    // What a ring has read ends in the thread that asks for arrivals. Its own thread runs only while copies are queued,
+    // to begin them: waking it would take a core from computation.
     TransferPool(int n_running, CopyWork work, std::unique_ptr<ReadRing> ring = nullptr);
     // Wait for the copies in flight; drop the others.
     ~TransferPool();
 
+    // Queue a copy, and begin what is queued, as far as there are places. Copies that are submitted before begin() can
+    // be read together.
     void submit(const Copy & copy);
+    void begin();
     // Return whether the copy had not begun. It never will then, and no arrival follows.
     bool cancel(Ticket ticket);
 
     std::optional<Arrival> try_arrival();
     // Block until an arrival or the timeout. REQUIRES: n_open() > 0.
     std::optional<Arrival> wait_arrival(std::chrono::milliseconds timeout);
+    // With a ring: end what it has read. If that is nothing, wait for some until `until`; return false at once if there
+    // is nothing to wait for, or another thread does. Then `deliver` gets the next arrival there.
+    bool collect(ReadRing::Time until);
     // Return the number of copies submitted and neither collected nor cancelled.
     size_t n_open() const;
-    // Return the time with at least one copy in flight.
-    uint64_t busy_us() const;
+    // Return the time with at least one copy in flight. When nobody waited for the last one of a ring, its end is
+    // reckoned by the fastest that were awaited.
+    uint64_t busy_us();
     bool has_ring() const { return ring_ != nullptr; }
     // Drop what has not begun, wait for the rest, forget all arrivals.
     void drain();
@@ -86,11 +95,14 @@ class TransferPool {
     void forget_queued() REQUIRES(mutex_);
     Batch take(Queue & queue) REQUIRES(mutex_);
     void begin_reads() REQUIRES(mutex_);
+    bool end_read(ReadRing::Time until, bool alone) REQUIRES(mutex_);
     std::optional<Arrival> pop() REQUIRES(mutex_);
     void perform(const Batch & batch) REQUIRES(mutex_);
     bool is_sound(const Batch & batch) REQUIRES(mutex_);
     std::vector<Arrival> copy(const Batch & batch) const;
-    void end(const Batch & batch, std::vector<Arrival> arrivals) REQUIRES(mutex_);
+    void end(const Batch & batch, std::vector<Arrival> arrivals, uint64_t ended_us) REQUIRES(mutex_);
+    void count_busy(uint64_t ended_us) REQUIRES(mutex_);
+    bool follows(const Copy & last, const Copy & next, uint64_t bytes) const;
 
     const CopyWork work_;
     const size_t max_running_;
@@ -106,8 +118,14 @@ class TransferPool {
     uint64_t last_id_ GUARDED_BY(mutex_) = 0;
     std::unordered_map<uint64_t, Batch> in_ring_ GUARDED_BY(mutex_);
     std::vector<ReadRing::Read> reads_ GUARDED_BY(mutex_);
+    std::vector<ReadRing::Done> done_;  // of the thread that is collecting
+    bool collecting_ GUARDED_BY(mutex_) = false;  // a thread waits for the ring
+    bool followed_ GUARDED_BY(mutex_) = false;  // another one waits for what that delivers
+    bool awaited_ GUARDED_BY(mutex_) = true;  // the last batch ended just when it was ended
     uint64_t busy_since_us_ GUARDED_BY(mutex_) = 0;  // if n_batch_ > 0
+    uint64_t busy_bytes_ GUARDED_BY(mutex_) = 0;  // since then
     uint64_t busy_us_ GUARDED_BY(mutex_) = 0;  // before busy_since_us_
+    double least_us_per_byte_ GUARDED_BY(mutex_);  // of the times that were busy
     bool stopping_ GUARDED_BY(mutex_) = false;
     std::vector<std::thread> threads_;
 };

@@ -47,11 +47,11 @@ void Transfers::submit(const Copy & copy) {
     if (schedule_) {
         schedule_->submit(copy);
     } else {
-        begin(copy);
+        order(copy);
     }
 }
 
-void Transfers::begin(const Copy & copy) {
+void Transfers::order(const Copy & copy) {
     if (copy.route == Route::host_to_slot) {
         send_when_there(copy);
     } else {
@@ -66,7 +66,7 @@ void Transfers::end_scheduled(bool waits) {
         const Lock lock(mutex_);
         arrivals_.push_back({end->copy.ticket, "The copy fails by its schedule"});
     } else if (end) {
-        begin(end->copy);
+        order(end->copy);
     }
 }
 
@@ -86,6 +86,7 @@ void Transfers::send_when_there(const Copy & copy) {
         }
     }
     sends_->submit(copy);
+    sends_->begin();
 }
 
 // Copies have ended. Begin the copies that waited for them, or let them fail too.
@@ -126,6 +127,9 @@ void Transfers::deliver(std::span<const Copy> copies, std::vector<Arrival> arriv
     arrived_.notify_all();
     for (const Copy & copy : begin) {
         sends_->submit(copy);
+    }
+    if (!begin.empty()) {
+        sends_->begin();
     }
 }
 
@@ -204,6 +208,7 @@ std::optional<Arrival> Transfers::pop() {
 
 std::optional<Arrival> Transfers::try_arrival() {
     end_scheduled(false);
+    reads_->collect(ReadRing::Time::min());
     const Lock lock(mutex_);
     return pop();
 }
@@ -212,7 +217,18 @@ std::optional<Arrival> Transfers::wait_arrival(std::chrono::milliseconds timeout
     end_scheduled(true);
     Lock lock(mutex_);
     assert(n_open_ > 0);
-    arrived_.wait_for(lock.native(), timeout, [this]() REQUIRES(mutex_) { return !arrivals_.empty() || woken_; });
+    const auto until = std::chrono::steady_clock::now() + timeout;
+    const auto is_there = [this]() REQUIRES(mutex_) { return !arrivals_.empty() || woken_; };
+    while (!is_there() && std::chrono::steady_clock::now() < until) {
+        bool collects = false;
+        {
+            const Unlocked unlocked(mutex_);
+            collects = reads_->collect(until);
+        }
+        if (!collects) {
+            arrived_.wait_until(lock.native(), until, is_there);
+        }
+    }
     woken_ = false;
     return pop();
 }

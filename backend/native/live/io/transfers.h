@@ -33,8 +33,9 @@ class Transfers {
     Transfers(int n_running, CopyWork read, std::unique_ptr<ReadRing> ring, Store store,
               std::unique_ptr<CopySchedule> schedule = nullptr);
 
-    void submit(const Copy & copy);
     // As TransferPool.
+    void submit(const Copy & copy);
+    void begin() { reads_->begin(); }
     bool cancel(Ticket ticket);
     std::optional<Arrival> try_arrival();
     // Block until an arrival, wake() or the timeout. REQUIRES: n_open() > 0.
@@ -47,7 +48,7 @@ class Transfers {
     void tell_begun(bool wanted) EXCLUDES(mutex_);
     // Return when the last copy was there that hand_over() returned; now, if one is not.
     uint64_t handed_over_us() const EXCLUDES(mutex_);
-    // End wait_arrival(), or the next one if none waits now. From any thread.
+    // End wait_arrival(), or the next one if none waits now. From any thread. REQUIRES: there is no ring.
     void wake();
     size_t n_open() const;
     void drain();
@@ -56,7 +57,7 @@ class Transfers {
     bool stops() { return schedule_ && schedule_->stops(); }
 
     // Return the time with at least one copy into slots in flight.
-    uint64_t link_busy_us() const { return sends_ ? sends_->busy_us() : reads_->busy_us(); }
+    uint64_t link_busy_us() { return sends_ ? sends_->busy_us() : reads_->busy_us(); }
     bool has_ring() const { return reads_->has_ring(); }
 
   private:
@@ -70,7 +71,7 @@ class Transfers {
     void send_when_there(const Copy & copy) EXCLUDES(mutex_);
     void begun(std::span<const Copy> copies, ggml_backend_event_t event) EXCLUDES(mutex_);
     void deliver(std::span<const Copy> copies, std::vector<Arrival> arrivals) EXCLUDES(mutex_);
-    void begin(const Copy & copy) EXCLUDES(mutex_);
+    void order(const Copy & copy) EXCLUDES(mutex_);
     void end_scheduled(bool waits) EXCLUDES(mutex_);
     std::optional<Arrival> pop() REQUIRES(mutex_);
     bool end_way(Ticket ticket) REQUIRES(mutex_);

@@ -65,6 +65,7 @@ ReadSpeed measure_reads(const std::string & path, uint64_t read_bytes, int n_rea
     for (Slot slot = 0; slot < Slot(n_slot); slot++) {
         submit(slot);
     }
+    pool.begin();
     uint64_t n_done = 0;
     while (elapsed_s() < seconds || n_done == 0) {
         const auto arrival = pool.wait_arrival(std::chrono::milliseconds(100));
@@ -76,6 +77,7 @@ ReadSpeed measure_reads(const std::string & path, uint64_t read_bytes, int n_rea
         }
         n_done++;
         submit(Slot(arrival->ticket % n_slot));
+        pool.begin();
     }
     speed.bytes_per_s = double(n_done) * double(read_bytes) / elapsed_s();
     return speed;

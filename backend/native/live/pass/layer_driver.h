@@ -64,6 +64,7 @@ class LayerDriver : private Driver {
     CopyEnd end_of(const Arrival & arrival);
 
     std::optional<CopyEnd> submit(const Copy & copy, bool is_lost) override;
+    void submitted() override { cache_->pool->begin(); }
     bool cancel(Ticket ticket) override { return cache_->pool->cancel(ticket); }
     std::optional<CopyEnd> take() override;
     bool copies() const override { return cache_->pool->n_open() > 0; }

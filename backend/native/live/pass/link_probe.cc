@@ -44,6 +44,7 @@ double measure_link(Cache & cache, const Shape & shape, double seconds, bool by_
                 cache.pool->submit(copy);
             }
         }
+        cache.pool->begin();
         // The copies of two layers overlap if the layers have different slots.
         const Pool next = residency.pool({(layer + 1) % shape.n_layer, Part::top});
         collect(next == pool ? 0 : size_t(n_expert) * size_t(n_chunk) / 2);
