@@ -50,7 +50,6 @@ def method_of(candidate: Candidate, base: str = "promoe") -> Method:
         predictor=candidate.part,
         fallback=None,
         depth=candidate.stride,
-        min_precision=0.0,
     )
 
 

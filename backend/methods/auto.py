@@ -20,8 +20,6 @@ from backend.text import Text, text
 
 __all__ = ["Auto", "Decision", "Learned", "Setting", "first_guess"]
 
-PRECISIONS = (0.0, 0.6, 0.85, 0.95)
-"""Steps of Setting.min_precision."""
 N_WARM = 16
 """Tokens before the first trial, because a cold cache tells little."""
 BLOCK, SETTLE = 6, 1
@@ -57,8 +55,6 @@ class Setting:
     """Fetch forecasts for decoded tokens. Prompts always read ahead."""
     depth: int = 1
     """Prefetch distance in layers."""
-    min_precision: float = 0.85
-    """Ranks of a forecast with a lower precision are not fetched."""
     eviction: str = "lru"
 
 
@@ -99,7 +95,6 @@ class Learned:
                 and (max_depth > 0 or not setting.prefetch)
                 and type(setting.depth) is int
                 and 1 <= setting.depth <= max(max_depth, 1)
-                and setting.min_precision in PRECISIONS
                 and setting.eviction in evictions
                 and all(type(n) is int and 0 < n <= N_RETRY_MAX for n in refused.values())
                 and 0 <= spent < math.inf
@@ -287,11 +282,7 @@ class Auto:
             deeper.append(replace(kept, depth=kept.depth + 1))
         if kept.depth > 1:
             deeper.append(replace(kept, depth=kept.depth - 1))
-        step = min(range(len(PRECISIONS)), key=lambda i: abs(PRECISIONS[i] - kept.min_precision))
-        more = [replace(kept, min_precision=PRECISIONS[step - 1])] if step > 0 and has_room else []
-        fewer = [replace(kept, min_precision=p) for p in PRECISIONS[step + 1 : step + 2]]
-        precisions = [*more, *fewer] if recent.idle > 0.3 else [*fewer, *more]
-        yield from [*deeper, *evictions, *precisions] if has_room else [*evictions, *precisions]
+        yield from [*deeper, *evictions] if has_room else evictions
 
     def _go_on(self, trial: Trial, windows: Sequence[PassCost]) -> Decision | None:
         self._learn_noise(windows)
@@ -411,10 +402,6 @@ def _sentence(old: Setting, new: Setting) -> str:
         if new.depth == 1:
             return text("auto.one_layer")
         return text("auto.layers", n=new.depth)
-    if old.min_precision != new.min_precision:
-        if new.min_precision == 0:
-            return text("auto.all_ranks")
-        return text("auto.precise_ranks", precision=new.min_precision)
     return text("auto.eviction", new=new.eviction, old=old.eviction)
 
 
@@ -426,8 +413,6 @@ def _refusal(old: Setting, new: Setting) -> str:
         if old.depth == 1:
             return text("auto.still_one_layer", new=new.depth)
         return text("auto.still_layers", old=old.depth, new=new.depth)
-    if old.min_precision != new.min_precision:
-        return text("auto.still_ranks", old=old.min_precision, new=new.min_precision)
     return text("auto.still_eviction", old=old.eviction, new=new.eviction)
 
 

@@ -42,8 +42,9 @@ class Method:
     """Experts of a forecast that are fetched; 0: all, -1: as many as a token uses."""
     depth: int = 1
     """Prefetch distance: forecasts are fetched for the next `depth` layers."""
-    min_precision: float = 0.0
-    """Ranks of a forecast with a lower precision are not fetched."""
+    weighs: bool = False
+    """Whether experts are fetched ahead where that should save more than it costs, forecast or not
+    (core/predict/worth.h); otherwise all forecasts are fetched."""
     prefill_prefetch: bool = True
     """Whether forecasts are fetched during prefill."""
     kind: str = "cached"
@@ -77,7 +78,9 @@ def _reactive(name: str, sentence: Text, paper: str, eviction: Part) -> Method:
     return Method(name, sentence, paper, evictions=(eviction,), prefill=REACTIVE, decode=REACTIVE)
 
 
-def _promoe(name: str, sentence: Text, paper: str, eviction: Part) -> Method:
+def _promoe(
+    name: str, sentence: Text, paper: str, eviction: Part, *, weighs: bool = True
+) -> Method:
     """Return ProMoE's system with this eviction."""
     return Method(
         name,
@@ -87,7 +90,7 @@ def _promoe(name: str, sentence: Text, paper: str, eviction: Part) -> Method:
         fallback=NEXT_ROUTER,
         evictions=(eviction,),
         depth=2,
-        min_precision=0.85,
+        weighs=weighs,
     )
 
 
@@ -122,7 +125,7 @@ _ALL = (
         fallback=NEXT_ROUTER,
         evictions=(part("decayed"), LRU),
         depth=2,
-        min_precision=0.85,
+        weighs=True,
         adaptive=True,
     ),
     _promoe(
@@ -142,6 +145,7 @@ _ALL = (
         text("method.promoe"),
         "ProMoE, sections 4 to 6",
         LRU,
+        weighs=False,
     ),
     Method(
         "moepic",
@@ -194,7 +198,7 @@ _ALL = (
         evictions=(part("decayed"),),
         prefill=part("expert_major", n_stream=8, fill=1),
         decode=part("expert_major", n_stream=8, fill=1),
-        min_precision=0.85,
+        weighs=True,
     ),
     _klotski_step("klotski-layers", text("method.klotski_layers"), n_predict=-1),
     _klotski_step("klotski-hot", text("method.klotski_hot")),

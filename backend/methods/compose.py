@@ -125,7 +125,7 @@ def composition(
         n_predict=counts.get(method.n_predict, method.n_predict),
         n_fetch=fetches.get(method.n_fetch, method.n_fetch),
         depth=method.depth,
-        min_precision=method.min_precision,
+        weighs=method.weighs,
         prefill_prefetch=method.prefill_prefetch,
         hybrid=_HYBRIDS[hybrid],
     )

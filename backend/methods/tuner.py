@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from backend import _native
-from backend.methods.auto import Auto, Decision, Learned, first_guess
+from backend.methods.auto import Auto, Decision, Learned, Setting, first_guess
 from backend.methods.auto_work import WorkMeter
 from backend.methods.catalogue import Method
+from backend.methods.copy_cost import CopyCost
 from backend.methods.cost import PassCost
 from backend.methods.moepic import INTERVAL_TOKENS, Configurator
 from backend.text import text
@@ -27,8 +28,9 @@ class Tuned(Protocol):
 class Tuner:
     """Observes the cost of decoded tokens and tunes the cache as its method says.
 
-    It does nothing for a method that is neither adaptive nor configured. predicts: whether the
-    method's predictor can be made. lines: the decisions of an adaptive method.
+    It does nothing for a method that is neither adaptive nor configured and weighs no forecasts.
+    predicts: whether the method's predictor can be made. lines: the decisions of an adaptive
+    method.
     """
 
     def __init__(
@@ -46,6 +48,11 @@ class Tuner:
         self._auto: Auto | None = None
         self._max_depth = method.depth if predicts else 0
         self._configurator: Configurator | None = None
+        self._copy_cost: CopyCost | None = None
+        if method.weighs:
+            sizes = [shape.expert_bytes(n) for n in range(shape.n_layer)]
+            self._copy_cost = CopyCost(sum(sizes) / len(sizes))
+        self._setting = Setting(predicts, max(method.depth, 1), self._names[0])
         if method.adaptive:
             guess = Learned(first_guess(self._names, self._max_depth))
             self._auto = Auto(self._names, self._max_depth, guess)
@@ -60,7 +67,8 @@ class Tuner:
     @property
     def observes(self) -> bool:
         """Whether it needs the cost of passes."""
-        return self._auto is not None or self._configurator is not None
+        parts = (self._auto, self._configurator, self._copy_cost)
+        return any(part is not None for part in parts)
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -84,14 +92,14 @@ class Tuner:
         why: begins the line about it, except for the first object. learned: what is known of such
         a cache; None: nothing.
         """
-        if self._auto is None:
-            return
         is_first = self._tuned is None
         self._tuned = tuned
+        if self._auto is None:
+            return self._tune() if self._copy_cost is not None else None
         self._work = WorkMeter(self._shape.n_layer, self._shape.n_expert, n_slot)
         if is_first and learned is None:
-            return self._tune(Decision(self._auto.setting, ""))
-        return self._tune(self._auto.restart(why or text("auto.cache_changed"), learned))
+            return self._decide(Decision(self._auto.setting, ""))
+        return self._decide(self._auto.restart(why or text("auto.cache_changed"), learned))
 
     def observe(self, cost: PassCost, wave_s: float) -> str:
         """Observe the cost of a decoded token. Return the decision, or "".
@@ -100,13 +108,15 @@ class Tuner:
         """
         if self._configurator is not None:
             self._configurator.observe(cost, wave_s)
+        if self._copy_cost is not None and self._copy_cost.observe(cost):
+            self._tune()
         if self._auto is None:
             return ""
         assert self._tuned is not None and self._work is not None
         decision = self._auto.observe(replace(cost, work=self._work.count(self._tuned.snapshot())))
         if decision is None:
             return ""
-        self._tune(decision)
+        self._decide(decision)
         return decision.line
 
     def new_layout(self, budget_bytes: int) -> _native.Layout | None:
@@ -124,14 +134,18 @@ class Tuner:
         found = self.statistics
         return [] if found is None else [found.ranked(n) for n in range(self._shape.n_layer)]
 
-    def _tune(self, decision: Decision) -> None:
+    def _decide(self, decision: Decision) -> None:
+        self._setting = decision.setting
+        self._tune()
+
+    def _tune(self) -> None:
         assert self._tuned is not None
-        setting = decision.setting
+        setting, cost = self._setting, self._copy_cost
         self._tuned.tune(
             _native.Tuning(
                 setting.prefetch,
                 setting.depth,
-                setting.min_precision,
+                _native.Tuning().copy_cost if cost is None else cost.value,
                 self._names.index(setting.eviction),
             )
         )

@@ -76,7 +76,6 @@ ENGLISH: Mapping[str, str] = {
     ),
     # What the adaptive method decided
     "auto.again": QT_TRANSLATE_NOOP("messages", "{why}: the alternatives are tried again."),
-    "auto.all_ranks": QT_TRANSLATE_NOOP("messages", "All of a forecast is fetched ahead"),
     "auto.and_eviction": QT_TRANSLATE_NOOP(
         "messages", "{state} and {eviction} decides what leaves"
     ),
@@ -108,10 +107,6 @@ ENGLISH: Mapping[str, str] = {
         "messages", "tried over {n} tokens, a token took {share:percent} more time"
     ),
     "auto.one_layer": QT_TRANSLATE_NOOP("messages", "Forecasts are fetched one layer ahead"),
-    "auto.precise_ranks": QT_TRANSLATE_NOOP(
-        "messages",
-        "Only forecasts that prove right {precision:percent} of the time are fetched",
-    ),
     "auto.prefetch_off": QT_TRANSLATE_NOOP("messages", "Prefetching is off"),
     "auto.prefetch_on": QT_TRANSLATE_NOOP("messages", "Prefetching is on"),
     "auto.prefetch_stays_off": QT_TRANSLATE_NOOP("messages", "Prefetching stays off"),
@@ -127,10 +122,6 @@ ENGLISH: Mapping[str, str] = {
     ),
     "auto.still_one_layer": QT_TRANSLATE_NOOP(
         "messages", "Forecasts are still fetched one layer ahead, not {new}"
-    ),
-    "auto.still_ranks": QT_TRANSLATE_NOOP(
-        "messages",
-        "Forecasts are still fetched from {old:percent} precision on, not from {new:percent}",
     ),
     "auto.time_changed": QT_TRANSLATE_NOOP(
         "messages", "The time of a token went from {before} to {after} ms"

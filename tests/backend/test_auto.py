@@ -24,10 +24,7 @@ from backend.methods.tuner import Tuner
 REACTIVE = Setting()
 PREFETCH = Setting(prefetch=True)
 SETTINGS = [
-    Setting(prefetch, 1, precision, eviction)
-    for prefetch, precisions in ((False, (0.85,)), (True, (0.0, 0.6, 0.85, 0.95)))
-    for precision in precisions
-    for eviction in ("lru", "other")
+    Setting(prefetch, 1, eviction) for prefetch in (False, True) for eviction in ("lru", "other")
 ]
 
 
@@ -47,7 +44,7 @@ class World:
     misses: float = 0.25
     other_misses: float = 0.25  # with the eviction called "other"
     covered: float = 0.7  # share of the misses that are forecast
-    precision: float = 0.8  # share of a forecast that is right, at min_precision 0.85
+    precision: float = 0.8  # share of a forecast that is right
     link: float = 2e9
     compute_s: float = 0.019
     n_request: int = 96
@@ -71,11 +68,8 @@ class World:
         expert_s = self.expert_bytes / self.link * luck.link
         useful = wasted = 0.0
         if setting.prefetch:
-            more, right = {0.0: (1, 0.6), 0.6: (0.9, 0.83), 0.85: (0.75, 1), 0.95: (0.5, 1.08)}[
-                setting.min_precision
-            ]
-            useful = n_miss * self.covered * more
-            wasted = useful * (1 / min(1, self.precision * right) - 1)
+            useful = n_miss * self.covered * 0.75
+            wasted = useful * (1 / self.precision - 1)
         hidden_s = (useful + wasted) * expert_s
         stall_s = (n_miss - useful) * expert_s + max(0.0, hidden_s - 0.8 * self.compute_s)
         wall_s = (self.compute_s + stall_s) * luck.noise
@@ -423,7 +417,6 @@ GOOD = {"setting": vars(REACTIVE), "refused": {"reactive": 512}, "spent": 1.5}
         {**GOOD, "setting": {**vars(REACTIVE), "depth": True}},
         {**GOOD, "setting": {**vars(REACTIVE), "eviction": "none"}},
         {**GOOD, "setting": {**vars(REACTIVE), "eviction": ["lru"]}},
-        {**GOOD, "setting": {**vars(REACTIVE), "min_precision": 0.5}},
         {**GOOD, "setting": {**vars(REACTIVE), "prefetch": 1}},
         {**GOOD, "setting": {**vars(REACTIVE), "more": 1}},
         {**GOOD, "refused": {"reactive": -1}},
@@ -453,7 +446,7 @@ def test_an_unknown_model_begins_as_the_fastest_method(predicts: bool) -> None:
     assert METHOD.evictions[tuning.eviction] == fastest.evictions[0]
     assert tuning.prefetch == predicts
     if predicts:
-        assert (tuning.depth, tuning.min_precision) == (fastest.depth, fastest.min_precision)
+        assert tuning.depth == fastest.depth
 
 
 def test_settings_are_kept_by_model_machine_cache_and_pack(tmp_path: Path) -> None:
@@ -493,7 +486,7 @@ def test_a_damaged_file_is_as_none(text: str, tmp_path: Path) -> None:
 
 
 def test_a_method_that_stopped_prefetching_remembers_it() -> None:
-    """Its distance and precision do not matter then, so the way back is one move."""
+    """Its distance does not matter then, so the way back is one move."""
     world = WORLDS["prefetching hurts"]
     auto = Auto(("lru", "other"), 2, Learned(Setting(True, 2)))
     for chance in world.luck(0, 300):

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from backend import _native  # noqa: E402
 from backend.machines import load  # noqa: E402
-from backend.methods.auto import PRECISIONS, Auto, Setting  # noqa: E402
+from backend.methods.auto import Auto, Setting  # noqa: E402
 from backend.methods.auto_work import WorkMeter  # noqa: E402
 from backend.methods.catalogue import METHODS  # noqa: E402
 from backend.methods.compose import composition, layout  # noqa: E402
@@ -85,6 +85,7 @@ class World:
         """Return a cold core of the adaptive method's parts."""
         method = replace(
             METHODS["lru-overlapped"],
+            weighs=True,
             predictor=part("accuracy", accuracy=self.accuracy, seed=1),
             evictions=tuple(part(e) for e in self.evictions),
         )
@@ -110,7 +111,7 @@ class World:
                 _native.Tuning(
                     setting.prefetch,
                     setting.depth,
-                    setting.min_precision,
+                    _native.Tuning().copy_cost,
                     self.evictions.index(setting.eviction),
                 )
             )
@@ -152,10 +153,7 @@ def main() -> None:
     trace = read(args.trace)
     evictions = args.evictions.split(",")
     settings = [
-        Setting(prefetch, 1, precision, eviction)
-        for prefetch, precisions in ((False, (0.85,)), (True, PRECISIONS))
-        for precision in precisions
-        for eviction in evictions
+        Setting(prefetch, 1, eviction) for prefetch in (False, True) for eviction in evictions
     ]
     for name in args.machines.split(","):
         machine = machine_for(trace, load(name))
@@ -182,7 +180,7 @@ def main() -> None:
 
 def describe(setting: Setting) -> str:
     """Return a setting in a few words."""
-    ahead = f"prefetch {setting.min_precision}" if setting.prefetch else "reactive"
+    ahead = "prefetch" if setting.prefetch else "reactive"
     return f"{ahead} {setting.eviction}"
 
 

@@ -43,6 +43,7 @@ def composition(
     scheduler: str = "ordered",
     n_predict: int = 0,
     depth: int = 100,
+    weighs: bool = False,
     **numbers: float,
 ) -> Composition:
     """Return a method of the usual parts, which prefetches at once. numbers: of the scheduler."""
@@ -54,6 +55,7 @@ def composition(
         spec,
         n_predict=n_predict,
         depth=depth,
+        weighs=weighs,
     )
 
 

@@ -100,7 +100,7 @@ class Simulation:
                 Tuning(
                     prefetch=chance.random() < 0.7,
                     depth=chance.randint(1, 4),
-                    min_precision=chance.choice((0.0, 0.5, 0.9)),
+                    copy_cost=chance.choice((0.0, 0.5, 0.9)),
                     eviction=chance.randrange(len(self.method.evictions)),
                 )
             )

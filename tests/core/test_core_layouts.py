@@ -213,7 +213,7 @@ def test_prompts_read_ahead_whatever_is_tuned_for_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    "tuning", [Tuning(eviction=1), Tuning(eviction=-1), Tuning(depth=-1), Tuning(min_precision=2)]
+    "tuning", [Tuning(eviction=1), Tuning(eviction=-1), Tuning(depth=-1), Tuning(copy_cost=2)]
 )
 def test_tuning_that_makes_no_sense_is_refused(tuning: Tuning) -> None:
     with pytest.raises(ValueError, match=r"eviction|depth"):

@@ -747,7 +747,7 @@ def test_an_engine_begins_with_what_was_learned(open_engine: OpenEngine, tiny: P
     )
     counts = {}
     for prefetch in (False, True):
-        settings.note(key, Learned(Setting(prefetch, 2, 0.0, "lru"), {"reactive": 512}))
+        settings.note(key, Learned(Setting(prefetch, 2, "lru"), {"reactive": 512}))
         counts[prefetch] = prefetched(open_engine(tiny, cache_rate=0.25, method="auto"))
     assert counts[False] == 0 < counts[True]
     # At another rate it begins with what this model had last.
@@ -785,7 +785,7 @@ def test_what_was_learned_belongs_to_the_pack(open_engine: OpenEngine, tmp_path:
         engine = open_engine(path, cache_rate=0.25, method="auto")
         plan, cache = engine.loaded.plan, engine.cache
         keys.append(key_of(file.fingerprint, NO_EXPERIMENT, cache.predictor, plan, cache.n_slot))
-        settings.note(keys[-1], Learned(Setting(packed, 2, 0.0, "lru"), {"reactive": 512}))
+        settings.note(keys[-1], Learned(Setting(packed, 2, "lru"), {"reactive": 512}))
         again = open_engine(path, cache_rate=0.25, method="auto")
         assert (prefetched(again) > 0) == packed
     assert keys[0] != keys[1]

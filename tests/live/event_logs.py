@@ -181,9 +181,9 @@ def _other_cuts(shape: Shape) -> Layout:
 
 
 _TUNINGS = [
-    Tuning(prefetch=True, depth=2, min_precision=0.0, eviction=0),
-    Tuning(prefetch=False, depth=1, min_precision=0.5, eviction=0),
-    Tuning(prefetch=True, depth=1, min_precision=0.5, eviction=1),
+    Tuning(prefetch=True, depth=2, copy_cost=0.0, eviction=0),
+    Tuning(prefetch=False, depth=1, copy_cost=0.5, eviction=0),
+    Tuning(prefetch=True, depth=1, copy_cost=0.5, eviction=1),
 ]
 _HOST = {"host_us": 8, "host_expert_us": 64, "host_expert_token_us": 16, "expert_us": 16}
 _HOST |= {"expert_token_us": 4, "dense_us": 32}
@@ -248,7 +248,7 @@ RUNS: tuple[Run, ...] = (
         "klotski",
         (Segment(GROUP, 0.3),),
         hybrid="auto",
-        machine=_HOST | _LINK | {"host_us": 128, "host_expert_token_us": 4, "dense_us": 0},
+        machine=_HOST | _LINK | {"host_us": 160, "host_expert_token_us": 4, "dense_us": 0},
         is_live=False,
     ),
     Run(

@@ -30,6 +30,25 @@ def test_a_miss_waits_for_latency_and_bytes() -> None:
     assert (phase.n_pass, phase.n_token, s.prefill.n_pass) == (4, 4, 0)
 
 
+def test_the_link_is_idle_until_the_choice_is_known() -> None:
+    future = future_of([[[[0]], [[0]]], [[[1]], [[0]]]])
+    shape = Shape(2, 1, [[100]] * 2)
+    s = simulate(core_of(shape, [1, 1]), future, link_bytes_per_us=10, dense_us=5, expert_us=3)
+    # First pass: idle for 5, copies for 10, idle for 3 + 5. Second: only the first layer lacks one.
+    assert s.decode.link_idle_us == 5 + 8 + 5
+    assert s.decode.link_busy_us == 30
+
+
+def test_a_copy_slows_computing() -> None:
+    shape = Shape(4, 2, [[100]])
+    future = future_of([[[[0, 1]]], [[[0, 1]]]])
+    machine = {"link_bytes_per_us": 10, "dense_us": 5, "expert_us": 4}
+    s = simulate(core_of(shape, [2]), future, copy_slows=0.5, **machine)
+    # The first expert arrives at 15. Beside the copy of the second it takes 6. That arrives at 25.
+    assert s.pass_us.tolist() == [pytest.approx(29, abs=0.01), 13]
+    assert s.decode.compute_us == pytest.approx(2 * 13 + 2, abs=0.01)
+
+
 def test_copies_one_after_the_other_overlap_with_computing() -> None:
     shape = Shape(4, 2, [[100]])
     future = future_of([[[[0, 1]]]])

@@ -3666,10 +3666,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{why}: Die Alternativen werden noch einmal versucht.</translation>
 </message>
 <message>
-<source>All of a forecast is fetched ahead</source>
-<translation>Alles Vorhergesagte wird vorab geholt</translation>
-</message>
-<message>
 <source>{first} and {last}</source>
 <translation>{first} und {last}</translation>
 </message>
@@ -3794,10 +3790,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Vorhergesagtes wird eine Schicht im Voraus geholt</translation>
 </message>
 <message>
-<source>Only forecasts that prove right {precision:percent} of the time are fetched</source>
-<translation>Nur Vorhersagen, die zu {precision:percent} zutreffen, werden geholt</translation>
-</message>
-<message>
 <source>Prefetching is off</source>
 <translation>Das Vorabholen ist aus</translation>
 </message>
@@ -3828,10 +3820,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Forecasts are still fetched one layer ahead, not {new}</source>
 <translation>Vorhergesagtes wird weiterhin eine Schicht im Voraus geholt, nicht {new}</translation>
-</message>
-<message>
-<source>Forecasts are still fetched from {old:percent} precision on, not from {new:percent}</source>
-<translation>Vorhersagen werden weiterhin ab einer Genauigkeit von {old:percent} geholt, nicht ab {new:percent}</translation>
 </message>
 <message>
 <source>The time of a token went from {before} to {after} ms</source>

@@ -10,8 +10,8 @@
 #include <algorithm>
 
 #include "bindings/bindings.h"
-#include "core/predict/confidence.h"
 #include "core/predict/registry.h"
+#include "core/predict/worth.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -127,24 +127,23 @@ void bind_predict(nb::module_ & m) {
             },
             "layer"_a, "input"_a);
 
-    nb::class_<Confidence>(m, "Confidence")
-        .def(nb::init<int32_t, int32_t, double>(), "n_layer"_a, "n_expert"_a, "min_precision"_a)
+    nb::class_<Worth>(m, "Worth")
+        .def(nb::init<int32_t>(), "n_layer"_a)
         .def(
-            "worthwhile",
-            [](Confidence & c, Layer layer, std::vector<Expert> experts, std::vector<float> scores,
-               const std::vector<Expert> & absent) {
-                const Forecast kept = c.worthwhile({layer, std::move(experts), std::move(scores)}, [&](Expert e) {
-                    return std::find(absent.begin(), absent.end(), e) != absent.end();
-                });
-                return nb::make_tuple(kept.experts, kept.scores);
+            "expect",
+            [](Worth & w, Layer layer, Expert expert, int32_t rank, size_t n_before, int32_t n_ahead) {
+                return w.expect(layer, expert, {rank, n_before, n_ahead});
             },
-            "layer"_a, "experts"_a, "scores"_a = std::vector<float>{}, "absent"_a = std::vector<Expert>{})
+            "layer"_a, "expert"_a, "rank"_a, "n_before"_a = 0, "n_ahead"_a = 1)
         .def(
-            "judge", [](Confidence & c, Layer layer, const std::vector<uint8_t> & needed) { c.judge(layer, needed); },
+            "judge", [](Worth & w, Layer layer, const std::vector<uint8_t> & needed) { w.judge(layer, needed); },
             "layer"_a, "needed"_a)
-        .def("gate_passed", &Confidence::gate_passed, "waited"_a)
-        .def("precision", &Confidence::precision, "rank"_a)
-        .def("precision_of_absent", &Confidence::precision_of_absent, "n_ago"_a);
+        .def("forget", &Worth::forget, "layer"_a)
+        .def("set_victim", &Worth::set_victim, "share"_a)
+        .def("gate_passed", &Worth::gate_passed, "waited"_a)
+        .def("set_copy_cost", &Worth::set_copy_cost, "cost"_a)
+        .def("gain", &Worth::gain, "p"_a)
+        .def("urgency", &Worth::urgency, "n_ahead"_a);
 }
 
 }  // namespace outrider

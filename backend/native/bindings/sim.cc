@@ -156,30 +156,19 @@ void bind_sim(nb::module_ & m) {
             [](Machine * self, double link_bytes_per_us, double link_latency_us, int32_t n_link, double dense_us,
                double dense_token_us, double expert_us, double expert_token_us, double wave_us, double pass_us,
                double host_us, double host_expert_us, double host_expert_token_us, double file_bytes_per_us,
-               double file_latency_us, int32_t n_file, double stop_us) {
-                const Machine machine{link_bytes_per_us,
-                                      link_latency_us,
-                                      n_link,
-                                      file_bytes_per_us,
-                                      file_latency_us,
-                                      n_file,
-                                      dense_us,
-                                      dense_token_us,
-                                      expert_us,
-                                      expert_token_us,
-                                      wave_us,
-                                      host_us,
-                                      host_expert_us,
-                                      host_expert_token_us,
-                                      stop_us,
-                                      pass_us};
+               double file_latency_us, int32_t n_file, double stop_us, double copy_slows) {
+                const Machine machine{
+                    link_bytes_per_us, link_latency_us,      n_link,    file_bytes_per_us, file_latency_us, n_file,
+                    dense_us,          dense_token_us,       expert_us, expert_token_us,   wave_us,         host_us,
+                    host_expert_us,    host_expert_token_us, stop_us,   pass_us,           copy_slows};
                 machine.validate();
                 new (self) Machine(machine);
             },
             "link_bytes_per_us"_a = 0.0, "link_latency_us"_a = 0.0, "n_link"_a = 1, "dense_us"_a = 0.0,
             "dense_token_us"_a = 0.0, "expert_us"_a = 0.0, "expert_token_us"_a = 0.0, "wave_us"_a = 0.0,
             "pass_us"_a = 0.0, "host_us"_a = 0.0, "host_expert_us"_a = 0.0, "host_expert_token_us"_a = 0.0,
-            "file_bytes_per_us"_a = 0.0, "file_latency_us"_a = 0.0, "n_file"_a = 1, "stop_us"_a = 0.0)
+            "file_bytes_per_us"_a = 0.0, "file_latency_us"_a = 0.0, "n_file"_a = 1, "stop_us"_a = 0.0,
+            "copy_slows"_a = 0.0)
         .def_ro("link_bytes_per_us", &Machine::link_bytes_per_us)
         .def_ro("link_latency_us", &Machine::link_latency_us)
         .def_ro("n_link", &Machine::n_link)
@@ -193,6 +182,7 @@ void bind_sim(nb::module_ & m) {
         .def_ro("wave_us", &Machine::wave_us)
         .def_ro("stop_us", &Machine::stop_us)
         .def_ro("pass_us", &Machine::pass_us)
+        .def_ro("copy_slows", &Machine::copy_slows)
         .def_ro("host_us", &Machine::host_us)
         .def_ro("host_expert_us", &Machine::host_expert_us)
         .def_ro("host_expert_token_us", &Machine::host_expert_token_us);
@@ -204,7 +194,8 @@ void bind_sim(nb::module_ & m) {
         .def_ro("compute_us", &SimulatedPhase::compute_us)
         .def_ro("wave_us", &SimulatedPhase::wave_us)
         .def_ro("stall_us", &SimulatedPhase::stall_us)
-        .def_ro("link_busy_us", &SimulatedPhase::link_busy_us);
+        .def_ro("link_busy_us", &SimulatedPhase::link_busy_us)
+        .def_ro("link_idle_us", &SimulatedPhase::link_idle_us);
 
     nb::class_<SimulatedLayer>(m, "SimulatedLayer")
         .def_ro("counts", &SimulatedLayer::counts)

@@ -184,8 +184,7 @@ void bind_specs(nb::module_ & m) {
         .def(
             "__init__",
             [](Composition * self, Spec predictor, std::vector<Spec> evictions, Spec prefill, Spec decode,
-               int32_t n_predict, int32_t n_fetch, int32_t depth, double min_precision, bool prefill_prefetch,
-               Hybrid hybrid) {
+               int32_t n_predict, int32_t n_fetch, int32_t depth, bool weighs, bool prefill_prefetch, Hybrid hybrid) {
                 new (self) Composition{std::move(predictor),
                                        std::move(evictions),
                                        std::move(prefill),
@@ -193,12 +192,12 @@ void bind_specs(nb::module_ & m) {
                                        n_predict,
                                        n_fetch,
                                        depth,
-                                       min_precision,
+                                       weighs,
                                        prefill_prefetch,
                                        hybrid};
             },
             "predictor"_a = Spec{}, "evictions"_a = std::vector<Spec>{{"lru"}}, "prefill"_a = Spec{"ordered"},
-            "decode"_a = Spec{"ordered"}, "n_predict"_a = 0, "n_fetch"_a = 0, "depth"_a = 1, "min_precision"_a = 0.0,
+            "decode"_a = Spec{"ordered"}, "n_predict"_a = 0, "n_fetch"_a = 0, "depth"_a = 1, "weighs"_a = false,
             "prefill_prefetch"_a = true, "hybrid"_a = Hybrid::off)
         .def_ro("n_predict", &Composition::n_predict)
         .def_ro("depth", &Composition::depth)
@@ -207,13 +206,13 @@ void bind_specs(nb::module_ & m) {
     nb::class_<Tuning>(m, "Tuning")
         .def(
             "__init__",
-            [](Tuning * self, bool prefetch, int32_t depth, double min_precision, int32_t eviction) {
-                new (self) Tuning{prefetch, depth, min_precision, eviction};
+            [](Tuning * self, bool prefetch, int32_t depth, double copy_cost, int32_t eviction) {
+                new (self) Tuning{prefetch, depth, copy_cost, eviction};
             },
-            "prefetch"_a = true, "depth"_a = 1, "min_precision"_a = 0.0, "eviction"_a = 0)
+            "prefetch"_a = true, "depth"_a = 1, "copy_cost"_a = Tuning{}.copy_cost, "eviction"_a = 0)
         .def_rw("prefetch", &Tuning::prefetch)
         .def_rw("depth", &Tuning::depth)
-        .def_rw("min_precision", &Tuning::min_precision)
+        .def_rw("copy_cost", &Tuning::copy_cost)
         .def_rw("eviction", &Tuning::eviction);
     m.def("scheduler_names", &scheduler_names);
     m.def("eviction_names", &eviction_names);

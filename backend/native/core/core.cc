@@ -65,14 +65,13 @@ std::vector<int32_t> Routing::last_tokens() const {
 Core::Core(const Surroundings & around, const Composition & composition, std::vector<int32_t> n_host_slot)
     : shape_(around.shape),
       composition_(composition),
-      tuning_{true, composition.depth, composition.min_precision, 0},
+      tuning_{.depth = composition.depth},
       residency_(around.shape, around.layout),
       desk_(residency_),
       speeds_(size_t(around.shape.n_layer)),
       token_routers_(around),
       statistics_(around.statistics),
-      confidence_{Confidence(around.shape.n_layer, around.shape.n_expert, composition.min_precision),
-                  Confidence(around.shape.n_layer, around.shape.n_expert, composition.min_precision)},
+      worth_{Worth(around.shape.n_layer), Worth(around.shape.n_layer)},
       waiting_(size_t(around.shape.n_layer)),
       forecast_(size_t(around.shape.n_layer)),
       found_(size_t(around.shape.n_layer) * size_t(around.shape.n_expert), 0),
@@ -132,12 +131,12 @@ void Core::on(const Tuned & e, Commands &) {
     if (tuning.eviction < 0 || tuning.eviction >= int32_t(evictions_.size())) {
         throw std::invalid_argument("There is no eviction of that number");
     }
-    if (tuning.depth < 0 || !(tuning.min_precision >= 0 && tuning.min_precision <= 1)) {
-        throw std::invalid_argument("A depth is 0 or more, and a precision 0 to 1");
+    if (tuning.depth < 0 || !(tuning.copy_cost >= 0 && tuning.copy_cost <= 1)) {
+        throw std::invalid_argument("A depth is 0 or more, and the cost of a copy 0 to 1");
     }
     tuning_ = tuning;
-    for (Confidence & confidence : confidence_) {
-        confidence.set_min_precision(tuning.min_precision);
+    for (Worth & worth : worth_) {
+        worth.set_copy_cost(tuning.copy_cost);
     }
 }
 
@@ -173,7 +172,18 @@ void Core::on(const PassBegan & e, Commands & out) {
     push_due(out);
 }
 
-void Core::on(const Reached & e, Commands & out) { scheduler_->gate_reached(e.layer, out); }
+void Core::on(const Reached & e, Commands & out) {
+    scheduler_->gate_reached(e.layer, out);
+    // Reads for later layers are ordered again, beside better ones.
+    for (int32_t ahead = 1; weighs_token() && ahead <= std::min(tuning_.depth, shape_.n_layer - 1); ahead++) {
+        const Layer layer = (e.layer + ahead) % shape_.n_layer;
+        for (Part part : places) {
+            if (!residency_.is_whole(layer)) {
+                desk_.call_back_low({layer, part}, none, out);
+            }
+        }
+    }
+}
 
 void Core::on(const Routed & e, Commands & out) {
     Routing routing = e.routing;
@@ -181,7 +191,7 @@ void Core::on(const Routed & e, Commands & out) {
         routing.sequences = std::span(sequences_).last(size_t(routing.n_token));
     }
     layer_ = routing.layer;
-    confidence(is_many()).gate_passed(std::exchange(waited_, false));
+    worth(is_many()).gate_passed(std::exchange(waited_, false));
     find_demands(routing);
     judge_forecast(routing.layer);
     chosen_->routed(routing, demands_);
@@ -196,13 +206,16 @@ void Core::on(const Routed & e, Commands & out) {
     const size_t n_before = out.size();
     scheduler_->push_precise(routing.layer, demands_, out);
     note_host(out, n_before);
+    for (Worth & worth : worth_) {
+        worth.set_victim(scheduler_->regret());
+    }
     drop_waiting(routing.layer);  // it comes too late
     if (predictor_) {
         forecasts_.clear();
         predictor_->routed(routing, forecasts_);
         take(forecasts_);
     }
-    push_due(out);
+    push_due(out, !wants_gate_input());
 }
 
 std::span<uint8_t> Core::found(Layer layer) {
@@ -239,8 +252,8 @@ void Core::note_host(const Commands & out, size_t first) {
 
 void Core::judge_forecast(Layer layer) {
     const auto cells = found(layer);
-    for (Confidence & confidence : confidence_) {
-        confidence.judge(layer, cells);
+    for (Worth & worth : worth_) {
+        worth.judge(layer, cells);
     }
     LayerCounts & counts = residency_.counts(layer);
     for (Expert e : forecast_[size_t(layer)]) {
@@ -258,7 +271,7 @@ void Core::on(const GateSeen & e, Commands & out) {
         predictor_->gate_seen(e.layer, e.input, e.n_token, forecasts_);
         take(forecasts_);
     }
-    push_due(out);
+    push_due(out, true);
 }
 
 void Core::on(const Stocked & e, Commands & out) {
@@ -348,9 +361,7 @@ void Core::take(Forecasts & forecasts) {
             statistics_->forecast(forecast);
         }
         // A layer at or before the present one is of the next pass, which most likely decodes.
-        const bool of_many = forecast.layer > layer_ ? is_many() : sequences_.size() > 1;
-        Forecast kept = confidence(of_many).worthwhile(
-            forecast, [&](Expert e) { return first_part(forecast.layer, e) == nullptr; });
+        Forecast kept = composition_.weighs ? weighed(forecast) : forecast;
         chosen_->forecast(kept);
         if (kept.experts.size() > n_fetch()) {
             kept.experts.resize(n_fetch());
@@ -363,7 +374,49 @@ void Core::take(Forecasts & forecasts) {
     }
 }
 
-// Fetches what layers will choose for sure. Neither depth, precision nor the switch of prefetching hold it back.
+// Return the experts that are resident or worth a read, with the reads' gains as scores.
+Forecast Core::weighed(const Forecast & forecast) {
+    // A layer at or before the present one is of the next pass, which most likely decodes.
+    const int32_t n_ahead = (forecast.layer - layer_ + shape_.n_layer - 1) % shape_.n_layer + 1;
+    Worth & its = worth(forecast.layer > layer_ ? is_many() : sequences_.size() > 1);
+    its.forget(forecast.layer);
+    rank_absent(forecast.layer);
+    Forecast kept{forecast.layer, {}, {}};
+    for (size_t rank = 0; rank < forecast.experts.size(); rank++) {
+        const Expert e = forecast.experts[rank];
+        const bool is_absent = lacks(forecast.layer, e);
+        const double gain =
+            is_absent ? its.gain(its.expect(forecast.layer, e, {int32_t(rank), n_before(e), n_ahead})) : 1;
+        if (gain > 0) {
+            kept.experts.push_back(e);
+            kept.scores.push_back(float(gain));
+        }
+    }
+    return kept;
+}
+
+// Whether the expert is neither resident nor on its way.
+bool Core::lacks(Layer layer, Expert expert) const {
+    const SlotInfo * info = first_part(layer, expert);
+    return info == nullptr || (info->state == SlotState::pending && info->flying == 0);
+}
+
+void Core::rank_absent(Layer layer) {
+    absent_.clear();
+    for (Expert e = 0; e < shape_.n_expert; e++) {
+        if (lacks(layer, e)) {
+            absent_.emplace_back(chosen_->keep(layer, Part::top, e), e);
+        }
+    }
+}
+
+// Return how many absent experts of the ranked layer are more worth keeping than this one.
+size_t Core::n_before(Expert expert) const {
+    const auto it = std::find_if(absent_.begin(), absent_.end(), [&](const auto & a) { return a.second == expert; });
+    return size_t(std::count_if(absent_.begin(), absent_.end(), [&](const auto & a) { return a.first > it->first; }));
+}
+
+// Fetches what layers will choose for sure. Neither depth, worth nor the switch of prefetching hold it back.
 void Core::fetch_known(std::span<const int32_t> tokens, Commands & out) {
     if (phase_ == Phase::prefill && !composition_.prefill_prefetch) {
         return;
@@ -398,12 +451,65 @@ void Core::cut_to_needs(Forecast & forecast) const {
 }
 
 // Passes on the forecasts for the next layers, the nearest first. The first layer of the next pass follows the last.
-void Core::push_due(Commands & out) {
+// `all`: no forecast follows at this gate.
+void Core::push_due(Commands & out, bool all) {
+    if (weighs_token()) {
+        push_best(all, out);
+        return;
+    }
     for (int32_t ahead = 1; n_waiting_ > 0 && ahead <= std::min(tuning_.depth, shape_.n_layer); ahead++) {
         Forecast & due = waiting_[size_t((layer_ + ahead) % shape_.n_layer)];
         if (due.layer != none) {
             scheduler_->push_predicted(due, out);
             drop_waiting(due.layer);
+        }
+    }
+}
+
+// Orders reads for the next layers, the most valuable first. At the next gate those that have not begun are cancelled
+// and weighed against what is known then.
+void Core::push_best(bool all, Commands & out) {
+    candidates_.clear();
+    for (int32_t ahead = 1; ahead <= std::min(tuning_.depth, shape_.n_layer); ahead++) {
+        const Layer layer = (layer_ + ahead) % shape_.n_layer;
+        if (const Forecast & due = waiting_[size_t(layer)]; due.layer != none) {
+            const double urgency = worth(false).urgency(ahead);
+            for (size_t i = 0; i < due.experts.size(); i++) {
+                if (lacks(layer, due.experts[i])) {
+                    candidates_.push_back({layer, due.experts[i], urgency * double(due.scores[i])});
+                }
+            }
+        }
+        if (all) {
+            expect_reuse(layer, ahead);
+        }
+    }
+    std::stable_sort(candidates_.begin(), candidates_.end(),
+                     [](const Candidate & a, const Candidate & b) { return a.value > b.value; });
+    for (const Candidate & c : candidates_) {
+        scheduler_->push_predicted({c.layer, {c.expert}, {}}, out);
+    }
+}
+
+// Adds the absent experts that are most worth keeping and that no forecast names.
+void Core::expect_reuse(Layer layer, int32_t n_ahead) {
+    constexpr size_t n_most = 4;
+    if (residency_.is_whole(layer)) {
+        return;
+    }
+    rank_absent(layer);
+    const size_t n = std::min(n_most, absent_.size());
+    std::partial_sort(absent_.begin(), absent_.begin() + ptrdiff_t(n), absent_.end(), std::greater<>());
+    Worth & its = worth(false);
+    for (size_t i = 0; i < n; i++) {
+        const Expert e = absent_[i].second;
+        const auto & named = forecast_[size_t(layer)];
+        if (std::find(named.begin(), named.end(), e) != named.end()) {
+            continue;
+        }
+        const double p = its.expect(layer, e, {none, i, n_ahead});
+        if (const double gain = its.gain(p); gain > 0) {
+            candidates_.push_back({layer, e, its.urgency(n_ahead) * gain});
         }
     }
 }
@@ -453,6 +559,9 @@ void Core::on(const Unasked & e, Commands & out) {
     const auto cells = found(e.layer);
     std::fill(cells.begin(), cells.end(), uint8_t(Cell::absent));
     forecast_[size_t(e.layer)].clear();
+    for (Worth & worth : worth_) {
+        worth.forget(e.layer);
+    }
     const int64_t n_most = std::min(int64_t(e.n_token) * shape_.used(e.layer), int64_t(shape_.n_expert));
     residency_.counts(e.layer).hits += uint64_t(n_most);
     push_due(out);

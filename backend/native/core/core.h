@@ -8,8 +8,8 @@
 #include "core/event_log.h"
 #include "core/evict/eviction.h"
 #include "core/host_level.h"
-#include "core/predict/confidence.h"
 #include "core/predict/token_routers.h"
+#include "core/predict/worth.h"
 #include "core/residency.h"
 #include "core/schedule/copy_desk.h"
 #include "core/schedule/scheduler.h"
@@ -26,7 +26,7 @@ struct Composition {
     int32_t n_predict = 0;     // experts asked of the predictor; 0: as many as a token uses
     int32_t n_fetch = 0;       // experts of a forecast that are fetched at most; 0: all
     int32_t depth = 1;         // forecasts are fetched for the next `depth` layers
-    double min_precision = 0;  // ranks of a forecast that are right less often are not fetched
+    bool weighs = false;  // fetch what is worth it (predict/worth.h), forecast or not; otherwise all forecasts
     bool prefill_prefetch = true;  // fetch forecasts in prompts too; otherwise prompts only teach the predictor
     Hybrid hybrid = Hybrid::off;   // whether the host computes some of the missing experts
 };
@@ -100,7 +100,8 @@ class Core {
     size_t n_fetch() const { return size_t(composition_.n_fetch > 0 ? composition_.n_fetch : shape_.n_expert); }
     bool is_joint() const { return phase_ == Phase::decode && sequences_.size() > 1; }
     bool is_many() const { return phase_ == Phase::prefill || is_joint(); }
-    Confidence & confidence(bool many) { return confidence_[many ? 0 : 1]; }
+    Worth & worth(bool many) { return worth_[many ? 0 : 1]; }
+    bool weighs_token() const { return composition_.weighs && uses_forecasts() && !is_many(); }
     bool uses_forecasts() const { return phase_ == Phase::decode ? tuning_.prefetch : composition_.prefill_prefetch; }
     std::span<uint8_t> found(Layer layer);
     void find_demands(const Routing & routing);
@@ -109,7 +110,13 @@ class Core {
     void take(Forecasts & forecasts);
     void fetch_known(std::span<const int32_t> tokens, Commands & out);
     void cut_to_needs(Forecast & forecast) const;
-    void push_due(Commands & out);
+    Forecast weighed(const Forecast & forecast);
+    bool lacks(Layer layer, Expert expert) const;
+    void rank_absent(Layer layer);
+    size_t n_before(Expert expert) const;
+    void push_due(Commands & out, bool all = false);
+    void push_best(bool all, Commands & out);
+    void expect_reuse(Layer layer, int32_t n_ahead);
     void drop_waiting(Layer layer);
     Slot make_room(Place place, std::span<const Expert> wanted);
     const SlotInfo * first_part(Layer layer, Expert expert) const;
@@ -127,8 +134,8 @@ class Core {
     std::unique_ptr<Predictor> predictor_;
     TokenRouters token_routers_;
     std::shared_ptr<MoepicStatistics> statistics_;
-    std::array<Confidence, 2> confidence_;  // in forecasts of many tokens, and of one
-    std::vector<Forecast> waiting_;  // [layer]: not yet within the depth
+    std::array<Worth, 2> worth_;  // of reads for many tokens, and for one
+    std::vector<Forecast> waiting_;  // [layer]: not yet within the depth, or, where they are weighed, not yet routed
     int32_t n_waiting_ = 0;
     std::vector<std::vector<Expert>> forecast_;  // [layer]: the last forecast, judged when the layer is routed
     bool waited_ = false;  // a copy was cancelled since the last gate
@@ -142,6 +149,13 @@ class Core {
     int32_t n_token_ = 0;  // maximum over the layers routed in this pass
     std::vector<uint8_t> few_;  // [layer]: the last prompt routed it for fewer tokens than the layer before
     std::vector<int32_t> n_token_of_;  // [expert], zero between events
+    struct Candidate {
+        Layer layer;
+        Expert expert;
+        double value;
+    };
+    std::vector<Candidate> candidates_;  // of the event in progress
+    std::vector<std::pair<double, Expert>> absent_;  // of a layer, with the worth of keeping them
     EventLog * log_ = nullptr;
     uint64_t n_event_ = 0;
 };

@@ -72,8 +72,8 @@ std::string describe(const Event & event) {
     std::visit(Overloaded{
                    [&](const RequestBegan &) { text << "request began"; },
                    [&](const Tuned & e) {
-                       text << "tuned: prefetch " << e.tuning.prefetch << ", depth " << e.tuning.depth
-                            << ", least precision " << e.tuning.min_precision << ", eviction " << e.tuning.eviction;
+                       text << "tuned: prefetch " << e.tuning.prefetch << ", depth " << e.tuning.depth << ", copy cost "
+                            << e.tuning.copy_cost << ", eviction " << e.tuning.eviction;
                    },
                    [&](const Measured & e) {
                        text << "measured:";

@@ -16,7 +16,7 @@ class Core;
 struct Tuning {
     bool prefetch = true;  // for decoded tokens; prompts go by Composition::prefill_prefetch
     int32_t depth = 1;
-    double min_precision = 0;
+    double copy_cost = 0.4;  // predict/worth.h; this, until it is measured
     int32_t eviction = 0;  // index into Composition::evictions
 };
 

@@ -191,7 +191,6 @@ void Residency::forget_displaced(Pool pool, Slot slot) {
 void Residency::restore(Pool pool, Slot slot) {
     const SlotInfo & s = at(pool, slot);
     require(s.state == SlotState::pending && s.arrived == 0, "a part is restored before anything arrived");
-    count_wasted(s);
     vacate(pool, slot);
     const SlotInfo old = displaced_[pool][slot];
     if (old.state != SlotState::ready || find(place_of(old), old.expert) != none) {

@@ -45,7 +45,7 @@ struct LayerCounts {
     uint64_t bytes_wasted = 0;
     uint64_t prefetches = 0;         // parts ordered by a forecast
     uint64_t prefetches_useful = 0;  // used before they left
-    uint64_t prefetches_wasted = 0;  // evicted without use
+    uint64_t prefetches_wasted = 0;  // evicted without use, after a copy began
     // GoodPred = (predicted_used / predicted) * (predicted_ready / predicted) (ProMoE, section 4.1)
     uint64_t predicted = 0;        // experts in the last forecast for a layer before it was routed
     uint64_t predicted_used = 0;   // needed

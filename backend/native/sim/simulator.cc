@@ -61,6 +61,7 @@ void add(SimulatedPhase & to, const SimulatedPhase & pass) {
     to.wave_us += pass.wave_us;
     to.stall_us += pass.stall_us;
     to.link_busy_us += pass.link_busy_us;
+    to.link_idle_us += pass.link_idle_us;
 }
 
 // The pass in progress ends before it is computed.
@@ -135,6 +136,7 @@ class Simulator : private Driver {
     double now_us_ = 0;
     double routed_us_ = 0;  // of the layer in progress
     SimulatedPhase pass_;   // in progress
+    double began_us_ = 0, busy_us_ = 0;  // it began; the link's busy_us() then
     Walk walk_{core_, *this};
     struct HostWork {
         Compute compute;
@@ -204,8 +206,8 @@ Simulation Simulator::run(const Future & trace) {
 
 void Simulator::run_pass(size_t index, const Future::Pass & pass) {
     pass_ = {.n_pass = 1, .n_token = pass.n_token};
-    const double began_us = now_us_;
-    const double busy_us = link_ ? link_->busy_us() : 0;
+    began_us_ = now_us_;
+    busy_us_ = link_ ? link_->busy_us() : 0;
     const LayerCounts before = all_counts();
 
     if (pass.begins_request) {
@@ -218,8 +220,8 @@ void Simulator::run_pass(size_t index, const Future::Pass & pass) {
         walk_.abort();
     }
 
-    pass_.time_us = now_us_ - began_us;
-    pass_.link_busy_us = (link_ ? link_->busy_us() : 0) - busy_us;
+    pass_.time_us = now_us_ - began_us_;
+    pass_.link_busy_us = (link_ ? link_->busy_us() : 0) - busy_us_;
     add(pass.phase == Phase::prefill ? result_.prefill : result_.decode, pass_);
     result_.pass_us.push_back(pass_.time_us);
     result_.pass_stall_us.push_back(pass_.stall_us);
@@ -283,6 +285,9 @@ void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) 
     }
     routed_us_ = now_us_;
     walk_.route(routing, machine_.stop_us > 0 && machine_.host_expert_us == 0);
+    if (link_ && !walk_.has_all()) {
+        pass_.link_idle_us = now_us_ - began_us_ - (link_->busy_us() - busy_us_);
+    }
     see_gate(index, layer, n_token);
     for (auto step = walk_.next(); step != Walk::Step::over; step = walk_.next()) {
         switch (step) {
@@ -454,10 +459,18 @@ std::optional<CopyEnd> Simulator::wait(Layer layer) {
 }
 
 void Simulator::compute(double us) {
-    now_us_ += us;
-    pass_.compute_us += us;
-    if (link_) {
+    constexpr double almost_nothing = 1e-3;
+    for (double left = us; left > 0;) {
+        const double busy_us = link_ ? link_->busy_us() : 0;
+        now_us_ += left;
+        pass_.compute_us += left;
+        if (!link_) {
+            return;
+        }
         link_->advance(now_us_);
+        // What copies in flight took from it is still to be computed.
+        left *= machine_.copy_slows / (1 + machine_.copy_slows) * std::min((link_->busy_us() - busy_us) / left, 1.0);
+        left = left > almost_nothing ? left : 0;
     }
 }
 
@@ -482,6 +495,7 @@ void Machine::validate() const {
         {"host_expert_token_us", host_expert_token_us},
         {"stop_us", stop_us},
         {"pass_us", pass_us},
+        {"copy_slows", copy_slows},
     };
     for (const auto & figure : figures) {
         if (!std::isfinite(figure.value) || figure.value < 0) {

@@ -33,6 +33,7 @@ struct Machine {
     // upload, a launch and a wait. 0: it does none of this.
     double stop_us = 0;
     double pass_us = 0;  // a pass without its layers: embedding, output
+    double copy_slows = 0;  // computing takes 1 + copy_slows times as long while a copy is in flight
 
     // Throws std::invalid_argument, a sentence, for what is negative or no number.
     void validate() const;
@@ -52,6 +53,7 @@ struct SimulatedPhase {
     double wave_us = 0;  // the experts' part of compute_us
     double stall_us = 0;
     double link_busy_us = 0;  // with at least one copy in flight
+    double link_idle_us = 0;  // without one, although the pass still needed an expert that was missing
 };
 
 struct SimulatedPass {

@@ -33,6 +33,7 @@ class ByPhase final : public Scheduler {
     void aborted(Commands & out) override { now_->aborted(out); }
     bool idle() const override { return now_->idle(); }
     double planned_device_us() const override { return now_->planned_device_us(); }
+    double regret() const override { return decode_->regret(); }
     void check() const override { now_->check(); }
 
   private:

@@ -47,6 +47,7 @@ class OrderedScheduler final : public Scheduler, OrderedState, OrderedPart {
     void aborted(Commands & out) override;
     bool idle() const override { return needs_.n_open() == 0; }
     double planned_device_us() const override { return sharing_.planned_device_us(); }
+    double regret() const override { return ahead_.regret_of_tokens(); }
     void check() const override;
 
   private:

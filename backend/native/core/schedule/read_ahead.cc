@@ -71,7 +71,7 @@ bool ReadAhead::claim(Place place, Expert expert) {
         if (is_buffer(pool) && victims_.n_ahead(info.layer) <= victims_.n_ahead(place.layer)) {
             return false;  // what waits in a buffer was fetched for a nearer layer
         }
-        if (may_stream() && info.part != Part::bottom) {
+        if (info.part != Part::bottom) {
             displaced_[size_t(info.layer)].push_back(info.expert);
         }
         if (info.state == SlotState::ready) {
@@ -170,16 +170,23 @@ void ReadAhead::disappoint(Layer layer) {
 // are needed.
 void ReadAhead::judge(Layer layer) {
     constexpr size_t few = 8;  // copies that have begun, or are about to
-    constexpr double weight = 1.0 / 16, forgotten = 1.0 / 256;
+    constexpr double weight = 1.0 / 16, token_weight = 1.0 / 64, forgotten = 1.0 / 256;
     expected_[size_t(layer)] = {};
     const std::vector<Expert> displaced = std::exchange(displaced_[size_t(layer)], {});
+    const auto needed = [&](Expert e) {
+        return std::any_of(needs_.begin(), needs_.end(), [&](const Need & n) { return n.expert == e; }) ? 1.0 : 0.0;
+    };
     if (!may_stream()) {
+        for (Expert e : displaced) {
+            if (lacks({layer, Part::top}, e)) {  // no copy brought it back
+                token_regret_ += token_weight * (needed(e) - token_regret_);
+            }
+        }
         return;
     }
     regret_ -= forgotten * regret_;  // so that displacing is tried again
     for (Expert e : displaced) {
-        const bool needed = std::any_of(needs_.begin(), needs_.end(), [&](const Need & n) { return n.expert == e; });
-        regret_ += weight * ((needed ? 1.0 : 0.0) - regret_);
+        regret_ += weight * (needed(e) - regret_);
     }
     if (n_open_ > few) {
         most_open_ = std::max(most_open_, n_open_) - n_open_ + few;

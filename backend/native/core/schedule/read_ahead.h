@@ -21,6 +21,8 @@ class ReadAhead : OrderedPart {
     // A forecast came: order its experts now, or, in a prompt, as the link has room.
     void expect(const Forecast & forecast, Commands & out);
     void fetch(const Forecast & forecast, Commands & out);
+    // The recent share of the experts displaced by a token's forecasts that the layer's next token needed.
+    double regret_of_tokens() const { return token_regret_; }
     // Read ahead what there is room for, if no need waits for a slot.
     void run(Commands & out);
 
@@ -43,6 +45,7 @@ class ReadAhead : OrderedPart {
     std::vector<std::vector<Expert>> prefetched_;  // [layer], since it was last routed
     std::vector<std::vector<Expert>> displaced_;   // [layer]: evicted for a prefetch, since it was last routed
     double regret_ = 0;        // the recent share of displaced experts that were needed after all
+    double token_regret_ = 0;  // the same without prompts
     size_t most_open_ = 48;    // low copies in flight at most
     size_t n_open_ = 0;        // low copies in flight for the layer that was reached last
     bool held_back_ = false;   // more would have been ordered without this limit

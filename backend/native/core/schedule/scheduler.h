@@ -38,6 +38,8 @@ class Scheduler {
     // How long the device should take for the layer in progress, as measured; 0: unknown, or nothing is copied
     // (host_share.h).
     virtual double planned_device_us() const = 0;
+    // The recent share of the experts evicted for a token's forecasts that the next token needed.
+    virtual double regret() const = 0;
     // Aborts the process if an invariant does not hold.
     virtual void check() const = 0;
 };
