@@ -524,14 +524,15 @@ class Engine:
             self.passes, self._context, (), self._opened, self._reader, n_sequence=self.n_sequence
         )
         group.on_unfinished = self._continue_later
-        pieces = group.answer(answer)
+        events = group.answer(answer)
         try:
             answer.begin(self._reader)
-            yield from pieces
+            for event in events:
+                if isinstance(event, Piece):
+                    yield event
         finally:
-            pieces.close()  # type: ignore[attr-defined]
+            events.close()  # type: ignore[attr-defined]
             given = answer.given or group.end(answer)
-            self.passes.end_prefill()
             self.finish_reason = given.finish_reason or answer.finish_reason
             self.stop_text = given.stop
         if answer.fault is not None:

@@ -93,11 +93,14 @@ class Group:
         """Yield every answer as it ends. Raises EngineError."""
         return (event for event in self._events() if isinstance(event, GroupAnswer))
 
-    def answer(self, member: Sequence) -> Iterator[Piece]:
-        """Answer one request alone, which has joined. Yield its pieces. Raises EngineError."""
+    def answer(self, member: Sequence) -> Iterator[Piece | GroupAnswer]:
+        """Answer one request alone, which has joined. Yield its pieces and its end.
+
+        Raises EngineError.
+        """
         self._is_alone, self.keeps, self._requests = True, True, None
         self._scheduler.waiting.append(member)
-        return (event for event in self._events() if isinstance(event, Piece))
+        return self._events()
 
     def _events(self) -> Iterator[Piece | GroupAnswer]:
         """Yield the pieces of all answers, and every answer as it ends."""
@@ -114,6 +117,7 @@ class Group:
             for member in self._all:
                 yield from self._left(member)  # as far as it was written
         finally:
+            passes.end_prefill()
             is_open = self._context.is_open
             for member in self._all:
                 if is_open:
@@ -303,19 +307,22 @@ class Group:
         n_of_prompt = sum([m.n_unread > 0 for m in owners])
         is_token = not n_of_prompt
         # An answer alone is the only sequence of a pass of one token.
-        numbers = [m.number for m in owners] if not self._is_alone or drafted is not None else []
+        numbers = [m.number for m in owners] if not self._is_alone or drafted is not None else ()
         adapts = is_token and len(rows) == 1 and (self._is_alone or owners[0].precedes)
-        self._show(passes, scheduler, n_of_prompt)
+        if n_of_prompt:
+            self._show_prompt(n_of_prompt)
         if not passes.compute_rows(rows, numbers, last_s, is_token=is_token, adapts=adapts):
             return False
         took_s = time.perf_counter() - last_s
         self._last_s = last_s + took_s  # a token's time includes choosing it
+        passes.end_prefill()
         if layer is not None:
             self._observe_layer(layer, rows, owners)
-        own = [m for m in scheduler.members if m.precedes]
+        own = [] if self._is_alone else [m for m in scheduler.members if m.precedes]
         is_answered = bool(own) and not any(m.n_unread for m in own)
         last = scheduler.computed(owners)
-        self._drop_middles()
+        if scheduler.limits.attends[1]:
+            self._drop_middles()
         if n_of_prompt:
             self._tell_of_prompts(owners)
         for i, member in last:
@@ -331,9 +338,10 @@ class Group:
         """Compute the next image of a prompt. Return False when stopped."""
         scheduler, image = self._scheduler, member.partial.images[member.tokens[member.n_done]]
         self.n_drafted = self.n_right = self.n_decoded = 0
-        self._show(self._passes, scheduler, image.n_pos)
+        self._show_prompt(image.n_pos)
         if not self._passes.compute_image(image, member.n_done, member.place, last_s):
             return False
+        self._passes.end_prefill()
         self._last_s = time.perf_counter()
         is_other = not member.precedes and any(m.precedes for m in scheduler.members)
         scheduler.computed_image(member)
@@ -345,14 +353,11 @@ class Group:
             scheduler.observe([member] * n, n, self._last_s - last_s)
         return True
 
-    def _show(self, passes: Passes, scheduler: Scheduler[Sequence], n_of_prompt: int) -> None:
-        """Let others see, within the pass, how much of the prompt is computed that goes first."""
-        if n_of_prompt:
-            member = scheduler.members[0]
-            if member.n_unread and (member.precedes or self._is_alone):
-                passes.begin_prefill(member.n_done, n_of_prompt, member.n_wanted)
-                return
-        passes.end_prefill()
+    def _show_prompt(self, n: int) -> None:
+        """Let others see, within the pass, how many of n tokens are computed that go first."""
+        member = self._scheduler.members[0]
+        if member.n_unread and (member.precedes or self._is_alone):
+            self._passes.begin_prefill(member.n_done, n, member.n_wanted)
 
     @staticmethod
     def _tell_of_prompts(owners: list[Sequence]) -> None:
@@ -370,18 +375,21 @@ class Group:
         Yield their pieces.
         """
         drafted, n_right, meter = member.drafted, 0, self._passes.meter
-        stats, handle = meter.statistics, member.request.handle
+        stats = meter.statistics
         stats.n_drafted += len(drafted)
         try:
-            token = self._chosen(member, row)
-            yield from self._added(member, token)
-            while n_right < len(drafted) and drafted[n_right] == token:
-                if member.has_ended or handle.is_cancelled:
+            while True:
+                token, n_before = self._chosen(member, row + n_right), member.n_token
+                for piece in member.add(token):
+                    stats.n_token += member.n_token - n_before
+                    n_before = member.n_token
+                    yield piece
+                if n_right == len(drafted) or drafted[n_right] != token:
+                    break
+                if member.has_ended or member.request.handle.is_cancelled:
                     break
                 n_right += 1
                 meter.add_accepted()
-                token = self._chosen(member, row + n_right)
-                yield from self._added(member, token)
         finally:
             if drafted:
                 self.n_right = n_right
@@ -396,14 +404,6 @@ class Group:
         else:
             stats.ttft_s, self._first_s = now_s - self._began_s, now_s
         return token
-
-    def _added(self, member: Sequence, token: int) -> Iterator[Piece]:
-        """Add a token to an answer. Yield its pieces."""
-        stats, n_token = self._passes.meter.statistics, member.n_token
-        for piece in member.add(token):
-            stats.n_token += member.n_token - n_token
-            n_token = member.n_token
-            yield piece
 
     # Guesses.
 
@@ -448,7 +448,7 @@ class Group:
     def _drop_middles(self) -> None:
         """Forget what tokens no longer see. The others keep their positions."""
         n_first, n_last = self._scheduler.limits.attends
-        for member in self._scheduler.members if n_last else ():
+        for member in self._scheduler.members:
             if member.images:
                 continue
             begin, end = n_first + member.n_gone, member.n_done - n_last
@@ -462,7 +462,7 @@ class Group:
         for member in self._all:
             if member.has_ended or member.request.handle.is_cancelled or member.fault is not None:
                 yield from self._left(member)
-        for member in list(scheduler.members):  # in the order in which they joined
+        for member in scheduler.members.copy():  # in the order in which they joined
             if member in scheduler.members and scheduler.is_full(member):
                 yield from member.end("context")
                 yield from self._left(member)

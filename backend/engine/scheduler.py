@@ -386,6 +386,9 @@ class Scheduler(Generic[T]):
         Without rows, the next image of the only member is to be computed; call computed_image().
         guess: of tokens that are computed behind those of one answer, where no prompt is read.
         """
+        if guess is None and len(self.members) == 1 and not self.members[0].n_unread:
+            only = self.members[0]
+            return [Row(only.tokens[only.n_done], only.n_done, only.place, True)], [only]
         if not self.limits.shares:
             return self._rows_of_streams()
         limits = self.limits
@@ -502,6 +505,8 @@ class Scheduler(Generic[T]):
         """
         for member in owners:
             member.n_done += 1
+        if len(owners) == 1:
+            return [] if owners[0].n_unread else [(0, owners[0])]
         last = {id(member): i for i, member in enumerate(owners)}
         members = ((i, owners[i]) for i in sorted(last.values()))
         return [(i - len(m.drafted), m) for i, m in members if not m.n_unread]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable
 from itertools import islice
@@ -18,6 +19,7 @@ from reciter import make_reciter, with_template
 
 from backend.engine.drafts import Width
 from backend.engine.engine import Engine
+from backend.engine.group import Group
 from backend.engine.loading import load_plain
 from backend.engine.prediction_layer import PredictionLayer
 from backend.gguf.model_file import read_model
@@ -95,6 +97,50 @@ def test_the_layer_guesses_where_nothing_repeats(
         assert statistics.n_accepted == statistics.n_drafted > 45
         assert engine.passes.tokens == plain.passes.tokens
     assert engine.passes.meter.n_pass < 12
+    assert oracle.approve()["n_answer"] == 6
+
+
+def test_the_layer_follows_one_answer_of_a_pass(
+    open_engine: OpenEngine,
+    models: dict[str, Path],
+    oracle: Oracle,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first one, and a person's as long as she is answered."""
+    engine = drafting(open_engine, models["reciter"], n_sequence=3)
+    plain = drafting(open_engine, models["reciter"], drafts="off")
+    assert engine.cache.drafts == "mtp"
+    eager = Eager(DRAFTED_MAX)
+    monkeypatch.setattr(engine.passes, "width_beside", lambda _: eager)
+    prompts, n_right = ("abc\n", "bc\n", "c\n"), 0
+    followed: list[int] = []
+    guess = PredictionLayer.guess
+
+    def watched(layer: PredictionLayer, tokens: list[int], *rest: Any) -> list[int]:
+        found = guess(layer, tokens, *rest)
+        followed.append(next(i for i, text in enumerate(texts) if tokens[: len(text)] == text))
+        return found
+
+    texts = [engine.tokenize(prompt, add_bos=True) for prompt in prompts]
+    monkeypatch.setattr(PredictionLayer, "guess", watched)
+    urgent = [Request(2, GREEDY, 30, prompt=prompts[2], priority="person")]
+
+    def count(group: Group) -> None:
+        nonlocal n_right
+        n_right += group.n_right
+
+    found = engine.generate_group(
+        [Request(i, GREEDY, 60, prompt=prompts[i]) for i in range(2)],
+        count,
+        urgent=lambda: urgent.pop() if urgent and n_right > 4 else None,
+    )
+    answers = {given.request.key: given for given in found}
+    for i, prompt in enumerate(prompts):
+        n = answers[i].n_token
+        assert n == (60, 60, 30)[i]
+        assert [p.token_id for p in answers[i].pieces][:n] == answer(plain, prompt, n)
+    order = [k for k, _ in itertools.groupby(followed)]
+    assert order[:2] == [0, 2] and 2 not in order[2:] and n_right > 40
     assert oracle.approve()["n_answer"] == 6
 
 
