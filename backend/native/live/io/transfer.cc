@@ -162,10 +162,12 @@ TransferPool::Queue * TransferPool::ready() {
 }
 
 // Return whether `next` is read together with the `bytes` that end with `last`. A needed expert can be computed only
-// when all of it is there, and one read of it takes less time than several.
+// when all of it is there, and one read of it takes less time than several. A ring submits what does not lie together
+// at once, too.
 bool TransferPool::follows(const Copy & last, const Copy & next, uint64_t bytes) const {
     const bool is_same = last.layer == next.layer && last.expert == next.expert && last.part == next.part;
-    return ((is_same && next.urgency == Urgency::high) || bytes < work_.max_joined_bytes) && work_.joins(last, next);
+    const bool is_needed = is_same && next.urgency == Urgency::high;
+    return (is_needed && ring_) || ((is_needed || bytes < work_.max_joined_bytes) && work_.joins(last, next));
 }
 
 // Begin the most urgent copy, with the queued copies that are read together with it. REQUIRES: something is queued.
