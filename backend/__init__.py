@@ -5,6 +5,7 @@ Importing this package is cheap and loads neither llama.cpp nor the native part.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 
@@ -18,6 +19,11 @@ if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
     # As libgomp has it by itself, but 1,000 looks instead of 100 while backend.system.spinning
     # wants few. It reads these when it is loaded.
     os.environ.update(OMP_WAIT_POLICY="active", GOMP_SPINCOUNT="300000")
+
+if not os.environ.get("OUTRIDER_DEBUG"):
+    # Until backend.llama.api listens, llama_cpp prints all that llama.cpp says, such as the
+    # backends that are loaded with the native part.
+    logging.getLogger("llama-cpp-python").setLevel(logging.CRITICAL + 1)
 
 if sys.platform == "win32":
     # The native part needs llama.cpp's libraries, also where it is imported before llama_cpp.

@@ -144,14 +144,15 @@ say "and has loaded it after $(since "$began") s"
 stop_app
 until_true 20 no_window || die "the window does not close"
 
-runtime=$tree/run/user-1000
-mkdir -m 700 -p "$runtime"
-chown 1000:1000 "$runtime"
-setpriv --reuid=1000 --regid=1000 --clear-groups env XDG_RUNTIME_DIR="$runtime" HOME="$tree/home/user" \
-    weston --backend=headless-backend.so --socket=wayland-7 > "$work/weston.log" 2>&1 &
+runtime=$tree/run/weston
+mkdir -m 700 -p "$runtime" "$tree/run/user-1000"
+chown 1000:1000 "$tree/run/user-1000"
+XDG_RUNTIME_DIR="$runtime" weston --backend=headless-backend.so --socket=wayland-7 > "$work/weston.log" 2>&1 &
 weston=$!
-until_true 20 test -S "$runtime/wayland-7" || die "weston does not start"
-wayland() { as_user env -u DISPLAY XDG_RUNTIME_DIR=/run/user-1000 WAYLAND_DISPLAY=wayland-7 "$@"; }
+until_true 20 test -S "$runtime/wayland-7" || { cat "$work/weston.log"; die "weston does not start"; }
+chmod 711 "$runtime"
+chmod 666 "$runtime/wayland-7"
+wayland() { as_user env -u DISPLAY XDG_RUNTIME_DIR=/run/user-1000 WAYLAND_DISPLAY=/run/weston/wayland-7 "$@"; }
 start "$work/wayland.log" wayland outrider-app "/home/user/fourth model.gguf"
 until_true 120 loaded "fourth model.gguf" || { cat "$work/wayland.log"; die "no window on Wayland alone"; }
 say "the window loads a model on Wayland alone"

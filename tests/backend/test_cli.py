@@ -686,3 +686,17 @@ def test_every_command_shows_its_help(name: str, capsys: pytest.CaptureFixture[s
         main([name, "--help"])
     assert ended.value.code == 0
     assert f"outrider {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_what_llama_cpp_says_before_a_model_is_shown_to_those_who_ask(debug: str) -> None:
+    """Packages have backends as modules, and loading each is such a message."""
+    program = (
+        "import backend, ctypes, llama_cpp; from llama_cpp._logger import llama_log_callback; "
+        "llama_log_callback(1, b'load_backend: loaded', ctypes.c_void_p(0))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT_S,
+        env={**os.environ, "OUTRIDER_DEBUG": debug},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "load_backend: loaded" if debug else "")
