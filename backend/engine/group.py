@@ -202,6 +202,8 @@ class Group:
             return
         yield from self._open(n)
         tokens, n_done = scheduler.beginning()
+        if n_done and self._passes.moved:
+            self._passes.moved.add(scheduler.limits.n_sequence)
         if tokens and not self._compute_shared(tokens, n_done):
             self._context.forget_from(0, scheduler.limits.n_sequence)
             self._follow_clear()
@@ -308,7 +310,7 @@ class Group:
         is_token = not n_of_prompt
         # An answer alone is the only sequence of a pass of one token.
         numbers = [m.number for m in owners] if not self._is_alone or drafted is not None else ()
-        adapts = is_token and len(rows) == 1 and (self._is_alone or owners[0].precedes)
+        adapts = is_token and len(rows) == 1  # what is compared are passes of one answer
         if n_of_prompt:
             self._show_prompt(n_of_prompt)
         if not passes.compute_rows(rows, numbers, last_s, is_token=is_token, adapts=adapts):
@@ -316,6 +318,8 @@ class Group:
         took_s = time.perf_counter() - last_s
         self._last_s = last_s + took_s  # a token's time includes choosing it
         passes.end_prefill()
+        if adapts and passes.keeping is not None and owners[0] is self._kept:
+            passes.keeping.note_token()
         if layer is not None:
             self._observe_layer(layer, rows, owners)
         own = [] if self._is_alone else [m for m in scheduler.members if m.precedes]

@@ -440,7 +440,7 @@ class Passes:
             raise UntrustedError(str(error)) from None
 
     def _count(
-        self, decode_s: float, wall_s: float, *, is_token: bool, adapts: bool = True
+        self, decode_s: float, wall_s: float, *, is_token: bool, adapts: bool = False
     ) -> None:
         """Pass the cost of the last pass to the meter, the watch and, if it `adapts`, the tuner."""
         meter = self.meter
@@ -449,9 +449,7 @@ class Passes:
             stalls_us = meter.layer_stall_us
             number, map_now = meter.n_pass - 1, self.loaded.residency()
             self.watch.add(number, meter.token, stalls_us, map_now, is_token=is_token)
-        if is_token and adapts and self.keeping is not None:
-            self.keeping.note_token()
-        if is_token and adapts and (line := self.loaded.observe(meter.token, meter.token_wave_s)):
+        if adapts and (line := self.loaded.observe(meter.token, meter.token_wave_s)):
             meter.statistics.decisions.append(line)
 
     def mind_memory(self) -> None:

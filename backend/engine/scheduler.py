@@ -230,6 +230,7 @@ class Scheduler(Generic[T]):
         self.idle, self.shared, self._n_unpaid = {}, [], 0
         for member in self.members:
             member.n_done = member.n_gone = 0
+            member.drafted = []
         self.waiting, self.members = self.members + self.waiting, []
 
     # Cells.

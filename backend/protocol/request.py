@@ -82,7 +82,7 @@ class Request:
     key: returned with its answer. prompt: may contain control tokens; one in pieces is taken as it
     is, and only a first piece of text begins with the token that begins a sequence. max_tokens: -1
     until the context is full. owner: who keeps its conversation (Engine.keep_in); "": nobody.
-    client: the program that asked, which takes turns with others. handle: cancels and follows it.
+    handle: cancels and follows it.
     """
 
     key: Any
@@ -93,7 +93,6 @@ class Request:
     options: ChatOptions = ChatOptions()
     priority: Priority = "program"
     owner: str = ""
-    client: str = ""
     handle: Handle = field(default_factory=Handle, compare=False)
 
     @property

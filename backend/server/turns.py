@@ -611,7 +611,7 @@ class _Choice(Handle):
         ask = turn.ask
         self.request = Request(
             None, sampling, ask.max_tokens, ask.messages, prompt, ask.options,
-            owner="server", client=turn.client, handle=self,
+            owner="server", handle=self,
         )  # fmt: skip
         """The request that the engine answers with it."""
         self._tokens: deque[tuple[int, Token]] = deque()  # not sent yet; where their texts end
