@@ -234,6 +234,7 @@ std::optional<Arrival> Transfers::wait_arrival(std::chrono::milliseconds timeout
 }
 
 void Transfers::wake() {
+    assert(!has_ring());
     {
         const Lock lock(mutex_);
         woken_ = true;
