@@ -188,7 +188,7 @@ for how in mount unpack; do
     stop_app
     until_true 20 no_window || die "the window of the AppImage does not close"
     until_true 20 nothing_left || die "the AppImage leaves folders in /tmp ($how)"
-    [ "$how" = unpack ] || umount "$tree/dev/fuse"
+    [ "$how" = unpack ] || umount -l "$tree/dev/fuse"
 done
 say "the AppImage leaves nothing in /tmp"
 mkdir -p "$tree/small" "$tree/noexec"
