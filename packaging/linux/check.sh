@@ -170,7 +170,8 @@ cp "$image" "$tree/home/user/Outrider.AppImage"
 inside DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends fuse3 >> "$work/install.log" 2>&1 ||
     die "fuse3 cannot be installed"
 mknod -m 666 "$work/fuse" c 10 229 2> /dev/null || true
-nothing_left() { ! ls -d "$tree"/tmp/.mount_* "$tree"/small/.mount_* "$tree"/noexec/.mount_* 2> /dev/null; }
+ln -sf /proc/self/mounts "$tree/etc/mtab" # fusermount3 reads it; a bare system lacks it
+nothing_left() { [ -z "$(find "$tree" -xdev -maxdepth 2 -name '.mount_*')" ] && ! grep -q "$tree/.*/.mount_" /proc/mounts; }
 for how in mount unpack; do
     if [ "$how" = mount ]; then
         mount --bind "$work/fuse" "$tree/dev/fuse"
