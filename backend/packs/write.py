@@ -71,7 +71,7 @@ Progress = Callable[[int, int], bool]
 """Called with the bytes done and the bytes in all. Returns False to stop."""
 
 _PART = ".part"
-_LOCKED_BYTE = 1 << 60
+_LOCKED_BYTE = (1 << 31) - 2  # the last one that msvcrt can lock
 _READ_S = 0.15
 _SHARES = 8
 """Experts of a folder, on average, before the distribution over the folders repeats."""
@@ -477,7 +477,7 @@ def _lock(handle: int, path: Path) -> None:
         if sys.platform == "win32":
             import msvcrt
 
-            # A byte beyond every pack: others could not read a locked one.
+            # Far behind the header, because others cannot read a locked byte.
             os.lseek(handle, _LOCKED_BYTE, os.SEEK_SET)
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
         else:

@@ -52,6 +52,7 @@ METHODS = ("lru", "promoe", "klotski", "moe-infinity")
 RATES = "0.1,0.25,0.6"
 SUITES = [f"tests/{name}" for name in ("core", "sim", "live", "engine", "backend")]
 MUST_ABORT = re.compile(r"uncounted_|not_pinned")
+LIMIT_S = 600.0  # of a program; a page fault that is not mended hangs
 NO_MEMORY = 0x17  # of STATUS_NO_MEMORY, wine keeps 8 bits
 
 
@@ -191,6 +192,7 @@ def build_native() -> str:
         HERE, build, "-DCMAKE_BUILD_TYPE=Release", f"-DLLAMA_SOURCE={source}",
         f"-DLLAMA_BUILD={CACHE / 'llama-build'}", f"-DPYWIN={PYTHON}",
     )  # fmt: skip
+    shutil.copy(build / "icuuc.dll", PYTHON)
     return "the native part is built"
 
 
@@ -294,13 +296,16 @@ def wine(
     program: Path, *arguments: str | Path, folder: Path | None = None, shows: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run a program under wine; its output is shown as it comes, or returned."""
-    return run("wine", str(program), *map(str, arguments), folder=folder, check=False, shows=shows)
+    command = ("wine", str(program), *map(str, arguments))
+    limit_s = None if shows else LIMIT_S
+    return run(*command, folder=folder, check=False, shows=shows, limit_s=limit_s)
 
 
 def run(
-    *command: str, folder: Path | None = None, check: bool = True, shows: bool = False
-) -> subprocess.CompletedProcess[str]:
-    """Run a command. Raises CheckError where it fails."""
+    *command: str, folder: Path | None = None, check: bool = True, shows: bool = False,
+    limit_s: float | None = None,
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
+    """Run a command. Raises CheckError where it fails, or does not end."""
     # Under wine, standard output must be a pipe.
     with subprocess.Popen(
         command, cwd=folder, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -310,7 +315,12 @@ def run(
             assert process.stdout is not None
             for line in process.stdout:
                 print(line, end="", flush=True)
-        out, err = process.communicate()
+        try:
+            out, err = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            run("wineserver", "--kill", check=False)  # what it has started holds the pipe open
+            raise CheckError(f"{' '.join(command)} did not end in {limit_s:.0f} s.") from None
     done = subprocess.CompletedProcess(command, process.returncode, out or "", err or "")
     if check and done.returncode != 0:
         raise CheckError(f"{Path(command[0]).name} failed: {done.stdout[-4000:]}{done.stderr}")
