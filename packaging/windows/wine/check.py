@@ -335,8 +335,10 @@ def kept_awake() -> Iterator[None]:
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        subprocess.run(["wine", "cmd", "/c", "exit"], env=environment(), check=True, **silent)
+        subprocess.run(
+            ["wine", "cmd", "/c", "exit"], env=environment(), check=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
         yield
     finally:
         waiting.communicate(b"\n")
