@@ -192,7 +192,8 @@ def build_native() -> str:
         HERE, build, "-DCMAKE_BUILD_TYPE=Release", f"-DLLAMA_SOURCE={source}",
         f"-DLLAMA_BUILD={CACHE / 'llama-build'}", f"-DPYWIN={PYTHON}",
     )  # fmt: skip
-    shutil.copy(build / "icuuc.dll", PYTHON)
+    for name in ("icuuc.dll", "bcryptprimitives.dll"):
+        shutil.copy(build / name, PYTHON)
     return "the native part is built"
 
 
