@@ -221,7 +221,8 @@ class Scheduler(Generic[T]):
         gone = member.place
         if last.place > gone:
             self._memory.forget_from(0, gone)
-            self._memory.copy_sequence(last.place, gone, last.n_done)
+            if last.n_done:
+                self._memory.copy_sequence(last.place, gone, last.n_done)
             last.place, gone = gone, last.place
         self._memory.forget_from(0, gone)
 
@@ -397,7 +398,8 @@ class Scheduler(Generic[T]):
         if fresh and limits.cuts_batches:
             running, fresh = [], fresh[:1]
         can_go_back = not limits.attends[1] and (limits.n_back or not limits.cuts_batches)
-        if fresh and (member := self._at_image(fresh, running)) is not None:
+        has_tokens = bool(running) or any(m.tokens[m.n_done] >= 0 for m in fresh)
+        if fresh and (member := self._at_image(fresh, has_tokens=has_tokens)) is not None:
             return [], [member]
         if guess is not None and not fresh and can_go_back:
             self._draft(running, guess)
@@ -424,13 +426,13 @@ class Scheduler(Generic[T]):
         rows += last
         return [row for row, _ in rows], [member for _, member in rows]
 
-    def _at_image(self, fresh: Values[T], running: Values[T]) -> T | None:
+    def _at_image(self, fresh: Values[T], *, has_tokens: bool) -> T | None:
         """Return a member whose image is computed next, or None if a pass with tokens is.
 
-        The two take turns, so that nobody waits for more than one image.
+        has_tokens: there is such a pass. The two take turns, so that nobody waits for more than one
+        image.
         """
         found = [m for m in fresh if m.tokens[m.n_done] < 0]
-        has_tokens = bool(running) or len(found) < len(fresh)
         self._was_image = bool(found) and not (has_tokens and self._was_image)
         return found[0] if self._was_image else None
 
@@ -479,16 +481,16 @@ class Scheduler(Generic[T]):
     def _rows_of_streams(self) -> tuple[list[Row], list[T]]:
         """Return as many rows of each of some sequences that follow each other.
 
-        First pieces of the prompts but for their last tokens, then a row of every member.
+        First images and pieces of prompts, but for their last tokens; then a row of every member.
         """
         n_ubatch = self.limits.n_ubatch
         members = sorted(self.members, key=lambda m: m.place)
         fresh = [m for m in members if m.n_unread]
-        if (member := self._at_image(fresh, [])) is not None:
-            return [], [member]
         left = [n_before_image(m.tokens[m.n_done : m.n_wanted - 1]) for m in members]
         begin = next((i for i, n in enumerate(left) if n), 0)
         end = next((i for i in range(begin, len(left)) if not left[i]), len(left))
+        if (member := self._at_image(fresh, has_tokens=any(left))) is not None:
+            return [], [member]
         if begin < end:
             members = members[begin:end][:n_ubatch]
             n = min(n_ubatch // len(members), *left[begin : begin + len(members)])

@@ -312,6 +312,15 @@ def test_everybody_is_answered_as_alone_or_leaves(data: st.DataObject) -> None:
             assert (asked.answer, asked.end) == (tokens, end)
 
 
+def test_in_streams_nobody_chooses_while_another_has_an_image_to_read() -> None:
+    limits = replace(LIMITS, n_sequence=2, n_longest=60, shares=False)
+    run, asked = Run(limits), [Asked([-2] * 6 + [1], 2), Asked([1], 2)]
+    run.run(*asked)
+    assert run.images == [0, 1]
+    for each in asked:
+        assert (each.answer, each.end) == alone(each, limits)
+
+
 def test_a_shared_beginning_is_computed_once_and_whole() -> None:
     """The last token of a prompt is always computed: its logits are needed."""
     run, begin = Run(LIMITS), [1] * SHARED_TOKENS_MIN
