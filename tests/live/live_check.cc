@@ -155,11 +155,11 @@ Composition composition_of(const std::string & method, const Shape & shape) {
     } else if (method == "promoe") {  // its fallback predictor
         c.predictor = {"next_router"};
         c.depth = 2;
-        c.min_precision = 0.85;
     } else if (method == "klotski") {
         c.predictor = {"correlation", {{"path_length", 1}}};
         c.evictions = {{"decayed"}};
         c.prefill = c.decode = {"expert_major", {{"n_stream", 8}, {"fill", 1}}};
+        c.weighs = true;
     } else if (method == "moe-infinity") {
         c.predictor = {"eam"};
         c.evictions = {{"eam"}};
