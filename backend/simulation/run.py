@@ -261,10 +261,15 @@ def _file_bytes(core: _native.Core | None, n_layer: int) -> int:
 
 def _observe(tuner: Tuner, done: _native.SimulatedPass) -> None:
     """Report the cost of a decoded token to the tuner."""
+    times = done.times
+    if done.phase == _native.Phase.decode and times.n_token == 1:
+        tuner.observe(cost_of(done), times.wave_us / 1e6)
+
+
+def cost_of(done: _native.SimulatedPass) -> PassCost:
+    """Return what a simulated pass of one token costs, as a tuner observes it."""
     times, counts = done.times, done.counts
-    if done.phase != _native.Phase.decode or times.n_token != 1:
-        return
-    cost = PassCost(
+    return PassCost(
         n_token=1,
         wall_s=times.time_us / 1e6,
         compute_s=times.compute_us / 1e6,
@@ -279,7 +284,6 @@ def _observe(tuner: Tuner, done: _native.SimulatedPass) -> None:
         late=counts.late,
         misses=counts.misses,
     )
-    tuner.observe(cost, times.wave_us / 1e6)
 
 
 def _pieces(setting: Setting, method: Method) -> list[Trace]:

@@ -18,9 +18,9 @@ import numpy as np
 from backend import _native
 from backend.methods.catalogue import METHODS
 from backend.methods.compose import composition, layout, predictor_of, with_accuracy
-from backend.methods.cost import PassCost
 from backend.methods.slots import slots_of
 from backend.methods.tuner import Tuner
+from backend.simulation.run import cost_of
 from backend.traces.csv_reader import read_csv
 from backend.traces.trace import Trace
 
@@ -106,26 +106,6 @@ def measure(
     time_us, idle_us, n_read, n_wasted, n_token = sums
     return Figures(
         1e6 * n_token / time_us, sum(least_us) / time_us, idle_us / time_us, n_wasted / n_read
-    )
-
-
-def cost_of(done: _native.SimulatedPass) -> PassCost:
-    """Return a pass's cost as a tuner observes it."""
-    times, counts = done.times, done.counts
-    return PassCost(
-        n_token=1,
-        wall_s=times.time_us / 1e6,
-        compute_s=times.compute_us / 1e6,
-        stall_s=times.stall_us / 1e6,
-        link_busy_s=times.link_busy_us / 1e6,
-        bytes_read=counts.bytes_read,
-        bytes_useful=counts.bytes_useful,
-        bytes_wasted=counts.bytes_wasted,
-        prefetches_useful=counts.prefetches_useful,
-        prefetches_wasted=counts.prefetches_wasted,
-        hits=counts.hits,
-        late=counts.late,
-        misses=counts.misses,
     )
 
 
