@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from backend.engine.engine import Engine
+from backend.engine.group import Group
 from backend.protocol.chat import ChatOptions, Delta
-from backend.protocol.request import Handle, Prompt, Request
+from backend.protocol.errors import EngineError, UntrustedError
+from backend.protocol.request import GroupAnswer, Handle, Prompt, Request
 from backend.protocol.settings import Sampling
 
 OnPrefill = Callable[[int, int], None]
@@ -19,7 +21,7 @@ class Calls(Handle):
 
     def __init__(self, on_prefill: OnPrefill | None = None, on_delta: OnDelta | None = None):
         super().__init__()
-        self.splits = on_delta is not None
+        self.splits = "live" if on_delta is not None else ""
         self._on_prefill, self._on_delta = on_prefill, on_delta
 
     def prefilled(self, done: int, total: int) -> None:
@@ -63,8 +65,55 @@ def of_chat(
     on_delta: OnDelta | None = None,
     owner: str = "",
 ) -> Request:
-    """Return a request to answer a conversation."""
+    """Return a person's request to answer a conversation."""
     handle = Calls(on_prefill, on_delta)
     return Request(
-        None, sampling, max_tokens, messages, options=options, owner=owner, handle=handle
-    )
+        None, sampling, max_tokens, messages, options=options, priority="person", owner=owner,
+        handle=handle,
+    )  # fmt: skip
+
+
+def jointly(
+    engine: Engine,
+    requests: Iterable[Request | None],
+    on_pass: Callable[[Group], None] = lambda _: None,
+    *,
+    keeps: bool = False,
+    attends: tuple[int, int] = (0, 0),
+    urgent: Callable[[], Request | None] = lambda: None,
+) -> Iterator[GroupAnswer]:
+    """Have requests answered beside each other. Yield each answer as it ends.
+
+    requests: asked when there is room; None: none at present. urgent: asked before every pass.
+    """
+    given: list[GroupAnswer] = []
+    source: Iterator[Request | None] = iter(requests)
+
+    def submit(request: Request) -> None:
+        setattr(request.handle, "ended", given.append)
+        try:
+            engine.submit(request)
+        except UntrustedError:
+            raise
+        except EngineError as error:
+            given.append(GroupAnswer(request, fault=error))
+
+    engine.attend(*attends)
+    engine.keeps = keeps
+    try:
+        is_open = True
+        while is_open:
+            while (request := urgent()) is not None:
+                submit(request)
+            while engine.n_wanted and (request := next(source, None)) is not None:
+                submit(request)
+            is_open = engine.step()
+            yield from iter(lambda: given.pop(0) if given else None, None)
+            if is_open and (group := engine.group) is not None:
+                on_pass(group)
+    finally:
+        engine.stop()
+        while engine.step():
+            pass
+        engine.attend(0, 0)
+        engine.keeps = True

@@ -8,11 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from stepping import Stepping
 from waiting import WAIT_S
 
 from backend.protocol.chat import ChatFacts, ChatOptions, Delta, ToolCall
 from backend.protocol.errors import EngineError
-from backend.protocol.request import Request
+from backend.protocol.request import GroupAnswer, Request
 from backend.protocol.status import VocabularyFacts
 
 Answerer = Callable[[Sequence[Any], ChatOptions], Sequence[Delta]]
@@ -37,7 +38,7 @@ def call_tool(messages: Sequence[Any], options: ChatOptions) -> Sequence[Delta]:
     return [Delta(reasoning="Easy."), Delta(content="It is "), Delta(content="sunny.")]
 
 
-class FakeEngine:
+class FakeEngine(Stepping):
     """Answers with `answer(messages, options)`. asked: the requests, in order.
 
     gate: answer() waits for it after the prompt. fault: raised before the answer.
@@ -57,10 +58,10 @@ class FakeEngine:
         self.cache = SimpleNamespace(runs=RUNS)
         self.vocabulary = VocabularyFacts(1000, "<s>", "</s>", (2,), "{{ messages }}")
         self.asked: list[Request] = []
-        self.finish_reason = self.stop_text = ""
+        super().__init__()
+        self.reason = ""
         self.fitted: tuple[str, ...] = ()
         self.n_close = 0
-        self.n_sequence = 1
         self.reading = threading.Event()
         """A prompt was read."""
         self._answer, self._gate, self._fault = answer, gate, fault
@@ -95,7 +96,7 @@ class FakeEngine:
         handle = request.handle
         n = len(self.tokenize(prompt))
         self._stats = stats = SimpleNamespace(n_prompt=n, n_reused=1, n_token=0)
-        self.finish_reason = "cancelled"
+        self.reason = "cancelled"
         handle.fitted(self.fitted)
         handle.joined(n, 1)
         handle.prefilled(n, n)
@@ -107,7 +108,7 @@ class FakeEngine:
             if self._stopped:
                 return
             if stats.n_token == request.max_tokens:
-                self.finish_reason = "length"
+                self.reason = "length"
                 return
             stats.n_token += 1
             text = delta.content or delta.reasoning
@@ -117,10 +118,17 @@ class FakeEngine:
             piece = SimpleNamespace(token_id=1, text=text, chances=chances)
             handle.wrote(piece)
             yield piece
-            if handle.splits and request.prompt is None:
+            if handle.splits == "live" and request.prompt is None:
                 handle.delta(delta)
         called = any(delta.tool_calls for delta in deltas)
-        self.finish_reason = "tool_calls" if called else "stop"
+        self.reason = "tool_calls" if called else "stop"
+
+    def end_of(self, request: Request) -> GroupAnswer:
+        stats = self._stats
+        return GroupAnswer(
+            request, finish_reason=self.reason, n_prompt=stats.n_prompt, n_token=stats.n_token,
+            n_reused=stats.n_reused,
+        )  # fmt: skip
 
     def format(self, messages: Sequence[Any], options: ChatOptions = ChatOptions()) -> str:
         return " ".join(str(message["content"]) for message in messages)

@@ -31,9 +31,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 0)]
 
-from backend.memory import devices
+from stepping import Stepping  # noqa: E402
+
+from backend.memory import devices  # noqa: E402
 from backend.methods.slots import slots_of  # noqa: E402
 from backend.protocol.attachments import as_text  # noqa: E402
 from backend.protocol.chat import ChatOptions, Delta, ToolCall  # noqa: E402
@@ -80,14 +82,16 @@ class _Facts(SimpleNamespace):
         return dict(vars(self))
 
 
-class FakeEngine:
+class FakeEngine(Stepping):
     """Repeats the same words, at the speed that its options give."""
 
     shape = None
 
     def __init__(self, path: Path, options: dict[str, Any], rate: float, method: str) -> None:
         self.options = options
+        super().__init__()
         self.n_sequence = options.get("n_sequence", 1)
+        self._n_joined = 0
         self.is_moe = options.get("is_moe", True)
         n_layer = options.get("n_layer", 12) if self.is_moe else 0
         self.n_expert = options.get("n_expert", 32) if self.is_moe else 0
@@ -209,7 +213,7 @@ class FakeEngine:
     def answer(self, request: Request, *, is_alone: bool = True) -> Iterator[SimpleNamespace]:
         messages, asked, options = list(request.messages), request.options, self.options
         handle = request.handle if is_alone else Handle()
-        splits = handle.splits and request.prompt is None
+        splits = handle.splits == "live" and request.prompt is None
         if request.prompt is not None:
             messages = [{"role": "user", "content": request.prompt}]
         if "context_error" in options:
@@ -292,43 +296,26 @@ class FakeEngine:
     def make_room(self, n_sequence: int) -> None:
         """Leave the requests of the server to be answered one after the other."""
 
-    def generate_group(
-        self,
-        requests: Any,
-        on_pass: Callable[[Any], None],
-        *,
-        keeps: bool,
-        urgent: Callable[[], Any],
-    ) -> Iterator[GroupAnswer]:
-        """Write all answers in turn, a token of each; number i says its number first.
+    def submit(self, request: Request) -> Handle:
+        """Have a token of the answer written in each step; number i beside others says it first."""
+        self._n_joined = self._n_joined + 1 if self.answering else 0
+        self.answering.append((request, self._beside(request, self._n_joined)))
+        return request.handle
 
-        Requests join between two passes, the urgent ones first.
-        """
-        source, n_joined = iter(requests), 0
-        running: dict[int, tuple[Request, Iterator[SimpleNamespace]]] = {}
-        n_token: Counter[int] = Counter()
-        while True:
-            joining = list(iter(urgent, None))
-            if len(running) + len(joining) < max(self.n_sequence, 1):
-                joining += [r for r in [next(source, None)] if r is not None]
-            for request in joining:
-                running[n_joined] = request, self.answer(request, is_alone=False)
-                request.handle.began(8, 0)
-                if self.options.get("obeys") is None:
-                    _write(request, f"({n_joined}) ")
-                n_joined += 1
-            if not running:
-                return
-            for i, (request, pieces) in list(running.items()):
-                piece = next(pieces, None)
-                if piece is None or request.handle.is_cancelled:
-                    del running[i]
-                    reason = "cancelled" if request.handle.is_cancelled else self.finish_reason
-                    yield GroupAnswer(request, finish_reason=reason, n_token=n_token[i])
-                    continue
-                n_token[i] += 1
-                _write(request, piece.text)
-            on_pass(SimpleNamespace(n_running=len(running), n_drafted=0, n_right=0))
+    def _beside(self, request: Request, number: int) -> Iterator[SimpleNamespace]:
+        if len(self.answering) == 1 and not number:
+            yield from self.answer(request)
+            return
+        request.handle.began(8, 0)
+        if self.options.get("obeys") is None:
+            _write(request, f"({number}) ")
+        for piece in self.answer(request, is_alone=False):
+            _write(request, piece.text)
+            yield piece
+
+    def end_of(self, request: Request) -> GroupAnswer:
+        reason = "cancelled" if request.handle.is_cancelled else self.finish_reason
+        return GroupAnswer(request, finish_reason=reason)
 
     def tokenize(self, text: str, *, special: bool = True) -> list[int]:
         return [1] * len(text.split())

@@ -37,6 +37,7 @@ from backend.engine.group_plan import (
     with_streams,
 )
 from backend.engine.scheduler import n_seen
+from backend.protocol.errors import EngineError, UntrustedError
 from backend.protocol.request import GroupAnswer, Handle, Prompt, Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.server.ask import Ask, Finish, RequestRefused, Timings, n_chosen
@@ -183,11 +184,17 @@ class _Open:
 
 
 class _Choice(Handle):
-    """The answer number `number` to a request."""
+    """The answer number `number` to a request. given: receives it with its end."""
 
-    def __init__(self, of: _Open, number: int) -> None:
+    splits = "end"
+
+    def __init__(self, of: _Open, number: int, given: list[tuple[_Choice, GroupAnswer]]) -> None:
         super().__init__()
-        self.of, self.number = of, number
+        self.of, self.number, self._given = of, number, given
+
+    def ended(self, given: GroupAnswer) -> None:
+        """Keep the end of the answer."""
+        self._given.append((self, given))
 
 
 class _Work:
@@ -202,6 +209,7 @@ class _Work:
         self._began_s = self._shown_s = time.monotonic()
         self._is_over = False
         self._notes = Notes()
+        self._given: list[tuple[_Choice, GroupAnswer]] = []
         self._alone = self._notes.alone
         for line in self._read():
             if out.done.get(line.id, line.digest) != line.digest:
@@ -297,15 +305,21 @@ class _Work:
     ) -> None:
         """Answer the requests of these numbers, or all, with these settings."""
         engine.change(config)
+        engine.keeps = False
+        engine.attend(*self._attends)
         requests = self._requests(only)
-
-        def observe(group: Group) -> None:
-            self._show(group)
-            if watch is not None:
-                watch.observe(group)
-
-        for answer in engine.generate_group(requests, observe, attends=self._attends):
-            self._take(engine, answer)
+        self._given.clear()
+        while True:
+            while engine.n_wanted and (request := next(requests, None)) is not None:
+                self._submit(engine, request)
+            if not engine.step():
+                break
+            if (group := engine.group) is not None:
+                self._show(group)
+                if watch is not None:
+                    watch.observe(group)
+            self._take(engine)
+        self._take(engine)
         if watch is not None:
             watch.end()
 
@@ -353,6 +367,14 @@ class _Work:
                 seen.add(line.id)
                 yield line
 
+    def _submit(self, engine: Engine, request: Request) -> None:
+        try:
+            engine.submit(request)
+        except UntrustedError:
+            raise
+        except EngineError as error:
+            request.handle.ended(GroupAnswer(request, fault=error))
+
     def _requests(self, only: frozenset[int] | None) -> Iterator[Request]:
         for line in self._lines():
             if self._is_over:
@@ -375,13 +397,17 @@ class _Work:
                     ask.messages,
                     prompts[choice // ask.n],
                     ask.options,
-                    handle=_Choice(found, choice),
+                    handle=_Choice(found, choice, self._given),
                 )
 
-    def _take(self, engine: Engine, given: GroupAnswer) -> None:
+    def _take(self, engine: Engine) -> None:
+        """Write the answers that have ended; after a failure of all, they are asked again."""
+        given, self._given[:] = list(self._given), []
+        for choice, answer in given:
+            self._take_one(engine, choice, answer)
+
+    def _take_one(self, engine: Engine, handle: _Choice, given: GroupAnswer) -> None:
         """Write the answer to a request, once it has all its choices."""
-        handle = given.request.handle
-        assert isinstance(handle, _Choice)
         found, choice = handle.of, handle.number
         if given.finish_reason == "cancelled":
             return  # the next run answers it

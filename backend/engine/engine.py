@@ -6,8 +6,7 @@ import contextlib
 import hashlib
 import itertools
 import time
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,13 +65,16 @@ class Engine:
         experiment: Experiment,
     ) -> None:
         self.file = file
-        self.finish_reason = ""
-        self.stop_text = ""
-        """The stop that ended the last answer, or ""."""
+        self.finish_reason = self.stop_text = ""
+        """How the last answer of answer() has ended."""
         self.fitted: tuple[str, ...] = ()
-        """What was changed in the last conversation for its template (Rendered.fitted)."""
+        """What was changed in its conversation for the template (Rendered.fitted)."""
+        self.keeps = True
+        """The context keeps the conversations for later requests. Otherwise it is empty before the
+        first request and after the last."""
+        self._attends = (0, 0)
         self._raw: list[str] = []
-        self._events: Callable[[], Any] = _nothing  # of what is being answered
+        self._group: Group | None = None  # of the requests that are being answered
         self._partials: dict[str, PartialAnswer] = {}  # those to be continued, by their owners
         self._opening: Handle | None = None  # of the request that is rendered or decoded
         self._reading: PictureReading | None = None  # of an image of this request
@@ -102,70 +104,129 @@ class Engine:
 
     # Answering.
 
-    def answer(self, request: Request) -> Iterator[Piece]:
-        """Answer a request alone. Continue its last message if the assistant wrote it.
+    def submit(self, request: Request) -> Handle:
+        """Have a request answered by the next calls of step(), beside others. Return its handle.
 
-        The request's handle follows the answer. Raises EngineError, also when the prompt does not
-        fit.
-
-        If the last message is the previous answer of this engine, stopped, its tokens are
-        continued. The whole answer equals the one without the stop.
+        Its prompt is rendered here. If its last message is the assistant's, that is continued; if
+        it is the previous answer to its owner, with exactly its tokens, so that the whole answer
+        equals the one without the stop. Raises EngineError where it cannot be answered, such as one
+        that does not fit.
         """
-        self._begin(request.handle)
-        answer = None
+        if self._group is None:
+            self._begin_group()
+        assert self._group is not None
+        handle = request.handle
+        self.passes.join(handle)
         try:
-            answer = self._opened(request, is_alone=True)
-        finally:
-            if answer is None:
-                self.passes.leave(request.handle)
-        if answer is None:
+            member = self._opened(request)
+            if member is not None:
+                member.begin()
+        except BaseException:
+            self.passes.leave(handle)
+            if self._group.is_empty:
+                self._end_answers()
+            raise
+        if member is None:
+            self.passes.leave(handle)
+            handle.ended(GroupAnswer(request, finish_reason="cancelled"))
+        else:
+            self._group.add(member)
+        return handle
+
+    def step(self) -> bool:
+        """Compute a pass of the requests that were submitted. Return False if there are none.
+
+        Their handles receive what it gave, and answers that have ended. A cancelled request leaves
+        at the end of the pass, or within it if all are cancelled. Raises EngineError where nothing
+        can be computed any more; all answers then have ended.
+        """
+        group = self._group
+        if group is None or group.is_empty:
+            self._end_answers()
+            return False
+        try:
+            group.step()
+        except BaseException as error:
+            self._group = None
+            group.close(error)
+            raise
+        return True
+
+    def answer(self, request: Request) -> Iterator[Piece]:
+        """Answer a request alone: submit() and step(). Yield its pieces.
+
+        What is asked for next ends it, and so does closing the iterator. Raises EngineError.
+        """
+        self._end_answers()
+        self.finish_reason, self.stop_text, self._raw, self.fitted = "cancelled", "", [], ()
+        self.submit(request)
+        if self._group is None or self._group.is_empty:  # it was cancelled
             return iter(())
+        (answer,) = self._group.sequences
+        self._raw = answer.raw
         if answer.partial.rendered is not None:
             self.fitted = answer.partial.rendered.fitted
-        return self._running(self._answer(answer))
+        return self._pieces(answer)
 
-    def generate_group(
-        self,
-        requests: Iterable[Request | None],
-        on_pass: Callable[[Group], None] | None = None,
-        *,
-        keeps: bool = False,
-        attends: tuple[int, int] = (0, 0),
-        urgent: Callable[[], Request | None] = lambda: None,
-    ) -> Iterator[GroupAnswer]:
-        """Answer requests, up to Setup.n_sequence of them at once. Yield each as it ends.
+    def _pieces(self, answer: Answered) -> Iterator[Piece]:
+        group, n = self._group, 0
+        try:
+            while answer.given is None and self._group is group and self.step():
+                for piece in answer.pieces[n:]:
+                    n += 1
+                    if piece.text or piece.token_id >= 0:
+                        yield piece
+        finally:
+            if self._group is group:
+                self._end_answers()
+            given = answer.given
+            assert given is not None
+            if self._raw is answer.raw:  # it is the last one
+                self.finish_reason = given.finish_reason or answer.finish_reason
+                self.stop_text = given.stop
+        if given.fault is not None:
+            with engine_errors():
+                raise given.fault
 
-        Requests are taken when there is room for them; None stands for none at present. One that
-        cannot be answered yields an answer with an error. A cancelled one leaves at the end of the
-        pass, or within it if all are cancelled. The iterator ends when the requests do, or when
-        none runs and none is there. on_pass() is called after every pass. keeps: the context keeps
-        the conversations for later groups; otherwise it is empty before and after.
-        attends: sparse attention, the numbers of first and of last tokens that a token sees;
-        (0, 0): all. urgent: asked before every pass for a request that does not wait for room;
-        None: there is none. Raises EngineError where nothing can be computed any more, or where
-        sparse attention is asked of a model with recurrent states.
+    def attend(self, n_first: int, n_last: int) -> None:
+        """Let a token of later requests see so many first and last tokens only; 0, 0: all.
+
+        Raises EngineError for a model with recurrent states.
         """
-        if attends[1] and self._context.cuts_batches:
+        if n_last and self._context.cuts_batches:
             raise EngineError(text("group.not_sparse"))
-        self._begin()
-        group = Group(
-            self.passes, self._context, requests, self._opened, self._reader,
-            n_sequence=self.n_sequence, attends=attends,
-        )  # fmt: skip
-        group.on_pass, group.urgent, group.keeps = on_pass, urgent, keeps
-        group.on_unfinished = self._continue_later
-        return self._running(group.answers())
+        self._end_answers()
+        self._attends = (n_first, n_last)
 
-    def _running(self, events: Iterator[Any]) -> Iterator[Any]:
-        """Note what is going to be answered. What is asked for next ends it."""
-        self._events = weakref.ref(events)
-        return events
+    @property
+    def group(self) -> Group | None:
+        """The requests that are being answered; None: there are none."""
+        return self._group
+
+    @property
+    def n_open(self) -> int:
+        """The requests that are being answered or wait for room."""
+        return 0 if self._group is None else len(self._group.sequences)
+
+    @property
+    def n_wanted(self) -> int:
+        """The requests that could be submitted now and join the next pass."""
+        return self.n_sequence if self._group is None else self._group.n_wanted
+
+    def _begin_group(self) -> None:
+        self.passes.begin()
+        if self.passes.keeping is not None:
+            self.passes.keeping.begin("")
+        self._group = Group(
+            self.passes, self._context, self._continue_later, n_sequence=self.n_sequence,
+            keeps=self.keeps, attends=self._attends,
+        )  # fmt: skip
 
     def _end_answers(self) -> None:
-        """End answers that nobody goes on with."""
-        if (events := self._events()) is not None:
-            self._events = _nothing
-            events.close()
+        """End the answers that are being written, as far as they are."""
+        group, self._group = self._group, None
+        if group is not None:
+            group.close()
 
     @property
     def n_sequence(self) -> int:
@@ -181,10 +242,10 @@ class Engine:
         if self.n_sequence < n_sequence and self.file.architecture not in ONE_SEQUENCE:
             self.change(self.loaded.config.changed(n_sequence=n_sequence))
 
-    def _opened(self, request: Request, *, is_alone: bool = False) -> Answered | None:
+    def _opened(self, request: Request) -> Answered | None:
         """Return the answer to a request; None when stopped.
 
-        It has tokens if the request continues the answer before. In a group only a person's does.
+        It has tokens if the request continues the answer before.
         """
         if request.handle.is_cancelled:
             return None
@@ -193,8 +254,7 @@ class Engine:
                 request.prompt, request.sampling, request.options
             )
         else:
-            goes_on = is_alone or request.precedes
-            partial = self._resumed(request) if goes_on else None
+            partial = self._resumed(request) if request.goes_on else None
             with self._opens(request.handle):
                 partial = partial or self._rendered_answer(request)
         if partial is None:
@@ -205,9 +265,8 @@ class Engine:
             partial,
             self._context,
             (*request.options.stops, *rendered),
+            self._reader,
             may_draft=self.passes.may_draft,
-            open_reader=None if is_alone else self._reader,
-            goes_on=is_alone or request.precedes,
         )
 
     def _continue_later(self, owner: str, partial: PartialAnswer) -> None:
@@ -269,14 +328,6 @@ class Engine:
         if any(not 0 <= token < self._llama.n_vocab for token in tokens):
             raise EngineError(text("engine.no_token"))
         return [self._llama.piece(token, special=True) for token in tokens]
-
-    def _begin(self, *handles: Handle) -> None:
-        self._end_answers()
-        self.passes.begin(*handles)
-        if self.passes.keeping is not None:
-            self.passes.keeping.begin("")
-        self.finish_reason, self.stop_text = "cancelled", ""
-        self.fitted, self._raw = (), []
 
     def _resumed(self, request: Request) -> PartialAnswer | None:
         """Return its owner's previous answer if a request continues it. Forget it otherwise."""
@@ -495,7 +546,8 @@ class Engine:
         """
         if not self.loaded.config.setup.keeps_outputs:
             raise EngineError("This engine was not opened to compute every output.")
-        self._begin(handle := Handle())
+        self._end_answers()
+        self.passes.begin(handle := Handle())
         if isinstance(text, str):
             prompt = text
         else:
@@ -517,27 +569,6 @@ class Engine:
                     return i
             passes.keep_sequences({0: tokens[: i + n_step]})
         return len(tokens)
-
-    def _answer(self, answer: Answered) -> Iterator[Piece]:
-        self._raw = answer.raw
-        group = Group(
-            self.passes, self._context, (), self._opened, self._reader, n_sequence=self.n_sequence
-        )
-        group.on_unfinished = self._continue_later
-        events = group.answer(answer)
-        try:
-            answer.begin(self._reader)
-            for event in events:
-                if isinstance(event, Piece):
-                    yield event
-        finally:
-            events.close()  # type: ignore[attr-defined]
-            given = answer.given or group.end(answer)
-            self.finish_reason = given.finish_reason or answer.finish_reason
-            self.stop_text = given.stop
-        if answer.fault is not None:
-            with engine_errors():
-                raise answer.fault
 
     # Control.
 
@@ -775,10 +806,6 @@ class Engine:
     @property
     def _llama(self) -> Model:
         return self.loaded.llama
-
-
-def _nothing() -> None:
-    """Return nothing."""
 
 
 def _needs_call(options: ChatOptions) -> bool:

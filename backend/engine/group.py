@@ -8,19 +8,19 @@ prompts that are new.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from backend.engine.answer import PartialAnswer, Piece
+from backend.engine.answer import PartialAnswer
 from backend.engine.error import engine_errors
 from backend.engine.passes import Passes
 from backend.engine.scheduler import Limits, Scheduler
 from backend.engine.sequence import Sequence
 from backend.llama.row import Row
-from backend.protocol.errors import EngineError, UntrustedError
-from backend.protocol.request import GroupAnswer, Request
+from backend.protocol.errors import EngineError
+from backend.protocol.request import GroupAnswer
 
 if TYPE_CHECKING:
     from backend.engine.prediction_layer import PredictionLayer
@@ -28,11 +28,10 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """Answers requests jointly. Use from the engine's thread.
+    """The requests that are being answered, and the loop over them. Use from the engine's thread.
 
-    n_sequence: requests that run at once. n_ended: answers so far. keeps: the context keeps what it
-    holds, for later requests that begin in the same way. attends: as of Limits. urgent: asked
-    before every pass for a request that cannot wait for room. on_unfinished: receives an answer
+    n_sequence: requests that run at once. keeps: the context keeps what it holds, for later
+    requests that begin in the same way. attends: as of Limits. on_unfinished: receives an answer
     that can be continued.
     """
 
@@ -40,38 +39,37 @@ class Group:
         self,
         passes: Passes,
         context: Context,
-        requests: Iterable[Request | None],
-        open_sequence: Callable[[Request], Sequence | None],
-        open_reader: Callable[[Any], Any],
+        on_unfinished: Callable[[str, PartialAnswer], None],
         *,
         n_sequence: int,
+        keeps: bool = True,
         attends: tuple[int, int] = (0, 0),
     ) -> None:
-        self.n_ended = 0
         self.n_decoded = 0
         """Tokens that the last pass gave; 0 if it also read prompts."""
         self.n_drafted = self.n_right = 0
         """Tokens of the last pass that were guessed, and those that were right."""
-        self.urgent: Callable[[], Request | None] = lambda: None
-        self.on_unfinished: Callable[[str, PartialAnswer], None] | None = None
-        self.keeps = False
-        self.on_pass: Callable[[Group], None] | None = None
-        self._passes, self._context = passes, context
-        self._requests: Iterator[Request | None] | None = iter(requests)
-        self._open_sequence, self._open_reader = open_sequence, open_reader
+        self._passes, self._context, self._keeps = passes, context, keeps
+        self._on_unfinished = on_unfinished
         limits = Limits(
             n_sequence, context.n_context, context.n_longest, context.n_ubatch,
             context.shares, context.cuts_batches, attends, context.n_output,
             context.n_draft_most if context.cuts_batches else 0,
         )  # fmt: skip
         self._scheduler: Scheduler[Sequence] = Scheduler(limits, context)
-        self._is_alone = False  # the group is one request
+        self._scheduler.images = passes.images
+        if keeps:
+            self._scheduler.idle = passes.take_sequences()
+        else:
+            passes.forget_all()
+        self._urgent: list[Sequence] = []  # those who precede and have not joined
+        self._is_disturbed = False  # somebody has come since the last pass
         self._kept: Sequence | None = None  # the one whose state the drive shall keep
         self._led: Sequence | None = None  # the one whose tokens a layer guesses
         self._asked: Sequence | None = None  # the one of which it has guessed the last pass
-        self._n_cleared = 0  # Passes.n_cleared, when the context was known
-        self._last_s = 0.0  # when the last pass was computed
-        self._began_s = 0.0  # when the group began, or the last request that precedes joined it
+        self._n_cleared = passes.n_cleared  # when the context was known
+        self._last_s = time.perf_counter()  # when the last pass was computed
+        self._began_s = self._last_s  # when the group began, or who precedes joined it last
         self._first_s = 0.0  # when the first token after that was chosen
 
     @property
@@ -85,72 +83,64 @@ class Group:
         return self._passes.meter.statistics.n_token
 
     @property
-    def _all(self) -> list[Sequence]:
+    def n_wanted(self) -> int:
+        """The requests that would join the next pass, beside those that wait."""
+        return max(self._scheduler.n_wanted() - self._n_waiting, 0)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is answered or waits."""
+        return not (self._scheduler.members or self._n_waiting)
+
+    @property
+    def _n_waiting(self) -> int:
+        return len(self._scheduler.waiting) + len(self._urgent)
+
+    @property
+    def sequences(self) -> list[Sequence]:
         """Those who are answered or wait for room."""
-        return self._scheduler.members + self._scheduler.waiting
+        return self._scheduler.members + self._urgent + self._scheduler.waiting
 
-    def answers(self) -> Iterator[GroupAnswer]:
-        """Yield every answer as it ends. Raises EngineError."""
-        return (event for event in self._events() if isinstance(event, GroupAnswer))
-
-    def answer(self, member: Sequence) -> Iterator[Piece | GroupAnswer]:
-        """Answer one request alone, which has joined. Yield its pieces and its end.
-
-        Raises EngineError.
-        """
-        self._is_alone, self.keeps, self._requests = True, True, None
-        self._scheduler.waiting.append(member)
-        return self._events()
-
-    def _events(self) -> Iterator[Piece | GroupAnswer]:
-        """Yield the pieces of all answers, and every answer as it ends."""
-        passes, scheduler = self._passes, self._scheduler
-        scheduler.images = passes.images
-        if self.keeps:
-            scheduler.idle = passes.take_sequences()
+    def add(self, member: Sequence) -> None:
+        """Let a request be answered, which has joined the passes."""
+        if self.is_empty:
+            self._last_s = time.perf_counter()
+            if not self.n_token:
+                self._began_s = self._last_s
+        self._is_disturbed = True
+        if member.precedes and self._context.shares:
+            self._urgent.append(member)
         else:
-            passes.forget_all()
-        self._began_s = self._last_s = time.perf_counter()
-        self._n_cleared = passes.n_cleared
-        try:
-            yield from self._passed()
-            for member in self._all:
-                yield from self._left(member)  # as far as it was written
-        finally:
-            passes.end_prefill()
-            is_open = self._context.is_open
-            for member in self._all:
-                if is_open:
-                    self._release(member)
-                with contextlib.suppress(EngineError):
-                    self.end(member)
-            if is_open and self.keeps and passes.n_cleared == self._n_cleared:
-                passes.keep_sequences(scheduler.idle, self._kept_sequence())
-                scheduler.forget_shared()
-            elif is_open:
-                passes.forget_all()
+            self._scheduler.waiting.append(member)
 
-    def _passed(self) -> Iterator[Piece | GroupAnswer]:
-        """Compute passes until nobody is left. Yield as _events()."""
+    def step(self) -> None:
+        """Compute a pass with those for whom there is room. Raises EngineError."""
         passes, scheduler = self._passes, self._scheduler
         with engine_errors():
-            while True:
-                if not self._is_alone or scheduler.waiting:
-                    yield from self._admitted()
-                if not scheduler.members:
-                    break
-                n_ended, is_computed = self.n_ended, False
-                if not passes.is_stopped:
-                    is_computed = yield from self._compute(self._last_s)
-                if not is_computed:  # all were cancelled, and others may have arrived
-                    self._follow_clear()
-                yield from self._end_members()
-                if not is_computed:
-                    if self.n_ended == n_ended:
-                        break
-                    continue
-                if self.on_pass is not None:
-                    self.on_pass(self)
+            if self._urgent or scheduler.waiting:
+                self._admit()
+            is_computed = False
+            if scheduler.members and not passes.is_stopped:
+                is_computed = self._compute(self._last_s)
+            if not is_computed:  # all were cancelled, or none has joined
+                self.n_decoded = self.n_drafted = self.n_right = 0
+                self._follow_clear()
+            self._end_members()
+
+    def close(self, fault: BaseException | None = None) -> None:
+        """End all answers, as far as they were written. fault: why they are not complete."""
+        passes, scheduler = self._passes, self._scheduler
+        passes.end_prefill()
+        is_open = self._context.is_open
+        for member in self.sequences:
+            if is_open:
+                self._release(member)
+            self._end(member, fault)
+        if is_open and self._keeps and passes.n_cleared == self._n_cleared:
+            passes.keep_sequences(scheduler.idle, self._kept_sequence())
+            scheduler.forget_shared()
+        elif is_open:
+            passes.forget_all()
 
     def _follow_clear(self) -> None:
         """Let all begin again where a pass that was not completed has emptied the context."""
@@ -161,7 +151,9 @@ class Group:
     def _release(self, member: Sequence) -> None:
         """Take a request from the group, whether it waits or not."""
         if member in self._scheduler.members:
-            self._scheduler.leave(member, keeps=self.keeps)
+            self._scheduler.leave(member, keeps=self._keeps)
+        elif member in self._urgent:
+            self._urgent.remove(member)
         else:
             self._scheduler.waiting.remove(member)
 
@@ -175,32 +167,18 @@ class Group:
 
     # New requests.
 
-    def _admitted(self) -> Iterator[GroupAnswer]:
-        """Take new requests. Yield answers to those that cannot be answered."""
-        n_known = self.n_ended + len(self._all)
-        yield from self._admit_urgent()
-        yield from self._admit()
-        if self.n_ended + len(self._all) != n_known:
-            self._scheduler.precedence.disturb()
-
-    def _admit_urgent(self) -> Iterator[GroupAnswer]:
-        """Take requests that precede others, which make room. Yield as _admit()."""
-        while self._context.shares and (request := self.urgent()) is not None:
-            member = yield from self._open_one(request)
-            if member is None:
-                continue
-            if not member.precedes:
-                self._scheduler.waiting.append(member)
-                continue
-            self._scheduler.precede(member, keeps=self.keeps)
-            self._joined(member)
-
-    def _admit(self) -> Iterator[GroupAnswer]:
-        """Take requests for which there is room. Yield answers to those that cannot be answered."""
+    def _admit(self) -> None:
+        """Let requests join for which there is room; those who precede have it made."""
         scheduler = self._scheduler
-        if not (n := scheduler.n_wanted()):
+        if self._is_disturbed:
+            self._is_disturbed = False
+            scheduler.precedence.disturb()
+        while self._urgent:
+            first = self._urgent.pop(0)
+            scheduler.precede(first, keeps=self._keeps)
+            self._joined(first)
+        if not scheduler.waiting or not scheduler.n_wanted():
             return
-        yield from self._open(n)
         tokens, n_done = scheduler.beginning()
         if n_done and self._passes.moved:
             self._passes.moved.add(scheduler.limits.n_sequence)
@@ -210,50 +188,13 @@ class Group:
         while (member := scheduler.next()) is not None:
             self._joined(member)
 
-    def _open(self, n: int) -> Iterator[GroupAnswer]:
-        """Render and tokenise requests until n of them wait."""
-        waiting = self._scheduler.waiting
-        while self._requests is not None and len(waiting) < n:
-            try:
-                request = next(self._requests)
-            except StopIteration:
-                self._requests = None
-                return
-            if request is None:  # none for now
-                return
-            member = yield from self._open_one(request)
-            if member is not None:
-                waiting.append(member)
-            if self._passes.is_stopped:
-                return
-
-    def _open_one(self, request: Request) -> Generator[GroupAnswer, None, Sequence | None]:
-        """Render and tokenise a request. Return None if it cannot be answered, or was stopped."""
-        member, fault = None, ""
-        self._passes.join(request.handle)
-        try:
-            member = self._open_sequence(request)
-        except UntrustedError:
-            raise
-        except EngineError as error:
-            fault = str(error)
-        finally:
-            if member is None:
-                self._passes.leave(request.handle)
-        if member is not None:
-            member.begin(self._open_reader)
-            return member
-        self.n_ended += 1
-        yield GroupAnswer(request, finish_reason="" if fault else "cancelled", error=fault)
-        return None
-
     def _joined(self, member: Sequence) -> None:
         """Number a request that has joined, and restore its beginning from the drive."""
         passes, keeping = self._passes, self._passes.keeping
-        if member.precedes and member.number < 0 and not self._is_alone:  # for the first time
+        if member.precedes and member.number < 0:  # for the first time
             passes.begin_costs()
             self._began_s = time.perf_counter()
-        member.number = 0 if self._is_alone else passes.next_sequence()
+        member.number = 0 if self.n_running == 1 else passes.next_sequence()
         if member.precedes or member is self._led:
             self._led = None
         if member.precedes or self._kept is None or not self._kept.precedes:
@@ -294,7 +235,7 @@ class Group:
         self._scheduler.share(tokens, n_done)
         return True
 
-    def _compute(self, last_s: float) -> Generator[Piece, None, bool]:
+    def _compute(self, last_s: float) -> bool:
         """Compute a pass, and choose tokens. Return False when stopped."""
         scheduler, passes = self._scheduler, self._passes
         may_draft, self._asked = passes.may_draft, None
@@ -303,13 +244,14 @@ class Group:
             self._lead(layer)
         rows, owners = scheduler.rows(self._guess if may_draft else None)
         if not rows:
-            return (yield from self._compute_image(owners[0], last_s))
+            return self._compute_image(owners[0], last_s)
         drafted = next((m for m in owners if m.drafted), None) if may_draft else None
         self.n_drafted, self.n_right = len(drafted.drafted) if drafted is not None else 0, 0
         n_of_prompt = sum([m.n_unread > 0 for m in owners])
         is_token = not n_of_prompt
-        # An answer alone is the only sequence of a pass of one token.
-        numbers = [m.number for m in owners] if not self._is_alone or drafted is not None else ()
+        # Without numbers, all tokens are of the sequence 0.
+        is_only = len(scheduler.members) == 1 and not owners[0].number and drafted is None
+        numbers = () if is_only else [m.number for m in owners]
         adapts = is_token and len(rows) == 1  # what is compared are passes of one answer
         if n_of_prompt:
             self._show_prompt(n_of_prompt)
@@ -322,7 +264,7 @@ class Group:
             passes.keeping.note_token()
         if layer is not None:
             self._observe_layer(layer, rows, owners)
-        own = [] if self._is_alone else [m for m in scheduler.members if m.precedes]
+        own = [m for m in scheduler.members if m.precedes]
         is_answered = bool(own) and not any(m.n_unread for m in own)
         last = scheduler.computed(owners)
         if scheduler.limits.attends[1]:
@@ -330,7 +272,7 @@ class Group:
         if n_of_prompt:
             self._tell_of_prompts(owners)
         for i, member in last:
-            yield from self._choose(member, i)
+            self._choose(member, i)
         self.n_decoded = len(rows) - self.n_drafted + self.n_right if is_token else 0
         if is_token and may_draft:
             self._observe_guess(drafted, len(owners) - self.n_drafted, took_s, layer)
@@ -338,7 +280,7 @@ class Group:
             scheduler.observe(owners, n_of_prompt, took_s)
         return True
 
-    def _compute_image(self, member: Sequence, last_s: float) -> Generator[Piece, None, bool]:
+    def _compute_image(self, member: Sequence, last_s: float) -> bool:
         """Compute the next image of a prompt. Return False when stopped."""
         scheduler, image = self._scheduler, member.partial.images[member.tokens[member.n_done]]
         self.n_drafted = self.n_right = self.n_decoded = 0
@@ -351,7 +293,7 @@ class Group:
         scheduler.computed_image(member)
         self._tell_of_prompts([member])
         if not member.n_unread:  # the prompt ends with an image
-            yield from self._choose(member, -1)
+            self._choose(member, -1)
         if is_other:
             n = image.n_token
             scheduler.observe([member] * n, n, self._last_s - last_s)
@@ -360,7 +302,7 @@ class Group:
     def _show_prompt(self, n: int) -> None:
         """Let others see, within the pass, how many of n tokens are computed that go first."""
         member = self._scheduler.members[0]
-        if member.n_unread and (member.precedes or self._is_alone):
+        if member.n_unread and (member.precedes or self.n_running == 1):
             self._passes.begin_prefill(member.n_done, n, member.n_wanted)
 
     @staticmethod
@@ -373,21 +315,16 @@ class Group:
                 if not member.n_unread:
                     handle.began(member.n_wanted, member.n_reused)
 
-    def _choose(self, member: Sequence, row: int) -> Iterator[Piece]:
-        """Choose the next token of an answer, and those behind it that were guessed.
-
-        Yield their pieces.
-        """
+    def _choose(self, member: Sequence, row: int) -> None:
+        """Choose the next token of an answer, and those behind it that were guessed."""
         drafted, n_right, meter = member.drafted, 0, self._passes.meter
         stats = meter.statistics
         stats.n_drafted += len(drafted)
         try:
             while True:
                 token, n_before = self._chosen(member, row + n_right), member.n_token
-                for piece in member.add(token):
-                    stats.n_token += member.n_token - n_before
-                    n_before = member.n_token
-                    yield piece
+                member.add(token)
+                stats.n_token += member.n_token - n_before
                 if n_right == len(drafted) or drafted[n_right] != token:
                     break
                 if member.has_ended or member.request.handle.is_cancelled:
@@ -460,33 +397,37 @@ class Group:
                 self._context.forget(member.place, begin, end)
                 member.n_gone += end - begin
 
-    def _end_members(self) -> Iterator[Piece | GroupAnswer]:
-        """Yield the answers that have ended, and the rest of their text before each."""
+    def _end_members(self) -> None:
+        """Let those leave whose answers have ended, in the order in which they joined."""
         scheduler = self._scheduler
-        for member in self._all:
+        for member in self.sequences:
             if member.has_ended or member.request.handle.is_cancelled or member.fault is not None:
-                yield from self._left(member)
-        for member in scheduler.members.copy():  # in the order in which they joined
+                self._leave(member)
+        for member in scheduler.members.copy():
             if member in scheduler.members and scheduler.is_full(member):
-                yield from member.end("context")
-                yield from self._left(member)
+                member.end("context")
+                self._leave(member)
 
-    def _left(self, member: Sequence) -> Iterator[Piece | GroupAnswer]:
-        """Let a request leave. Yield the rest of its text, and its answer."""
+    def _leave(self, member: Sequence) -> None:
         if not member.has_ended:
-            yield from member.end("cancelled")
+            member.end("cancelled")
         self._release(member)
-        yield self.end(member)
+        self._end(member)
 
-    def end(self, member: Sequence) -> GroupAnswer:
-        """Return an answer as it is, which nobody goes on with here."""
-        self._passes.leave(member.request.handle)  # before anybody hears of the end
-        self.n_ended += 1
-        given, unfinished = member.finish(), None
-        if member.goes_on and self.on_unfinished is not None and not given.error:
-            unfinished = member.so_far()
-        if unfinished is not None and self.on_unfinished is not None:
-            self.on_unfinished(member.request.owner, unfinished)
+    def _end(self, member: Sequence, fault: BaseException | None = None) -> None:
+        """Tell the handle of an answer as it is, which nobody goes on with here."""
+        handle = member.request.handle
+        self._passes.leave(handle)  # before anybody hears of the end
+        try:
+            given = member.finish()
+        except EngineError as error:
+            given = GroupAnswer(member.request, fault=error)
+        is_kept = member.request.goes_on and given.fault is None
+        unfinished = member.so_far() if is_kept else None
+        if unfinished is not None:
+            self._on_unfinished(member.request.owner, unfinished)
         else:
             member.close()
-        return given
+        if fault is not None and given.fault is None:
+            given = replace(given, fault=fault)
+        handle.ended(given)

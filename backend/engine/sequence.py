@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +32,7 @@ class Sequence(Placed):
     finish_reason: "stop", "length", "context" or "cancelled". n_token: the tokens of this part of
     the answer, without one that ends it. n_equal: tokens that were equal before the last guess, or
     BY_MODEL. was_asked: a model's layer has guessed last. may_draft: tokens may be guessed.
-    open_reader: splits a whole text; None: it is given as it is. goes_on: it may go on with an
-    answer before, and can be continued.
+    open_reader: splits its text, if the handle wants that.
     """
 
     def __init__(
@@ -42,16 +41,15 @@ class Sequence(Placed):
         partial: PartialAnswer,
         context: Context,
         stops: Values[str],
+        open_reader: OpenReader,
         *,
         may_draft: bool = False,
-        open_reader: OpenReader | None = None,
-        goes_on: bool = False,
     ) -> None:
         super().__init__(
             partial.tokens, request.max_tokens, precedes=request.precedes, images=partial.images
         )
         self.request, self.partial = request, partial
-        self.number, self.goes_on = -1, goes_on
+        self.number = -1
         self.given: GroupAnswer | None = None
         """The whole answer, once it has ended."""
         self.raw: list[str] = []
@@ -75,16 +73,16 @@ class Sequence(Placed):
                 self.tokens, partial.n_prompt, is_greedy=is_greedy
             )
 
-    def begin(self, open_reader: OpenReader) -> None:
+    def begin(self) -> None:
         """Tell how the conversation fits its template, and begin to split the answer."""
         rendered, handle = self.partial.rendered, self.request.handle
         if rendered is None:
             return  # a raw answer is its pieces
         if rendered.fitted:
             handle.fitted(rendered.fitted)
-        if handle.splits:
+        if handle.splits == "live":
             with engine_errors():
-                self._reading = Reading(open_reader(rendered), handle.delta, self.partial)
+                self._reading = Reading(self._open_reader(rendered), handle.delta, self.partial)
 
     # Choosing tokens.
 
@@ -106,31 +104,31 @@ class Sequence(Placed):
             self._log.write("chose", self._log_number, row, token)
         return token
 
-    def add(self, token: int) -> Iterator[Piece]:
-        """Add a token and yield its pieces; with the last token, the rest of the text."""
+    def add(self, token: int) -> None:
+        """Add a token, and with the last one the rest of the text."""
         max_tokens = self.max_tokens
         if self._log is not None:
             self._log.write("sent", self._log_number, token)
         if self._llama.ends_answer(token):
             self.finish_reason = "stop"
-            yield from self._told(self._end(token))
+            self._end(token)
             return
         if max_tokens == 0:  # the prompt was to be read, and nothing else
             self.finish_reason = "length"
             return
         self.n_token += 1
         self.tokens.append(token)
-        yield self._tell(self._piece(token))
+        self._tell(self._piece(token))
         if self.stop_text:
             self.finish_reason = "stop"
         elif 0 <= max_tokens <= self.n_token:
             self.finish_reason = "length"
-            yield from self._told(self._end())
+            self._end()
 
-    def end(self, reason: str) -> Iterator[Piece]:
-        """End an answer that has not ended itself. Yield the rest of its text."""
+    def end(self, reason: str) -> None:
+        """End an answer that has not ended itself, with the rest of its text."""
         self.finish_reason = reason
-        yield from self._told(self._end())
+        self._end()
 
     @property
     def fault(self) -> BaseException | None:
@@ -161,17 +159,12 @@ class Sequence(Placed):
 
     # Its text.
 
-    def _told(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
-        for piece in pieces:
-            yield self._tell(piece)
-
-    def _tell(self, piece: Piece) -> Piece:
-        """Keep a piece, and tell the handle of it. Return it."""
+    def _tell(self, piece: Piece) -> None:
+        """Keep a piece, and tell the handle of it."""
         self.pieces.append(piece)
         self.request.handle.wrote(piece)
         if self._reading is not None:
             self._reading.feed(piece.text)
-        return piece
 
     def _piece(self, token: int) -> Piece:
         model = self._llama
@@ -202,8 +195,8 @@ class Sequence(Placed):
         self._text.append(shown)
         return shown
 
-    def _end(self, token: int = -1) -> Iterator[Piece]:
-        """Yield the rest of the text: of a token that ends the answer, and what was held back."""
+    def _end(self, token: int = -1) -> None:
+        """Tell the rest of the text: of a token that ends the answer, and what was held back."""
         has_ended, rest = self.finish_reason == "stop", b""
         if has_ended:
             ending = self._llama.piece(token, special=True)
@@ -213,7 +206,7 @@ class Sequence(Placed):
         if has_ended or self.partial.messages is None:  # otherwise the character can be continued
             text = self._show(self._decoder.decode(rest, final=True))
         if text := text + self._held():
-            yield Piece(-1, text)
+            self._tell(Piece(-1, text))
 
     def _held(self) -> str:
         """Return text that was held back as the possible beginning of a stop."""
@@ -229,7 +222,7 @@ class Sequence(Placed):
         has_no_token = len(self.tokens) == partial.n_prompt
         if self.finish_reason == "stop" or has_no_token or partial.messages is None:
             return None
-        text, is_split = partial.text + "".join(self._text), self._open_reader or self._reading
+        text, is_split = partial.text + "".join(self._text), self.request.handle.splits
         return replace(
             partial,
             tokens=self.tokens,
@@ -241,12 +234,12 @@ class Sequence(Placed):
     def finish(self) -> GroupAnswer:
         """Return the answer, as far as it was written. Its handle has all of it then."""
         if not self.has_ended:
-            list(self._told(self._end()))
+            self._end()
         if raw := "".join(self.raw)[sum(len(piece.raw) for piece in self.pieces) :]:
-            list(self._told([Piece(-1, "", raw)]))  # of the token that ended the answer
+            self._tell(Piece(-1, "", raw))  # of the token that ended the answer
         text = self._split()
         if self.fault is not None:
-            self.given = GroupAnswer(self.request, error=str(self.fault))
+            self.given = GroupAnswer(self.request, fault=self.fault)
             return self.given
         reason = self.finish_reason
         self.given = GroupAnswer(
@@ -267,7 +260,7 @@ class Sequence(Placed):
             self._reading.close()
             return self._reading.shown
         written = "".join(piece.text for piece in self.pieces)
-        if self._open_reader is None:
+        if not self.request.handle.splits:
             return AnswerText(content=written)
         with engine_errors():
             reader = self._open_reader(self.partial.rendered)

@@ -21,11 +21,12 @@ class Handle:
 
     cancel() may be called from any thread, also from a signal handler: before the engine takes the
     request, while it answers, and afterwards. The engine's thread calls everything else. whole:
-    cancels this one, too, such as a request with several answers. splits: whether delta() receives
-    the answer while it is written, split into thought, content and tool calls.
+    cancels this one, too, such as a request with several answers. splits: whether the text of the
+    whole answer is split into thought, content and tool calls ("end"), and delta() also receives it
+    so while it is written ("live"); "": it is taken as it is.
     """
 
-    splits = False
+    splits: Literal["", "end", "live"] = ""
 
     def __init__(self, whole: Handle | None = None) -> None:
         self._heed: Callable[[], None] | None = None
@@ -71,8 +72,11 @@ class Handle:
     def delta(self, delta: Delta) -> None:
         """Take what the answer gained, in another thread. All is taken before the answer ends.
 
-        It is called if the handle `splits`, and not for a raw prompt.
+        It is called if the handle splits "live", and not for a raw prompt.
         """
+
+    def ended(self, given: GroupAnswer) -> None:
+        """Take the answer, as far as it was written. Nothing follows."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,11 @@ class Request:
         """
         return self.priority == "person"
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether it may go on with its owner's answer before, and be continued itself."""
+        return bool(self.owner) or self.precedes
+
     @classmethod
     def from_message(cls, message: Json, handle: Handle) -> Self:
         """Read the request "generate" of the pipe. Raises RequestError."""
@@ -126,7 +135,7 @@ class Request:
 
 @dataclass(frozen=True)
 class GroupAnswer:
-    """An answer. finish_reason, stop: as of Engine. error: why there is none, or ""."""
+    """An answer. finish_reason, stop: as of Sequence. fault: why it is not complete, or None."""
 
     request: Request
     text: AnswerText = field(default_factory=AnswerText)
@@ -136,4 +145,9 @@ class GroupAnswer:
     n_prompt: int = 0
     n_token: int = 0
     n_reused: int = 0
-    error: str = ""
+    fault: BaseException | None = None
+
+    @property
+    def error(self) -> str:
+        """The sentence of its fault, or ""."""
+        return "" if self.fault is None else str(self.fault)

@@ -267,7 +267,7 @@ class Setup(_Checked):
         in_message=False,
         rebuilds="context",
     )
-    """Answers that may be computed at once (Engine.generate_group). They share the context."""
+    """Answers that may be computed at once (Engine.submit). They share the context."""
     streams: bool = setting(False, "switch", in_message=False, rebuilds="context")
     """Whether each of them has an equal part of the context instead, which no other one uses."""
     keeps_outputs: bool = setting(False, "switch", in_message=False, rebuilds="context")

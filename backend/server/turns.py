@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from backend.protocol.chat import Delta
-from backend.protocol.errors import EngineError, UntrustedError
+from backend.protocol.errors import UntrustedError
 from backend.protocol.request import GroupAnswer, Handle, Prompt, Request
 from backend.protocol.settings import Sampling
 from backend.protocol.status import ModelFacts, VocabularyFacts
@@ -77,9 +77,6 @@ class Own(Protocol):
 
     def attach(self, joint: Any) -> None:
         """Note the _Joint that answers it."""
-
-    def take(self, given: GroupAnswer) -> bool:
-        """Take an answer of a group. Return whether it needs no other."""
 
     def fail(self, error: Exception) -> None:
         """Note that nothing more follows, and why."""
@@ -383,12 +380,17 @@ class Turns:
             return
         self._note(engine)
         self._tell_positions()
-        if isinstance(turn, _Answer) and turn.is_joint(engine):
-            self._make_room(engine)
-            if engine.n_sequence > 1:
+        fault: Exception | None = None
+        try:
+            engine = turn.loaded(engine)
+            if isinstance(turn, _Answer):
+                self._make_room(engine)
                 self._answer_jointly(engine, turn)
                 turn = None
-        fault = turn.serve(engine) if turn is not None else None
+            else:
+                turn.serve(engine)
+        except Exception as error:
+            fault = error
         with self._lock:
             self._present, self._n_free = [], 0
         if self._noted is not None and self._host.model_name != self._noted:
@@ -430,7 +432,7 @@ class Turns:
             self._n_free = 0 if self._is_paused or self._host.n_other else n_free
             if not self._n_free:
                 return None
-            turn = self._line.next(lambda t: isinstance(t, _Answer) and t.is_joint(engine))
+            turn = self._line.next(lambda t: isinstance(t, _Answer) and t.has_model(engine))
             if turn is None:
                 return None
             assert isinstance(turn, _Answer)
@@ -470,34 +472,30 @@ class _Turn:
             if n_before:
                 self._send(Wait(f"waiting, {n_before} before", n_before))
 
-    def serve(self, engine: Any) -> Exception | None:
-        """Serve the request. Return why it failed. The caller calls end()."""
-        try:
-            if self.handle.is_cancelled:
-                raise _STOPPED
-            self._serve(self._loaded(engine))
-        except Exception as error:
-            return error
-        return None
-
     def end(self, error: Exception | None = None) -> None:
         """Tell the client that nothing follows, or why there is no answer."""
         if error is not None:
             self._send(_refusal(error))
         self._send(None)
 
-    def _serve(self, engine: Any) -> None:
+    def serve(self, engine: Any) -> None:
+        """Serve the request. The caller calls end()."""
         raise NotImplementedError
 
-    def _has_model(self, engine: Any) -> bool:
+    def has_model(self, engine: Any) -> bool:
         """Whether the model that the request names is loaded, or any if it names none."""
         wanted = self._model if self._model in self._host.models else ""
         return engine is not None and wanted in ("", self._host.model_name)
 
-    def _loaded(self, engine: Any) -> Any:
-        """Return the engine with the model that the request names, or with the loaded one."""
+    def loaded(self, engine: Any) -> Any:
+        """Return the engine with the model that the request names, or with the loaded one.
+
+        Raises RequestRefused, also where the request was cancelled.
+        """
+        if self.handle.is_cancelled:
+            raise _STOPPED
         wanted = self._model if self._model in self._host.models else ""
-        if self._has_model(engine):
+        if self.has_model(engine):
             return engine
         if engine is None and not self._host.models:
             raise RequestRefused("No model is loaded.", status=503)
@@ -524,7 +522,7 @@ class _Question(_Turn):
         super().__init__(*place)
         self._question = question
 
-    def _serve(self, engine: Any) -> None:
+    def serve(self, engine: Any) -> None:
         try:
             self.result = self._question(engine)
         except Exception as error:
@@ -546,10 +544,6 @@ class _Answer(_Turn):
         self._n_left = len(self._choices)
         self.figures: Figures | None = None
 
-    def is_joint(self, engine: Any) -> bool:
-        """Whether it can be answered beside others."""
-        return self._has_model(engine)
-
     def choices(self, engine: Any) -> Iterator[_Choice]:
         """Yield what is to be answered. Raises RequestRefused."""
         ask = self.ask
@@ -562,10 +556,6 @@ class _Answer(_Turn):
         for choice in self._choices:
             choice.engine = engine
             yield choice
-
-    def _serve(self, engine: Any) -> None:
-        for choice in self.choices(engine):
-            choice.answer()
 
     def begin(self, engine: Any, n_prompt: int, n_reused: int) -> None:
         """Tell once that the prompt is known."""
@@ -591,9 +581,9 @@ class _Answer(_Turn):
 
 
 class _Choice(Handle):
-    """One answer to a request. engine: answers it, once it has begun."""
+    """One answer to a request. engine: answers it, once it has begun. on_end: receives its end."""
 
-    splits = True
+    splits = "live"
 
     def __init__(
         self,
@@ -606,7 +596,7 @@ class _Choice(Handle):
         super().__init__(turn.handle)
         self.turn, self._number = turn, number
         self.engine: Any = None
-        self._is_alone = False
+        self.on_end: Callable[[_Choice, GroupAnswer], None] = lambda _choice, _given: None
         self._prompt, self._is_first = prompt, not i_same
         ask = turn.ask
         self.request = Request(
@@ -632,8 +622,6 @@ class _Choice(Handle):
         self._n_prompt, self._n_reused = n_prompt, n_reused
         if (progress := self._progress(n_reused)) is not None:
             self.turn.tell(Wait("", progress=progress))
-        if self._is_alone:
-            self.turn.begin(self.engine, n_prompt, n_reused)
 
     def prefilled(self, done: int, total: int) -> None:
         """Tell how much of the prompt is read."""
@@ -719,27 +707,9 @@ class _Choice(Handle):
             return str(engine.format(ask.messages, ask.options))
         return str(engine.detokenize(engine.prompt_tokens(prompt)))
 
-    def answer(self) -> None:
-        """Answer it alone. Raises RequestRefused and errors of the engine."""
-        turn, engine, self._is_alone = self.turn, self.engine, True
-        try:
-            pieces = engine.answer(self.request)
-        except Exception as error:
-            raise _refusal(error, before_answer=True) from error
-        n_draft = n_drafted = 0
-        for _ in pieces:
-            if turn.figures is not None:
-                turn.figures.count_pass(1)
-            n_before, n_drafted = n_drafted, getattr(engine.statistics(), "n_drafted", 0)
-            n_draft += n_drafted > n_before
-        if engine.finish_reason == "cancelled":
-            raise _STOPPED
-        stats = engine.statistics()
-        if n_draft and turn.figures is not None:
-            turn.figures.add_drafts(n_draft, n_drafted, stats.n_accepted)
-        self.finish(
-            engine.finish_reason, stats.n_prompt, stats.n_token, stats.n_reused, engine.stop_text
-        )
+    def ended(self, given: GroupAnswer) -> None:
+        """Pass on the end of the answer."""
+        self.on_end(self, given)
 
 
 class _Joint:
@@ -756,82 +726,84 @@ class _Joint:
         self._figures = figures
         self._engine, self._next_of, self._left, self._next_own = engine, next_of, left, next_own
         self._turns: list[_Answer] = []
-        self._own: Own | None = None
-        self._own_requests: deque[Request] = deque()  # that have not begun
-        self._n_running = 0
+        self._choices: deque[_Choice] = deque()  # that were not submitted
         self.is_shared = False
         """Whether a client's request has taken part."""
 
     def run(self, first: _Answer | Own) -> None:
         """Answer a request and all that join it."""
+        if isinstance(first, _Answer):
+            self._begin(first)
+        else:
+            self._submit_own(first)
         fault: Exception = _STOPPED
-        turn = first if isinstance(first, _Answer) else None
-        if not isinstance(first, _Answer):
-            self._take_own(first)
         try:
-            for given in self._engine.generate_group(
-                self._requests(turn), on_pass=self._on_pass, keeps=True, urgent=self._urgent
-            ):
-                self._take(given)
+            while True:
+                self._submit()
+                if not self._engine.step():
+                    break
+                if (group := self._engine.group) is not None:
+                    self._count(group)
         except Exception as error:
             fault = error
         for turn in list(self._turns):
             self._end(turn, fault)
-        if self._own is not None:
-            self._own.fail(fault)
 
-    def _on_pass(self, group: Any) -> None:
+    def _count(self, group: Any) -> None:
+        """Count the pass."""
         self._figures.count_pass(group.n_running)
         if group.n_drafted:
             self._figures.add_drafts(1, group.n_drafted, group.n_right)
 
-    def _urgent(self) -> Request | None:
-        """Return the owner's next request."""
+    def _submit(self) -> None:
+        """Submit the owner's next request, and those for which there is room."""
         if (own := self._next_own(self._engine)) is not None:
-            self._take_own(own)
-        if not self._own_requests:
-            return None
-        self._n_running += 1
-        return self._own_requests.popleft()
-
-    def _take_own(self, own: Own) -> None:
-        self._own = own
-        self._own_requests.extend(own.requests)
-        own.attach(self)
-
-    def _requests(self, first: _Answer | None) -> Iterator[Request | None]:
-        turn = first
-        while True:
-            if turn is None:
-                n_free = max(self._engine.n_sequence - self._n_running, 0)
-                turn = self._next_of(self._engine, n_free)
-            if turn is None:
-                yield None
+            self._submit_own(own)
+        while self._engine.n_wanted and (choice := self._next_choice()) is not None:
+            if choice.turn.handle.is_cancelled:
+                self._end(choice.turn, _STOPPED)
                 continue
-            self._turns.append(turn)
-            self.is_shared = True
+            choice.on_end = self._take
             try:
-                for choice in turn.choices(self._engine):
-                    if turn.handle.is_cancelled:
-                        raise _STOPPED
-                    self._n_running += 1
-                    yield choice.request
-            except RequestRefused as error:
-                self._end(turn, error)
-            turn = None
+                self._engine.submit(choice.request)
+            except Exception as error:
+                self._end(choice.turn, _refusal(error, before_answer=True))
 
-    def _take(self, given: GroupAnswer) -> None:
-        self._n_running -= 1
-        choice = given.request.handle
-        if not isinstance(choice, _Choice):
-            if self._own is not None and self._own.take(given):
-                self._own = None
-            return
+    def _submit_own(self, own: Own) -> None:
+        own.attach(self)
+        try:
+            for request in own.requests:
+                self._engine.submit(request)
+        except Exception as error:
+            own.fail(error)
+
+    def _next_choice(self) -> _Choice | None:
+        """Return what is to be answered next, of a request that was begun or of the next one."""
+        engine = self._engine
+        while True:
+            while self._choices:
+                if (choice := self._choices.popleft()).turn in self._turns:
+                    return choice
+            turn = self._next_of(engine, max(engine.n_sequence - engine.n_open, 0))
+            if turn is None:
+                return None
+            self._begin(turn)
+
+    def _begin(self, turn: _Answer) -> None:
+        self._turns.append(turn)
+        self.is_shared = True
+        try:
+            self._choices.extend(turn.choices(self._engine))
+        except RequestRefused as error:
+            self._end(turn, error)
+
+    def _take(self, choice: _Choice, given: GroupAnswer) -> None:
+        """Take the end of an answer."""
         turn = choice.turn
         if turn not in self._turns:
             return  # another choice of it has failed
-        if given.error:
-            self._end(turn, _refusal(EngineError(given.error), before_answer=True))
+        if isinstance(given.fault, Exception):
+            self._end(turn, given.fault)
         elif given.finish_reason == "cancelled":
             self._end(turn, _STOPPED)
         elif choice.finish(

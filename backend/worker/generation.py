@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from backend.engine.moments import Watch
 from backend.protocol.chat import Delta
-from backend.protocol.errors import EngineError, RequestError
+from backend.protocol.errors import RequestError
 from backend.protocol.messages import N_ANSWER_MAX, Message
 from backend.protocol.request import GroupAnswer, Handle, Request
-from backend.protocol.statistics import Statistics
 from backend.worker.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -87,8 +86,7 @@ class Answer:
         self._on_step: Callable[[], None] = lambda: None
         self._on_end: Callable[[Message | Exception], None] = lambda _: None
         self._joint: Any = None
-        self._is_joint = n_answer > 1
-        self._has_started = False
+        self._has_started = self._is_over = False
         self._ends: dict[int, str] = {}  # reason by answer
 
     def run(self, engine: Engine, on_step: Callable[[], None]) -> Message:
@@ -96,30 +94,24 @@ class Answer:
 
         on_step: called between two steps of the engine.
         """
-        self._engine, self._on_step = engine, on_step
-        if self._is_joint:
-            asked = iter(self._begin())
-            try:
-                engine.make_room(len(self.requests))
-                for given in engine.generate_group(
-                    [], lambda _: on_step(), keeps=True, urgent=lambda: next(asked, None)
-                ):
-                    self._take(given)
-            finally:
-                self._close()
-            return self._final()
+        ends: list[Message | Exception] = []
+        self.join(engine, on_step, ends.append)
         on_step()
-        if self.handle.is_cancelled:
-            return self._message("done", reason="cancelled", stats=Statistics().to_json())
-        self._scope.watch.clear()
-        pieces = engine.answer(self.requests[0])
-        self._outbox.begin_answer(self._id, self._snapshot)
         try:
-            for _ in pieces:
+            if len(self.requests) > 1:
+                engine.make_room(len(self.requests))
+            for request in self.requests:
+                engine.submit(request)
+            while engine.step():
                 on_step()
-        finally:
-            self._close()
-        return self._message("done", reason=engine.finish_reason, stats=self._stats())
+        except Exception as error:
+            self.fail(error)
+            while engine.step():  # its other answers leave
+                pass
+        (end,) = ends
+        if isinstance(end, Exception):
+            raise end
+        return end
 
     def join(
         self,
@@ -127,13 +119,15 @@ class Answer:
         on_step: Callable[[], None],
         on_end: Callable[[Message | Exception], None],
     ) -> None:
-        """Let the requests be answered beside others: take() or fail() follows.
+        """Let the requests be submitted from now on. Until all have ended, others may run, too.
 
         on_end: receives the final message, or why there is none.
         """
         self._engine, self._on_step, self._on_end = engine, on_step, on_end
-        self._is_joint = True
-        self._begin()
+        self._scope.watch.clear()
+        self._outbox.begin_answer(self._id, self._snapshot)
+        for part in self._parts:
+            part.begin()
 
     def attach(self, joint: Any) -> None:
         """Note what answers it together with others."""
@@ -149,26 +143,29 @@ class Answer:
         """Whether passes had tokens of others."""
         return len(self.requests) > 1 or (self._joint is not None and self._joint.is_shared)
 
-    def take(self, given: GroupAnswer) -> bool:
-        """Take the answer to one of its requests. Return whether it needs no other."""
-        if given.request.handle not in self._parts:
-            return False  # of one before, which has failed
-        try:
-            is_last = self._take(given)
-        except EngineError as error:
-            self.fail(error)
-            return True
-        if is_last:
+    def take(self, given: GroupAnswer, number: int) -> None:
+        """Take the end of one of its answers."""
+        if self._is_over:
+            return
+        if isinstance(given.fault, Exception):
+            self.fail(given.fault)
+            return
+        self._ends[number] = given.finish_reason
+        if len(self.requests) > 1:
+            self._outbox.settle()
+            self._outbox.send(self._message("other_done", answer=number, **self._end(number)))
+        if len(self._ends) == len(self.requests):
             self._close()
-            self._on_end(self._final())
-        return is_last
+            self._on_end(self._message("done", **self._end(0)))
 
     def fail(self, error: Exception) -> None:
         """Note that nothing more follows, and why."""
+        if self._is_over:
+            return
         was_cancelled = self.handle.is_cancelled
         self.handle.cancel()  # its other answers go
         self._close()
-        self._on_end(self._final() if was_cancelled else error)
+        self._on_end(self._message("done", **self._end(0)) if was_cancelled else error)
 
     def show_prefill(self, done: int, total: int) -> None:
         """Tell how much of the prompt is computed."""
@@ -185,31 +182,11 @@ class Answer:
             )
             self._has_started = True
 
-    def _begin(self) -> list[Request]:
-        self._scope.watch.clear()
-        self._outbox.begin_answer(self._id, self._snapshot)
-        for part in self._parts:
-            part.begin()
-        return self.requests
-
-    def _take(self, given: GroupAnswer) -> bool:
-        if given.error:
-            raise EngineError(given.error)
-        assert isinstance(given.request.handle, _Part)
-        number = given.request.handle.number
-        self._ends[number] = given.finish_reason
-        if len(self.requests) > 1:
-            self._outbox.settle()
-            self._outbox.send(self._message("other_done", answer=number, **self._end(number)))
-        return len(self._ends) == len(self.requests)
-
     def _close(self) -> None:
+        self._is_over = True
         self._outbox.end_answer()
         for message in self._moments():
             self._outbox.send(message)
-
-    def _final(self) -> Message:
-        return self._message("done", **self._end(0))
 
     def _end(self, number: int) -> dict[str, Any]:
         """Return how an answer ended, with its own speed and the costs of all."""
@@ -219,8 +196,7 @@ class Answer:
     def _stats(self, number: int = 0) -> dict[str, Any]:
         """Return the fields of Statistics so far."""
         assert self._engine is not None
-        own = self._parts[number].figures() if self._is_joint else {}
-        return {**self._engine.statistics().to_json(), **own}
+        return {**self._engine.statistics().to_json(), **self._parts[number].figures()}
 
     def _snapshot(self) -> list[Message]:
         """Return the current map and figures. Called from the outbox's thread."""
@@ -249,7 +225,7 @@ class Answer:
 class _Part(Handle):
     """Passes on one of several answers. Its times are those of perf_counter()."""
 
-    splits = True
+    splits = "live"
 
     def __init__(self, answer: Answer, outbox: Outbox, number: int) -> None:
         super().__init__(answer.handle)
@@ -300,6 +276,10 @@ class _Part(Handle):
         self._outbox.add_text(piece.raw, piece.token_id if is_token else None)
         if self._answer.requests[0].prompt is not None:
             self._outbox.add_delta(Delta(content=piece.text))
+
+    def ended(self, given: GroupAnswer) -> None:
+        """Pass on the end of the answer."""
+        self._answer.take(given, self.number)
 
     def delta(self, delta: Delta) -> None:
         """Pass on what the answer gained."""

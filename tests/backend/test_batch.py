@@ -283,16 +283,13 @@ def poison():
     while not hasattr(sys.modules.get("backend.engine.engine"), "Engine"):
         time.sleep(0.001)
     engine = sys.modules["backend.engine.engine"].Engine
-    real = engine.generate_group
-    def watched(requests):
-        for request in requests:
-            if request.prompt == "poison":
-                os.write(2, b"ggml.c:1: GGML_ASSERT(a == b) failed\\n")
-                os.abort()
-            yield request
-    engine.generate_group = lambda self, requests, *more, **named: real(
-        self, watched(requests), *more, **named
-    )
+    real = engine.submit
+    def watched(self, request):
+        if request.prompt == "poison":
+            os.write(2, b"ggml.c:1: GGML_ASSERT(a == b) failed\\n")
+            os.abort()
+        return real(self, request)
+    engine.submit = watched
 if "OUTRIDER_COMMAND_CHILD" in os.environ:
     threading.Thread(target=poison, daemon=True).start()
 """

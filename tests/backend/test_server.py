@@ -163,12 +163,12 @@ def test_an_answer_that_nobody_hears_is_stopped() -> None:
 
     async def leave() -> None:
         news = Turns(host).answer(read_text({"prompt": "a", "max_tokens": 5}))
-        assert isinstance(await anext(news), Begin)
+        assert isinstance(await anext(news), Wait)
         await news.aclose()
 
     asyncio.run(leave())
     host.close()  # waits for what was begun
-    assert engine.finish_reason == "cancelled" and engine.statistics().n_token == 0
+    assert engine.reason == "cancelled" and engine.statistics().n_token == 0
 
 
 def test_a_stream_that_is_left_makes_room_for_the_next(client: openai.OpenAI) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from waiting import WAIT_S, until
 
 from backend.protocol.chat import AnswerText
 from backend.protocol.errors import EngineError, UntrustedError
-from backend.protocol.request import GroupAnswer, Request
+from backend.protocol.request import GroupAnswer, Handle, Request
 from backend.protocol.settings import Sampling
 from backend.server import bodies, guard
 from backend.server.ask import (
@@ -127,6 +127,9 @@ async def settle() -> None:
 
 
 def test_places_are_told_and_only_fall() -> None:
+    def places(news: list[Any]) -> list[int]:
+        return [w.n_before for w in news if isinstance(w, Wait) and w.n_before]
+
     host, changes = Host(), []
     turns = Turns(host, lambda: changes.append(turns.n_open))
 
@@ -148,17 +151,16 @@ def test_places_are_told_and_only_fall() -> None:
         host.n_other = 0
         host.run_one()
         await settle()
-        assert [type(each) for each in news[0]][:2] == [Wait, Begin]
+        assert [type(each) for each in news[0]][:3] == [Wait, Wait, Begin]  # its turn, its prompt
         assert isinstance(news[0][-1], Finish) and tasks[0].done()
-        assert [w.n_before for w in news[2]] == [3, 2, 1] or [w.n_before for w in news[2]] == [3, 2]
+        assert places(news[2]) == [3, 2, 1]
         host.n_other = 3
         for _ in range(3):
             host.run_one()
             await settle()
         assert all(w.n_before <= 3 for own in news for w in own if isinstance(w, Wait))
         for own in news:
-            places = [w.n_before for w in own if isinstance(w, Wait)]
-            assert places == sorted(set(places), reverse=True)
+            assert places(own) == sorted(set(places(own)), reverse=True)
         await asyncio.gather(*tasks, late)
         assert turns.n_request == 4 and turns.n_open == 0
         assert max(changes) == 4 and changes[-1] == 0
@@ -350,18 +352,16 @@ def test_the_limits_are_those_of_the_documents() -> None:
 
 
 class JointEngine(FakeEngine):
-    """Answers a group's requests one after the other; `between` is called before each.
+    """Answers one of the requests in a step; `between` is called before.
 
-    cramped: it has no room for several. refills: it takes others before it notices who has left.
-    given: what differs in the answers to a prompt, or the fault that ends the group.
+    cramped: it has no room for several. given: what differs in the answers to a prompt, the error
+    of submit(), or the fault that ends all.
     """
 
-    def __init__(self, *, cramped: bool = False, refills: bool = False, **given: Any) -> None:
+    def __init__(self, *, cramped: bool = False, **given: Any) -> None:
         super().__init__()
-        self._refills = refills
-        self.refilled: list[list[Any]] = []
         self.rooms: list[int] = []
-        self.keeps: list[bool] = []
+        self.n_group, self._has_group = 0, False
         self.running: list[Request] = []
         self.prompts: list[str | None] = []
         self.owners: set[str] = set()
@@ -374,45 +374,65 @@ class JointEngine(FakeEngine):
             raise EngineError("There is no memory.")
         self.n_sequence = n_sequence
 
-    def generate_group(
-        self,
-        requests: Iterator[Request | None],
-        *,
-        on_pass: Callable[[Any], None],
-        keeps: bool,
-        urgent: Callable[[], Any],
-    ) -> Iterator[GroupAnswer]:
-        self.keeps.append(keeps)
-        while True:
-            while (own := urgent()) is not None:
-                self.running.append(own)
-            while len(self.running) < self.n_sequence and (new := next(requests)) is not None:
-                self.running.append(new)
-            self.between()
-            if self._refills and (new := next(requests)) is not None:
-                self.running.append(new)
-                self.refilled.append([request.prompt for request in self.running])
-            for gone in [r for r in self.running if r.handle.is_cancelled]:
-                self.running.remove(gone)
-                yield GroupAnswer(gone, finish_reason="cancelled")
-            if not self.running:
-                if not (new := next(requests)):
-                    return
-                self.running.append(new)
-            request = self.running.pop(0)
-            self.prompts.append(request.prompt)
-            self.owners.add(request.owner)
-            given = self._given.get(request.prompt or "", {})
-            if isinstance(given, Exception):
-                raise given
-            if "error" not in given:
-                chance = SimpleNamespace(token_id=1, data=b"x", logprob=-0.5)
-                request.handle.joined(7, 3)
-                request.handle.began(7, 3)
-                chances = (chance, chance) if request.sampling.n_probs else ()
-                for text in ("x", "") if chances else ("x",):  # "" is within a character
-                    request.handle.wrote(SimpleNamespace(token_id=1, text=text, chances=chances))
-            yield replace(GroupAnswer(request, AnswerText(), (), "stop", "", 7, 1, 3), **given)
+    @property
+    def n_open(self) -> int:
+        return len(self.running)
+
+    @property
+    def n_wanted(self) -> int:
+        return max(self.n_sequence - len(self.running), 0)
+
+    def submit(self, request: Request) -> Handle:
+        given = self._given.get(request.prompt or "", {})
+        if isinstance(given, dict) and "error" in given:
+            raise EngineError(given["error"])
+        self.n_group += not self._has_group
+        self._has_group = True
+        self.running.append(request)
+        return request.handle
+
+    def step(self) -> bool:
+        if not self.running:
+            self._has_group = False
+            return False
+        self.between()
+        for gone in [r for r in self.running if r.handle.is_cancelled]:
+            self.running.remove(gone)
+            gone.handle.ended(GroupAnswer(gone, finish_reason="cancelled"))
+        if self.running:
+            self._answer_next()
+        return True
+
+    def _answer_next(self) -> None:
+        request = self.running[0]
+        given = self._given.get(request.prompt or "", {})
+        if isinstance(given, Exception):
+            ended, self.running = self.running, []
+            for each in ended:
+                each.handle.ended(GroupAnswer(each, fault=given))
+            raise given
+        self.running.remove(request)
+        self.prompts.append(request.prompt)
+        self.owners.add(request.owner)
+        chance = SimpleNamespace(token_id=1, data=b"x", logprob=-0.5)
+        request.handle.joined(7, 3)
+        request.handle.began(7, 3)
+        chances = (chance, chance) if request.sampling.n_probs else ()
+        for text in ("x", "") if chances else ("x",):  # "" is within a character
+            request.handle.wrote(SimpleNamespace(token_id=1, text=text, chances=chances))
+        answer = GroupAnswer(request, AnswerText(), (), "stop", "", 7, 1, 3)
+        request.handle.ended(replace(answer, **given))
+
+
+class Told(Handle):
+    """Notes the keys of the requests that have ended."""
+
+    def __init__(self, keys: list[str]) -> None:
+        super().__init__()
+        self._keys = keys
+
+    def ended(self, given: GroupAnswer) -> None:
+        self._keys.append(given.request.key)
 
 
 class Owned:
@@ -426,14 +446,13 @@ class Owned:
 
     @property
     def requests(self) -> list[Request]:
-        return [Request(p, Sampling(), prompt=p, priority="person") for p in self._prompts]
+        return [
+            Request(p, Sampling(), prompt=p, priority="person", handle=Told(self.taken))
+            for p in self._prompts
+        ]
 
     def attach(self, joint: Any) -> None:
         self.joint = joint
-
-    def take(self, given: GroupAnswer) -> bool:
-        self.taken.append(given.request.key)
-        return len(self.taken) == len(self._prompts)
 
     def fail(self, error: Exception) -> None:
         self.faults.append(error)
@@ -489,9 +508,9 @@ def test_all_that_wait_are_answered_in_one_group() -> None:
     engine.between = lambda: counts.append((len(engine.running), found.turns.may_join))
     found = Jointly(engine)
     asyncio.run(found.run([*"abcdef"], 1))
-    assert engine.prompts == [*"abcdef"] and engine.keeps == [True] and engine.owners == {"server"}
+    assert engine.prompts == [*"abcdef"] and engine.n_group == 1 and engine.owners == {"server"}
     assert engine.rooms == [N_PARALLEL]
-    assert counts == [(4, True), (4, True), (4, True), (3, True), (2, True), (1, True), (0, True)]
+    assert counts == [(4, True), (4, True), (4, True), (3, True), (2, True), (1, True)]
     assert not found.turns.may_join and found.turns.n_open == 0
     for prompt in "abcdef":
         assert found.kinds(prompt) == [Begin, Part, Finish]
@@ -552,8 +571,8 @@ def test_an_engine_without_room_is_asked_once_and_answers_alone(
 ) -> None:
     engine = JointEngine(cramped=True)
     found = jointly(engine, "a", "b")
-    assert engine.rooms == [N_PARALLEL] and not engine.keeps
-    assert [asked.prompt for asked in engine.asked] == ["a", "b"]
+    assert engine.rooms == [N_PARALLEL] and engine.n_group == 1
+    assert engine.prompts == ["a", "b"]
     assert [found.kinds(prompt)[-1] for prompt in "ab"] == [Finish, Finish]
     assert "There is no memory." in capsys.readouterr().err
 
@@ -576,7 +595,7 @@ def test_nobody_joins_who_must_wait(why: str) -> None:
         found.host.n_other = int(why == "other")
         found.host.run_one()
         await settle()
-        assert counts == [1, 0] and found.kinds("b") == []
+        assert counts == [1] and found.kinds("b") == []
         found.host.n_other = 0
         while found.host.work:
             found.host.run_one()
@@ -676,7 +695,7 @@ def test_who_leaves_is_not_answered_and_another_takes_the_place(leaves: str) -> 
 
     asyncio.run(ask())
     assert engine.prompts == (["c"] if leaves == "ab" else ["a", "c"])
-    assert len(engine.keeps) == 1
+    assert engine.n_group == 1
 
 
 def test_the_owners_request_and_those_of_clients_are_answered_together() -> None:
@@ -695,7 +714,7 @@ def test_the_owners_request_and_those_of_clients_are_answered_together() -> None
         await found.run((), 3)
 
     asyncio.run(ask())
-    assert engine.prompts == ["mine", "mine too", "a", "b", "c"] and engine.keeps == [True, True]
+    assert engine.prompts == ["mine", "mine too", "a", "b", "c"] and engine.n_group == 2
     assert own.taken == ["mine", "mine too"] and own.faults == []
     assert own.joint.is_shared
 
@@ -720,33 +739,7 @@ def test_one_joins_in_the_place_of_one_that_left() -> None:
         await found.run((), 0)
 
     asyncio.run(ask())
-    assert counts == [[*"abc"], [*"cd"], ["d"], []] and len(engine.keeps) == 1
-
-
-def test_one_joins_beside_one_that_has_left_and_still_takes_part() -> None:
-    """Its place in the pass is not free yet, but others are."""
-    engine, counts = JointEngine(refills=True), []
-
-    async def ask() -> None:
-        found, loop = Jointly(engine), asyncio.get_running_loop()
-
-        def between() -> None:
-            counts.append([request.prompt for request in engine.running])
-            if len(counts) == 1:
-                loop.call_soon_threadsafe(found.tasks["a"].cancel)
-                until(lambda: found.turns.n_open == 1)
-                asyncio.run_coroutine_threadsafe(found.ask("c"), loop).result(WAIT_S)
-
-        engine.between = between
-        await found.ask("a")
-        await found.ask("b")
-        await asyncio.to_thread(found.host.run_one)
-        await settle()
-        assert found.kinds("c")[-1] is Finish and found.turns.n_open == 0
-        await found.run((), 0)
-
-    asyncio.run(ask())
-    assert engine.refilled == [[*"abc"]] and engine.prompts == [*"bc"]
+    assert counts == [[*"abc"], [*"cd"], ["d"]] and engine.n_group == 1
 
 
 def test_one_joins_when_another_was_answered_and_has_left() -> None:
@@ -770,7 +763,7 @@ def test_one_joins_when_another_was_answered_and_has_left() -> None:
         await found.run((), 0)
 
     asyncio.run(ask())
-    assert counts == [[*"ab"], ["b"], ["c"], []] and len(engine.keeps) == 1
+    assert counts == [[*"ab"], ["b"], ["c"]] and engine.n_group == 1
 
 
 def test_nobody_joins_the_owner_while_the_queue_is_paused() -> None:
@@ -810,15 +803,13 @@ def test_the_owners_requests_take_room_of_the_group() -> None:
 
 
 def test_the_owner_is_told_what_ended_its_request() -> None:
-    for given, status in (({"mine": EngineError("It is gone.")}, None), ({}, 503)):
-        engine, own = JointEngine(**given), Owned("mine", "more")
-        turns = Turns(Host(engine))
-        if status is not None:
-            engine.between = engine.running.clear  # the group was stopped
-        turns.answer_beside(engine, own)
-        (fault,) = own.faults
-        assert getattr(fault, "status", None) == status and not own.joint.is_shared
-        assert not turns.may_join
+    engine, own = JointEngine(mine=EngineError("It is gone.")), Owned("mine", "more")
+    turns = Turns(Host(engine))
+    turns.answer_beside(engine, own)
+    assert own.taken == ["mine", "more"] and not own.joint.is_shared and not turns.may_join
+    refused = Owned("fine", "odd")
+    turns.answer_beside(JointEngine(odd={"error": "It is odd."}), refused)
+    assert list(map(str, refused.faults)) == ["It is odd."]
 
 
 class Counting(FakeEngine):
@@ -831,11 +822,12 @@ class Counting(FakeEngine):
         self.n_stop += 1
         super().stop()
 
-    def statistics(self) -> Any:
+    def step(self) -> bool:
+        goes_on = super().step()
         if self.reading.is_set() and self.leave is not None:
             leave, self.leave = self.leave, None
             leave()
-        return super().statistics()
+        return goes_on
 
 
 @pytest.mark.parametrize("leaves", [False, True])

@@ -15,6 +15,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from asking import jointly
+
 from backend.engine.engine import Engine
 from backend.engine.recording import Recording
 from backend.machines import load
@@ -43,7 +45,7 @@ def record(model: Path, prompts: list[str], n: int, n_token: int) -> Trace:
             Request(i, greedy, n_token, [{"role": "user", "content": prompts[i][:300]}])
             for i in range(n)
         ]
-        errors = [a.error for a in engine.generate_group(requests) if a.error]
+        errors = [a.error for a in jointly(engine, requests) if a.error]
         assert not errors, errors
         return recording.trace({"sequences": n})
     finally:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
-from asking import of_chat, of_text
+from asking import jointly, of_chat, of_text
 from factory import make_tiny
 from oracle import Oracle
 from reciter import make_reciter
 
 from backend.engine.drafts import BY_MODEL, Lookup, Width
 from backend.engine.engine import Engine
-from backend.protocol.request import Request
+from backend.protocol.request import Handle, Request
 from backend.protocol.settings import DRAFTED_MAX, Sampling
 
 OpenEngine = Callable[..., Engine]
@@ -146,11 +148,19 @@ def test_a_kept_state_has_no_guessed_tokens(
     for drafts in ("off", "auto"):
         engine = open_engine(reciter, drafts=drafts)
         engine.passes.width = Once(DRAFTED_MAX)
-        abandoned = engine.answer(of_text("\n", GREEDY, 40))
-        list(islice(abandoned, 16))
+        request = of_text("\n", GREEDY, 40)
+
+        class Leaves(Handle):
+            n = 0
+
+            def wrote(self, piece: Any) -> None:
+                self.n += 1
+                if self.n == 16:
+                    self.cancel()
+
+        list(engine.answer(replace(request, handle=Leaves())))
         statistics = engine.statistics()
         assert (statistics.n_drafted > statistics.n_accepted) == (drafts == "auto")
-        abandoned.close()
         tokens = list(engine.passes.tokens)
         states.append((tokens, len(engine.loaded.context.state(0, len(tokens) + DRAFTED_MAX))))
     assert states[0] == states[1]
@@ -292,8 +302,8 @@ def test_drafts_beside_other_answers(
             for i in range(3)
         ]
         own = [requests.pop()]
-        group = engine.generate_group(
-            requests, keeps=True, urgent=lambda own=own: own.pop() if own else None
+        group = jointly(
+            engine, requests, keeps=True, urgent=lambda own=own: own.pop() if own else None
         )
         answers = {answer.request.key: answer for answer in group}
         assert all(answer.finish_reason == "length" for answer in answers.values())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from asking import jointly
 from factory import CACHEABLE, make_tiny
 from oracle import Oracle
 
@@ -31,7 +32,8 @@ def test_a_chat_and_a_group(
         list(engine.answer(Request(None, GREEDY, 5, CHAT)))  # may end at once
         sizes: list[int] = []
         found = list(
-            engine.generate_group(
+            jointly(
+                engine,
                 [Request(i, GREEDY, 5, prompt="of the words " * (i + 1)) for i in range(3)],
                 lambda group, sizes=sizes: sizes.append(group.n_running),  # type: ignore[misc]
             )

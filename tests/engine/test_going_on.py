@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from asking import of_chat
+from asking import jointly, of_chat
 
 from backend.engine.engine import Engine
 from backend.protocol.chat import AnswerText, ChatOptions
@@ -129,7 +129,7 @@ def test_a_stopped_answer_of_a_group_goes_on_in_another(engine: Engine) -> None:
 
     class Stops(Handle):
         n = 0
-        splits = True
+        splits = "live"
 
         def wrote(self, piece: Any) -> None:
             self.n += 1
@@ -138,10 +138,10 @@ def test_a_stopped_answer_of_a_group_goes_on_in_another(engine: Engine) -> None:
 
     tokens, _ = answer(engine, WARM, 20)
     stops = Request(0, WARM, 20, ASKED, handle=Stops(), priority="person")
-    (begun,) = engine.generate_group([stops], keeps=True)
+    (begun,) = jointly(engine, [stops], keeps=True)
     assert begun.finish_reason == "cancelled" and begun.n_token == 7
     goes_on = Request(0, WARM, 13, [*ASKED, begun.text.to_message()], priority="person")
-    (rest,) = engine.generate_group([goes_on], keeps=True)
+    (rest,) = jointly(engine, [goes_on], keeps=True)
     found = [piece.token_id for piece in (*begun.pieces, *rest.pieces) if piece.token_id >= 0]
     assert found == tokens and rest.n_reused == begun.n_prompt + 7 - 1
 
@@ -152,11 +152,11 @@ def test_the_answer_of_another_takes_no_place_of_one_that_was_stopped(
     engine = open_engine(embedded_model(), context_length=1024, n_sequence=3)
     hot = Sampling(temperature=2, seed=3, top_k=20, top_p=1, min_p=0)
     tokens, _ = answer(engine, hot, 20)
-    (begun,) = engine.generate_group([Request(0, hot, 7, ASKED, priority="person")], keeps=True)
+    (begun,) = jointly(engine, [Request(0, hot, 7, ASKED, priority="person")], keeps=True)
     others = [Request(i, GREEDY, 3, [{"role": "user", "content": f"{i} x"}]) for i in (1, 2)]
-    ends = {given.finish_reason for given in engine.generate_group(others, keeps=True)}
+    ends = {given.finish_reason for given in jointly(engine, others, keeps=True)}
     assert ends == {"length"}
     goes_on = Request(0, hot, 13, [*ASKED, begun.text.to_message()], priority="person")
-    (rest,) = engine.generate_group([goes_on], keeps=True)
+    (rest,) = jointly(engine, [goes_on], keeps=True)
     found = [piece.token_id for piece in (*begun.pieces, *rest.pieces) if piece.token_id >= 0]
     assert found == tokens and rest.n_reused == begun.n_prompt + 7 - 1

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from asking import of_text
+from asking import jointly, of_text
 from factory import make_tiny
 from oracle import Oracle
 from reciter import make_reciter
@@ -71,7 +71,7 @@ def test_each_answer_has_its_own_end(rate: float, open_engine: OpenEngine, recit
         asked(5, "w" * 30),
         asked(6, "v", 26),
     ]
-    found = by_key(engine.generate_group(iter(requests)))
+    found = by_key(jointly(engine, iter(requests)))
     texts = {key: answer.text.content for key, answer in found.items()}
     assert texts == {
         0: ALPHABET, 1: "abcde", 2: "abcdefghi", 3: "abcdefghi", 4: "a", 5: ALPHABET, 6: ALPHABET,
@@ -85,8 +85,10 @@ def test_each_answer_has_its_own_end(rate: float, open_engine: OpenEngine, recit
 def test_a_group_is_computed_jointly(open_engine: OpenEngine, reciter: Path) -> None:
     engine = open_engine(reciter, n_sequence=4, context_length=512)
     sizes = []
-    answers = engine.generate_group(
-        [asked(i, "x" * (i + 1)) for i in range(4)], lambda group: sizes.append(group.n_running)
+    answers = jointly(
+        engine,
+        [asked(i, "x" * (i + 1)) for i in range(4)],
+        lambda group: sizes.append(group.n_running),
     )
     assert len(list(answers)) == 4
     assert sizes[0] == 4 and len(sizes) == 27  # 26 letters and the end, all four at once
@@ -102,7 +104,7 @@ def test_a_group_answers_as_stock_llama_cpp(open_engine: OpenEngine, tmp_path: P
     prompts = [f"request {i} of the words that they had" * (i % 3 + 1) for i in range(7)]
     tokens = []
     for engine in engines:
-        found = by_key(engine.generate_group(asked(i, p, 3 + i) for i, p in enumerate(prompts)))
+        found = by_key(jointly(engine, (asked(i, p, 3 + i) for i, p in enumerate(prompts))))
         tokens.append([[piece.token_id for piece in found[i].pieces] for i in range(7)])
     assert tokens[0] == tokens[1]
     assert len({tuple(t) for t in tokens[0]}) > 1
@@ -117,7 +119,8 @@ def test_streams_answer_as_one_cache_and_close_their_gaps(
     for prompts in (["x" * 40] * 7, ["y" * (7 * i + 1) for i in range(7)]):
         sizes: list[int] = []
         found = by_key(
-            engine.generate_group(
+            jointly(
+                engine,
                 (asked(i, prompt, limits[i]) for i, prompt in enumerate(prompts)),
                 lambda group, sizes=sizes: sizes.append(group.n_running),  # type: ignore[misc]
             )
@@ -136,9 +139,7 @@ def test_streams_answer_as_stock_llama_cpp(open_engine: OpenEngine, tmp_path: Pa
         engine = open_engine(
             path, cache_rate=rate, n_sequence=4, streams=streams, context_length=1024
         )
-        found = by_key(
-            engine.generate_group(asked(i, p, 12 - 3 * i) for i, p in enumerate(prompts))
-        )
+        found = by_key(jointly(engine, (asked(i, p, 12 - 3 * i) for i, p in enumerate(prompts))))
         tokens.append([[piece.token_id for piece in found[i].pieces] for i in range(4)])
     assert tokens[0] == tokens[1] == tokens[2]
     assert len({tuple(t) for t in tokens[0]}) == 4
@@ -159,14 +160,14 @@ def test_a_seed_gives_the_same_answer_beside_others(open_engine: OpenEngine, tin
     engine = open_engine(tiny, n_sequence=3, context_length=512)
     sampling = Sampling(temperature=1.5, seed=7)
     requests = [Request(i, sampling, 10, prompt="once upon") for i in range(3)]
-    found = by_key(engine.generate_group(requests))
+    found = by_key(jointly(engine, requests))
     assert len({found[i].text.content for i in range(3)}) == 1
 
 
 def test_a_shared_beginning_is_computed_once(open_engine: OpenEngine, reciter: Path) -> None:
     engine = open_engine(reciter, n_sequence=3, context_length=1024)
     system = "the same words before every request " * 3
-    found = by_key(engine.generate_group(asked(i, system + str(i) * (i + 1), 4) for i in range(6)))
+    found = by_key(jointly(engine, (asked(i, system + str(i) * (i + 1), 4) for i in range(6))))
     assert {answer.text.content for answer in found.values()} == {"abcd"}
     stats = engine.statistics()
     n_system = len(engine.tokenize(system)) - 1
@@ -185,7 +186,7 @@ def test_what_cannot_be_answered_leaves_the_others_alone(
         Request(2, GREEDY, 3, [image]),
         asked(3, "y", 3),
     ]
-    found = by_key(engine.generate_group(requests))
+    found = by_key(jointly(engine, requests))
     assert "context holds" in found[1].error and "cannot see images" in found[2].error
     assert found[0].text.content == found[3].text.content == "abc"
 
@@ -193,7 +194,7 @@ def test_what_cannot_be_answered_leaves_the_others_alone(
 def test_a_full_context_ends_an_answer(open_engine: OpenEngine, tmp_path: Path) -> None:
     path = make_reciter(tmp_path / "m.gguf", "ab", ends=False)
     engine = open_engine(path, n_sequence=2, context_length=256)
-    found = by_key(engine.generate_group(asked(i, "x") for i in range(2)))
+    found = by_key(jointly(engine, (asked(i, "x") for i in range(2))))
     n_context = engine.n_context
     assert [found[i].finish_reason for i in range(2)] == ["context", "context"]
     assert [found[i].n_prompt + found[i].n_token for i in range(2)] == [n_context + 1] * 2
@@ -206,12 +207,12 @@ def test_a_conversation_is_no_longer_than_the_model_was_trained_for(
     path = make_reciter(tmp_path / "m.gguf", "ab", ends=False, n_ctx=300)
     engine = open_engine(path, n_sequence=2, context_length=8192)
     assert (engine.loaded.context.n_context, engine.n_context) == (768, 300)
-    (found,) = engine.generate_group([asked(0, "x")])
+    (found,) = jointly(engine, [asked(0, "x")])
     assert (found.finish_reason, found.n_prompt + found.n_token) == ("context", 301)
     list(engine.answer(of_text("x\n", GREEDY)))
     stats = engine.statistics()
     assert (engine.finish_reason, stats.n_prompt + stats.n_token) == ("context", 301)
-    (found,) = engine.generate_group([asked(0, "x" * 600)])
+    (found,) = jointly(engine, [asked(0, "x" * 600)])
     assert "the context holds only 300" in found.error
 
 
@@ -219,17 +220,17 @@ def test_a_stop_drops_what_is_not_complete(open_engine: OpenEngine, reciter: Pat
     engine = open_engine(reciter, n_sequence=2, context_length=256)
     requests = [asked(0, "x", 2), asked(1, "y")]
     found = []
-    for answer in engine.generate_group(requests):
+    for answer in jointly(engine, requests):
         found.append((answer.request.key, answer.finish_reason))
         engine.stop()
     assert found == [(0, "length"), (1, "cancelled")]
-    assert [a.text.content for a in engine.generate_group([asked(0, "x", 3)])] == ["abc"]
+    assert [a.text.content for a in jointly(engine, [asked(0, "x", 3)])] == ["abc"]
 
 
 def test_a_conversation_goes_on_after_a_group(open_engine: OpenEngine, reciter: Path) -> None:
     engine = open_engine(reciter, n_sequence=2, context_length=256)
     before = "".join(p.text for p in engine.answer(of_text("hello\n", GREEDY, 5)))
-    list(engine.generate_group([asked(0, "x", 2)]))
+    list(jointly(engine, [asked(0, "x", 2)]))
     after = "".join(p.text for p in engine.answer(of_text("hello\n", GREEDY, 5)))
     assert before == after == "abcde"
 
@@ -241,7 +242,7 @@ def test_sparse_attention_needs_fewer_cells(open_engine: OpenEngine, reciter: Pa
     requests = [asked(i, chr(120 + i) * 5 + " and more words of it" * 12, 20) for i in range(2)]
     sizes: list[int] = []
     answers = by_key(
-        engine.generate_group(requests, lambda g: sizes.append(g.n_running), attends=(4, 32))
+        jointly(engine, requests, lambda g: sizes.append(g.n_running), attends=(4, 32))
     )
     assert sum(answer.n_prompt + 20 for answer in answers.values()) > n_context
     assert {answer.text.content for answer in answers.values()} == {ALPHABET[:20]}
@@ -255,7 +256,7 @@ def test_sparse_attention_sees_only_the_ends(open_engine: OpenEngine, tiny: Path
     def tokens(*words: str, attends: tuple[int, int] = (2, 4)) -> list[int]:
         prompt = " ".join(words)
         request = Request(0, GREEDY, 12, prompt=prompt)
-        (answer,) = engine.generate_group([request], attends=attends)
+        (answer,) = jointly(engine, [request], attends=attends)
         return [piece.token_id for piece in answer.pieces]
 
     long = ["aa bb cc dd ee ff gg hh"] * 3
@@ -273,7 +274,7 @@ def test_a_conversation_is_kept_between_groups(
 
     def tokens(prompt: str, n: int, *, keeps: bool) -> tuple[list[int], int]:
         request = Request(0, GREEDY, n, prompt=prompt)
-        (answer,) = engine.generate_group([request], keeps=keeps)
+        (answer,) = jointly(engine, [request], keeps=keeps)
         assert not answer.error
         return [piece.token_id for piece in answer.pieces], answer.n_reused
 
@@ -296,7 +297,7 @@ def test_a_conversation_of_a_group_goes_on_alone(
     engine = open_engine(make_tiny(arch, "F16", tmp_path / "m.gguf"), n_sequence=2)
     prompts = ["some words of a chat\n", "another chat with its own words\n"]
     for prompt in prompts:
-        (answer,) = engine.generate_group([Request(0, GREEDY, 1, prompt=prompt)], keeps=True)
+        (answer,) = jointly(engine, [Request(0, GREEDY, 1, prompt=prompt)], keeps=True)
         assert not answer.error
     list(engine.answer(of_text(prompts[chosen] + "and what follows\n", GREEDY, 4)))
     assert engine.statistics().n_reused == len(engine.tokenize(prompts[chosen])) > 0
@@ -331,7 +332,7 @@ def test_an_answer_that_precedes_joins_at_once(
     requests = [asked(i, "x" * (i + 1)) for i in range(3)]
     ended = [
         (answer.request.key, answer.text.content, passes)
-        for answer in engine.generate_group(requests, note, urgent=now)
+        for answer in jointly(engine, requests, note, urgent=now)
     ]
     texts = {key: text for key, text, _ in ended}
     assert texts == {0: ALPHABET, 1: ALPHABET, 2: ALPHABET, 10: ALPHABET, 11: ALPHABET[:9]}
@@ -353,7 +354,7 @@ def test_an_answer_that_precedes_has_only_its_own_costs(
     def note(group: Any) -> None:
         counts.append(group.n_token)
 
-    list(engine.generate_group([asked(0, "x")], note, urgent=now))
+    list(jointly(engine, [asked(0, "x")], note, urgent=now))
     assert engine.statistics().n_prompt == len("the person's own")
     assert counts[:11] == [*range(1, 11), 2]  # its first token, and one of the other's
 
@@ -368,7 +369,7 @@ def test_an_answer_that_goes_on_later_keeps_its_costs(
     def now() -> Request | None:
         return own.pop(0) if own and len(counts) == (0 if len(own) == 2 else 5) else None
 
-    list(engine.generate_group([], lambda group: counts.append(group.n_token), urgent=now))
+    list(jointly(engine, [], lambda group: counts.append(group.n_token), urgent=now))
     # The second takes the place of the first, whose last 4 tokens follow.
     assert counts == [1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 6, 7, 8]
 
@@ -385,7 +386,7 @@ def test_a_group_that_is_stopped_within_a_pass_keeps_what_it_has(
 
     def tokens(keeps: bool) -> list[tuple[list[int], int]]:
         requests = [Request(i, GREEDY, 6, prompt=prompt) for i, prompt in enumerate(prompts)]
-        found = by_key(engine.generate_group(requests, keeps=keeps))
+        found = by_key(jointly(engine, requests, keeps=keeps))
         return [([p.token_id for p in found[i].pieces], found[i].n_reused) for i in range(2)]
 
     expected = tokens(keeps=False)
@@ -401,7 +402,7 @@ def test_a_group_that_is_stopped_within_a_pass_keeps_what_it_has(
 
     context.decode_rows = stopped
     requests = [Request(i, GREEDY, 6, prompt=prompt) for i, prompt in enumerate(prompts)]
-    gone = by_key(engine.generate_group(requests, keeps=True))
+    gone = by_key(jointly(engine, requests, keeps=True))
     assert [gone[i].finish_reason for i in range(2)] == ["cancelled"] * 2
     del context.decode_rows
     again = tokens(keeps=True)
@@ -444,7 +445,7 @@ def test_another_context_computes_what_a_new_engine_does(
 def test_a_state_cannot_forget_single_tokens(open_engine: OpenEngine, tmp_path: Path) -> None:
     engine = open_engine(make_tiny("lfm2moe", "F16", tmp_path / "m.gguf"), n_sequence=2)
     with pytest.raises(EngineError, match="sparse attention"):
-        engine.generate_group([asked(0, "x")], attends=(4, 16))
+        engine.attend(4, 16)
 
 
 def test_every_method_computes_a_group_as_stock_does(tiny: Path) -> None:
@@ -472,7 +473,7 @@ def test_a_trace_knows_the_sequences(open_engine: OpenEngine, tiny: Path) -> Non
     shape = engine.shape
     recorder = _native.Recorder(shape.n_layer, shape.n_expert, shape.n_expert_used)
     engine.record(recorder)
-    list(engine.generate_group(asked(i, "words " * (i + 2), 4) for i in range(3)))
+    list(jointly(engine, (asked(i, "words " * (i + 2), 4) for i in range(3))))
     engine.record(None)
     found = recorder.take()
     sequences, ends = found["sequences"], found["n_token"].cumsum()
@@ -565,7 +566,7 @@ def watched(engine: Engine, seconds: dict[str, float], n: int) -> tuple[list[lis
         watch.observe(group)
 
     requests = [Request(i, GREEDY, 30, prompt=f"word {i} of") for i in range(n)]
-    found = by_key(engine.generate_group(requests, observe))
+    found = by_key(jointly(engine, requests, observe))
     watch.end()
     return [[piece.token_id for piece in found[i].pieces] for i in range(n)], methods
 
@@ -614,7 +615,7 @@ def test_two_shared_beginnings_follow_each_other(open_engine: OpenEngine, tiny: 
 
     def tokens(asked_for: list[int]) -> list[list[int]]:
         requests = [Request(i, GREEDY, 7, prompt=prompts[i]) for i in asked_for]
-        found = by_key(engine.generate_group(requests))
+        found = by_key(jointly(engine, requests))
         assert not any(answer.error for answer in found.values())
         return [[piece.token_id for piece in found[i].pieces] for i in asked_for]
 
@@ -633,7 +634,7 @@ def test_a_shared_beginning_is_taken_from_a_conversation_that_is_there(
 
     def tokens(asked_for: list[str]) -> tuple[list[list[int]], list[int]]:
         requests = [Request(i, GREEDY, 7, prompt=prompt) for i, prompt in enumerate(asked_for)]
-        found = by_key(engine.generate_group(requests, keeps=True))
+        found = by_key(jointly(engine, requests, keeps=True))
         answers = [found[i] for i in range(len(requests))]
         return [[p.token_id for p in a.pieces] for a in answers], [a.n_reused for a in answers]
 
@@ -656,7 +657,7 @@ def test_a_shared_beginning_is_forgotten_with_its_group(
     path = make_reciter(tmp_path / "m.gguf", "ab", ends=False)
     engine = open_engine(path, n_sequence=2, context_length=256)
     shared = "the same words before every request "
-    list(engine.generate_group([asked(i, shared + "x" * i, 2) for i in range(2)], keeps=True))
+    list(jointly(engine, [asked(i, shared + "x" * i, 2) for i in range(2)], keeps=True))
     list(engine.answer(of_text("x\n", GREEDY)))
     stats = engine.statistics()
     assert engine.finish_reason == "context"
@@ -668,8 +669,8 @@ def test_an_answer_that_grows_takes_the_room_of_what_was_kept(
 ) -> None:
     path = make_reciter(tmp_path / "m.gguf", "ab", ends=False)
     engine = open_engine(path, n_sequence=2, context_length=256)
-    list(engine.generate_group([asked(i, "xy"[i] * 60, 4) for i in range(2)], keeps=True))
-    (answer,) = engine.generate_group([asked(2, "z")], keeps=True)
+    list(jointly(engine, [asked(i, "xy"[i] * 60, 4) for i in range(2)], keeps=True))
+    (answer,) = jointly(engine, [asked(2, "z")], keeps=True)
     assert answer.finish_reason == "context" and not answer.error
     assert answer.n_prompt + answer.n_token == engine.n_context + 1
 
@@ -681,7 +682,7 @@ def test_adaptive_methods_learn_from_passes_of_one_answer(
     engine = open_engine(reciter, n_sequence=2, context_length=256)
     learned: list[Any] = []
     monkeypatch.setattr(engine.loaded, "observe", lambda *cost: learned.append(cost))
-    list(engine.generate_group([asked(0, "x", 5), asked(1, "y", 9)]))
+    list(jointly(engine, [asked(0, "x", 5), asked(1, "y", 9)]))
     assert len(learned) == 9 - 5
     list(engine.answer(asked(2, "z", 9)))
     assert len(learned) == 9 - 5 + 9 - 1
@@ -690,7 +691,7 @@ def test_adaptive_methods_learn_from_passes_of_one_answer(
 class Heard(Handle):
     """Notes what it is told. at: it is cancelled at this number of characters; 0: never."""
 
-    splits = True
+    splits = "live"
 
     def __init__(self, at: int = 0) -> None:
         super().__init__()
@@ -717,11 +718,11 @@ def test_a_handle_is_told_of_each_piece_of_the_prompt_and_once_of_its_end(
     heard = Heard()
     request = replace(asked(0, "x" * 99, 3), handle=heard)
     n = len(engine.tokenize("x" * 99 + "\n", add_bos=True))
-    list(engine.generate_group([request], keeps=True))
+    list(jointly(engine, [request], keeps=True))
     pieces = [("prefilled", done, n) for done in (*range(0, n, 32), n)]
     assert heard.told == [*pieces, ("began", n, 0)] and heard.text == "abc"
     again = replace(request, handle=(heard := Heard()))
-    list(engine.generate_group([again], keeps=True))
+    list(jointly(engine, [again], keeps=True))
     pieces = [("prefilled", done, n) for done in (n - 1, n)]
     assert heard.told == [*pieces, ("began", n, n - 1)]
 
@@ -730,7 +731,7 @@ def test_who_has_left_gets_no_further_token(open_engine: OpenEngine, reciter: Pa
     engine = open_engine(reciter, n_sequence=2, context_length=256)
     leaves = Heard(3)
     goes = replace(asked(0, "x"), handle=leaves)
-    found = by_key(engine.generate_group([goes, asked(1, "y", 9)]))
+    found = by_key(jointly(engine, [goes, asked(1, "y", 9)]))
     assert leaves.text == found[0].text.content == "abc" and found[0].n_token == 3
     assert found[1].text.content == ALPHABET[:9]
 
@@ -746,7 +747,7 @@ def test_who_leaves_while_waiting_for_room_is_not_answered(
         sizes.append(group.n_running)
         leaves.handle.cancel()
 
-    answers = engine.generate_group([asked(0, "x", 200), leaves], note)
+    answers = jointly(engine, [asked(0, "x", 200), leaves], note)
     gone, stays = answers
     assert (gone.request.key, gone.finish_reason, gone.n_token) == (1, "cancelled", 0)
     assert stays.text.content == ALPHABET and max(sizes) == 1
@@ -774,13 +775,13 @@ def test_one_is_cancelled_within_a_pass_and_the_others_go_on(
 
     context.decode_rows = decode_rows
     try:
-        found = by_key(engine.generate_group([goes, stays], keeps=True))
+        found = by_key(jointly(engine, [goes, stays], keeps=True))
     finally:
         del context.decode_rows
     assert [found[i].finish_reason for i in range(2)] == ["cancelled"] * 2
     assert found[1].text.content == ALPHABET[:8] and n_pass == 9
     assert found[0].n_token == 5  # the token of the pass in which it was cancelled, too
-    (again,) = engine.generate_group([asked(1, "y" * 20, 9)], keeps=True)
+    (again,) = jointly(engine, [asked(1, "y" * 20, 9)], keeps=True)
     assert again.text.content == ALPHABET[:9] and again.n_reused == again.n_prompt - 1
 
 
@@ -795,12 +796,12 @@ def test_one_that_arrives_when_all_were_cancelled_within_a_pass_is_answered(
     requests = [Request(i, GREEDY, 6, prompt=prompt) for i, prompt in enumerate(prompts)]
     # A conversation that is kept beside them; the late one begins with all of it.
     before = Request(3, GREEDY, 3, prompt="what was said before them\n")
-    (kept,) = engine.generate_group([replace(before, handle=Handle())])
+    (kept,) = jointly(engine, [replace(before, handle=Handle())])
     said = [piece.token_id for piece in kept.pieces]
     whole = (*engine.tokenize("what was said before them\n", add_bos=True), *said)
     late = Request(2, GREEDY, 6, prompt=whole)
-    (expected,) = engine.generate_group([late])
-    (kept,) = engine.generate_group([before], keeps=True)
+    (expected,) = jointly(engine, [late])
+    (kept,) = jointly(engine, [before], keeps=True)
     context, n_pass = engine.loaded.context, 0
     real = context.decode_rows
 
@@ -820,7 +821,7 @@ def test_one_that_arrives_when_all_were_cancelled_within_a_pass_is_answered(
 
     context.decode_rows = decode_rows
     try:
-        again = by_key(engine.generate_group(arriving(), keeps=True))
+        again = by_key(jointly(engine, arriving(), keeps=True))
     finally:
         del context.decode_rows
     reasons = [again[i].finish_reason for i in range(3)]
@@ -838,7 +839,7 @@ def test_a_group_does_not_open_one_that_is_cancelled(
     for request in requests[:2]:
         request.handle.cancel()
     sizes: list[int] = []
-    found = by_key(engine.generate_group(requests, lambda group: sizes.append(group.n_running)))
+    found = by_key(jointly(engine, requests, lambda group: sizes.append(group.n_running)))
     assert {key: answer.finish_reason for key, answer in found.items()} == {
         0: "cancelled",
         1: "cancelled",
@@ -870,7 +871,7 @@ def test_a_prompt_is_no_longer_rendered_for_one_that_was_cancelled(
         return exchange(request, limit_s, is_stopped)
 
     monkeypatch.setattr(chat_format, "_ask_process", ask)
-    found = by_key(engine.generate_group([running, rendered], keeps=True))
+    found = by_key(jointly(engine, [running, rendered], keeps=True))
     reasons = {key: answer.finish_reason for key, answer in found.items()}
     gone = 1 if goes == "rendered" else 0
     assert reasons == {gone: "cancelled", 1 - gone: "length"} and not found[0].error
@@ -896,7 +897,7 @@ def test_choices_of_one_handle_end_together_and_others_join_them(
         if n_pass == 6:
             whole.cancel()
 
-    found = by_key(engine.generate_group(choices, note, urgent=now))
+    found = by_key(jointly(engine, choices, note, urgent=now))
     assert [found[i].finish_reason for i in range(3)] == ["cancelled", "cancelled", "length"]
     assert found[2].text.content == ALPHABET[:4]
     assert [found[i].n_token for i in range(2)] == [7, 7]
@@ -948,7 +949,7 @@ def beside(engine: Engine, monkeypatch: pytest.MonkeyPatch, *, lets: bool) -> No
         nonlocal n_pass
         n_pass += 1
 
-    found = by_key(engine.generate_group(requests(), note, urgent=now))
+    found = by_key(jointly(engine, requests(), note, urgent=now))
     assert {key: len(answer.text.content) for key, answer in found.items()} == {10: 9, 0: 20, 1: 2}
     (noted,) = Noted.made
     return noted
@@ -984,9 +985,7 @@ def test_one_prompt_of_others_is_read_at_a_time(
         yield asked(0, "x" * 12, 1)
         yield asked(1, "y" * 12, 1)
 
-    found = by_key(
-        engine.generate_group(requests(), note, urgent=lambda: own.pop() if own else None)
-    )
+    found = by_key(jointly(engine, requests(), note, urgent=lambda: own.pop() if own else None))
     assert [len(found[key].text.content) for key in (10, 0, 1)] == [9, 1, 1]
     n_prompt = len(engine.tokenize("x" * 12 + "\n", add_bos=True))
     (noted,) = Noted.made
@@ -1027,8 +1026,8 @@ def test_others_beside_a_persons_prompt_are_fewer_where_less_of_it_is_left(
         return own.pop() if own and len(n_token) == 4 else None
 
     found = by_key(
-        engine.generate_group(
-            [asked(0, "x", 20)], lambda group: n_token.append(group.n_token), urgent=now
+        jointly(
+            engine, [asked(0, "x", 20)], lambda group: n_token.append(group.n_token), urgent=now
         )
     )
     assert found[0].text.content == ALPHABET[:20] and found[10].text.content == "a"

@@ -11,7 +11,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 import pytest
-from asking import of_chat
+from asking import jointly, of_chat
 from factory import N_IMAGE_TOKEN, make_mmproj, make_png, make_tiny
 from llama_cpp import mtmd_cpp as mtmd
 from numpy.typing import NDArray
@@ -207,7 +207,8 @@ def test_images_beside_other_answers(
             urgent = [person]
             found = {
                 given.request.key: given
-                for given in engine.generate_group(
+                for given in jointly(
+                    engine,
                     requests,
                     keeps=True,
                     urgent=lambda: (
@@ -218,7 +219,7 @@ def test_images_beside_other_answers(
         assert sorted(found) == [0, 1, 2, 3] and not any(given.error for given in found.values())
         n_image = kinds.count("image")
         assert n_image >= 5 and "image image" not in " ".join(kinds[: len(kinds) - 1])
-        (again,) = engine.generate_group([person], keeps=True)  # finds its images in the context
+        (again,) = jointly(engine, [person], keeps=True)  # finds its images in the context
         assert again.n_reused == again.n_prompt - 1 and kinds.count("image") == n_image
         assert [p.token_id for p in again.pieces] == [p.token_id for p in found[3].pieces]
     finally:

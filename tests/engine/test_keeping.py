@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asking import of_text
+from asking import jointly, of_text
 from asking import read as read_tokens
 from factory import make_tiny
 from numpy.typing import NDArray
@@ -417,11 +417,11 @@ def test_requests_that_are_answered_jointly_are_restored(
         engine = open_engine(tiny, n_sequence=2, context_length=2048)
         engine.keep_in(tmp_path / "states")
         first = Request(0, GREEDY, 1, prompt=PROMPT, owner="server")
-        (answer,) = engine.generate_group([first], keeps=True)
+        (answer,) = jointly(engine, [first], keeps=True)
         while engine.keep():
             pass
         longer = [Request(i, GREEDY, 6, prompt=f"{PROMPT} and {i}") for i in range(2)]
-        texts = [(a.request.key, a.text) for a in engine.generate_group(longer, keeps=True)]
+        texts = [(a.request.key, a.text) for a in jointly(engine, longer, keeps=True)]
         found.append((answer.n_reused, answer.text, sorted(texts, key=lambda pair: pair[0])))
         n_prompt = answer.n_prompt
     assert [n for n, *_ in found] == [0, n_prompt - 1]
@@ -439,7 +439,8 @@ def test_of_joint_answers_the_one_with_an_owner_is_kept(
     engine.keep_in(states)
     others = [Request(i, GREEDY, 12, prompt=f"{i} of {PROMPT}", owner="server") for i in range(2)]
     own = [Request("own", GREEDY, 4, prompt=PROMPT, priority="person", owner="chat-1")]
-    answers = engine.generate_group(
+    answers = jointly(
+        engine,
         others,
         keeps=True,
         urgent=lambda: own.pop() if own and engine.statistics().n_token else None,

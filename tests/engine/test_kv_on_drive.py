@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import of_text
+from asking import jointly, of_text
 from factory import make_tiny
 
 from backend._native import LayerWindow
@@ -79,7 +79,7 @@ def test_a_group_has_the_same_answers(
     def answers(**settings: bool) -> Iterator[tuple[int, str]]:
         engine = open_engine(model, n_sequence=4, context_length=2048, **settings)
         requests = [Request(i, GREEDY, 8, prompt=PROMPT[i:]) for i in range(6)]
-        for answer in engine.generate_group(iter(requests)):
+        for answer in jointly(engine, iter(requests)):
             yield answer.request.key, answer.text.content
         assert bool(files_of(folder)) == bool(settings)
         engine.close()

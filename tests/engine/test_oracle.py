@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import of_text, read
+from asking import jointly, of_text, read
 from factory import make_tiny
 from oracle import MODULE, Oracle
 
@@ -83,7 +83,7 @@ def test_answers_of_a_model_that_needs_its_context_alone(
     engine = open_engine(path, n_sequence=4, context_length=2048)
     engine.make_room(4)
     assert engine.n_sequence == 1 and "one after the other" in engine.cache.reason
-    assert len(list(engine.generate_group(asked(3), keeps=True))) == 3
+    assert len(list(jointly(engine, asked(3), keeps=True))) == 3
     counts = oracle.approve()
     assert counts["n_answer"] == 3 and counts["n_pass"] > 60
 
@@ -113,9 +113,9 @@ def test_groups(
     path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf")
     engine = open_engine(path, n_sequence=4, streams=streams, context_length=2048)
     for keeps in (False, not streams):
-        found: Iterator[GroupAnswer] = engine.generate_group(asked(7), keeps=keeps)
+        found: Iterator[GroupAnswer] = jointly(engine, asked(7), keeps=keeps)
         assert len(list(found)) == 7
-    list(engine.generate_group(asked(2), keeps=not streams))
+    list(jointly(engine, asked(2), keeps=not streams))
     counts = oracle.approve()
     assert counts["n_answer"] == 16 and counts["n_token"] > 16 * 20
     assert counts["n_pass"] < counts["n_token"] / 2
@@ -126,7 +126,7 @@ def test_no_pass_of_a_long_group_mixes_its_rows(
 ) -> None:
     """An error in one pass of 61 occurs twice."""
     engine = open_engine(tiny, n_sequence=3, context_length=1024)
-    assert len(list(engine.generate_group(asked(3, 150)))) == 3
+    assert len(list(jointly(engine, asked(3, 150)))) == 3
     counts = oracle.approve()
     assert counts["n_pass"] > 2 * 61 and counts["n_token"] > 2 * counts["n_pass"]
 
@@ -190,7 +190,8 @@ def test_a_person_among_programs(open_engine: OpenEngine, oracle: Oracle, tiny: 
         for i in range(2)
     ]
     ended = 0
-    for answer in engine.generate_group(
+    for answer in jointly(
+        engine,
         asked(5, 30),
         keeps=True,
         urgent=lambda: (
@@ -205,7 +206,7 @@ def test_a_person_among_programs(open_engine: OpenEngine, oracle: Oracle, tiny: 
 
 def test_sparse_attention(open_engine: OpenEngine, oracle: Oracle, tiny: Path) -> None:
     engine = open_engine(tiny, n_sequence=2, context_length=512)
-    assert len(list(engine.generate_group(asked(3, 30), attends=(4, 16)))) == 3
+    assert len(list(jointly(engine, asked(3, 30), attends=(4, 16)))) == 3
     assert oracle.approve()["n_answer"] == 3
 
 

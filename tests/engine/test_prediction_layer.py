@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asking import of_text
+from asking import jointly, of_text
 from factory import can_predict, make_tiny, spoil
 from numpy.typing import NDArray
 from oracle import Oracle
@@ -129,7 +129,8 @@ def test_the_layer_follows_one_answer_of_a_pass(
         nonlocal n_right
         n_right += group.n_right
 
-    found = engine.generate_group(
+    found = jointly(
+        engine,
         [Request(i, GREEDY, 60, prompt=prompts[i]) for i in range(2)],
         count,
         urgent=lambda: urgent.pop() if urgent and n_right > 4 else None,
@@ -361,7 +362,7 @@ def test_other_texts_come_between(open_engine: OpenEngine, models: dict[str, Pat
         engine.forget()
         assert answer(engine, "the " + PROMPT, 4)
         requests = [Request(text, GREEDY, 6, prompt=text) for text in (PROMPT, "of")]
-        assert len(list(engine.generate_group(requests))) == 2
+        assert len(list(jointly(engine, requests))) == 2
 
 
 def test_a_stop_ends_a_guess(

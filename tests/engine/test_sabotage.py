@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import of_chat, of_text, read
+from asking import jointly, of_chat, of_text, read
 from factory import make_mmproj, make_tiny
 from oracle import Oracle, replayed
 from reciter import make_reciter
@@ -98,7 +98,7 @@ def joint(scene: Scene) -> None:
     """Compute three answers of 61 tokens jointly."""
     engine = scene.open(scene.model(), n_sequence=3, context_length=1024)
     prompts = ("the end of it", "one", "a word that they had")
-    found = engine.generate_group(Request(i, GREEDY, 61, prompt=p) for i, p in enumerate(prompts))
+    found = jointly(engine, (Request(i, GREEDY, 61, prompt=p) for i, p in enumerate(prompts)))
     assert len(list(found)) == 3
 
 
