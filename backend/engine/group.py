@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backend.engine.answer import PartialAnswer
@@ -19,7 +18,7 @@ from backend.engine.passes import Passes
 from backend.engine.scheduler import Limits, Scheduler
 from backend.engine.sequence import Sequence
 from backend.llama.row import Row
-from backend.protocol.errors import EngineError
+from backend.protocol.errors import EngineError, UntrustedError
 from backend.protocol.request import GroupAnswer
 
 if TYPE_CHECKING:
@@ -229,9 +228,14 @@ class Group:
                 for i in range(begin, end)
             ]
             numbers, now_s = [number] * len(rows), time.perf_counter()
-            with engine_errors():
-                if not self._passes.compute_rows(rows, numbers, now_s, is_token=False):
-                    return False
+            try:
+                with engine_errors():
+                    if not self._passes.compute_rows(rows, numbers, now_s, is_token=False):
+                        return False
+            except UntrustedError:
+                raise
+            except EngineError:  # each computes it with its own prompt, and then may fail
+                return False
         self._scheduler.share(tokens, n_done)
         return True
 
@@ -255,8 +259,12 @@ class Group:
         adapts = is_token and len(rows) == 1  # what is compared are passes of one answer
         if n_of_prompt:
             self._show_prompt(n_of_prompt)
-        if not passes.compute_rows(rows, numbers, last_s, is_token=is_token, adapts=adapts):
-            return False
+        try:
+            with engine_errors():
+                if not passes.compute_rows(rows, numbers, last_s, is_token=is_token, adapts=adapts):
+                    return False
+        except EngineError as error:
+            return self._has_failed(owners, error)
         took_s = time.perf_counter() - last_s
         self._last_s = last_s + took_s  # a token's time includes choosing it
         passes.end_prefill()
@@ -285,8 +293,13 @@ class Group:
         scheduler, image = self._scheduler, member.partial.images[member.tokens[member.n_done]]
         self.n_drafted = self.n_right = self.n_decoded = 0
         self._show_prompt(image.n_pos)
-        if not self._passes.compute_image(image, member.n_done, member.place, last_s):
-            return False
+        try:
+            with engine_errors():
+                place = member.place
+                if not self._passes.compute_image(image, member.n_done, place, last_s):
+                    return False
+        except EngineError as error:
+            return self._has_failed([member], error)
         self._passes.end_prefill()
         self._last_s = time.perf_counter()
         is_other = not member.precedes and any(m.precedes for m in scheduler.members)
@@ -297,6 +310,22 @@ class Group:
         if is_other:
             n = image.n_token
             scheduler.observe([member] * n, n, self._last_s - last_s)
+        return True
+
+    def _has_failed(self, owners: list[Sequence], error: EngineError) -> bool:
+        """Let a pass be repeated, or where it failed before, let the requests of it fail.
+
+        Return True. Raises errors after which nothing that was computed is to be trusted.
+        """
+        if isinstance(error, UntrustedError):
+            raise error
+        for member in dict.fromkeys(owners):
+            member.drafted = []
+            if member.n_done <= member.failed_at:
+                member.failure = error
+            member.failed_at = member.n_done
+        self.n_decoded = self.n_drafted = self.n_right = 0
+        self._follow_clear()
         return True
 
     def _show_prompt(self, n: int) -> None:
@@ -419,15 +448,12 @@ class Group:
         handle = member.request.handle
         self._passes.leave(handle)  # before anybody hears of the end
         try:
-            given = member.finish()
+            given = member.finish(fault)
         except EngineError as error:
             given = GroupAnswer(member.request, fault=error)
-        is_kept = member.request.goes_on and given.fault is None
-        unfinished = member.so_far() if is_kept else None
+        unfinished = member.so_far() if member.request.goes_on else None
         if unfinished is not None:
             self._on_unfinished(member.request.owner, unfinished)
         else:
             member.close()
-        if fault is not None and given.fault is None:
-            given = replace(given, fault=fault)
         handle.ended(given)

@@ -360,17 +360,21 @@ class Passes:
         that it belongs to; where llama.cpp cannot go back, it is empty.
         """
         loaded, now_s = self.loaded, time.monotonic()
-        # Asking a device for its free memory may send a message to another machine.
-        if loaded.plan.devices is None or now_s - self._minded_s >= PERIOD_S:
-            self._minded_s = now_s
-            self.mind_memory()
         patch = loaded.patch
-        if patch is not None:
-            try:
+        try:
+            # Asking a device for its free memory may send a message to another machine.
+            if loaded.plan.devices is None or now_s - self._minded_s >= PERIOD_S:
+                self._minded_s = now_s
+                self.mind_memory()
+            if patch is not None:
                 phase = _native.Phase.decode if is_token else _native.Phase.prefill
                 patch.begin_pass(phase, tokens, sequences)
-            except RuntimeError as error:
-                raise EngineError(native_sentence(error)) from None
+        except EngineError:
+            self._take_back(places)
+            raise
+        except RuntimeError as error:
+            self._take_back(places)
+            raise EngineError(native_sentence(error)) from None
         before_s = time.perf_counter()
         status = decode()
         decode_s = time.perf_counter() - before_s
@@ -378,9 +382,7 @@ class Passes:
         self._require_same_files()
         if status != 0 or not whole:
             loaded.context.void()
-            # The context may hold positions of the failed pass.
-            if not all([loaded.context.forget_from(n, s) for s, n in places.items()]):
-                self.forget_all()
+            self._take_back(places)
             if patch is not None and patch.error:
                 raise EngineError(native_sentence(patch.error))
             if status not in (0, 2):  # 2: aborted
@@ -393,6 +395,11 @@ class Passes:
                 self._drop_all()  # earlier keys and values may be bad, too
                 raise UntrustedError(not_finite_sentence(loaded.file, layer))
         return decode_s
+
+    def _take_back(self, places: Mapping[int, int]) -> None:
+        """Forget positions of a failed pass, or of the image that it belongs to."""
+        if not all([self.loaded.context.forget_from(n, s) for s, n in places.items()]):
+            self.forget_all()
 
     def _first_bad_layer(
         self, decode: Callable[[], int], tokens: Sequence[int], places: Mapping[int, int]

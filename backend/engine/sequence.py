@@ -14,6 +14,7 @@ from backend.engine.drafts import BY_MODEL, SURE, Lookup, Width
 from backend.engine.error import engine_errors
 from backend.engine.scheduler import Placed
 from backend.protocol.chat import AnswerText
+from backend.protocol.errors import EngineError
 from backend.protocol.request import GroupAnswer, Request
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ class Sequence(Placed):
     finish_reason: "stop", "length", "context" or "cancelled". n_token: the tokens of this part of
     the answer, without one that ends it. n_equal: tokens that were equal before the last guess, or
     BY_MODEL. was_asked: a model's layer has guessed last. may_draft: tokens may be guessed.
-    open_reader: splits its text, if the handle wants that.
+    open_reader: splits its text, if the handle wants that. failure: why its passes cannot be
+    computed, or None. failed_at: the positions before the last pass of it that failed.
     """
 
     def __init__(
@@ -55,6 +57,8 @@ class Sequence(Placed):
         self.raw: list[str] = []
         self.pieces: list[Piece] = []
         self.finish_reason = "cancelled"
+        self.failure: EngineError | None = None
+        self.failed_at = -1
         self.row = -1  # of the last pass: its logits have chosen the last token
         self._llama, self._context, self._open_reader = partial.llama, context, open_reader
         self._lookup = Lookup() if may_draft else None
@@ -132,7 +136,11 @@ class Sequence(Placed):
 
     @property
     def fault(self) -> BaseException | None:
-        """The error of what splits the answer, or of the handle's delta()."""
+        """The error of what splits the answer, of the handle's delta(), or of its passes."""
+        return self._misread or self.failure
+
+    @property
+    def _misread(self) -> BaseException | None:
         return None if self._reading is None else self._reading.fault
 
     def guess(
@@ -217,9 +225,9 @@ class Sequence(Placed):
     # Its end.
 
     def so_far(self) -> PartialAnswer | None:
-        """Return the answer, to be continued; None if it has no token or has ended."""
+        """Return the answer, to be continued; None if it has no token, has ended or was misread."""
         partial = self.partial
-        has_no_token = len(self.tokens) == partial.n_prompt
+        has_no_token = len(self.tokens) == partial.n_prompt or self._misread is not None
         if self.finish_reason == "stop" or has_no_token or partial.messages is None:
             return None
         text, is_split = partial.text + "".join(self._text), self.request.handle.splits
@@ -231,17 +239,18 @@ class Sequence(Placed):
             undecoded=(self._decoder.getstate()[0], self._raw_decoder.getstate()[0]),
         )
 
-    def finish(self) -> GroupAnswer:
-        """Return the answer, as far as it was written. Its handle has all of it then."""
+    def finish(self, fault: BaseException | None = None) -> GroupAnswer:
+        """Return the answer, as far as it was written. Its handle has all of it then.
+
+        fault: why it ends here, if the answer itself has none.
+        """
         if not self.has_ended:
             self._end()
         if raw := "".join(self.raw)[sum(len(piece.raw) for piece in self.pieces) :]:
             self._tell(Piece(-1, "", raw))  # of the token that ended the answer
         text = self._split()
-        if self.fault is not None:
-            self.given = GroupAnswer(self.request, fault=self.fault)
-            return self.given
-        reason = self.finish_reason
+        fault = self.fault or fault
+        reason = self.finish_reason if fault is None else ""
         self.given = GroupAnswer(
             self.request,
             text,
@@ -251,6 +260,7 @@ class Sequence(Placed):
             self.partial.n_prompt,
             self.n_token,
             self.n_reused,
+            fault,
         )
         return self.given
 

@@ -135,7 +135,10 @@ class Request:
 
 @dataclass(frozen=True)
 class GroupAnswer:
-    """An answer. finish_reason, stop: as of Sequence. fault: why it is not complete, or None."""
+    """An answer. finish_reason, stop: as of Sequence; "" after a fault.
+
+    fault: why there is none, or why it ends here; or None. It has begun if n_prompt is not 0.
+    """
 
     request: Request
     text: AnswerText = field(default_factory=AnswerText)

@@ -629,10 +629,12 @@ def test_nobody_joins_while_the_queue_is_paused() -> None:
 
 
 def test_one_that_fails_leaves_the_others_alone() -> None:
-    engine = JointEngine(a={"error": "It is odd."}, b={"finish_reason": "cancelled"})
-    found = jointly(engine, *"abc", n_run=1)
-    odd, stopped = found.news["a"][-1], found.news["b"][-1]
-    assert (odd.status, str(odd)) == (400, "It is odd.")
+    odd, broken = {"error": "It is odd.", "n_prompt": 0}, {"error": "The drive fails."}
+    engine = JointEngine(a=odd, b={"finish_reason": "cancelled"}, d=broken)
+    found = jointly(engine, *"abcd", n_run=1)
+    refused, stopped = found.news["a"][-1], found.news["b"][-1]
+    assert (refused.status, str(refused)) == (400, "It is odd.")
+    assert (found.news["d"][-1].status, str(found.news["d"][-1])) == (500, "The drive fails.")
     assert (stopped.status, stopped.retry_s) == (503, RETRY_S)
     assert found.kinds("c") == [Begin, Part, Finish] and found.turns.n_open == 0
 

@@ -3,12 +3,14 @@
     python engine_child.py residency MODEL RATE
     python engine_child.py shortage MODEL
     python engine_child.py hang MODEL
+    python engine_child.py fail MODEL
     python engine_child.py ram MODEL DEVICE HOST_BYTES
 
 residency: which pages of the model's file are in the page cache after an answer, and by how much
 the resident set has grown. shortage: what happens when a higher cache rate finds no memory. hang:
-whether an answer can be stopped while the drive does not answer. These two need faults.c. ram: what
-is in memory beside a device when nearly every expert was used, and what was planned.
+whether an answer can be stopped while the drive does not answer. fail: what is answered beside and
+after passes that the drive fails in. These three need faults.c. ram: what is in memory beside a
+device when nearly every expert was used, and what was planned.
 """
 
 from __future__ import annotations
@@ -22,11 +24,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from asking import of_text
 
 from backend.engine.engine import Engine, EngineError
 from backend.gguf.model_file import ModelFile, read_model
+from backend.protocol.request import Request
 from backend.protocol.settings import EngineConfig, Sampling
 
 PAGE = mmap.PAGESIZE
@@ -170,6 +174,59 @@ def hang(path: Path) -> dict[str, object]:
     }
 
 
+def fail(path: Path) -> dict[str, object]:
+    """faults.c lets every read fail while the file "failing" exists."""
+    config = EngineConfig.of(
+        cache_rate=0.25, method="lru", n_thread=1, context_length=512, n_sequence=2
+    )
+    engine, sign = Engine.open(path, config), Path("failing")
+    context, greedy = engine.loaded.context, Sampling(temperature=0)
+    real, failing, n_pass = context.decode_rows, range(0), 0
+
+    def decode_rows(rows: Any) -> int:
+        nonlocal n_pass
+        n_pass += 1
+        if n_pass in failing:
+            sign.touch()
+        else:
+            sign.unlink(missing_ok=True)
+        return int(real(rows))
+
+    def answers(*, keeps: bool = False) -> list[tuple[str, list[int]]]:
+        """Answer four requests, of which two run at once. Return errors and tokens."""
+        nonlocal n_pass
+        n_pass = 0
+        prompts = [f"{word} of the words that they had" for word in ("one", "two", "three", "four")]
+        requests = [Request(i, greedy, 6, prompt=prompt) for i, prompt in enumerate(prompts)]
+        found = {a.request.key: a for a in engine.generate_group(requests, keeps=keeps)}
+        return [(found[i].error, [p.token_id for p in found[i].pieces][:6]) for i in range(4)]
+
+    def alone() -> list[int]:
+        nonlocal n_pass
+        n_pass = 0
+        return tokens(engine)
+
+    context.decode_rows = decode_rows
+    usual, n_usual = answers(), n_pass
+    usual_alone = alone()
+    found: dict[str, object] = {"usual": usual, "n_usual": n_usual}
+    failing = range(4, 5)
+    found["once"], found["n_once"] = answers(), n_pass
+    found["alone_once"] = alone() == usual_alone
+    failing = range(4, 6) if context.n_piece else range(4, 7)
+    found["twice"] = answers(keeps=True)
+    try:
+        alone()
+    except EngineError as error:
+        found["alone_twice"] = str(error)
+    failing = range(0)
+    sign.unlink(missing_ok=True)
+    found["later"] = answers() == usual
+    found["alone_later"] = alone() == usual_alone
+    engine.close()
+    return found
+
+
 def ram(path: Path, device: str, host_bytes: int) -> dict[str, object]:
     config = EngineConfig(
         cache_rate=0.25,
@@ -203,5 +260,5 @@ if __name__ == "__main__":
     elif what == "ram":
         found = ram(Path(model), rest[0], int(rest[1]))
     else:
-        found = {"shortage": shortage, "hang": hang}[what](Path(model))
+        found = {"shortage": shortage, "hang": hang, "fail": fail}[what](Path(model))
     print(json.dumps(found))

@@ -12,6 +12,7 @@ import pytest
 from asking import of_text
 from factory import make_tiny
 from loopback import needs_rpc, server
+from oracle import Oracle
 from processes import run_script
 
 from backend.gguf.model_file import read_model
@@ -98,6 +99,26 @@ def test_an_answer_can_be_stopped_while_the_drive_hangs(
         "was_hanging": [True],
         "same_tokens": True,
     }
+
+
+@pytest.mark.parametrize("arch", ["qwen3moe", "lfm2moe"])
+def test_a_drive_that_fails_ends_the_requests_of_its_pass_only(
+    arch: str, faults: Path, oracle: Oracle, tmp_path: Path
+) -> None:
+    """A pass is tried twice. Where a state cannot go back, what was there is computed again."""
+    path = make_tiny(arch, "F16", tmp_path / "m.gguf")
+    found = child("fail", str(path), cwd=tmp_path, OUTRIDER_FAULT="fail", LD_PRELOAD=str(faults))
+    usual = found["usual"]
+    assert [error for error, _ in usual] == [""] * 4 and {len(t) for _, t in usual} == {6}
+    assert found["once"] == usual and found["n_once"] > found["n_usual"]
+    sentence = f"The file {path} could not be read: Input/output error."
+    assert [error for error, _ in found["twice"]] == [sentence, sentence, "", ""]
+    for (_, had), (_, whole) in zip(found["twice"][:2], usual[:2], strict=True):
+        assert had == whole[: len(had)] and 0 < len(had) < 6
+    assert found["twice"][2:] == usual[2:]
+    assert found["alone_once"] and found["alone_twice"] == sentence
+    assert found["later"] and found["alone_later"]
+    assert oracle.approve()["n_answer"] > 12
 
 
 @needs_rpc

@@ -108,6 +108,26 @@ def test_who_leaves_does_not_stop_the_others(
     assert text_of(served, "z", max_tokens=2)["choices"][0]["text"] == "ab"
 
 
+def test_a_pass_that_fails_twice_is_no_fault_of_its_requests(served: Served) -> None:
+    """The client may ask again: 500. The next request is answered."""
+    context, n_pass = served.engine.loaded.context, 0
+    real = context.decode_rows
+
+    def decode_rows(rows: Any) -> int:
+        nonlocal n_pass
+        n_pass += 1
+        return -3 if n_pass in (3, 4) else int(real(rows))
+
+    context.decode_rows = decode_rows
+    try:
+        failed = served.post("/v1/completions", {**BODY, "prompt": "x\n"})
+        assert failed.status_code == 500 and n_pass == 4
+        assert "could not compute" in failed.json()["error"]["message"]
+        assert text_of(served, "y")["choices"][0]["text"] == ALPHABET
+    finally:
+        del context.decode_rows
+
+
 def test_one_that_is_left_while_it_is_written_makes_room(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

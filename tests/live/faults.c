@@ -9,6 +9,7 @@
    error-always  from the 20th on, every read fails
                  (of these two: nobody sleeps before trying again)
    slow          every read takes 5 ms longer
+   fail          every read fails as long as the file "failing" exists; nobody sleeps, as above
    hang          no read ends as long as the file "hanging" exists
    no-memory     there is none for pieces of 4 MB and more, once the file "shortage" exists;
                  address space without memory is never given for less than 32 MB               */
@@ -90,7 +91,7 @@ int nanosleep(const struct timespec * wanted, struct timespec * left) {
     if (!real) {
         real = (int (*)(const struct timespec *, struct timespec *)) dlsym(RTLD_NEXT, "nanosleep");
     }
-    return fault("error-always") || fault("error-once") ? 0 : real(wanted, left);
+    return fault("error-always") || fault("error-once") || fault("fail") ? 0 : real(wanted, left);
 }
 
 /* llama.cpp's direct reads, and those of Python. */
@@ -135,7 +136,8 @@ ssize_t preadv(int fd, const struct iovec * pieces, int n_piece, off_t offset) {
         errno = EINTR;
         return -1;
     }
-    if ((fault("error-once") && n % 3 == 0) || (fault("error-always") && n >= 20)) {
+    if ((fault("error-once") && n % 3 == 0) || (fault("error-always") && n >= 20) ||
+        (fault("fail") && access("failing", F_OK) == 0)) {
         errno = EIO;
         return -1;
     }
