@@ -31,15 +31,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 0)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from stepping import Stepping  # noqa: E402
+from stepping import Stepping
 
-from backend.memory import devices  # noqa: E402
-from backend.methods.slots import slots_of  # noqa: E402
-from backend.protocol.attachments import as_text  # noqa: E402
-from backend.protocol.chat import ChatOptions, Delta, ToolCall  # noqa: E402
-from backend.protocol.messages import Decoder, encode  # noqa: E402
+from backend.memory import devices
+from backend.methods.slots import slots_of
+from backend.protocol.attachments import as_text
+from backend.protocol.chat import ChatOptions, Delta, ToolCall
+from backend.protocol.messages import Decoder, encode
 from backend.protocol.request import GroupAnswer, Handle, Request
 from backend.protocol.status import VocabularyFacts
 from backend.worker import main as worker

@@ -63,7 +63,7 @@ class Group:
             passes.forget_all()
         self._urgent: list[Sequence] = []  # those who precede and have not joined
         self._is_disturbed = False  # somebody has come since the last pass
-        self._kept: Sequence | None = None  # the one whose state the drive shall keep
+        self._kept: Sequence | None = None  # the one that another context would go on with
         self._led: Sequence | None = None  # the one whose tokens a layer guesses
         self._asked: Sequence | None = None  # the one of which it has guessed the last pass
         self._n_cleared = passes.n_cleared  # when the context was known
@@ -157,12 +157,19 @@ class Group:
             self._scheduler.waiting.remove(member)
 
     def _kept_sequence(self) -> int:
-        """Return the sequence whose state the drive shall keep, if it has an owner."""
-        kept = self._kept
-        is_held = kept is not None and self._scheduler.idle.get(kept.place) == kept.computed
-        if self._passes.keeping is not None:
-            self._passes.keeping.begin(kept.request.owner if kept and is_held else "")
-        return kept.place if kept and is_held else 0
+        """Return the sequence that another context would go on with."""
+        return self._kept.place if self._kept is not None and self._is_held(self._kept) else 0
+
+    def _is_held(self, member: Sequence) -> bool:
+        """Return whether the context holds the tokens of a request that has left."""
+        return self._scheduler.idle.get(member.place) == member.computed
+
+    def _tokens_of(self, place: int) -> list[int]:
+        """Return the tokens that a sequence holds now."""
+        if (idle := self._scheduler.idle.get(place)) is not None:
+            return idle
+        of = (m for m in self._scheduler.members if m.place == place and not m.n_gone)
+        return next((m.computed for m in of), [])
 
     # New requests.
 
@@ -198,8 +205,8 @@ class Group:
             self._led = None
         if member.precedes or self._kept is None or not self._kept.precedes:
             self._kept = member
-            if keeping is not None:
-                keeping.begin(member.request.owner)
+        if keeping is not None:
+            keeping.begin(member.request.owner, member.place)
         if member.n_done and passes.moved:
             passes.moved.add(member.place)
         else:
@@ -268,8 +275,8 @@ class Group:
         took_s = time.perf_counter() - last_s
         self._last_s = last_s + took_s  # a token's time includes choosing it
         passes.end_prefill()
-        if adapts and passes.keeping is not None and owners[0] is self._kept:
-            passes.keeping.note_token()
+        if adapts and passes.keeping is not None:
+            passes.keeping.note_token(owners[0].request.owner)
         if layer is not None:
             self._observe_layer(layer, rows, owners)
         own = [m for m in scheduler.members if m.precedes]
@@ -286,6 +293,8 @@ class Group:
             self._observe_guess(drafted, len(owners) - self.n_drafted, took_s, layer)
         if is_answered:
             scheduler.observe(owners, n_of_prompt, took_s)
+        if passes.keeping is not None and not all(m.precedes for m in scheduler.members):
+            passes.keeping.step_between(self._tokens_of)  # beside persons alone it soon idles
         return True
 
     def _compute_image(self, member: Sequence, last_s: float) -> bool:
@@ -447,6 +456,8 @@ class Group:
         """Tell the handle of an answer as it is, which nobody goes on with here."""
         handle = member.request.handle
         self._passes.leave(handle)  # before anybody hears of the end
+        if self._passes.keeping is not None and self._keeps and self._is_held(member):
+            self._passes.keeping.end(member.place, member.computed)
         try:
             given = member.finish(fault)
         except EngineError as error:

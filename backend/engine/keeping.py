@@ -1,15 +1,20 @@
-"""Keeps the conversation in the context on the drive, with the experts that it used.
+"""Keeps the conversations in the context on the drive, with the experts that they used.
 
 A kept beginning of a prompt is restored and not computed. When a chat is opened again, the experts
 that it used are fetched while nothing else is done. States belong to all bytes of the model's file.
 Its digest is computed while nothing else is done; until it is known, nothing is read or written.
+
+A conversation waits to be written from the end of its request on, as long as its sequence holds it:
+until nothing else is done, or, as a busy engine never idles, for some time between two passes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend import LLAMA_CPP_PYTHON_VERSION
-from backend.engine.kept_states import KeptStates, root_of
+from backend.engine.kept_states import KeptStates, n_equal, root_of
 from backend.engine.scheduler import n_before_image
 from backend.library.digests import Digests
 from backend.llama.api import kernels, library_files
-from backend.llama.past import Made, before_of, joined_steps
+from backend.llama.past import before_of, joined_steps
 from backend.methods import cells
 from backend.protocol.errors import EngineError
 from backend.system.paths import digests_file
@@ -38,10 +43,31 @@ _LOOK_TOKENS = 4
 """Of so many decoded tokens one is looked at: which experts did it use?"""
 _WARM_BYTES = 8 << 20
 """Bytes of experts that are ordered at once: a request waits for no more."""
+_BUSY_SHARE = 0.05
+"""Share of the time of a busy engine in which pieces are copied and written."""
+_N_USED = 8
+"""Owners whose experts are known and not written yet."""
+
+TokensOf = Callable[[int], list[int]]
+"""Returns the tokens that a sequence holds now."""
+
+
+@dataclass
+class _Waiting:
+    """A conversation to be written. root: the parent of its first piece; "": not known yet.
+
+    lacking: its pieces that are not on the drive. keys: of all its pieces.
+    """
+
+    owner: str
+    tokens: list[int]
+    root: str = ""
+    lacking: list[tuple[str, int, int]] = field(default_factory=list)
+    keys: set[str] = field(default_factory=set)
 
 
 class Keeping:
-    """Writes what the context holds after an answer, a piece at a time, and reads it back.
+    """Writes what the context holds after answers, a piece at a time, and reads it back.
 
     Use from the engine's thread. folder: of the states. budget_bytes: of all states; 0: none.
     """
@@ -49,15 +75,16 @@ class Keeping:
     def __init__(self, passes: Passes, folder: Path) -> None:
         self._passes = passes
         self._states = KeptStates(folder)
-        self._owner = ""  # of the conversation in the context; "": it is not kept
+        self._owners: dict[int, str] = {}  # of what is in the sequences; "": it is not kept
+        self._waiting: dict[int, _Waiting] = {}  # by sequence, the next one first
+        self._busy_s = self._copy_s = 0.0  # the end and the length of the last step_between()
         self._digests = Digests(digests_file())
         self._libraries = library_files()
         self._pack: tuple[Pack, str] | None = None  # the last one, and its _pack_digest()
         self._learnt = ""  # the root whose first pieces are known
-        self._lacking: list[tuple[str, int, int]] | None = None  # None: not known yet
-        self._keys: set[str] = set()
         self._n_token = 0
-        self._used = np.zeros(0, np.uint32)  # [MoE layer * expert], since it was last written
+        # By owner: [MoE layer * expert], since it was last written.
+        self._used: dict[str, NDArray[np.uint32]] = {}
         self._cold: list[tuple[int, int]] = []  # (MoE layer, expert), those to fetch first last
         self._wanted: list[list[int]] = []  # [MoE layer]
 
@@ -111,13 +138,21 @@ class Keeping:
         """Let a request begin: nothing is read for digests until the next step()."""
         self._digests.pause()
 
-    def begin(self, owner: str) -> None:
-        """Begin a request. owner: of its conversation; "": it is not kept."""
-        if owner != self._owner:
-            self._used[:] = 0
-        self._owner, self._lacking = owner, None
+    def begin(self, owner: str, sequence: int | None = None) -> None:
+        """Begin a request. owner: of its conversation, in this sequence; "": it is not kept."""
+        if sequence is not None:
+            self._owners[sequence] = owner
+        for waiting in self._waiting.values():
+            waiting.root = ""  # its sequence may be computed again
         self._cold.clear()
         self._wanted.clear()
+
+    def end(self, sequence: int, tokens: list[int]) -> None:
+        """Let a conversation be kept, whose request has ended. tokens: those in the sequence."""
+        owner, tokens = self._owners.get(sequence, ""), tokens[: n_before_image(tokens)]
+        self._waiting.pop(sequence, None)
+        if owner and tokens:
+            self._waiting[sequence] = _Waiting(owner, tokens)
 
     def restore(
         self, prompt: Sequence[int], n: int, n_most: int | None = None, sequence: int = 0
@@ -170,20 +205,35 @@ class Keeping:
 
         Takes the time of a copy in memory. Call it between requests.
         """
-        return self._warm_step() or self._digest_step() or self._write_step()
+        if self._warm_step() or self._digest_step():
+            return True
+        return self._write_step(self._passes.tokens_of) or self._write_used()
 
-    def note_token(self) -> None:
-        """Note which experts a decoded token has used."""
+    def step_between(self, tokens_of: TokensOf) -> None:
+        """Begin to write the next piece between two passes, if _BUSY_SHARE leaves time for it.
+
+        A state that is in one piece is too long for that.
+        """
+        if not self._waiting or self._states.is_writing or not self._passes.loaded.context.n_piece:
+            return
+        now_s, took_s = time.monotonic(), self._copy_s + self._states.written_s
+        if now_s - self._busy_s < took_s / _BUSY_SHARE:
+            return
+        self._write_step(tokens_of)
+        self._busy_s = time.monotonic()
+        self._copy_s = self._busy_s - now_s
+
+    def note_token(self, owner: str) -> None:
+        """Note which experts a decoded token has used that was alone in its pass."""
         self._n_token += 1
-        if (
-            self._owner
-            and self._passes.loaded.patch is not None
-            and not self._n_token % _LOOK_TOKENS
-        ):
+        if owner and self._passes.loaded.patch is not None and not self._n_token % _LOOK_TOKENS:
             found = np.frombuffer(self._passes.loaded.residency(), np.uint8) & cells.FOUND
-            if len(found) != len(self._used):
-                self._used = np.zeros(len(found), np.uint32)
-            self._used += found != 0
+            used = self._used.pop(owner, None)
+            if used is None or len(used) != len(found):
+                used = np.zeros(len(found), np.uint32)
+            self._used[owner] = used + (found != 0)
+            if len(self._used) > _N_USED:
+                del self._used[next(iter(self._used))]
 
     def warm(self, owner: str) -> None:
         """Let step() fetch the experts that this owner used most and that are not in memory."""
@@ -279,57 +329,71 @@ class Keeping:
         return np.frombuffer(data, "<u2") if len(data) == 2 * n else np.zeros(n, np.uint16)
 
     def _write_used(self) -> bool:
-        """Begin to write the experts used since the last time; older uses count half."""
-        if not self._used.any():
+        """Begin to write the experts used since the last time; older uses count half.
+
+        Return False at the end. REQUIRES: nothing is being written.
+        """
+        if not self.budget_bytes:
+            self._used.clear()
+        if not self._used:
             return False
-        before = self._read_used(self._owner, len(self._used))
-        used = np.minimum(before // 2 + self._used, np.iinfo(np.uint16).max).astype("<u2")
+        owner, now = self._used.popitem()
+        before = self._read_used(owner, len(now))
+        used = np.minimum(before // 2 + now, np.iinfo(np.uint16).max).astype("<u2")
         fingerprint = self._passes.loaded.file.fingerprint
-        self._states.write_used(self._owner, fingerprint, used.tobytes())
-        self._used[:] = 0
+        self._states.write_used(owner, fingerprint, used.tobytes())
         return True
 
-    def _write_step(self) -> bool:
+    def _write_step(self, tokens_of: TokensOf) -> bool:
+        """Begin to write the next piece, unless one is being written. Return False at the end."""
         if self._states.is_writing:
             return True
-        passes, states, owner = self._passes, self._states, self._owner
-        if not owner or not self.budget_bytes:
+        if not self._states.wait() and self._waiting:  # there is no room, or the drive fails
+            del self._waiting[next(iter(self._waiting))]
+        if not self.budget_bytes:
+            self._waiting.clear()
+        root = self.root() if self._waiting else ""
+        while root and self._waiting:
+            sequence, waiting = next(iter(self._waiting.items()))
+            if self._write_piece(sequence, waiting, root, tokens_of(sequence)):
+                return True
+            del self._waiting[sequence]
+        return False
+
+    def _write_piece(self, sequence: int, waiting: _Waiting, root: str, held: list[int]) -> bool:
+        """Begin to write the next piece of a conversation. Return False if none can be."""
+        if sequence in self._passes.moved:
+            return False  # other kernels may have computed the tokens
+        states, context = self._states, self._passes.loaded.context
+        owner, n_piece = waiting.owner, context.n_piece
+        made = partial(context.made, sequence=sequence)
+        if waiting.root != root:
+            waiting.root = root
+            waiting.tokens = waiting.tokens[: n_equal(waiting.tokens, held)]
+            waiting.lacking, waiting.keys = states.missing(
+                owner, root, waiting.tokens, n_piece, made
+            )
+        if not waiting.lacking:
             return False
-        tokens = passes.tokens[: n_before_image(passes.tokens)]
-        if not states.wait() and self._lacking:  # there is no room, or the drive fails
-            self._lacking.clear()
-        if self._lacking is None:
-            if passes.kept_sequence in passes.moved:
-                return self._write_used()  # other kernels may have computed the tokens
-            root, n_piece = self.root(), passes.loaded.context.n_piece
-            if not root:
-                return self._write_used()
-            self._lacking, self._keys = states.missing(owner, root, tokens, n_piece, self._made)
-        if not self._lacking:
-            return self._write_used()
-        parent, begin, end = self._lacking.pop(0)
-        state = passes.loaded.context.state(begin, end, passes.kept_sequence)
-        if not state:
-            self._lacking.clear()
+        parent, begin, end = waiting.lacking.pop(0)
+        is_held = held[:end] == waiting.tokens[:end] and (n_piece or len(held) == end)
+        if not is_held or not (state := context.state(begin, end, sequence)):
             return False
-        room = partial(states.make_room, len(state), self.budget_bytes, self._keys)
-        states.write(owner, parent, begin, tokens[begin:end], state, room, self._made(begin, end))
+        room = partial(states.make_room, len(state), self.budget_bytes, waiting.keys)
+        tokens = waiting.tokens[begin:end]
+        states.write(owner, parent, begin, tokens, state, room, made(begin, end))
         return True
 
-    def _made(self, begin: int, end: int) -> Made:
-        """Return how the tokens of the conversation were computed."""
-        made: Made = self._passes.loaded.context.made(begin, end, self._passes.kept_sequence)
-        return made
-
     def drop(self) -> None:
-        """Delete the states of the conversation in the context, which are not to be trusted."""
-        if self._owner:
-            self.forget(self._owner)
+        """Delete the states of those who are in the context, which are not to be trusted."""
+        for owner in set(self._owners.values()) - {""}:
+            self.forget(owner)
 
     def forget(self, owner: str) -> None:
         """Delete what only this owner uses, and keep nothing of it until it asks again."""
-        if owner == self._owner:
-            self._owner = ""
+        self._owners = {s: one for s, one in self._owners.items() if one != owner}
+        self._waiting = {s: one for s, one in self._waiting.items() if one.owner != owner}
+        self._used.pop(owner, None)
         self._states.forget(owner)
 
     def obey_budget(self) -> None:

@@ -108,6 +108,8 @@ class KeptStates:
         self._writer = ThreadPoolExecutor(1, "state writer")
         self._reader = ThreadPoolExecutor(1, "state reader")
         self._pending: Future[bool] | None = None
+        self.written_s = 0.0
+        """The time that writing the last piece took."""
 
     def close(self) -> None:
         """Finish the piece that is being written and end the threads."""
@@ -275,8 +277,20 @@ class KeptStates:
         has_room: Callable[[], bool],
         made: Made,
     ) -> bool:
-        if not has_room():
-            return False
+        began_s = time.monotonic()
+        is_written = has_room() and self._write_whole(path, parent, begin, tokens, state, made)
+        self.written_s = time.monotonic() - began_s
+        return is_written
+
+    def _write_whole(
+        self,
+        path: Path,
+        parent: str,
+        begin: int,
+        tokens: tuple[int, ...],
+        state: bytearray,
+        made: Made,
+    ) -> bool:
         header = {"parent": parent, "tokens": tokens, "made": made}
         try:
             write_whole(path, _packed(header, state), durable=True)

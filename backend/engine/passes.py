@@ -77,7 +77,7 @@ class Passes:
         self._n_sequence = 0  # that were given numbers
         self._sequences: dict[int, list[int]] = {}  # the tokens of each
         self.kept_sequence = 0
-        """The sequence that was computed last. The drive keeps its state."""
+        """The sequence that was computed last. It moves to another context."""
         self.n_cleared = 0
         """How often all sequences were forgotten."""
         self.moved: set[int] = set()
@@ -179,7 +179,11 @@ class Passes:
 
         An image's are the negative number of its ImageChunk, which `images` has by this number.
         """
-        return self._sequences.get(self.kept_sequence, [])
+        return self.tokens_of(self.kept_sequence)
+
+    def tokens_of(self, sequence: int) -> list[int]:
+        """Return the tokens that a sequence holds, while no request is being answered."""
+        return self._sequences.get(sequence, [])
 
     @property
     def n_place(self) -> int:

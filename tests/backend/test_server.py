@@ -20,7 +20,7 @@ from served import KEY, Served
 
 from backend.engine.engine import Engine
 from backend.protocol.settings import EngineConfig
-from backend.server.ask import Begin, RequestRefused, Wait
+from backend.server.ask import RequestRefused, Wait
 from backend.server.engine_host import EngineThread
 from backend.server.openai_chat import read_chat
 from backend.server.openai_text import read_text

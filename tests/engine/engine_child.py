@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from asking import of_text
+from asking import jointly, of_text
 
 from backend.engine.engine import Engine, EngineError
 from backend.gguf.model_file import ModelFile, read_model
@@ -198,7 +198,7 @@ def fail(path: Path) -> dict[str, object]:
         n_pass = 0
         prompts = [f"{word} of the words that they had" for word in ("one", "two", "three", "four")]
         requests = [Request(i, greedy, 6, prompt=prompt) for i, prompt in enumerate(prompts)]
-        found = {a.request.key: a for a in engine.generate_group(requests, keeps=keeps)}
+        found = {a.request.key: a for a in jointly(engine, requests, keeps=keeps)}
         return [(found[i].error, [p.token_id for p in found[i].pieces][:6]) for i in range(4)]
 
     def alone() -> list[int]:

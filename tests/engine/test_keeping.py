@@ -22,10 +22,12 @@ from asking import read as read_tokens
 from factory import make_tiny
 from numpy.typing import NDArray
 from oracle import Oracle, replayed
+from reciter import make_reciter
 from waiting import until
 
 from backend.engine import keeping
 from backend.engine.engine import Engine, EngineError
+from backend.engine.group import Group
 from backend.engine.kept_states import DISK_SHARE, KeptStates, key_of, root_of
 from backend.gguf import identity
 from backend.gguf.model_file import read_model
@@ -430,36 +432,77 @@ def test_requests_that_are_answered_jointly_are_restored(
     assert counts["n_state"] > 0 and counts["n_taken"] == 0  # nothing else was in the context
 
 
-def test_of_joint_answers_the_one_with_an_owner_is_kept(
+def test_of_joint_answers_each_with_an_owner_is_kept(
     open_engine: OpenEngine, oracle: Oracle, tiny: Path, tmp_path: Path
 ) -> None:
     """Whatever its sequence is, and whoever began."""
     states = tmp_path / "states"
-    engine = open_engine(tiny, n_sequence=3, context_length=2048)
+    engine = open_engine(tiny, n_sequence=4, context_length=2048)
     engine.keep_in(states)
-    others = [Request(i, GREEDY, 12, prompt=f"{i} of {PROMPT}", owner="server") for i in range(2)]
-    own = [Request("own", GREEDY, 4, prompt=PROMPT, priority="person", owner="chat-1")]
-    answers = jointly(
-        engine,
-        others,
-        keeps=True,
-        urgent=lambda: own.pop() if own and engine.statistics().n_token else None,
-    )
-    texts = {answer.request.key: answer.text for answer in answers}
+    owners, prompts = ("server", "", "other"), [f"{i} of {PROMPT}" for i in range(3)]
+    others = [Request(i, GREEDY, 9, prompt=prompts[i], owner=owners[i]) for i in range(3)]
+    own = [Request(3, GREEDY, 9, prompt=PROMPT, priority="person", owner="chat-1")]
+    answers = jointly(engine, others, keeps=True, urgent=lambda: own.pop() if own else None)
+    texts = {answer.request.key: answer.text.content for answer in answers}
     while engine.keep():
         pass
-    assert [folder.name for folder in states.iterdir() if any(folder.glob("*.state"))] == ["chat-1"]
-    again = open_engine(tiny, n_sequence=3, context_length=2048)
+    kept = sorted(folder.name for folder in states.iterdir() if any(folder.glob("*.state")))
+    assert kept == ["chat-1", "other", "server"]
+    again = open_engine(tiny, n_sequence=4, context_length=2048)
     again.keep_in(states)
-    pieces = again.answer(of_text(PROMPT, GREEDY, 4, owner="chat-1"))
-    said = "".join(piece.text for piece in pieces)
-    stats = again.statistics()
-    assert (said, stats.n_reused) == (texts["own"].content, stats.n_prompt - 1)
+    restored = []
+    for i, prompt in ((0, prompts[0]), (1, prompts[1]), (2, prompts[2]), (3, PROMPT)):
+        said = "".join(piece.text for piece in again.answer(of_text(prompt, GREEDY, 9)))
+        stats = again.statistics()
+        restored.append(stats.n_reused == stats.n_prompt - 1)
+        assert said == texts[i] or not restored[-1]
+    assert restored == [True, False, True, True]
     counts = oracle.approve()
     assert counts["n_state"] > 0 and counts["n_taken"] == 0  # the first log saves what is read
     [alone] = replayed(oracle.logs[1])
-    assert alone["n_state"] == 0 and alone["n_taken"] == counts["n_state"]
+    assert alone["n_taken"] > 0 and alone["n_state"] + alone["n_taken"] == counts["n_state"]
     assert not alone["difference"]
+
+
+def test_a_busy_engine_writes_between_passes(
+    open_engine: OpenEngine, oracle: Oracle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One has ended, the other never does. Only passes of one answer say whose the experts are."""
+    path, states = make_reciter(tmp_path / "m.gguf", "ab", ends=False), tmp_path / "states"
+    engine = open_engine(path, n_sequence=2, context_length=2048)
+    engine.keep_in(states)
+    while engine.keep():  # until the digests are known
+        pass
+    monkeypatch.setattr(keeping, "_BUSY_SHARE", 1e9)
+    short, endless = (
+        Request(name, GREEDY, n, prompt=PROMPT[:n_char] + "\n", owner=name)
+        for name, n, n_char in (("short", 9, 1400), ("endless", -1, 300))
+    )
+    n_late = 0
+
+    def note(group: Group) -> None:
+        nonlocal n_late
+        n_late += group.n_ended
+        if n_file("short") == 2 and n_late > 20:
+            endless.handle.cancel()
+
+    def n_file(owner: str) -> int:
+        return len(list(states.glob(f"{owner}/*.state")))
+
+    first, last = jointly(engine, [short, endless], note, keeps=True)
+    assert (first.finish_reason, last.finish_reason) == ("length", "cancelled")
+    assert n_file("short") == 2 and n_file("endless") == 0
+    while engine.keep():
+        pass
+    assert n_file("endless") > 0
+    used = {owner: (states / owner / "experts.used").exists() for owner in ("short", "endless")}
+    assert used == {"short": False, "endless": True}  # it was alone in the last passes
+    again = open_engine(path, n_sequence=2, context_length=2048)
+    again.keep_in(states)
+    said = "".join(p.text for p in again.answer(of_text(short.prompt or "", GREEDY, 9)))
+    stats = again.statistics()
+    assert (said, stats.n_reused) == (first.text.content, stats.n_prompt - 1)
+    assert oracle.approve()["n_state"] == 2
 
 
 def test_without_a_budget_nothing_is_kept(
