@@ -78,7 +78,7 @@ ANSWER = Picture(
     (
         Step(0, "a question: a message\nof the pipe, or HTTP"),
         Step(1, "a Request with its Handle;\na cancel counts from here"),
-        Step(1, "waits in its client's turn"),
+        Step(1, "waits in its client's turn", says="submit"),
         Step(2, "renders the conversation\nin the format's process"),
         Step(2, "tokens, images, grammar;\na stopped answer goes on", says="Sequence"),
         Step(3, "waits for cells; takes the\nbeginning that is there"),
@@ -92,9 +92,9 @@ ANSWER = Picture(
         ),
         Step(1, "in batches, 25 times a\nsecond, or as a stream", name="told", says="text"),
         Step(0, "shows it; may cancel", to=("end",), says="Handle.cancel"),
-        Step(3, "ends: stop, length, call,\ncontext or cancelled", name="end"),
+        Step(3, "ends: stop, length, call,\ncontext or cancelled", name="end", says="Handle.ended"),
         Step(2, "keeps a cancelled answer;\ncompares two experts"),
-        Step(1, "writes the context's states\nwhile nobody asks"),
+        Step(1, "writes the states: idle, or\nbetween passes of others"),
     ),
     (6, 10, "for each pass"),
 )
