@@ -12,6 +12,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from backend.engine.answer import PartialAnswer
 from backend.engine.error import engine_errors
 from backend.engine.passes import Passes
@@ -66,6 +69,7 @@ class Group:
         self._kept: Sequence | None = None  # the one that another context would go on with
         self._led: Sequence | None = None  # the one whose tokens a layer guesses
         self._asked: Sequence | None = None  # the one of which it has guessed the last pass
+        self._encoded: dict[int, NDArray[np.float32]] = {}  # images of several prompts
         self._n_cleared = passes.n_cleared  # when the context was known
         self._last_s = time.perf_counter()  # when the last pass was computed
         self._began_s = self._last_s  # when the group began, or who precedes joined it last
@@ -304,8 +308,11 @@ class Group:
         self._show_prompt(image.n_pos)
         try:
             with engine_errors():
-                place = member.place
-                if not self._passes.compute_image(image, member.n_done, place, last_s):
+                seen = self._encoded.get(image.token)
+                seen = self._passes.encode(image) if seen is None else seen
+                self._encoded[image.token] = seen
+                place = member.n_done, member.place
+                if not self._passes.compute_image(image, seen, *place, last_s):
                     return False
         except EngineError as error:
             return self._has_failed([member], error)
@@ -313,6 +320,8 @@ class Group:
         self._last_s = time.perf_counter()
         is_other = not member.precedes and any(m.precedes for m in scheduler.members)
         scheduler.computed_image(member)
+        unread = {token for m in self.sequences for token in m.tokens[m.n_done :] if token < 0}
+        self._encoded = {t: seen for t, seen in self._encoded.items() if t in unread}
         self._tell_of_prompts([member])
         if not member.n_unread:  # the prompt ends with an image
             self._choose(member, -1)

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from backend import _native
 from backend.engine.drafts import Width
 from backend.engine.error import engine_errors, native_sentence
@@ -321,14 +324,29 @@ class Passes:
         self._count(decode_s, time.perf_counter() - last_s, is_token=is_token, adapts=adapts)
         return True
 
-    def compute_image(self, image: ImageChunk, position: int, sequence: int, last_s: float) -> bool:
-        """Compute an image, in as many passes as it needs. Otherwise as compute_rows()."""
+    def encode(self, image: ImageChunk) -> NDArray[np.float32]:
+        """Return what compute_image() computes of an image. Raises EngineError."""
+        vision, n_most = self.loaded.weights.vision, self.loaded.context.n_ubatch
+        assert vision is not None
+        if not vision.is_causal and image.n_token > n_most:
+            raise EngineError(text("vision.too_many_tokens", n=image.n_token, most=n_most))
+        return vision.encode(image)
+
+    def compute_image(
+        self,
+        image: ImageChunk,
+        embeddings: NDArray[np.float32],
+        position: int,
+        sequence: int,
+        last_s: float,
+    ) -> bool:
+        """Compute an image, in as many passes as it needs. Otherwise as compute_rows().
+
+        embeddings: encode() of it, shape (n_token, n_embd).
+        """
         vision, context = self.loaded.weights.vision, self.loaded.context
         assert vision is not None
         n_step = context.n_ubatch
-        if not vision.is_causal and image.n_token > n_step:
-            raise EngineError(text("vision.too_many_tokens", n=image.n_token, most=n_step))
-        embeddings = vision.encode(image)
         positions = vision.positions(image, position)
         for begin in range(0, image.n_token, n_step):
             rows = embeddings[begin : begin + n_step], positions[:, begin : begin + n_step]

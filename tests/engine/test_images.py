@@ -227,6 +227,26 @@ def test_images_beside_other_answers(
     assert oracle.approve()["n_answer"] == 5
 
 
+def test_an_image_of_several_prompts_is_encoded_once(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their beginnings differ, so each computes it in its own positions."""
+    engine = opened(models["mlp"], n_sequence=3, n_context=1024)
+    vision, encoded = engine.loaded.weights.vision, []
+    assert vision is not None
+    real = vision.encode
+    monkeypatch.setattr(vision, "encode", lambda chunk: encoded.append(chunk.token) or real(chunk))
+    asks = [asked(f"{i} of ", image(1), f" and {i} of ", image(2), "!") for i in range(3)]
+    try:
+        whole = [Request(i, GREEDY, 3, messages) for i, messages in enumerate(asks)]
+        assert all(not given.error for given in jointly(engine, whole))
+        assert len(encoded) == len(set(encoded)) == 2
+        list(jointly(engine, [Request(0, GREEDY, 3, asks[0])]))
+        assert len(encoded) == 4, "nothing is kept that nobody waits for"
+    finally:
+        engine.close()
+
+
 def test_a_stopped_answer_about_an_image_goes_on(models: dict[str, Path]) -> None:
     engine = opened(models["gemma3"])
     try:
