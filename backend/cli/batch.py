@@ -57,6 +57,8 @@ from backend.system.paths import absolute
 _MAX_TOKENS = 512
 _MANY = 1 << 30
 _N_FIRST = 4
+_LOST_MOST = 4
+"""Requests in a row that may fail while they are computed; after more, a drive has failed."""
 _N_LOOK = 256
 """Requests whose prompts are measured before the first answer."""
 _SHOW_S = 0.5
@@ -210,6 +212,7 @@ class _Work:
         self._is_over = False
         self._notes = Notes()
         self._given: list[tuple[_Choice, GroupAnswer]] = []
+        self._n_lost = 0  # requests in a row whose passes have failed
         self._alone = self._notes.alone
         for line in self._read():
             if out.done.get(line.id, line.digest) != line.digest:
@@ -411,6 +414,13 @@ class _Work:
         found, choice = handle.of, handle.number
         if given.finish_reason == "cancelled":
             return  # the next run answers it
+        has_failed = bool(given.error and given.n_prompt)  # while it was computed
+        self._n_lost = self._n_lost + 1 if has_failed else 0
+        if self._n_lost > _LOST_MOST:
+            raise UserError(
+                f"Several requests in a row could not be computed. {given.error} The same command "
+                "goes on with those that have no line."
+            )
         if given.error:
             if found.line.id not in self._out.done:
                 self._write_error(found.line, given.error)

@@ -18,6 +18,8 @@ from waiting import WAIT_S
 
 from backend.cli import main
 from backend.cli.crashes import Crashes, Notes
+from backend.engine.passes import Passes
+from backend.protocol.errors import EngineError
 from backend.server.batch_file import AnswerFile, BatchError, error_line, read_lines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,6 +158,30 @@ def test_a_file_is_answered_once(
     before = out.read_bytes()
     assert main(words) == 0
     assert out.read_bytes() == before and "All 4 requests" in capsys.readouterr().out
+
+
+def test_a_drive_that_has_failed_costs_few_requests(
+    model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prompts = written(tmp_path / "p.txt", *(f"number {i}" for i in range(30)))
+    out = tmp_path / "out.jsonl"
+    words = ["batch", str(model), "--prompts", str(prompts), "--out", str(out), *OPTIONS]
+
+    def fails(*_: object, **__: object) -> bool:
+        raise EngineError("The drive is gone.")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Passes, "compute_rows", fails)
+        assert main([*words, "--group", "2"]) == 1
+    assert "The drive is gone. The same command" in capsys.readouterr().err
+    n_failed = len(answers(out))
+    assert 0 < n_failed < 8
+    assert main(words) == 0
+    found = answers(out)
+    assert len(found) == 30 and sum("error" in line for line in found) == n_failed
 
 
 def test_answers_to_other_requests_are_not_mixed(
