@@ -207,7 +207,7 @@ RUNS: tuple[Run, ...] = (
     Run("unreadable", "lru-overlapped", failing=0.75),
     Run("stopped", "outrider", stops=(40, 130, 200, 330)),
     Run("stopped-cut", "moepic", stops=(60, 150, 300)),
-    Run("stopped-group", "klotski", (Segment(GROUP),), stops=(50, 170, 300)),
+    Run("stopped-group", "klotski", (Segment(GROUP),), stops=(52, 173, 303)),
     Run("resized", "outrider", _resized("outrider")),
     Run("resized-cut", "moepic", (Segment(SOLO[:8]), Segment(SOLO[8:], layout=_other_cuts))),
     Run("staged", "outrider", (Segment(SOLO, 0.3, n_stage=4),)),

@@ -62,7 +62,8 @@ def test_every_method_has_a_kept_log_and_no_log_is_left_over() -> None:
 def test_the_kept_logs_have_every_event_and_command() -> None:
     lines = [line for run in RUNS for line in kept(run.name)]
     for begin in (
-        "request began", "tuned", "measured", "pass began, prefill", "pass began, decode",
+        "request began", "request began, sequence", "tuned", "measured", "pass began, prefill",
+        "pass began, decode",
         "reached the gate", "routed", "gate seen", "stocked", "copied", "cancelled", "failed",
         "computed", "withdrawn", "caught up", "aborted", "not asked",
         "  copy", "  cancel", "  order", "  compute", "  withdraw", "  give up",

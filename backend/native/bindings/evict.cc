@@ -25,9 +25,11 @@ class Evictor {
     }
 
     void request_began() { eviction_->request_began(); }
+    void sequence_began(int32_t sequence) { eviction_->sequence_began(sequence); }
     void pass_began(Phase phase) { eviction_->pass_began(phase); }
 
-    void routed(Layer layer, const std::vector<Expert> & ids, const std::vector<float> & weights) {
+    void routed(Layer layer, const std::vector<Expert> & ids, const std::vector<float> & weights,
+                const std::vector<int32_t> & sequences) {
         require(layer, ids);
         std::vector<Demand> demands;
         for (Expert e : ids) {
@@ -35,7 +37,10 @@ class Evictor {
             it == demands.end() ? demands.push_back({e, 1}) : void(it->n_token++);
         }
         const auto n_token = int32_t(ids.size()) / std::max(1, shape_.used(layer));
-        eviction_->routed({layer, n_token, ids, weights}, demands);
+        if (!sequences.empty() && sequences.size() != size_t(n_token)) {
+            throw nb::value_error("every token has a sequence, or none");
+        }
+        eviction_->routed({layer, n_token, ids, weights, sequences}, demands);
     }
     void forecast(Layer layer, std::vector<Expert> experts, std::vector<float> scores) {
         require(layer, experts);
@@ -70,8 +75,10 @@ void bind_evict(nb::module_ & m) {
         .def(nb::init<const Spec &, const Shape &, const Layout &, std::shared_ptr<Future>>(), "spec"_a, "shape"_a,
              "layout"_a, "future"_a = nb::none())
         .def("request_began", &Evictor::request_began)
+        .def("sequence_began", &Evictor::sequence_began, "sequence"_a)
         .def("pass_began", &Evictor::pass_began, "phase"_a)
         .def("routed", &Evictor::routed, "layer"_a, "ids"_a, "weights"_a = std::vector<float>{},
+             "sequences"_a = std::vector<int32_t>{},
              "ids: the experts of all tokens of the pass, [n_token * n_expert_used].")
         .def("forecast", &Evictor::forecast, "layer"_a, "experts"_a, "scores"_a = std::vector<float>{})
         .def("disappointed", &Evictor::disappointed, "layer"_a, "expert"_a)

@@ -110,6 +110,8 @@ void bind_predict(nb::module_ & m) {
         .def_prop_ro("wants_input", [](PredictorProbe & p) { return (*p).wants_input(); })
         .def("request_began", [](PredictorProbe & p) { (*p).request_began(); })
         .def(
+            "sequence_began", [](PredictorProbe & p, int32_t sequence) { (*p).sequence_began(sequence); }, "sequence"_a)
+        .def(
             "pass_began",
             [](PredictorProbe & p, Phase phase, const std::vector<int32_t> & tokens) {
                 return answer([&](Forecasts & out) { (*p).pass_began(phase, tokens, out); });

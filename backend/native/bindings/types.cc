@@ -400,7 +400,9 @@ void bind_types(nb::module_ & m) {
             "n_embd"_a = 0, "routers"_a = std::vector<Matrix>{}, "future"_a = nb::none(), "statistics"_a = nb::none(),
             "host_slots"_a = std::vector<int32_t>{}, "biases"_a = std::vector<RouterBias>{},
             "token_experts"_a = std::vector<Table>{})
-        .def("request_began", [](OwnedCore & c) { c.core.handle(RequestBegan{}); })
+        .def(
+            "request_began", [](OwnedCore & c, int32_t sequence) { c.core.handle(RequestBegan{sequence}); },
+            "sequence"_a = 0)
         .def(
             "tune", [](OwnedCore & c, const Tuning & tuning) { c.core.handle(Tuned{tuning}); }, "tuning"_a)
         .def(

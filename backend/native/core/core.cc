@@ -23,6 +23,9 @@ class Chosen final : public Eviction {
     void request_began() override {
         for (const auto & e : all_) e->request_began();
     }
+    void sequence_began(int32_t sequence) override {
+        for (const auto & e : all_) e->sequence_began(sequence);
+    }
     void pass_began(Phase phase) override {
         for (const auto & e : all_) e->pass_began(phase);
     }
@@ -119,10 +122,10 @@ void Core::handle(const Event & event) {
     handle(event, out);
 }
 
-void Core::on(const RequestBegan &, Commands &) {
-    chosen_->request_began();
+void Core::on(const RequestBegan & e, Commands &) {
+    e.sequence == 0 ? chosen_->request_began() : chosen_->sequence_began(e.sequence);
     if (predictor_) {
-        predictor_->request_began();
+        e.sequence == 0 ? predictor_->request_began() : predictor_->sequence_began(e.sequence);
     }
 }
 

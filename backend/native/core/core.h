@@ -78,7 +78,7 @@ class Core {
     void check() const;
 
   private:
-    void on(const RequestBegan &, Commands & out);
+    void on(const RequestBegan & e, Commands & out);
     void on(const Tuned & e, Commands & out);
     void on(const Measured & e, Commands & out);
     void on(const PassBegan & e, Commands & out);

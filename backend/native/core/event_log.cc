@@ -70,7 +70,10 @@ std::string describe(const Event & event) {
     std::ostringstream text;
     text.precision(std::numeric_limits<double>::max_digits10);
     std::visit(Overloaded{
-                   [&](const RequestBegan &) { text << "request began"; },
+                   [&](const RequestBegan & e) {
+                       text << "request began";
+                       e.sequence == 0 ? text : text << ", sequence " << e.sequence;
+                   },
                    [&](const Tuned & e) {
                        text << "tuned: prefetch " << e.tuning.prefetch << ", depth " << e.tuning.depth << ", copy cost "
                             << e.tuning.copy_cost << ", eviction " << e.tuning.eviction;

@@ -21,7 +21,11 @@ struct Tuning {
 };
 
 // Spans in events point to memory of the sender, which must outlive Core::handle().
-struct RequestBegan {};
+// A sequence begins beside others (PassBegan). 0: a request begins, or several that are computed jointly; all before
+// have ended.
+struct RequestBegan {
+    int32_t sequence = 0;
+};
 struct Tuned {
     Tuning tuning;
 };

@@ -10,6 +10,26 @@ void Walk::begin_pass() {
     collect();
 }
 
+void Walk::tell_of(const PassBegan & event) {
+    for (size_t i = 0; i < event.sequences.size(); i++) {
+        const int32_t sequence = event.sequences[i];
+        if (sequence == 0 || (i > 0 && event.sequences[i - 1] == sequence)) {
+            continue;
+        }
+        const auto it = std::ranges::find(sequences_, sequence);
+        if (it != sequences_.end()) {
+            std::rotate(it, it + 1, sequences_.end());
+            continue;
+        }
+        core_.handle(RequestBegan{sequence});
+        if (sequences_.size() == most_sequences_) {
+            sequences_.erase(sequences_.begin());
+        }
+        sequences_.push_back(sequence);
+    }
+    tell(event);
+}
+
 void Walk::begin_layer() {
     require(state_ == State::over && computing_.empty(), "the layer before is over");
     collect();

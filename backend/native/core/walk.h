@@ -67,6 +67,8 @@ class Walk {
     // Between passes or layers.
     void begin_pass();
     void begin_layer();
+    // After begin_pass(): tell the core of the pass, and before of its sequences that are new.
+    void tell_of(const PassBegan & event);
     // REQUIRES: begin_layer(). `gathers`: a decoded token waits for all experts of the layer if it has slots for them.
     void route(const Routing & routing, bool gathers, Obey when = Obey::each);
     Step next();
@@ -95,8 +97,11 @@ class Walk {
     const LayerLayout & layout() const { return core_.layout().layers[size_t(layer_)]; }
     bool has_slots() const;
 
+    static constexpr size_t most_sequences_ = 256;  // of a context
+
     Core & core_;
     Driver & driver_;
+    std::vector<int32_t> sequences_;  // that have begun; those that took part last are the last
     State state_ = State::over;
     Layer layer_ = none;
     bool gathers_ = false;

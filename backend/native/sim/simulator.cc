@@ -235,7 +235,7 @@ void Simulator::run_pass(size_t index, const Future::Pass & pass) {
 
 void Simulator::run_layers(size_t index, const Future::Pass & pass) {
     walk_.begin_pass();
-    walk_.tell(PassBegan{pass.phase, pass.tokens, pass.sequences});
+    walk_.tell_of(PassBegan{pass.phase, pass.tokens, pass.sequences});
     for (Layer l = 0; l < shape_.n_layer; l++) {
         run_layer(index, l, pass);
     }

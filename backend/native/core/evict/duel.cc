@@ -97,6 +97,10 @@ class Duel final : public Eviction {
         own_->request_began();
         lru_->request_began();
     }
+    void sequence_began(int32_t sequence) override {
+        own_->sequence_began(sequence);
+        lru_->sequence_began(sequence);
+    }
     void pass_began(Phase phase) override {
         own_->pass_began(phase);
         lru_->pass_began(phase);

@@ -14,8 +14,10 @@ class Eviction {
     // Whether routed() uses the router's weights.
     virtual bool wants_weights() const { return false; }
 
-    // A new conversation begins, unrelated to the last one.
+    // A new conversation begins, unrelated to the last one, or several that are computed jointly.
     virtual void request_began() {}
+    // A sequence begins beside others.
+    virtual void sequence_began(int32_t sequence) { (void) sequence; }
     // For policies that decay by pass, or count passes.
     virtual void pass_began(Phase) {}
     // The layer's needs, with the router's weights where known; comes before any slot of the layer changes hands.

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <span>
 
+#include "core/predict/open_sequences.h"
 #include "core/predict/ranking.h"
 #include "core/predict/registry.h"
 #include "core/spec_reader.h"
@@ -81,9 +82,9 @@ class EamCollection {
 // The EAM of the present pass (of the layers routed so far) is compared with the same layers of past requests' EAMs of
 // the same phase, by cosine. The most similar ones are summed, each layer's row is divided by its sum, and row i weighs
 // 1 - (i - l) / L, where l is the present layer. These are the scores of all later layers. Experts without a score are
-// not forecast.
+// not forecast. Of a pass of several sequences each is compared by itself, and their scores are summed.
 // Numbers: capacity, the past requests of each phase, by default 120; matches, the number of EAMs that are summed, by
-// default 1 (the paper says "several"); own, 1: this request so far counts as a past one too, 0 (the default): no.
+// default 1 (the paper says "several"); own, 1: a request so far counts as a past one too, 0 (the default): no.
 // Arrays: prefill and decode [n][n_layer][n_expert]: initial EAMs; optional, not negative.
 class Eam final : public Predictor {
   public:
@@ -101,58 +102,108 @@ class Eam final : public Predictor {
         const size_t n_cell = size_t(n_layer_) * n_expert_;
         for (size_t phase = 0; phase < 2; phase++) {
             past_[phase] = EamCollection(n_layer_, n_expert_, capacity);
-            request_[phase].assign(n_cell, 0.0f);
-            own_squares_[phase].assign(n_layer_, 0.0);
             const auto array =
                 settings.find_counts(phase == size_t(Phase::prefill) ? "prefill" : "decode", {-1, n_layer_, n_expert_});
             for (int64_t i = 0; array && i < array->shape[0]; i++) {
                 past_[phase].add({array->values.data() + size_t(i) * n_cell, n_cell});
             }
         }
-        dots_.assign(capacity, 0.0);
-        known_.resize(2 * (dots_.size() + 1) * size_t(n_layer_));
+        capacity_ = size_t(capacity);
+        known_.resize(2 * (capacity_ + 1) * size_t(n_layer_));
         settings.finish();
     }
 
     void request_began() override {
-        for (Known & known : known_) {
-            known.matches.clear();
-        }
-        for (size_t phase = 0; phase < 2; phase++) {
-            auto & eam = request_[phase];
-            if (std::any_of(eam.begin(), eam.end(), [](float v) { return v > 0; })) {
-                past_[phase].add(eam);
-            }
-            std::fill(eam.begin(), eam.end(), 0.0f);
-            std::fill(own_squares_[phase].begin(), own_squares_[phase].end(), 0.0);
-        }
+        requests_.end_all([&](const Request & request) { ended(request); });
+    }
+    void sequence_began(int32_t) override {
+        requests_.begin([&](const Request & request) { ended(request); });
     }
 
     void pass_began(Phase phase, std::span<const int32_t>, Forecasts &) override {
         phase_ = size_t(phase);
-        std::fill(dots_.begin(), dots_.end(), 0.0);
-        own_dot_ = 0;
-        own_norm_ = 0;
+        requests_.pass_began();
+        requests_.each([](Request & request) {
+            std::fill(request.dots.begin(), request.dots.end(), 0.0);
+            request.own_dot = 0;
+            request.own_norm = 0;
+        });
     }
 
     void routed(const Routing & routing, Forecasts & out) override {
-        std::fill(counts_.begin(), counts_.end(), 0.0f);
-        for (Expert e : routing.ids) {
-            counts_[e] += 1;
+        present_.clear();
+        for (int32_t t = 0; t < (routing.sequences.empty() ? 1 : routing.n_token); t++) {
+            if (std::find(present_.begin(), present_.end(), routing.sequence(t)) == present_.end()) {
+                present_.push_back(routing.sequence(t));
+            }
         }
-        see(routing.layer);
-        if (routing.layer + 1 < n_layer_) {
-            match(routing.layer);
-            forecast(routing.layer, out);
+        const bool is_last = routing.layer + 1 == n_layer_;
+        if (!is_last && present_.size() > 1) {
+            together_.assign(size_t(n_layer_) * n_expert_, 0.0f);
+        }
+        for (const int32_t sequence : present_) {
+            std::fill(counts_.begin(), counts_.end(), 0.0f);
+            for (int32_t t = 0; t < routing.n_token; t++) {
+                if (routing.sequence(t) == sequence) {
+                    for (const Expert e : routing.of(t)) {
+                        counts_[e] += 1;
+                    }
+                }
+            }
+            Request & request = requests_.of(sequence);
+            if (request.dots.empty()) {
+                begin(request);
+            }
+            see(request, routing.layer);
+            if (!is_last) {
+                match(request, routing.layer);
+                forecast(request, routing.layer, out);
+            }
+        }
+        for (Layer l = routing.layer + 1; l < n_layer_ && present_.size() > 1; l++) {
+            const std::span<const float> scores(&together_[size_t(l) * n_expert_], size_t(n_expert_));
+            Forecast forecast = best_of(l, scores, n_predict_ * int32_t(present_.size()), 0.0f);
+            if (!forecast.experts.empty()) {
+                out.push_back(std::move(forecast));
+            }
         }
     }
 
   private:
+    // A request that is being answered.
+    struct Request {
+        std::array<std::vector<float>, 2> eam;  // [phase][layer * n_expert]
+        std::array<std::vector<double>, 2> squares;  // [phase][layer]: of the cells of one layer
+        std::vector<double> dots;  // [past EAM]: product of its cells and the pass's, so far
+        double own_dot = 0;  // the same with the request's EAM before the pass
+        double own_norm = 0;
+    };
+
+    void begin(Request & request) const {
+        for (size_t phase = 0; phase < 2; phase++) {
+            request.eam[phase].assign(size_t(n_layer_) * n_expert_, 0.0f);
+            request.squares[phase].assign(n_layer_, 0.0);
+        }
+        request.dots.assign(capacity_, 0.0);
+    }
+
+    void ended(const Request & request) {
+        for (Known & known : known_) {
+            known.matches.clear();
+        }
+        for (size_t phase = 0; phase < 2; phase++) {
+            const auto & eam = request.eam[phase];
+            if (std::any_of(eam.begin(), eam.end(), [](float v) { return v > 0; })) {
+                past_[phase].add(eam);
+            }
+        }
+    }
+
     // Adds the layer to the pass's EAM, and then to the request's.
-    void see(Layer layer) {
+    void see(Request & request, Layer layer) {
         const EamCollection & past = past_[phase_];
-        float * own = &request_[phase_][size_t(layer) * n_expert_];
-        own_norm_ += own_squares_[phase_][layer];
+        float * own = &request.eam[phase_][size_t(layer) * n_expert_];
+        request.own_norm += request.squares[phase_][layer];
         for (Expert e = 0; e < n_expert_; e++) {
             const double count = counts_[e];
             if (count == 0) {
@@ -160,23 +211,23 @@ class Eam final : public Predictor {
             }
             const float * cells = past.cells(layer, e);
             for (int32_t m = 0; m < past.size(); m++) {
-                dots_[m] += count * double(cells[m]);
+                request.dots[m] += count * double(cells[m]);
             }
-            own_dot_ += count * own[e];
-            own_squares_[phase_][layer] += count * (count + 2.0 * own[e]);
+            request.own_dot += count * own[e];
+            request.squares[phase_][layer] += count * (count + 2.0 * own[e]);
             own[e] += counts_[e];
         }
     }
 
-    void match(Layer layer) {
+    void match(const Request & request, Layer layer) {
         const EamCollection & past = past_[phase_];
         const double * squares = past.squares(layer);
         matches_.clear();
         for (int32_t m = 0; m < past.size(); m++) {
-            consider(dots_[m], squares[m], m);
+            consider(request.dots[m], squares[m], m);
         }
         if (own_) {
-            consider(own_dot_, own_norm_, past.size());
+            consider(request.own_dot, request.own_norm, past.size());
         }
     }
 
@@ -196,23 +247,30 @@ class Eam final : public Predictor {
         }
     }
 
-    void forecast(Layer present, Forecasts & out) {
+    // Forecast what a sequence needs, or, of several, add it to `together_`.
+    void forecast(const Request & request, Layer present, Forecasts & out) {
         matched_.clear();
         for (const Match & match : matches_) {
             matched_.push_back(match.which);
         }
         std::sort(matched_.begin(), matched_.end());
         const bool changes = !matched_.empty() && matched_.back() == past_[phase_].size();  // this request
-        const size_t slot = matched_.size() == 1 ? size_t(matched_[0]) : dots_.size();
+        const size_t slot = matched_.size() == 1 ? size_t(matched_[0]) : capacity_;
         for (Layer l = present + 1; l < n_layer_ && !matched_.empty(); l++) {
-            Known & known = known_[(phase_ * (dots_.size() + 1) + slot) * size_t(n_layer_) + l];
+            Known & known = known_[(phase_ * (capacity_ + 1) + slot) * size_t(n_layer_) + l];
             if (changes || known.matches != matched_) {
-                known = {matched_, sum_up(l)};
+                known = {matched_, sum_up(request, l)};
             }
             if (known.forecast.experts.empty()) {
                 continue;
             }
             const float weight = 1 - float(l - present) / float(n_layer_);
+            if (present_.size() > 1) {
+                for (size_t i = 0; i < known.forecast.experts.size(); i++) {
+                    together_[size_t(l) * n_expert_ + known.forecast.experts[i]] += weight * known.forecast.scores[i];
+                }
+                continue;
+            }
             Forecast & forecast = out.emplace_back(known.forecast);
             for (float & score : forecast.scores) {
                 score *= weight;
@@ -221,9 +279,9 @@ class Eam final : public Predictor {
     }
 
     // The row of the predicted EAM, normalised.
-    Forecast sum_up(Layer layer) {
+    Forecast sum_up(const Request & request, Layer layer) {
         const EamCollection & past = past_[phase_];
-        const float * own = &request_[phase_][size_t(layer) * n_expert_];
+        const float * own = &request.eam[phase_][size_t(layer) * n_expert_];
         std::fill(sums_.begin(), sums_.end(), 0.0f);
         for (int32_t which : matched_) {
             const float * row = which < past.size() ? past.row(which, layer) : own;
@@ -245,16 +303,15 @@ class Eam final : public Predictor {
     size_t n_match_;
     bool own_;
     std::array<EamCollection, 2> past_;  // [phase]
-    std::array<std::vector<float>, 2> request_;  // [phase]: this request's EAM
-    std::array<std::vector<double>, 2> own_squares_;  // [phase][layer]: squares of the cells of one layer
+    size_t capacity_ = 0;
+    OpenSequences<Request> requests_;
     size_t phase_ = 0;
-    std::vector<float> counts_;  // [n_expert]: the present layer's row of the pass's EAM
-    std::vector<double> dots_;  // [past EAM]: product of its cells and the pass's, so far
-    double own_dot_ = 0;  // the same with this request's EAM before the pass
-    double own_norm_ = 0;
+    std::vector<int32_t> present_;  // the sequences of the present layer
+    std::vector<float> counts_;  // [n_expert]: a sequence's row of the pass's EAM in this layer
+    std::vector<float> together_;  // [layer][expert]: scores of several sequences
     struct Match {
         double likeness;
-        int32_t which;  // index into the collection; its size: this request
+        int32_t which;  // index into the collection; its size: the request itself
     };
     std::vector<Match> matches_;
     // The last scores of a layer for these matches, without the weight of its distance.

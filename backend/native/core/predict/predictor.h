@@ -28,8 +28,10 @@ class Predictor {
     // Whether routed() uses the router's weights.
     virtual bool wants_weights() const { return false; }
 
-    // A new conversation begins.
+    // A new conversation begins, or several that are computed jointly; those before have ended.
     virtual void request_began() {}
+    // A sequence begins beside others.
+    virtual void sequence_began(int32_t sequence) { (void) sequence; }
     // `tokens`: ids of the pass's tokens; empty if unknown.
     virtual void pass_began(Phase, std::span<const int32_t> tokens, Forecasts & out) { (void) tokens, (void) out; }
     virtual void routed(const Routing &, Forecasts &) {}

@@ -37,7 +37,7 @@ void LayerDriver::begin_pass(const PassBegan & event) {
         partner_->pass_ended();
     }
     tell_speeds();
-    walk_.tell(event);
+    walk_.tell_of(event);
 }
 
 void LayerDriver::route(Layer layer, Walk::Obey when) {
