@@ -30,6 +30,7 @@ from backend.gguf.header import ModelFileError, read_header
 from backend.gguf.identity import FileChangedError, FileIdentity, OpenFiles
 from backend.gguf.model_file import ModelFile, TensorInfo, require_distinct_tokens
 from backend.gguf.scales import bad_value, scan_scales
+from backend.llama import function_of
 from backend.llama.api import Context, LlamaError, Model, ProgressCallback, log
 from backend.llama.batch_log import settings_of
 from backend.memory.placement import ON_CPU, Placement
@@ -574,9 +575,7 @@ class _BufferOverride(ctypes.Structure):
 
 def _cpu_memory() -> int:
     """Return the address of the CPU's ggml_backend_buffer_type."""
-    get = ctypes.CDLL(llama_cpp.llama_cpp._lib._name).ggml_backend_cpu_buffer_type
-    get.argtypes, get.restype = [], ctypes.c_void_p
-    return int(get())
+    return int(function_of("ggml_backend_cpu_buffer_type")())
 
 
 def _place_experts(params: Params, places: Sequence[tuple[bytes, int]]) -> object:

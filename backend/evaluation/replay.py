@@ -23,6 +23,7 @@ import numpy as np
 from backend import LLAMA_CPP_PYTHON_VERSION, check_llama_cpp
 from backend.gguf.header import ModelFileError
 from backend.gguf.model_file import read_model
+from backend.llama import function_of
 from backend.llama.batch_log import DamagedLog, digest, digest_at, read, unpacked
 from backend.llama.guard import MEDIA
 from backend.llama.past import Step, steps_of
@@ -266,10 +267,8 @@ class Replay:
 
     def _place(self, params: Any, how: dict[str, Any]) -> None:
         """Set the devices, and the layout of the experts."""
-        library = ctypes.CDLL(llama_cpp.llama_cpp._lib._name)
-        _add_devices(library, how["backends"], how["device"])
-        by_name = library.ggml_backend_dev_by_name
-        by_name.restype = ctypes.c_void_p
+        _add_devices(how["backends"], how["device"])
+        by_name = function_of("ggml_backend_dev_by_name", ctypes.c_void_p, ctypes.c_char_p)
         pointers = [by_name(name.encode()) for name in how["devices"]]
         if not all(pointers):
             raise NotComputed(text("replay.no_device", device=", ".join(how["devices"])))
@@ -281,16 +280,15 @@ class Replay:
             params.tensor_split = ctypes.cast(shares, ctypes.POINTER(ctypes.c_float))
             self._kept.append(shares)
         if how["experts_as_in_file"]:
-            self._keep_layout(params, library, how["n_cpu_layer"])
+            self._keep_layout(params, how["n_cpu_layer"])
 
-    def _keep_layout(self, params: Any, library: Any, n_layer: int) -> None:
+    def _keep_layout(self, params: Any, n_layer: int) -> None:
         """Have the CPU compute the experts of its layers in the file's layout.
 
         llama.cpp chooses the fastest layout for the CPU's own type of buffer. A copy of that type
         has another address, so that llama.cpp takes the layout as it is.
         """
-        get = library.ggml_backend_cpu_buffer_type
-        get.restype = ctypes.c_void_p
+        get = function_of("ggml_backend_cpu_buffer_type")
         size = _BufferType.n_bytes
         kind = (ctypes.c_char * size).from_buffer_copy(ctypes.string_at(get(), size))
         layers = b"(%s)" % b"|".join(b"%d" % number for number in range(n_layer))
@@ -338,10 +336,8 @@ class Replay:
         self._context = self._batch = None
 
     def _on_keep_states(self) -> None:
-        library = ctypes.CDLL(llama_cpp.llama_cpp._lib._name)
-        keep = getattr(library, _KEEP_STATES[os.name == "nt"])
-        keep.argtypes, keep.restype = [ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool], None
-        keep(self._context, True, False)
+        arguments = ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool
+        function_of(_KEEP_STATES[os.name == "nt"], None, *arguments)(self._context, True, False)
 
     # Passes.
 
@@ -770,34 +766,26 @@ def _several(entries: Iterator[list[Any]]) -> list[bool]:
     return found
 
 
-def _add_devices(library: Any, backends: Sequence[str], option: str) -> None:
+def _add_devices(backends: Sequence[str], option: str) -> None:
     """Load libraries with backends, and name the devices of other machines to ggml."""
+    pointer, name = ctypes.c_void_p, ctypes.c_char_p
     for path in backends:
-        library.ggml_backend_load(os.fsencode(path))
+        function_of("ggml_backend_load", pointer, name)(os.fsencode(path))
     for part in option.split(","):
         if not part.startswith("rpc://"):
             continue
-        register = _function(library, "ggml_backend_reg_by_name", ctypes.c_char_p)
-        address = _function(
-            library, "ggml_backend_reg_get_proc_address", ctypes.c_void_p, ctypes.c_char_p
-        )(register(b"RPC"), b"ggml_backend_rpc_add_server")
-        add = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)(address)
+        register = function_of("ggml_backend_reg_by_name", pointer, name)
+        find = function_of("ggml_backend_reg_get_proc_address", pointer, pointer, name)
+        address = find(register(b"RPC"), b"ggml_backend_rpc_add_server")
+        add = ctypes.CFUNCTYPE(pointer, name)(address)
         server = add(part.removeprefix("rpc://").encode())
         if not server:
             raise NotComputed(text("replay.no_device", device=part))
-        count = library.ggml_backend_reg_dev_count
-        count.argtypes, count.restype = [ctypes.c_void_p], ctypes.c_size_t
-        get = _function(library, "ggml_backend_reg_dev_get", ctypes.c_void_p, ctypes.c_size_t)
-        add_device = _function(library, "ggml_backend_device_register", ctypes.c_void_p)
+        count = function_of("ggml_backend_reg_dev_count", ctypes.c_size_t, pointer)
+        get = function_of("ggml_backend_reg_dev_get", pointer, pointer, ctypes.c_size_t)
+        add_device = function_of("ggml_backend_device_register", None, pointer)
         for i in range(count(server)):
             add_device(get(server, i))
-
-
-def _function(library: Any, name: str, *arguments: Any) -> Any:
-    """Return a function of ggml that returns an address."""
-    found = getattr(library, name)
-    found.argtypes, found.restype = arguments, ctypes.c_void_p
-    return found
 
 
 def _is_text(held: Sequence[int | None], tokens: Sequence[int]) -> bool:
