@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import WAIT_S
 
 from backend.machines import DENSE_STEPS, FIGURES, WAVE_STEPS, MachineError, load, parse, presets
-from backend.machines.measure import measure
+from backend.machines.measure import N_READER, measure, read_s
 
 
 def content() -> dict[str, Any]:
@@ -150,3 +153,27 @@ def test_this_machine_can_be_measured(tmp_path: Path) -> None:
         measure(tmp_path / "small")
     with pytest.raises(MachineError, match="could not be measured: "):
         measure(tmp_path / "none")
+
+
+def test_each_reader_has_a_position_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without preadv(), as on Windows, a read begins at the position of the handle."""
+    file = tmp_path / "large"
+    file.write_bytes(bytes(16 << 20))
+    seen: set[tuple[int, int]] = set()
+    all_began = threading.Barrier(N_READER)  # so that no handle is closed and given out again
+    seek = os.lseek
+
+    def note(handle: int, offset: int, how: int) -> int:
+        if (me := (handle, threading.get_ident())) not in seen:
+            seen.add(me)
+            all_began.wait(WAIT_S)
+        return seek(handle, offset, how)
+
+    monkeypatch.delattr(os, "preadv", raising=False)
+    monkeypatch.setattr(os, "lseek", note)
+    assert read_s(file, [(0, 16 << 20)]) > 0
+    assert len({handle for handle, _ in seen}) == len(seen) == N_READER
+    with pytest.raises(OSError):
+        read_s(tmp_path / "none", [(0, 1)])

@@ -290,7 +290,8 @@ void bind_live(nb::module_ & m) {
         .def("take_events", &Patch::take_events, released())
         .def_prop_ro("error", &Patch::error)
         .def_prop_ro("layers", &Patch::layers)
-        .def_prop_ro("shape", &Patch::shape)
+        // A copy: a reference would keep the patch, and with it the model's file open.
+        .def_prop_ro("shape", &Patch::shape, nb::rv_policy::copy)
         .def_prop_ro("n_embd", &Patch::n_embd, "Width of the layers' inputs; 0 if no router could be read.")
         .def_prop_ro("routers", &routers_of,
                      "Routers that predict a layer's experts from the input of the layer before.")
