@@ -66,7 +66,11 @@ class Job:
     """Processes that end together: a job object of Windows; elsewhere it does nothing.
 
     They end at kill(), or when this process ends, however it ends. Raises OSError.
+    start_flags: of Windows, for a process that does nothing before release(): what it started
+    earlier would not belong to the job.
     """
+
+    start_flags = 0x4  # CREATE_SUSPENDED
 
     def __init__(self) -> None:
         if sys.platform == "win32":
@@ -101,6 +105,17 @@ class Job:
                     raise self._error()
             finally:
                 self._kernel.CloseHandle(process)
+
+    def release(self, pid: int) -> None:
+        """Add a process that was started with start_flags, and let it run."""
+        if sys.platform == "win32":
+            import psutil
+
+            self.add(pid)
+            try:
+                psutil.Process(pid).resume()
+            except psutil.Error as error:
+                raise ProcessLookupError(str(error)) from None
 
     def kill(self) -> None:
         """End all its processes at once."""

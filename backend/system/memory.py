@@ -79,6 +79,10 @@ def stalled_share(proc: Path = _PROC) -> float:
 
 def rss_bytes(proc: Path = _PROC) -> int:
     """Return the resident set of this process, in bytes; 0 where unknown."""
+    if sys.platform != "linux":
+        import psutil
+
+        return int(psutil.Process().memory_info().rss)
     try:
         n_page = int((proc / "self" / "statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):
@@ -91,13 +95,15 @@ def peak_rss_bytes(proc: Path = _PROC) -> int:
 
     On Linux, VmHWM counts this program alone; getrusage also counts the program that started it.
     """
+    if sys.platform == "win32":
+        import psutil
+
+        return int(psutil.Process().memory_info().peak_wset)
     for line in _read_text(proc / "self" / "status").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) << 10
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
+    import resource
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

@@ -123,7 +123,7 @@ class Program:
             raise ServerFault(text("tools.no_command", command=server.command))
         options: dict[str, Any] = {}
         if sys.platform == "win32":
-            options["creationflags"] = subprocess.CREATE_NO_WINDOW
+            options["creationflags"] = subprocess.CREATE_NO_WINDOW | Job.start_flags
         else:
             options["start_new_session"] = True  # its group is ended as a whole
         try:
@@ -142,9 +142,14 @@ class Program:
             reason = getattr(error, "strerror", None) or str(error)
             raise ServerFault(text("tools.not_started", reason=reason)) from None
         if sys.platform == "win32":
-            with contextlib.suppress(OSError):  # it has ended already
+            try:
                 self._job = Job()
-                self._job.add(process.pid)
+                self._job.release(process.pid)
+            except OSError as error:
+                process.kill()
+                raise ServerFault(
+                    text("tools.not_started", reason=error.strerror or str(error))
+                ) from None
         return process
 
     async def _read(self, to_session: Any) -> None:

@@ -201,12 +201,13 @@ def test_embedded_model_is_found_or_missed_in_one_sentence(
     assert paths.embedded_model() == tmp_path / "assets/embedded/outrider-tiny.gguf"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
 def test_the_resident_set_grows_with_what_is_written(tmp_path: Path) -> None:
     before = memory.rss_bytes()
     held = bytearray(b"x") * (64 << 20)
     assert memory.rss_bytes() - before > 48 << 20 and held
-    assert memory.rss_bytes(tmp_path) == 0  # where the system does not say
+    assert memory.peak_rss_bytes() - before > 48 << 20
+    if sys.platform == "linux":
+        assert memory.rss_bytes(tmp_path) == 0  # where the system does not say
 
 
 @linux
