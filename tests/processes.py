@@ -10,6 +10,9 @@ from typing import Any
 import psutil
 from waiting import until
 
+DATA_HOME = "WIN_PD_OVERRIDE_LOCAL_APPDATA" if os.name == "nt" else "XDG_DATA_HOME"
+"""The variable that names the parent of the data folder."""
+
 
 def run_script(
     script: Path, *arguments: str, cwd: Path | None = None, **environment: str

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import DATA_HOME
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 from window_samples import WAIT_MS
@@ -21,7 +22,7 @@ from backend.system.paths import embedded_model
 @pytest.fixture
 def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineLink]:
     """Return a link to a worker with a data folder of its own."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv(DATA_HOME, str(tmp_path))
     one = EngineLink(worker_command())
     one.start()
     yield one

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from processes import DATA_HOME
 
 from backend.machines import drive, threads
 from backend.machines.drive import Drive, choose, drive_of
@@ -17,7 +18,7 @@ BUSY = drive.is_busy
 @pytest.fixture
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a sparse file that is large enough to measure."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv(DATA_HOME, str(tmp_path / "data"))
     path = tmp_path / "large"
     with path.open("wb") as file:
         file.truncate(1 << 30)

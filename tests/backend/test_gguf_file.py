@@ -300,8 +300,9 @@ def test_file_names(name: str, tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     path = Builder().write(folder / name)
     assert read_model(path).path == path
-    (folder / "link").symlink_to(path)
-    assert len(read_model(folder / "link").tensors) == 4
+    if os.name == "posix":  # links need a privilege on Windows
+        (folder / "link").symlink_to(path)
+        assert len(read_model(folder / "link").tensors) == 4
     path.write_bytes(b"GGU")
     assert refusal(path).startswith(name)
 
@@ -671,14 +672,15 @@ def test_what_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.gguf").mkdir()
     assert "it is a folder" in refusal(tmp_path / "folder.gguf")
     assert "No such file" in refusal(tmp_path / "missing.gguf")
-    assert "File name too long" in refusal(tmp_path / ("x" * 300))
     assert "name is not valid" in refusal(tmp_path / "zero\0.gguf")
-    if hasattr(os, "mkfifo"):
+    assert "cannot be read" in refusal(tmp_path / ("x" * 300))
+    if os.name == "posix":
+        assert "File name too long" in refusal(tmp_path / ("x" * 300))
         os.mkfifo(tmp_path / "pipe.gguf")
         assert "not a regular file" in refusal(tmp_path / "pipe.gguf")
         assert "not a regular file" in refusal(Path("/dev/zero"))
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    assert "cannot be read" in refusal(tmp_path / "loop")
+        (tmp_path / "loop").symlink_to(tmp_path / "loop")
+        assert "cannot be read" in refusal(tmp_path / "loop")
 
 
 def test_a_file_that_shrinks_while_it_is_read(
@@ -957,7 +959,8 @@ def test_a_split_in_one_part_is_an_ordinary_file(tmp_path: Path) -> None:
 def ggml_base() -> ctypes.CDLL:
     import llama_cpp
 
-    return ctypes.CDLL(str(Path(llama_cpp.__file__).parent / "lib" / "libggml-base.so.0"))
+    name = "ggml-base.dll" if os.name == "nt" else "libggml-base.so.0"
+    return ctypes.CDLL(str(Path(llama_cpp.__file__).parent / "lib" / name))
 
 
 VALIDATED = sorted(set(TENSOR_TYPES) - {9, 15, 24, 25, 26, 27, 28})

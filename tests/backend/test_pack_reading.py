@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from factory import make_tiny
+from processes import DATA_HOME
 
 from backend.engine.observer import Observer
 from backend.gguf.model_file import ModelFile, read_model
@@ -22,7 +23,7 @@ AGAIN = "outrider pack writes it again."
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelFile:
     """Return a model with two layers of 8 experts."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv(DATA_HOME, str(tmp_path / "data"))
     return read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf", n_layer=2, n_expert=8))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from factory import make_tiny
+from processes import DATA_HOME
 
 from backend import _native
 from backend.cli import main
@@ -26,7 +27,7 @@ from backend.packs.benefit import offer
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelFile:
     """Return a model with two layers of 8 experts."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv(DATA_HOME, str(tmp_path / "data"))
     return read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf", n_layer=2, n_expert=8))
 
 

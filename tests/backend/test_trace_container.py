@@ -104,6 +104,7 @@ def test_the_model_is_compared(path: Path) -> None:
 # Writing.
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")
 def test_a_file_is_replaced_as_a_whole_and_a_link_stays(path: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(path)
     container.write(tmp_path / "link", {**HEADER, "model": "new"}, {})

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from asking import of_text
 from factory import make_split, make_tiny, spoil
+from processes import DATA_HOME
 
 from backend.cli import main
 from backend.engine.engine import Engine, EngineError
@@ -36,7 +37,7 @@ def say(engine: Engine) -> int:
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a model with two layers of 8 experts."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv(DATA_HOME, str(tmp_path / "data"))
     return make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_layer=2, n_expert=8)
 
 

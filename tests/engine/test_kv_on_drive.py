@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -113,6 +112,8 @@ def test_a_window_of_layers_is_kept_ahead(
 
 
 def test_a_drive_without_room_is_said(model: Path, open_engine: OpenEngine, folder: Path) -> None:
+    import resource  # not on Windows
+
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, before[1]))
     try:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from asking import of_text
+from processes import DATA_HOME
 from waiting import until
 
 from backend.engine.engine import Engine
@@ -29,7 +30,7 @@ WAIT_S = 900  # a child of the lowest priority trains
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a data folder of the test's own. Child processes use it too."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv(DATA_HOME, str(tmp_path))
     return consent.recordings_folder()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from asking import of_text
+from processes import DATA_HOME
 
 from backend.cli import main
 from backend.engine.engine import Engine
@@ -74,7 +75,7 @@ PLACES = {"beside": learned.beside, "data folder": learned.in_data_folder}
 def model(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelFile:
     """Return a model in a folder of its own, and use a data folder of the test's own."""
     monkeypatch.setattr(learned, "data_folder", lambda: tmp_path / "data")
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))  # for child processes
+    monkeypatch.setenv(DATA_HOME, str(tmp_path))  # for child processes
     (tmp_path / "data" / "predictors").mkdir(parents=True)
     return read_model(Path(shutil.copy(tiny, tmp_path / "model.gguf")))
 

@@ -188,6 +188,9 @@ def build_native() -> str:
     """Cross-build the native part, its tests and the check programs."""
     source = one(CACHE / "llama", "llama_cpp_python-*") / "vendor" / "llama.cpp"
     build = CACHE / "native"
+    cache = build / "CMakeCache.txt"
+    if cache.is_file() and f"HOME_DIRECTORY:INTERNAL={HERE}\n" not in cache.read_text("utf-8"):
+        shutil.rmtree(build)  # of another checkout
     cmake(
         HERE, build, "-DCMAKE_BUILD_TYPE=Release", f"-DLLAMA_SOURCE={source}",
         f"-DLLAMA_BUILD={CACHE / 'llama-build'}", f"-DPYWIN={PYTHON}",
@@ -237,7 +240,7 @@ def copy_checkout() -> str:
     for name in listed:
         if name and (ROOT / name).is_file():
             (CHECKOUT / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, CHECKOUT / name)
+            shutil.copy2(ROOT / name, CHECKOUT / name)  # with its time, so that a .pyc fits
     for module in (CACHE / "native").glob("*.pyd"):
         shutil.copy(module, CHECKOUT / "backend")
     return "the checkout is copied"
@@ -263,8 +266,8 @@ def try_tests(arguments: Iterable[str]) -> str:
     for name, _ in left_out():
         options += ["--deselect", name] if "::" in name else ["--ignore", name]
     done = python(
-        "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "-p", "no:pytest-qt", *options,
-        *(list(arguments) or SUITES), shows=True,
+        "-m", "pytest", "-q", "-rs", "-n", "2", "-p", "no:cacheprovider", "-p", "no:pytest-qt",
+        "--durations=10", *options, *(list(arguments) or SUITES), shows=True,
     )  # fmt: skip
     if done.returncode != 0:
         raise CheckError("Tests failed under wine; they are named above.")
@@ -356,6 +359,7 @@ def environment() -> dict[str, str]:
         "WINEPATH": f"{SITE / 'llama_cpp' / 'lib'};{CACHE / 'native'}",
         "TEST_LIBRARY": str(CACHE / "native" / "answer.dll"),
         "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": "C:\\pycache",  # outlives the copied checkout
         "OMP_WAIT_POLICY": "passive",  # other tests run at the same time
     }
     found.pop("DISPLAY", None)
