@@ -61,27 +61,46 @@ INSIDE = (
     Inside("Vulkan-Headers", "Apache-2.0", r"^llama_cpp/.*vulkan", b"", "vulkan-headers"),
     # Qt, as the wheel PySide6-Essentials has it.
     Inside("ICU", "Unicode-3.0", r"/libicu\w+[.]", b"", "icu"),
-    Inside("PCRE2", "BSD-3-Clause", r"libQt6Core[.]", b"PCRE2", "pcre2"),
-    Inside("double-conversion", "BSD-3-Clause", r"libQt6Core[.]", b"", "double-conversion"),
-    Inside("TinyCBOR", "MIT", r"libQt6Core[.]", b"cbor_", "tinycbor"),
-    Inside("BLAKE2", "CC0-1.0", r"libQt6Core[.]", b"", "blake2"),
-    Inside("HarfBuzz", "MIT", r"libQt6Gui[.]", b"HB_SHAPE", "harfbuzz"),
-    Inside("libpng", "libpng-2.0", r"libQt6Gui[.]", b"libpng", "libpng"),
-    Inside("MD4C", "MIT", r"libQt6Gui[.]", b"md4c", "md4c"),
-    Inside("VulkanMemoryAllocator", "MIT", r"libQt6Gui[.]", b"VmaBlock", "vulkan-memory-allocator"),
-    Inside("emoji-segmenter", "Apache-2.0", r"libQt6Gui[.]", b"", "emoji-segmenter"),
-    Inside("libjpeg-turbo", "IJG AND BSD-3-Clause AND Zlib", r"libqjpeg", b"", "libjpeg-turbo"),
-    Inside("libwebp", "BSD-3-Clause", r"libqwebp", b"", "libwebp"),
-    # Python.
+    Inside("PCRE2", "BSD-3-Clause", r"Qt6Core[.]", b"PCRE2", "pcre2"),
+    Inside("double-conversion", "BSD-3-Clause", r"Qt6Core[.]", b"", "double-conversion"),
+    Inside("TinyCBOR", "MIT", r"Qt6Core[.]", b"cbor_", "tinycbor"),
+    Inside("BLAKE2", "CC0-1.0", r"Qt6Core[.]", b"", "blake2"),
+    Inside("HarfBuzz", "MIT", r"Qt6Gui[.]", b"HB_SHAPE", "harfbuzz"),
+    Inside("libpng", "libpng-2.0", r"Qt6Gui[.]", b"libpng", "libpng"),
+    Inside("MD4C", "MIT", r"Qt6Gui[.]", b"md4c", "md4c"),
+    Inside("VulkanMemoryAllocator", "MIT", r"Qt6Gui[.]", b"VmaBlock", "vulkan-memory-allocator"),
+    Inside("emoji-segmenter", "Apache-2.0", r"Qt6Gui[.]", b"", "emoji-segmenter"),
+    Inside("FreeType", "FTL", r"Qt6Gui[.]dll", b"FreeType", "freetype"),
+    Inside("zlib", "Zlib", r"Qt6Core[.]dll", b"", "zlib"),
+    Inside("D3D12 Memory Allocator", "MIT", r"Qt6Gui[.]dll", b"D3D12MA", "d3d12-memory-allocator"),
+    Inside("libjpeg-turbo", "IJG AND BSD-3-Clause AND Zlib", r"qjpeg[.]", b"", "libjpeg-turbo"),
+    Inside("libwebp", "BSD-3-Clause", r"qwebp[.]", b"", "libwebp"),
+    # Python. The licence of its build for Windows has those of bzip2, libffi and OpenSSL.
     Inside("Expat", "MIT", r"pyexpat[.]", b"XML_ERROR_SUSPEND", "expat"),
     Inside("libmpdec", "BSD-2-Clause", r"_decimal[.]", b"", "libmpdec"),
+    Inside("zlib", "Zlib", r"^python311[.]dll$", b"", "zlib"),
+    Inside("liblzma", "LicenseRef-public-domain", r"^_lzma[.]pyd$", b"", "xz"),
+    Inside("SQLite", "blessing", r"^sqlite3[.]dll$", b"", "sqlite"),
     # The head of the AppImage, which is not in the bundle (packaging/release.py, HEAD).
     Inside("squashfuse", "BSD-2-Clause", r"^AppImage$", b"", "squashfuse"),
     Inside("libfuse", "LGPL-2.1-only", r"^AppImage$", b"", "libfuse"),
     Inside("Zstandard", "BSD-3-Clause", r"^AppImage$", b"", "zstd"),
+    # The installer for Windows.
+    Inside("NSIS", "Zlib AND CPL-1.0", r"^installer$", b"", "nsis"),
 )
-HEAD = "AppImage"
-"""The name of the program at the beginning of an AppImage, in the list of libraries."""
+RUNTIMES = (
+    (r"(vcruntime|msvcp|concrt|vcomp|vccorlib|vcamp)140", "Microsoft's runtime of C and C++",
+     "LicenseRef-Microsoft-Distributable-Code", "microsoft-runtime"),
+    (r"lib(gcc_s_seh|stdc[+][+]|gomp)-", "GCC's runtime libraries",
+     "GPL-3.0-only WITH GCC-exception-3.1", "gcc-runtime"),
+    (r"libwinpthread-", "winpthreads", "MIT AND BSD-3-Clause", "winpthreads"),
+)  # fmt: skip
+"""The libraries of compilers for Windows, by the beginning of their names; wheels have copies."""
+HEADS = {
+    "linux": ("AppImage", "the program at the beginning of the AppImage"),
+    "win32": ("installer", "the installer and uninstall.exe"),
+}
+"""A program that is made around the bundle, as INSIDE and the list of libraries name it."""
 
 
 def main() -> int:
@@ -116,9 +135,10 @@ def notices(folder: Path) -> tuple[str, list[str]]:
         for part in (owner, *inside):
             parts.setdefault(part.name, part)
         libraries[name] = [owner.name, *(part.name for part in inside)]
-    head = tuple(parts_inside(HEAD, b""))
-    parts |= {part.name: part for part in head}
-    libraries["the program at the beginning of the AppImage"] = [part.name for part in head]
+    for kind, words in (HEADS[key] for key in HEADS if key == sys.platform):
+        head = tuple(parts_inside(kind, b""))
+        parts |= {part.name: part for part in head}
+        libraries[words] = [part.name for part in head]
     faults += [f"There is no licence of {part.name}." for part in parts.values() if not part.text]
     text = "Outrider is made of these parts, which others wrote.\n\n"
     text += (
@@ -156,6 +176,7 @@ class Owners:
             for line in (package.read_text("RECORD") or "").splitlines()
             if ".py," not in line
         }
+        self._of_python = {path.name for path in Path(sys.base_prefix, "DLLs").glob("*")}  # Windows
         names = sorted(
             path.name for path in folder.glob("*") if path.is_file() and ".so" in path.name
         )
@@ -166,11 +187,14 @@ class Owners:
         if self._folder not in path.parents:
             return component("pyinstaller")  # whose start program has Outrider's name
         name = path.relative_to(self._folder).as_posix()
-        if name.startswith(("python3", "libpython")):
+        for beginning, runtime, licence, file in RUNTIMES:
+            if re.match(beginning, path.name, re.I):
+                return Component(runtime, "", licence, (TEXTS / f"{file}.txt").read_text("utf-8"))
+        if name.startswith(("python3", "libpython")) or name in self._of_python:
             return self._python
         if name.startswith("backend/"):
             return self._own["Outrider"]
-        if re.match(r"(llama_cpp/lib/)?lib(ggml|llama|mtmd)", name):
+        if re.fullmatch(r"(llama_cpp/lib/)?(lib)?(ggml|llama|mtmd)[^/]*", name):
             return self._own[LLAMA]
         if name in self._of_wheel:
             return component(self._of_wheel[name])
@@ -179,7 +203,7 @@ class Owners:
 
 def _is_program(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(4) in (b"\x7fELF", b"MZ\x90\0", b"\xcf\xfa\xed\xfe")
+        return file.read(4).startswith((b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe"))
 
 
 def _debian_packages(names: list[str]) -> dict[str, Component]:

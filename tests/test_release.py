@@ -123,6 +123,10 @@ def test_every_library_is_named_with_its_licence(tmp_path: Path) -> None:
         ("PySide6/Qt/lib/libQt6Gui.so.6", b"\x7fELF HB_SHAPE"),
         ("PySide6/Qt/lib/libQt6Gui.txt", b"HB_SHAPE"),
         ("libstrange.so.7", b"\x7fELF"),
+        ("PySide6/Qt6Gui.dll", b"MZ FreeType"),
+        ("PySide6/msvcp140_1.dll", b"MZ"),
+        ("llama_cpp/lib/ggml-cpu.dll", b"MZ"),
+        ("llama_cpp/lib/libstdc++-6.dll", b"MZ"),
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)

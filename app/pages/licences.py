@@ -10,7 +10,8 @@ from pathlib import Path
 from backend import __version__
 from backend.text import text
 
-_COMMON = Path("/usr/share/common-licenses")  # Debian's copies of the GNU licences
+# The GNU licences: this application's copies, which a bundle has, too.
+_TEXTS = Path(__file__).resolve().parents[2] / "packaging" / "licences"
 _LGPL = (
     "Qt and Qt for Python (PySide6, Shiboken6) are used under the GNU Lesser General Public "
     "License, version 3, from unchanged packages of the Qt Company. You may replace them: they are "
@@ -110,7 +111,8 @@ def component(name: str) -> Component | None:
             except (OSError, UnicodeDecodeError):
                 continue
     if is_qt:
-        texts = [_LGPL, *_common("LGPL-3", "GPL-3")]
+        files = [_TEXTS / name for name in ("lgpl-3.txt", "gpl-3.txt")]
+        texts = [_LGPL, *(path.read_text("utf-8") for path in files if path.is_file())]
         licence = "LGPL-3.0-only"
     return Component(about["Name"], package.version, licence.split("\n")[0], "\n\n".join(texts))
 
@@ -122,10 +124,6 @@ def _classified(about: metadata.PackageMetadata) -> str:
         if line.startswith("License ::")
     ]
     return ", ".join(kinds)
-
-
-def _common(*names: str) -> list[str]:
-    return [(_COMMON / name).read_text() for name in names if (_COMMON / name).is_file()]
 
 
 def _plain(name: str) -> str:
