@@ -58,7 +58,7 @@ def test_an_answer_that_is_being_written_ends(path: str, stream: bool) -> None:
             assert served.turns.n_open == 1
         until(lambda: served.turns.n_open == 0)
         assert engine.stopped.wait(60)
-        until(lambda: engine.finish_reason == "cancelled")
+        until(lambda: engine.reason == "cancelled")
     finally:
         served.close()
 
@@ -73,7 +73,7 @@ def test_one_whose_prompt_is_being_read_ends(stream: bool) -> None:
             assert engine.reading.wait(60) and not gate.is_set()
         assert gate.wait(60)
         until(lambda: served.turns.n_open == 0)
-        assert engine.finish_reason == "cancelled" and engine.statistics().n_token == 0
+        assert engine.reason == "cancelled" and engine.statistics().n_token == 0
     finally:
         served.close()
 
@@ -152,4 +152,4 @@ def test_the_application_says_nothing_more_to_one_that_has_left() -> None:
 
     asyncio.run(ask())
     host.close()
-    assert said == [] and engine.finish_reason == "cancelled"
+    assert said == [] and engine.reason == "cancelled"

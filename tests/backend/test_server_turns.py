@@ -629,7 +629,7 @@ def test_nobody_joins_while_the_queue_is_paused() -> None:
 
 
 def test_one_that_fails_leaves_the_others_alone() -> None:
-    odd, broken = {"error": "It is odd.", "n_prompt": 0}, {"error": "The drive fails."}
+    odd, broken = {"error": "It is odd."}, {"fault": EngineError("The drive fails.")}
     engine = JointEngine(a=odd, b={"finish_reason": "cancelled"}, d=broken)
     found = jointly(engine, *"abcd", n_run=1)
     refused, stopped = found.news["a"][-1], found.news["b"][-1]
