@@ -12,6 +12,8 @@ from waiting import until
 
 DATA_HOME = "WIN_PD_OVERRIDE_LOCAL_APPDATA" if os.name == "nt" else "XDG_DATA_HOME"
 """The variable that names the parent of the data folder."""
+NO_FILE = "No such file" if os.name == "posix" else ""
+"""What the system says of a missing file. Windows says it in the user's language."""
 
 
 def run_script(

@@ -27,8 +27,9 @@ def group(pgid: int) -> list[int]:
     if sys.platform == "win32":
         import psutil  # the servers start faster without
 
-        every = psutil.process_iter(["pid", "ppid"])
-        return [p.pid for p in every if pgid in (p.info["pid"], p.info["ppid"])]
+        every = [p.info for p in psutil.process_iter(["pid", "ppid", "name"])]
+        own = [p for p in every if p["name"] != "conhost.exe"]  # each console program has one
+        return [p["pid"] for p in own if pgid in (p["pid"], p["ppid"])]
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -91,7 +92,7 @@ def call(number: Any, name: str, arguments: dict[str, Any], token: Any) -> None:
 
 def plain(mode: str) -> None:
     tools = dict(TOOLS)
-    for line in sys.stdin:
+    for line in sys.stdin.buffer:  # UTF-8, whatever the language of the system is
         message = json.loads(line)
         method, number = message.get("method"), message.get("id")
         if method == "initialize":

@@ -21,7 +21,7 @@ import psutil
 import pytest
 from endless import make_endless
 from factory import make_tiny
-from processes import wait_until_gone
+from processes import NO_FILE, wait_until_gone
 from waiting import WAIT_S, until
 
 from backend.cli import COMMANDS, main
@@ -333,7 +333,7 @@ def test_how_a_model_thinks_and_answers_reaches_the_engine(tmp_path: Path) -> No
     assert options("--think", "on")[1] == "This model never thinks; it has no switch."
     for words, sentence in (
         (("--schema", grammar), "is not a JSON schema"),
-        (("--schema", tmp_path / "none"), "No such file"),
+        (("--schema", tmp_path / "none"), NO_FILE),
         (("--grammar", grammar, "--schema", schema), "not allowed with"),
     ):
         check_one_sentence(outrider("chat", model, "-p", "?", *words, fake=True), sentence, 2)

@@ -22,6 +22,7 @@ import pytest
 from gguf.constants import GGML_QUANT_SIZES
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from processes import NO_FILE
 
 from backend.cli import main
 from backend.gguf import header as gguf_header
@@ -671,7 +672,7 @@ def test_what_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
     assert "it is empty" in refusal(tmp_path / "empty.gguf")
     (tmp_path / "folder.gguf").mkdir()
     assert "it is a folder" in refusal(tmp_path / "folder.gguf")
-    assert "No such file" in refusal(tmp_path / "missing.gguf")
+    assert NO_FILE in refusal(tmp_path / "missing.gguf")
     assert "name is not valid" in refusal(tmp_path / "zero\0.gguf")
     assert "cannot be read" in refusal(tmp_path / ("x" * 300))
     if os.name == "posix":
@@ -1028,7 +1029,7 @@ def test_a_bad_block_is_found_behind_the_first_chunk(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="became shorter"):
         scan_scales(model)
     path.unlink()
-    with pytest.raises(ModelFileError, match="No such file"):
+    with pytest.raises(ModelFileError, match=NO_FILE):
         scan_scales(model)
 
 

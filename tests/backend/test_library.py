@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from factory import make_mmproj, make_split, make_tiny
+from processes import NO_FILE
 
 from backend.engine.dry_run import DryRun
 from backend.gguf.identity import FileIdentity
@@ -326,7 +327,7 @@ def test_a_checksum_has_all_parts(models: Path, tmp_path: Path) -> None:
     parts[2].write_bytes(parts[2].read_bytes()[:-1])
     assert parts[2].name in checksum(parts[0]).sentence and checksum(parts[0]).is_wrong
     parts[1].unlink()
-    with pytest.raises(ChecksumError, match="00002-of-00003.gguf could not be read: No such file"):
+    with pytest.raises(ChecksumError, match=f"00002-of-00003.gguf could not be read: {NO_FILE}"):
         checksum(parts[0])
 
 
@@ -384,7 +385,7 @@ def test_a_checksum_that_cannot_be_made(models: Path, tmp_path: Path) -> None:
     assert sentence(path, write) == (
         "moe.gguf changed while it was read. Check it again when nothing writes to it."
     )
-    assert sentence(tmp_path / "gone.gguf").startswith("gone.gguf could not be read: No such")
+    assert sentence(tmp_path / "gone.gguf").startswith(f"gone.gguf could not be read: {NO_FILE}")
     assert "not a regular file" in sentence(tmp_path)
     if os.name == "posix":
         os.mkfifo(tmp_path / "pipe.gguf")  # which a reader would wait for

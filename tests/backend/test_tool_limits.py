@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from later import Later
+from processes import NO_FILE
 from waiting import WAIT_S
 
 from backend.text import Text, text
@@ -177,7 +178,7 @@ def test_a_foreign_file_has_limits(tmp_path: Path) -> None:
     assert read_foreign(foreign(tmp_path, whole.ljust(1 << 20))).servers == found.servers
     with pytest.raises(ValueError, match="1"):
         read_foreign(foreign(tmp_path, whole.ljust((1 << 20) + 1)))
-    with pytest.raises(ValueError, match="absent.json could not be read: No such file"):
+    with pytest.raises(ValueError, match=f"absent.json could not be read: {NO_FILE}"):
         read_foreign(tmp_path / "absent.json")
 
 

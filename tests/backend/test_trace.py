@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from processes import NO_FILE
 
 from backend.traces import container
 from backend.traces.container import ContainerError
@@ -111,7 +112,7 @@ def test_another_model_another_kind_a_newer_version(tmp_path: Path) -> None:
     check_refused(path, "version 2")
     container.write(path, {**header, "kind": "outrider-predictor"}, arrays)
     check_refused(path, "outrider-predictor")
-    check_refused(tmp_path / "none", "No such file")
+    check_refused(tmp_path / "none", NO_FILE)
     check_refused(tmp_path, "folder")
 
 

@@ -14,6 +14,7 @@ from asking import of_text
 from endless import make_endless
 from factory import make_tiny
 from gguf import GGUFReader
+from processes import NO_FILE
 from waiting import WAIT_S
 
 from backend.cli import main
@@ -234,7 +235,7 @@ def test_bad_input_is_one_sentence(
     empty.write_text(" \n\n")
     text.write_bytes(b"\xff\xfe\x00")
     for model, file, target, words in (
-        (tiny, tmp_path / "none", out, "No such file"),
+        (tiny, tmp_path / "none", out, NO_FILE),
         (tiny, empty, out, "no prompts"),
         (tiny, text, out, "not UTF-8"),
         (tiny, tmp_path, out, "directory"),
@@ -242,7 +243,7 @@ def test_bad_input_is_one_sentence(
         (tiny, prompts, tmp_path, "is a folder"),
         (tiny, prompts, prompts, "--force"),
         (prompts, prompts, out, "not a GGUF file"),
-        (tmp_path / "none", prompts, out, "No such file"),
+        (tmp_path / "none", prompts, out, NO_FILE),
     ):
         check_one_sentence(run(capsys, model, "--prompts", file, "--out", target), words)
     assert not out.exists()

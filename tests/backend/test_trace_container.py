@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from processes import NO_FILE
 
 from backend.traces import container
 from backend.traces.container import ContainerError
@@ -158,7 +159,7 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
 
 
 def test_no_file_an_empty_one_a_folder_and_a_pipe(tmp_path: Path) -> None:
-    check_refused(tmp_path / "none", "No such file")
+    check_refused(tmp_path / "none", NO_FILE)
     (tmp_path / "empty").touch()
     check_refused(tmp_path / "empty", "empty")
     check_refused(tmp_path, "folder")
