@@ -91,6 +91,11 @@ def hand_over(folder: Path, path: Path | None, wait_s: float) -> bool:
     socket.connectToServer(_name(folder))
     if not socket.waitForConnected(int(wait_s * 1000)):
         return False
+    if sys.platform == "win32":  # it lets a window come forward only with this process's leave
+        import ctypes
+
+        any_process = 0xFFFFFFFF
+        ctypes.WinDLL("user32").AllowSetForegroundWindow(any_process)
     socket.write(json.dumps(message).encode("ascii") + b"\n")
     while not socket.canReadLine():
         left_ms = int((end_s - time.monotonic()) * 1000)

@@ -1,10 +1,10 @@
 """`make wine-check`: build for Windows on Linux, and try it under wine with a CPython for Windows.
 
-    python packaging/windows/wine/check.py [--only native|python] [pytest's arguments]
+    python packaging/windows/wine/check.py [--only native|python|window] [pytest's arguments]
 
-Needs Debian's packages (PACKAGES) and PyPI; what it gets from there has the hashes of
-requirements.lock. Downloads and builds are kept in OUTRIDER_WINE, by default
-~/.cache/outrider/wine. left_out.txt names the tests that are left out, each with its reason.
+Needs Debian's packages (PACKAGES, and those of window.py for the window) and PyPI; what it gets
+from there has the hashes of requirements.lock. Downloads and builds are kept in OUTRIDER_WINE, by
+default ~/.cache/outrider/wine. left_out.txt names the tests that are left out, and why.
 This file needs the standard library only.
 """
 
@@ -23,6 +23,8 @@ import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+
+import window
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -63,14 +65,18 @@ class CheckError(Exception):
 def main() -> int:
     """Run the steps and return the exit status."""
     parser = argparse.ArgumentParser(description="Try the program for Windows under wine.")
-    parser.add_argument("--only", choices=("native", "python"))
+    parser.add_argument("--only", choices=("native", "python", "window"))
     args, pytest_arguments = parser.parse_known_args()
     preparing = [require, fetch, install_python, build_llama, build_native]
     steps: list[Callable[[], str]] = []
-    if args.only != "python":
+    if args.only in (None, "native"):
         steps += [try_programs, try_live]
     if args.only != "native":
-        steps += [copy_checkout, try_commands, lambda: try_tests(pytest_arguments)]
+        steps += [copy_checkout]
+    if args.only in (None, "window"):
+        steps += [try_window]
+    if args.only in (None, "python"):
+        steps += [try_commands, lambda: try_tests(pytest_arguments)]
     try:
         for step in preparing:
             follow(step)
@@ -244,6 +250,18 @@ def copy_checkout() -> str:
     for module in (CACHE / "native").glob("*.pyd"):
         shutil.copy(module, CHECKOUT / "backend")
     return "the checkout is copied"
+
+
+def try_window() -> str:
+    """Use the window as a user does, where Debian's packages for that are there."""
+    missing = [name for name, program in window.PROGRAMS.items() if not shutil.which(program)]
+    if missing:
+        return f"the window is not tried without {', '.join(missing)}"
+    walk = window.Walk(environment(), PYTHON / "python.exe", CHECKOUT, CACHE / "pictures")
+    try:
+        return walk.go()
+    except window.WindowError as error:
+        raise CheckError(str(error)) from None
 
 
 def try_commands() -> str:
