@@ -7,7 +7,7 @@ CXX_FILES = $(sort $(shell find backend/native -name '*.cc' -o -name '*.h'))
 
 .PHONY: help run fast test ci mutants test-gpu lint format native thread-safety translations attack event-logs
 .PHONY: asan tsan clean distclean audit curated bundle deb appimage release release-check
-.PHONY: macos-check wine-check
+.PHONY: macos-check wine-check wine-bundle
 
 help:
 	@echo "make run        set up and open the window (or chat in the terminal)"
@@ -32,6 +32,7 @@ help:
 	@echo "make release-check try what is in dist in a bare Debian system"
 	@echo "make macos-check compile the native part for macOS with zig"
 	@echo "make wine-check build for Windows, and try it under wine; ARGS='--only native' for a part"
+	@echo "make wine-bundle bundle for Windows under wine, and try archive and installer"
 	@echo "make clean      remove what was built; make distclean also removes .venv"
 
 run:
@@ -117,6 +118,10 @@ macos-check: .dev
 # packaging/windows/wine/check.py says what it needs and where it keeps it.
 wine-check: .dev
 	@$(PY) packaging/windows/wine/check.py $(ARGS)
+
+# The same for a bundle, its archive and its installer; packaging/windows/wine/bundle.py.
+wine-bundle: .dev
+	@$(PY) packaging/windows/wine/bundle.py $(ARGS)
 
 # Asks PyPI about each package of requirements.lock; ARGS="NAME ..." asks about some.
 audit:

@@ -1,6 +1,7 @@
 """Build what users are given: the bundle, a .deb, an AppImage, their sums, contents and notes.
 
     python packaging/release.py all        bundle, deb, appimage and what belongs to them
+    python packaging/release.py bundle zip installer        on Windows, with NSIS
 
 or one of the targets. Everything is made in build/release and dist, from the commit that is checked
 out, with times of that commit (SOURCE_DATE_EPOCH): the same commit gives the same bytes.
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tarfile
 import uuid
+import zipfile
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
@@ -525,6 +527,33 @@ def appimage(build: Build) -> None:
         print("There is no zsyncmake, so an update of the AppImage is fetched whole.")
 
 
+def windows_zip(build: Build) -> None:
+    """Pack the bundle for Windows, with the time of the commit."""
+    moment = datetime.datetime.fromtimestamp(build.epoch, datetime.UTC).timetuple()[:6]
+    with zipfile.ZipFile(DIST / f"outrider-{build.version}-windows.zip", "w") as archive:
+        for path in sorted(BUNDLE.rglob("*")):
+            if path.is_file():
+                name = (Path("outrider") / path.relative_to(BUNDLE)).as_posix()
+                entry = zipfile.ZipInfo(name, moment)
+                entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+                archive.writestr(entry, path.read_bytes())
+
+
+def windows_installer(build: Build) -> None:
+    """Make the installer for Windows of the bundle."""
+    defined = {
+        "VERSION": build.version,
+        "BUNDLE": BUNDLE,
+        "ICON": ROOT / "build" / "outrider.ico",  # outrider.spec has drawn it
+        "LICENCE": ROOT / "LICENSE",
+        "OUT": DIST / f"outrider-{build.version}-windows.exe",
+    }
+    words = [f"-D{name}={value}" for name, value in defined.items()]
+    build.run(
+        "makensis", "-V2", "-INPUTCHARSET", "UTF8", *words, str(HERE / "windows" / "outrider.nsi")
+    )
+
+
 def _headed(runtime: bytes, update: str) -> bytes:
     """Return a runtime with the mark of an AppImage and the information for its updater."""
     head = bytearray(runtime)
@@ -706,6 +735,8 @@ TARGETS: dict[str, Callable[[Build], None]] = {
     "bundle": bundle,
     "deb": deb,
     "appimage": appimage,
+    "zip": windows_zip,
+    "installer": windows_installer,
     "sbom": sbom,
     "notes": notes,
     "latest": latest,

@@ -107,6 +107,7 @@ MAY_IMPORT = {
         "app.pages.licences",
         "app.widgets.icons",
         "backend",
+        "check",  # a script imports another one of its folder
         "factory",
         "loopback",
         "packaging.requirements",

@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from types import ModuleType
 
@@ -138,8 +139,40 @@ def test_every_library_is_named_with_its_licence(tmp_path: Path) -> None:
     qt = next(line for line in lines if line.startswith("PySide6/Qt/lib/libQt6Gui.so.6: "))
     assert "PySide6" in qt and "HarfBuzz" in qt and "MD4C" not in qt  # its mark is not in the file
     assert any(line.startswith("HarfBuzz   MIT") for line in lines)
+    assert "Whose licence PySide6/Qt6Gui.dll has is unknown." in faults  # no wheel of Windows here
+    assert "PySide6/msvcp140_1.dll: Microsoft's runtime of C and C++" in lines
+    assert "llama_cpp/lib/ggml-cpu.dll: llama.cpp and ggml" in lines
+    assert "llama_cpp/lib/libstdc++-6.dll: GCC's runtime libraries" in lines
     assert sum("squashfuse" in line for line in lines) > 1
     assert not any("libQt6Gui.txt" in line or "common-licenses" in line for line in lines)
+
+
+def test_the_archive_for_windows_has_the_bundle_and_the_times_of_the_commit(
+    release: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    monkeypatch.setattr(release, "BUNDLE", tmp_path / "outrider")
+    monkeypatch.setattr(release, "DIST", tmp_path)
+    (tmp_path / "outrider" / "_internal").mkdir(parents=True)
+    files = {"outrider.exe": b"MZ", "_internal/a b.txt": b"x"}
+    for name, data in files.items():
+        (tmp_path / "outrider" / name).write_bytes(data)
+    assert release.main(["zip"]) == 0
+    (path,) = tmp_path.glob("outrider-*-windows.zip")
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        found = {entry.filename: archive.read(entry) for entry in entries}
+    assert found == {f"outrider/{name}": data for name, data in files.items()}
+    assert {entry.date_time for entry in entries} == {(2023, 11, 14, 22, 13, 20)}
+
+
+def test_pyinstaller_is_the_same_for_both_systems() -> None:
+    locks = [ROOT / "packaging" / place / "requirements.lock" for place in ("", "windows/wine")]
+    linux, windows = (
+        {line.split()[0] for line in lock.read_text().splitlines() if line.startswith("pyinst")}
+        for lock in locks
+    )
+    assert linux == windows and len(linux) == 2
 
 
 def test_icons_hold_all_sizes(tmp_path: Path) -> None:

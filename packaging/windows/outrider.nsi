@@ -1,9 +1,9 @@
 ; The installer for Windows, for the present user only: it asks for no administrator.
 ;
-;     makensis -DVERSION=0.1.0 -DBUNDLE=dist\outrider -DOUT=dist\outrider-0.1.0-windows.exe packaging\windows\outrider.nsi
+;     python packaging/release.py installer
 ;
-; BUNDLE is what PyInstaller made of packaging/outrider.spec on Windows. The uninstaller leaves chats and settings.
-; Compiled with NSIS 3.08 on Linux over a folder that stands for the bundle; never run on Windows.
+; BUNDLE is what PyInstaller made of packaging/outrider.spec. The uninstaller leaves chats and settings.
+; `make wine-bundle` installs and removes it under wine; it was never run on Windows.
 Target amd64-unicode
 !include "MUI2.nsh"
 !include "FileFunc.nsh"
@@ -38,6 +38,8 @@ VIAddVersionKey "LegalCopyright" "The Outrider authors, MIT licence"
 !insertmacro MUI_UNPAGE_INSTFILES
 !insertmacro MUI_LANGUAGE "English"
 !insertmacro MUI_LANGUAGE "German"
+LangString OPEN ${LANG_ENGLISH} "Outrider is open. Close it, then start this again."
+LangString OPEN ${LANG_GERMAN} "Outrider ist offen. Schließen Sie es und starten Sie dies dann noch einmal."
 
 ; A running window holds its libraries open.
 !macro RefuseWhileOpen
@@ -45,7 +47,7 @@ VIAddVersionKey "LegalCopyright" "The Outrider authors, MIT licence"
   IfFileExists "$INSTDIR\outrider-app.exe" 0 +5
     FileOpen $0 "$INSTDIR\outrider-app.exe" a
     IfErrors 0 +2
-      Abort "Outrider is open. Close it, then start this again."
+      Abort "$(OPEN)"
     FileClose $0
 !macroend
 
@@ -90,6 +92,8 @@ Section "Uninstall"
   StrCmp $0 "Outrider.gguf" 0 +2
     DeleteRegValue HKCU "${CLASSES}\.gguf" ""
   DeleteRegValue HKCU "${CLASSES}\.gguf\OpenWithProgids" "Outrider.gguf"
+  DeleteRegKey /ifempty HKCU "${CLASSES}\.gguf\OpenWithProgids"
+  DeleteRegKey /ifempty HKCU "${CLASSES}\.gguf"
   DeleteRegKey HKCU "${CLASSES}\Outrider.gguf"
   DeleteRegKey HKCU "${KEY}"
   DeleteRegKey HKCU "Software\Outrider"

@@ -21,7 +21,7 @@ import sys
 import tarfile
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import window
@@ -151,6 +151,8 @@ def install_python() -> str:
         for wheel in sorted((CACHE / "wheels").glob("*.whl")):
             with zipfile.ZipFile(wheel) as archive:
                 archive.extractall(SITE)
+        for record in SITE.glob("*.dist-info/RECORD"):  # some are of Windows; pip changes them, too
+            record.write_bytes(record.read_bytes().replace(b"\\", b"/"))
         for name in ("include", "ext"):  # for nanobind's modules
             assert (SITE / "nanobind" / name).is_dir()
         stamp("installed")
@@ -180,6 +182,8 @@ def build_llama() -> str:
         about = SITE / f"llama_cpp_python-{version}.dist-info"
         about.mkdir()
         shutil.copy(inner / "PKG-INFO", about / "METADATA")
+        shutil.copy(inner / "LICENSE.md", about)
+        (about / "RECORD").write_text(f"{about.name}/LICENSE.md,,\n", "ascii")
         libraries.mkdir()
         compiler = "x86_64-w64-mingw32-g++-posix"
         for name in RUNTIME:
@@ -315,23 +319,28 @@ def python(*arguments: str, shows: bool = False) -> subprocess.CompletedProcess[
 
 
 def wine(
-    program: Path, *arguments: str | Path, folder: Path | None = None, shows: bool = False
-) -> subprocess.CompletedProcess[str]:
+    program: Path | str, *arguments: str | Path, folder: Path | None = None, shows: bool = False,
+    more: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
     """Run a program under wine; its output is shown as it comes, or returned."""
     command = ("wine", str(program), *map(str, arguments))
     limit_s = None if shows else LIMIT_S
-    return run(*command, folder=folder, check=False, shows=shows, limit_s=limit_s)
+    return run(*command, folder=folder, check=False, shows=shows, limit_s=limit_s, more=more)
 
 
 def run(
     *command: str, folder: Path | None = None, check: bool = True, shows: bool = False,
-    limit_s: float | None = None,
+    limit_s: float | None = None, more: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:  # fmt: skip
-    """Run a command. Raises CheckError where it fails, or does not end."""
+    """Run a command, with `more` in its environment.
+
+    Raises CheckError where it fails, or does not end.
+    """
     # Under wine, standard output must be a pipe.
     with subprocess.Popen(
-        command, cwd=folder, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT if shows else subprocess.PIPE, text=True, errors="replace",
+        command, cwd=folder, env=environment(more), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT if shows else subprocess.PIPE, text=True,
+        errors="replace",
     ) as process:  # fmt: skip
         if shows:
             assert process.stdout is not None
@@ -341,7 +350,8 @@ def run(
             out, err = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             process.kill()
-            run("wineserver", "--kill", check=False)  # what it has started holds the pipe open
+            # What it has started holds the pipe open.
+            run("wineserver", "--kill", check=False, more=more)
             raise CheckError(f"{' '.join(command)} did not end in {limit_s:.0f} s.") from None
     done = subprocess.CompletedProcess(command, process.returncode, out or "", err or "")
     if check and done.returncode != 0:
@@ -350,25 +360,25 @@ def run(
 
 
 @contextlib.contextmanager
-def kept_awake() -> Iterator[None]:
+def kept_awake(more: Mapping[str, str] | None = None) -> Iterator[None]:
     """Keep wine's services running. Those that a program starts would keep its output open."""
     waiting = subprocess.Popen(
-        ["wine", "cmd", "/c", "pause"], env=environment(), stdin=subprocess.PIPE,
+        ["wine", "cmd", "/c", "pause"], env=environment(more), stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
         subprocess.run(
-            ["wine", "cmd", "/c", "exit"], env=environment(), check=True,
+            ["wine", "cmd", "/c", "exit"], env=environment(more), check=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         yield
     finally:
         waiting.communicate(b"\n")
-        run("wineserver", "--kill", check=False)
+        run("wineserver", "--kill", check=False, more=more)
 
 
-def environment() -> dict[str, str]:
-    """Return the environment of programs under wine."""
+def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment of programs under wine, with `more` in it."""
     found = {
         **os.environ,
         "WINEPREFIX": str(PREFIX),
@@ -381,7 +391,7 @@ def environment() -> dict[str, str]:
         "OMP_WAIT_POLICY": "passive",  # other tests run at the same time
     }
     found.pop("DISPLAY", None)
-    return found
+    return {**found, **(more or {})}
 
 
 def cmake(source: Path, build: Path, *options: str, targets: Iterable[str] = ()) -> None:
