@@ -296,9 +296,9 @@ class Scheduler(Generic[T]):
         for sequence in sorted(self.idle, key=lambda s: s == source):
             if self._n_idle <= room:
                 return
-            n_kept = n if sequence == source and not self.limits.cuts_batches else 0
-            self._memory.forget_from(n_kept, sequence)
-            if n_kept:
+            is_cut = sequence == source and (self.limits.n_back or not self.limits.cuts_batches)
+            n_kept = n if is_cut else 0
+            if self._memory.forget_from(n_kept, sequence) and n_kept:
                 self.idle[sequence] = self.idle[sequence][:n]
             else:
                 del self.idle[sequence]
@@ -341,8 +341,8 @@ class Scheduler(Generic[T]):
         if target < 0:
             target = next(iter(idle))
             del idle[target]
-        if target == source and n:
-            return target, n if self._memory.forget_from(n, target) else 0
+            if target == source and n:
+                return target, n if self._memory.forget_from(n, target) else 0
         self._memory.forget_from(0, target)
         is_held = source in taken or source in idle or source == limits.n_sequence
         is_long = n >= SHARED_TOKENS_MIN or has_image

@@ -185,6 +185,20 @@ def test_what_is_known_of_the_prompt_is_reused(
     assert oracle.approve()["n_pass"] > 20
 
 
+@pytest.mark.parametrize("arch", ["lfm2moe", "qwen35moe"])
+def test_a_recurrent_state_goes_back_a_token_for_an_answer_without_a_limit(
+    arch: str, open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
+) -> None:
+    """It may take every cell, also those that the tokens before have."""
+    path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf")
+    engine = open_engine(path, drafts="auto", context_length=64)
+    prompt = tuple(range(20, 40))
+    for last in (39, 7):
+        list(engine.answer(of_text((*prompt[:-1], last), GREEDY, 2 if last == 39 else -1)))
+    assert engine.statistics().n_reused == len(prompt) - 1
+    assert oracle.approve()["n_answer"] == 2
+
+
 def test_a_conversation_reuses_its_turns(open_engine: OpenEngine, tmp_path: Path) -> None:
     engine = open_engine(make_reciter(tmp_path / "m.gguf", "yes."))
     turns = [user("Is it so?")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -28,7 +29,8 @@ class Cells:
 
     def forget_from(self, position: int, sequence: int = 0) -> bool:
         held = self._held.get(sequence, [])
-        assert not (self._limits.cuts_batches and 0 < position < len(held)), "a state goes back"
+        if self._limits.cuts_batches and 0 < position:
+            assert len(held) - position <= self._limits.n_back, "a state goes back"
         tokens = self.tokens(sequence)
         is_cut = 0 < position < len(held) and tokens[position - 1] == tokens[position] < 0
         assert not is_cut or tokens.count(tokens[position]) > PICTURES[tokens[position]].n_pos
@@ -39,6 +41,12 @@ class Cells:
         assert not self._held.get(target), "the target is not empty"
         assert n <= len(self._held[source])
         self._held[target] = self._held[source][:n]
+        assert all(cells for cells, _ in self._held[target]), "there is a hole"
+
+    def forget(self, sequence: int, begin: int, end: int) -> None:
+        """Forget positions in the middle: they keep their tokens here, and have no cells."""
+        held = self._held[sequence]
+        held[begin:end] = [((), token) for _, token in held[begin:end]]
 
     def compute(self, rows: Sequence[Row]) -> None:
         assert 0 < len(rows) <= self._limits.n_ubatch and rows[-1].has_logits
@@ -49,8 +57,11 @@ class Cells:
             assert row.position == len(held) < self._limits.n_longest, "positions follow each other"
             self._add(held, row.token, 1)
         self._check()
+        counts = Counter(row.sequence for row in rows)
+        if n_last := self._limits.attends[1]:
+            of = set(counts) - {self._limits.n_sequence}
+            assert all(counts[sequence] <= n_last for sequence in of), "a piece is too long"
         if not self._limits.shares:  # equally many rows of sequences that follow each other
-            counts = {s: sum(r.sequence == s for r in rows) for r in rows for s in [r.sequence]}
             first = min(counts)
             assert sorted(counts) == list(range(first, first + len(counts)))
             assert len(set(counts.values())) == 1
@@ -87,7 +98,8 @@ class Asked(Placed):
     """A request. ends: a token may end it. end: why its answer ended, after n_pass passes."""
 
     def __init__(self, prompt: Sequence[int], max_tokens: int = -1, **more: bool) -> None:
-        super().__init__(prompt, max_tokens, images=PICTURES, **more)
+        images = {token: PICTURES[token] for token in prompt if token < 0}
+        super().__init__(prompt, max_tokens, images=images, **more)
         self.n_prompt = len(prompt)
         self.ends = True
         self.end = ""
@@ -116,6 +128,7 @@ class Run:
     n_right: int = -1
     passes: list[list[Asked]] = field(default_factory=list)  # whose the rows of each are
     images: list[int] = field(default_factory=list)  # the numbers of passes with an image
+    unpaid: list[int] = field(default_factory=list)  # of each request that has joined
 
     def __post_init__(self) -> None:
         self.cells = Cells(self.limits)
@@ -141,7 +154,7 @@ class Run:
                 scheduler.waiting.append(self.queue.pop(0))
             self._share()
             while scheduler.next() is not None:
-                assert 0 <= scheduler.unpaid() < self.limits.n_context
+                self.unpaid.append(scheduler.unpaid())
                 self._check()
         if not scheduler.members:
             assert not scheduler.waiting and not self.queue
@@ -162,8 +175,10 @@ class Run:
         is_answered = bool(own) and not any(m.n_unread for m in own)
         n_of_prompt = sum(m.n_unread > 0 for m in owners)
         chosen = scheduler.computed(owners)
+        if self.limits.attends[1]:
+            self._drop_middles()
         if self.limits.shares:
-            used = [n_place(m.computed, PICTURES) - m.n_cell for m in owners]
+            used = [n_place(m.computed, PICTURES) - m.n_gone - m.n_cell for m in owners]
             assert max(used) <= 0, "a row has no cell"
         if is_answered:
             scheduler.observe(owners, n_of_prompt, self.pass_s * len(rows) ** 0.7)
@@ -172,6 +187,14 @@ class Run:
             self._add(asked)
         self._check()
         return self._end_those_at_their_end()
+
+    def _drop_middles(self) -> None:
+        n_first, n_last = self.limits.attends
+        for asked in self.scheduler.members:
+            begin, end = n_first + asked.n_gone, asked.n_done - n_last
+            if begin < end and not asked.images:
+                self.cells.forget(asked.place, begin, end)
+                asked.n_gone += end - begin
 
     def _end_those_at_their_end(self) -> bool:
         scheduler = self.scheduler
@@ -203,6 +226,8 @@ class Run:
 
     def _guess(self, asked: Asked, n_running: int, n_most: int) -> list[int]:
         assert n_running <= len(self.scheduler.members)
+        assert asked.max_tokens < 0 or asked.n_token + n_most < asked.max_tokens
+        assert not self.limits.cuts_batches or n_most <= self.limits.n_back
         found = list(asked.tokens)
         for _ in range(self.n_right):
             found.append(follows(found))
@@ -263,9 +288,12 @@ def limits_of(draw: st.DrawFn) -> Limits:
     n_sequence, n_context = draw(st.integers(1, 5)), draw(st.integers(40, 160))
     n_longest = draw(st.integers(30, n_context)) if shares else n_context // n_sequence
     n_ubatch = draw(st.integers(n_sequence + 1, 40))
+    cuts_batches = draw(st.booleans()) and shares
+    attends = (2, 6) if shares and not cuts_batches and draw(st.booleans()) else (0, 0)
     return Limits(
-        n_sequence, n_context, n_longest, n_ubatch, shares, draw(st.booleans()) and shares,
+        n_sequence, n_context, n_longest, n_ubatch, shares, cuts_batches, attends,
         n_output=draw(st.sampled_from([0, n_sequence + 1, n_sequence + 8])),
+        n_back=draw(st.sampled_from([0, 4])) if cuts_batches else 0,
     )  # fmt: skip
 
 
@@ -329,6 +357,7 @@ def test_a_shared_beginning_is_computed_once_and_whole() -> None:
     assert all(each.end for each in asked)
     assert [len(owners) for owners in run.passes] == [3]
     assert run.cells.n_computed == SHARED_TOKENS_MIN + 1 + 3
+    assert run.unpaid == [SHARED_TOKENS_MIN + 1, 0, 0]
     short = [Asked([*begin[1:], 3 + i], 1) for i in range(2)]
     run = Run(LIMITS)
     run.run(*short)
@@ -341,6 +370,15 @@ def test_a_prompt_that_was_answered_is_not_computed_again() -> None:
     n_pass = len(run.passes)
     run.run(Asked(prompt, 3))
     assert [len(owners) for owners in run.passes[n_pass:]] == [1, 1, 1]
+
+
+def test_the_conversation_that_was_left_first_is_forgotten_first() -> None:
+    run, asked = Run(replace(LIMITS, n_sequence=2)), [Asked([i] * 20, 1) for i in (1, 2, 3)]
+    for each in asked:
+        run.run(each)
+    n_before = run.cells.n_computed
+    run.run(Asked([2] * 20, 1))
+    assert run.cells.n_computed == n_before + 1
 
 
 def endless(n: int, max_tokens: int = 60) -> list[Asked]:
@@ -471,6 +509,19 @@ def test_who_goes_on_in_a_full_context_keeps_what_it_has() -> None:
         assert all(asked.end for owners in run.passes for asked in owners)
 
 
+def test_a_state_goes_back_a_little_if_the_answer_may_take_every_cell_or_not() -> None:
+    limits = Limits(1, 60, 60, 16, cuts_batches=True, n_back=4)
+    for max_tokens in (-1, 5):
+        for n_gone in (4, 5):
+            run = Run(limits)
+            run.run(Asked(range(100, 120), 1))
+            assert run.scheduler.idle == {0: list(range(100, 120))}
+            n_before = run.cells.n_computed
+            run.ask(Asked([*range(100, 120 - n_gone), 7, 8], max_tokens))
+            run.step()
+            assert run.cells.n_computed - n_before == (2 if n_gone == 4 else 16)
+
+
 def test_one_that_outgrows_those_before_it_goes_on_later() -> None:
     limits = Limits(n_sequence=2, n_context=60, n_longest=60, n_ubatch=16)
     run, first, second = Run(limits), *endless(2, -1)
@@ -496,3 +547,89 @@ def test_others_join_when_the_prompt_of_one_that_precedes_is_read() -> None:
     first, second = ([asked in owners for owners in run.passes] for asked in others)
     n_before = second.index(True)
     assert sum(owners.count(others[0]) for owners in run.passes[:n_before]) >= 12 and any(first)
+
+
+def test_those_who_make_room_go_on_in_their_order_before_others() -> None:
+    run = Run(replace(LIMITS, n_sequence=4))
+    others, own = endless(4, 29), Asked([5] * 50, 9, precedes=True)
+    for asked in others:
+        run.ask(asked)
+    run.step()
+    later = Asked([7], 29)
+    run.ask(own)
+    assert run.scheduler.members == [own, others[0], others[1]]
+    run.ask(later)
+    assert run.scheduler.waiting == others[2:] and run.queue == [later]
+
+
+def test_who_goes_on_later_needs_no_more_cells_than_before() -> None:
+    limits = Limits(n_sequence=3, n_context=60, n_longest=60, n_ubatch=16)
+    run, (first, second) = Run(limits), endless(2, 29)
+    run.ask(first)
+    run.ask(second)
+    for _ in range(10):
+        run.step()
+    run.ask(own := Asked([5] * 20, 10, precedes=True))
+    assert run.scheduler.members == [own, first]
+    while not own.end:
+        run.step()
+    run.step()
+    assert run.scheduler.members == [first, second]
+    assert second.n_cell == 30
+    run.run()
+    assert (len(first.answer), len(second.answer)) == (29, 29)
+
+
+def test_wrong_guesses_of_one_that_precedes_grant_others_nothing() -> None:
+    run = Run(replace(LIMITS, n_context=1000, n_longest=1000), n_right=0)
+    *others, own = endless(3, 200)
+    own.precedes = True
+    run.ask(own)
+    for asked in others:
+        run.ask(asked)
+    run.run()
+    hers = run.passes[: own.n_pass]
+    took_s = sum(len(owners) ** 0.7 for owners in hers)
+    alone_s = len(hers) * 2**0.7
+    assert 0.8 <= alone_s / took_s < 0.95
+
+
+def test_the_room_of_a_request_is_what_neither_others_nor_idle_sequences_have() -> None:
+    run = Run(LIMITS)
+    run.run(Asked([1] * 20, 1))
+    first, second = Asked([2] * 10, 5), Asked([3] * 30, 10)
+    run.ask(first)
+    run.ask(second)
+    run.step()
+    scheduler = run.scheduler
+    assert (first.n_cell, second.n_cell, sum(map(len, scheduler.idle.values()))) == (15, 40, 20)
+    assert [scheduler.room(each) for each in (first, second)] == [120 - 40 - 20, 120 - 15 - 20]
+
+
+def test_guesses_end_before_the_answer_does_and_a_state_can_go_back_behind_them() -> None:
+    for n_back in (0, 4):
+        run = Run(replace(LIMITS, cuts_batches=n_back > 0, n_back=n_back), n_right=9)
+        (asked,) = endless(1, 20)
+        run.run(asked)
+        n_row = [len(owners) for owners in run.passes]
+        assert max(n_row) == 1 + (n_back or 10) and sum(n_row) >= 20 == len(asked.answer)
+
+
+def test_all_begin_again_in_their_order_if_the_context_was_emptied() -> None:
+    run = Run(replace(LIMITS, n_sequence=2))
+    begin = [1] * SHARED_TOKENS_MIN
+    asked = [Asked([*begin, i, 9], 12) for i in (2, 3, 4, 5)]
+    for each in asked:
+        run.ask(each)
+    run.step()
+    scheduler = run.scheduler
+    scheduler.waiting += run.queue
+    run.queue.clear()
+    assert scheduler.members == asked[:2] and scheduler.shared == begin
+    for sequence in range(3):
+        run.cells.forget_from(0, sequence)
+    scheduler.begin_again()
+    assert scheduler.waiting == asked and not scheduler.shared and not scheduler.members
+    run.run()
+    for each in asked:
+        assert (each.answer, each.end) == alone(each, LIMITS)
