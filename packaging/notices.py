@@ -239,10 +239,12 @@ def _with_common(text: str, faults: list[str]) -> str:
     names = sorted(set(pointer.findall(text)))
     text = pointer.sub(r'"\1" at the end of this file', text)
     for name in names:
-        if not (COMMON / name).is_file():
+        files = (TEXTS / f"{name.lower()}.txt", COMMON / name)
+        file = next((file for file in files if file.is_file()), None)
+        if file is None:
             faults.append(f"There is no text of {name} in {COMMON}.")
             continue
-        body = (COMMON / name).read_text("utf-8", "replace")
+        body = file.read_text("utf-8", "replace")
         text += f"\n{'=' * 100}\n{name}\n{'=' * 100}\n\n{body}\n"
     return text
 
