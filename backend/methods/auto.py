@@ -58,12 +58,6 @@ class Setting:
     eviction: str = "lru"
 
 
-def first_guess(evictions: Sequence[str], max_depth: int) -> Setting:
-    """Return the setting of the method `outrider`, the fastest in most measurements.
-
-    evictions and max_depth: as Auto's.
-    """
-    return Setting(max_depth > 0, max(max_depth, 1), eviction=evictions[0])
 
 
 @dataclass(frozen=True)
@@ -102,6 +96,16 @@ class Learned:
         except (KeyError, TypeError, ValueError):
             return None
         return cls(setting, refused, spent) if is_valid else None
+
+
+def first_guess(evictions: Sequence[str], max_depth: int) -> Learned:
+    """Return the setting of the method `outrider`, the fastest in most measurements.
+
+    It reads ahead only what should pay, so the first trials may cost half as much as later ones.
+    evictions and max_depth: as Auto's.
+    """
+    setting = Setting(max_depth > 0, max(max_depth, 1), eviction=evictions[0])
+    return Learned(setting, spent=GRANT / 2)
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class Tuner:
             self._copy_cost = CopyCost(sum(sizes) / len(sizes))
         self._setting = Setting(predicts, max(method.depth, 1), self._names[0])
         if method.adaptive:
-            guess = Learned(first_guess(self._names, self._max_depth))
+            guess = first_guess(self._names, self._max_depth)
             self._auto = Auto(self._names, self._max_depth, guess)
         if method.configured:
             self._configurator = Configurator(shape, configure_tokens)
