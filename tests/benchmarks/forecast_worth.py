@@ -1,10 +1,11 @@
 """Show what forecasts are worth at each cache rate: a table for docs/log/bench.md.
 
-    PYTHONPATH=. python tests/benchmarks/forecast_worth.py ROUTES.csv [--lookahead 2]
+    PYTHONPATH=. python tests/benchmarks/forecast_worth.py ROUTES.csv [--lookahead 2] [--packed]
 
 ROUTES.csv is a recorded routing (docs/simulator.md names one). Every fourth layer of it is a model
 of the size that `factory large` makes, on a machine like the one of docs/benchmarks.md: two cores,
-which compute and copy. The predictor is a stand-in that is right with a set probability.
+which compute and copy. The predictor is a stand-in that is right with a set probability. From a
+pack an expert's needed matrices are one read; from the model each begins and ends within a block.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from backend.traces.csv_reader import read_csv
 from backend.traces.trace import Trace
 
 LINK_BYTES_PER_US = 2200.0
+JOINED_BYTES, BLOCK_BYTES = 4e6, 4096
 DENSE_US, EXPERT_US = 800.0, 90.0
 """Microseconds of a layer without its experts, and of an expert, both measured live."""
 
@@ -42,15 +44,16 @@ class Figures:
     """Share of the bytes."""
 
 
-def every(trace: Trace, step: int) -> Trace:
-    """Return the trace of a model that has every `step`-th layer only."""
+def every(trace: Trace, step: int, first: int = 0) -> Trace:
+    """Return the trace of a model that has every `step`-th layer only, from `first` on."""
+    of = slice(first, None, step)
     return replace(
         trace,
-        layers=trace.layers[::step],
-        chunk_bytes=trace.chunk_bytes[::step],
-        n_routed=np.ascontiguousarray(trace.n_routed[:, ::step]),
-        ids=np.ascontiguousarray(trace.ids[:, ::step]),
-        weights=None if trace.weights is None else np.ascontiguousarray(trace.weights[:, ::step]),
+        layers=trace.layers[of],
+        chunk_bytes=trace.chunk_bytes[of],
+        n_routed=np.ascontiguousarray(trace.n_routed[:, of]),
+        ids=np.ascontiguousarray(trace.ids[:, of]),
+        weights=None if trace.weights is None else np.ascontiguousarray(trace.weights[:, of]),
     )
 
 
@@ -64,6 +67,7 @@ def measure(
     slows: float = 0.0,
     seed: int = 1,
     link: float = LINK_BYTES_PER_US,
+    packed: bool = False,
 ) -> Figures:
     """Decode the trace with a method, from a cold cache."""
     method = METHODS[name]
@@ -74,8 +78,9 @@ def measure(
     core = _native.Core(
         shape, layout(method, shape, n_slot), composition(method, shape), future=future
     )
+    mean_bytes = float(np.mean([n for chunks in shape.chunk_bytes for n in chunks]))
     machine = _native.Machine(
-        link_bytes_per_us=link,
+        link_bytes_per_us=link if packed else link * mean_bytes / (mean_bytes + BLOCK_BYTES),
         link_latency_us=100.0,
         n_link=4,
         dense_us=DENSE_US,
@@ -84,6 +89,7 @@ def measure(
         expert_token_us=EXPERT_US / 4,
         wave_us=20.0,
         copy_slows=slows,
+        joined_bytes=JOINED_BYTES if packed else 0.0,
     )
     alone_us = shape.n_layer * (DENSE_US + trace.n_expert_used * EXPERT_US + machine.wave_us)
     tuner = Tuner(method, shape, predicts=predictor_of(method) is not None)
@@ -118,14 +124,16 @@ def main() -> None:
     parser.add_argument("--accuracies", default="0.5,0.7,0.8,0.886,1")
     parser.add_argument("--lookahead", type=int, default=1)
     parser.add_argument("--layers", type=int, default=4, help="take every N-th layer")
+    parser.add_argument("--packed", action="store_true")
+    parser.add_argument("--first", type=int, default=0, help="of these layers")
     parser.add_argument("--slows", type=float, default=0.0, help="Machine.copy_slows")
     args = parser.parse_args()
-    trace = every(read_csv(args.routes), args.layers)
+    trace = every(read_csv(args.routes), args.layers, args.first)
     methods = args.methods.split(",")
     print(f"| rate | right | lru | {' | '.join(methods)} |")
     print("|---" * (3 + len(methods)) + "|")
     for rate in map(float, args.rates.split(",")):
-        given = {"lookahead": args.lookahead, "slows": args.slows}
+        given = {"lookahead": args.lookahead, "slows": args.slows, "packed": args.packed}
         lru = measure(trace, "lru", rate, 1.0, **given)
         for accuracy in map(float, args.accuracies.split(",")):
             cells = [f"{lru.tokens_per_s:.1f} {lru.of_bound:.2f} {lru.idle:.0%}"]

@@ -1,6 +1,7 @@
 // Tests of the files that depend on the system: system_test NAME runs one in the current folder, and fails by
 // aborting. `make wine-check` runs them under wine.
 #include <atomic>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -9,6 +10,7 @@
 #include <functional>
 #include <future>
 #include <map>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -268,6 +270,56 @@ void a_needed_expert_is_one_read() {
     require(batches == std::vector<size_t>{1, 2, 2, 1, 1}, "only needed experts are read at once");
 }
 
+// Two needed chunks of an expert are one read. A chunk of low urgency may be in flight beside another copy, a spare one
+// may not. Each copy waits until its turn to end.
+void a_spare_copy_begins_alone() {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<Ticket> begun;
+    Ticket n_may_end = 0;
+    CopyWork work;
+    work.max_joined_bytes = 1 << 20;
+    work.joins = [](const Copy & a, const Copy & b) { return a.expert == b.expert; };
+    work.copy = [&](std::span<const Copy> copies) {
+        std::unique_lock lock(mutex);
+        for (const Copy & c : copies) {
+            begun.push_back(c.ticket);
+        }
+        changed.notify_all();
+        changed.wait(lock, [&] { return copies.front().ticket < n_may_end; });
+    };
+    TransferPool pool(4, std::move(work));
+    const auto has_begun = [&](std::vector<Ticket> tickets) {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [&] { return begun.size() >= tickets.size(); });
+        return begun == tickets;
+    };
+    const auto end = [&](Ticket ticket) {
+        {
+            const std::scoped_lock lock(mutex);
+            n_may_end = ticket + 1;
+        }
+        changed.notify_all();
+        while (!pool.wait_arrival(std::chrono::milliseconds(10))) {
+        }
+    };
+    pool.submit(copy_of(0, 0, whole_expert, 0, Urgency::low));
+    pool.begin();
+    require(has_begun({0}), "the first copy begins");
+    pool.submit(copy_of(2, 1, 0, 0, Urgency::spare));
+    pool.submit(copy_of(3, 1, 1, 0, Urgency::spare));
+    pool.submit(copy_of(1, 2, 0, 0, Urgency::low));
+    pool.begin();
+    require(has_begun({0, 1}), "a low copy begins beside another, a spare one does not");
+    end(0);
+    require(has_begun({0, 1}), "nor while one is in flight");
+    end(1);
+    require(has_begun({0, 1, 2}), "but alone, and without the next one");
+    end(2);
+    end(3);
+    require(has_begun({0, 1, 2, 3}), "until none is left");
+}
+
 // With the system's queue where there is one, else with threads: every copy ends once, with its bytes.
 void copies_end_whoever_waits() {
     const Sample sample;
@@ -350,6 +402,7 @@ const std::map<std::string, std::function<void()>> tests{
     {"opens_a_library", opens_a_library},
     {"a_drive_waits_for_no_other", a_drive_waits_for_no_other},
     {"a_needed_expert_is_one_read", a_needed_expert_is_one_read},
+    {"a_spare_copy_begins_alone", a_spare_copy_begins_alone},
     {"copies_end_whoever_waits", copies_end_whoever_waits},
 };
 

@@ -6,7 +6,10 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "sim/link.h"
 #include "sim/simulator.h"
 
 using namespace outrider;
@@ -55,9 +58,39 @@ void a_link_costs_time() {
     }
 }
 
+// A place for two; each copy takes 10 us and, before, 1 us of latency.
+void a_spare_copy_begins_alone() {
+    Link link(10, 1, 2);
+    const auto ends = [&] {
+        std::vector<std::pair<Ticket, double>> found;
+        while (link.advance_to_arrival()) {
+            for (Ticket ticket; link.take_arrival(ticket);) {
+                found.emplace_back(ticket, link.clock_us());
+            }
+        }
+        return found;
+    };
+    link.submit(1, Urgency::spare, 100);
+    link.submit(2, Urgency::spare, 100);
+    link.submit(3, Urgency::low, 100);
+    link.begin();
+    link.submit(4, Urgency::high, 100);
+    link.begin();
+    using Ends = std::vector<std::pair<Ticket, double>>;
+    require(ends() == Ends{{3, 21}, {4, 21}, {1, 32}, {2, 43}}, "after the others, one by one");
+    link.submit(5, Urgency::spare, 100);
+    link.begin();
+    link.submit(6, Urgency::spare, 100);
+    link.submit(7, Urgency::high, 100);
+    link.begin();
+    require(link.cancel(6) && !link.cancel(5), "one has begun");
+    require(ends() == Ends{{5, 64}, {7, 64}}, "a need takes the other place");
+}
+
 const std::map<std::string, std::function<void()>> tests{
     {"instant_copies_cost_nothing", instant_copies_cost_nothing},
     {"a_link_costs_time", a_link_costs_time},
+    {"a_spare_copy_begins_alone", a_spare_copy_begins_alone},
 };
 
 }  // namespace

@@ -32,6 +32,7 @@ machines = st.fixed_dictionaries(
         "expert_token_us": times,
         "wave_us": times,
         "pass_us": times,
+        "joined_bytes": st.sampled_from([0.0, 60.0, 1e6]),
     }
 )
 

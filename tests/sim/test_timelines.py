@@ -106,6 +106,28 @@ def test_a_copy_alone_has_the_whole_link_again() -> None:
     assert s.pass_us.tolist() == [28 + 6]
 
 
+@pytest.mark.parametrize(("joined_bytes", "token_us"), [(0.0, 31), (1e3, 27)])
+def test_what_lies_together_is_one_read(joined_bytes: float, token_us: float) -> None:
+    """A pack has the matrices of an expert in one range: one latency of 4, then 20."""
+    machine = {"link_bytes_per_us": 10, "link_latency_us": 4, "expert_us": 3}
+    future = future_of([[[[0]]]])
+    core = core_of(Shape(4, 1, [[100, 100]]), [2])
+    s = simulate(core, future, joined_bytes=joined_bytes, **machine)
+    assert s.pass_us.tolist() == [token_us]
+    assert s.bytes_read.tolist() == [200]
+
+
+@pytest.mark.parametrize(("joined_bytes", "token_us"), [(0.0, 43), (150.0, 53), (1e3, 63)])
+def test_a_forecast_is_read_together_up_to_the_limit(joined_bytes: float, token_us: float) -> None:
+    """At the gate, at 5, a read of 10, 20 or 30 microseconds is in flight. Then 30, and 3."""
+    wrong = Spec("accuracy", {"accuracy": 0})
+    future = future_of([[[[0]]]])
+    core = core_of(Shape(4, 1, [[100, 100, 100]]), [2], future, predictor=wrong)
+    machine = {"link_bytes_per_us": 10, "dense_us": 5, "expert_us": 3}
+    s = simulate(core, future, joined_bytes=joined_bytes, **machine)
+    assert s.pass_us.tolist() == [token_us]
+
+
 def test_a_needed_copy_overtakes_but_does_not_interrupt() -> None:
     shape = Shape(4, 1, [[100, 100, 100]])
     future = future_of([[[[0]]]])

@@ -156,11 +156,11 @@ void bind_sim(nb::module_ & m) {
             [](Machine * self, double link_bytes_per_us, double link_latency_us, int32_t n_link, double dense_us,
                double dense_token_us, double expert_us, double expert_token_us, double wave_us, double pass_us,
                double host_us, double host_expert_us, double host_expert_token_us, double file_bytes_per_us,
-               double file_latency_us, int32_t n_file, double stop_us, double copy_slows) {
+               double file_latency_us, int32_t n_file, double stop_us, double joined_bytes, double copy_slows) {
                 const Machine machine{
                     link_bytes_per_us, link_latency_us,      n_link,    file_bytes_per_us, file_latency_us, n_file,
                     dense_us,          dense_token_us,       expert_us, expert_token_us,   wave_us,         host_us,
-                    host_expert_us,    host_expert_token_us, stop_us,   pass_us,           copy_slows};
+                    host_expert_us,    host_expert_token_us, stop_us,   pass_us,           joined_bytes,    copy_slows};
                 machine.validate();
                 new (self) Machine(machine);
             },
@@ -168,7 +168,7 @@ void bind_sim(nb::module_ & m) {
             "dense_token_us"_a = 0.0, "expert_us"_a = 0.0, "expert_token_us"_a = 0.0, "wave_us"_a = 0.0,
             "pass_us"_a = 0.0, "host_us"_a = 0.0, "host_expert_us"_a = 0.0, "host_expert_token_us"_a = 0.0,
             "file_bytes_per_us"_a = 0.0, "file_latency_us"_a = 0.0, "n_file"_a = 1, "stop_us"_a = 0.0,
-            "copy_slows"_a = 0.0)
+            "joined_bytes"_a = 0.0, "copy_slows"_a = 0.0)
         .def_ro("link_bytes_per_us", &Machine::link_bytes_per_us)
         .def_ro("link_latency_us", &Machine::link_latency_us)
         .def_ro("n_link", &Machine::n_link)
@@ -182,6 +182,7 @@ void bind_sim(nb::module_ & m) {
         .def_ro("wave_us", &Machine::wave_us)
         .def_ro("stop_us", &Machine::stop_us)
         .def_ro("pass_us", &Machine::pass_us)
+        .def_ro("joined_bytes", &Machine::joined_bytes)
         .def_ro("copy_slows", &Machine::copy_slows)
         .def_ro("host_us", &Machine::host_us)
         .def_ro("host_expert_us", &Machine::host_expert_us)

@@ -333,7 +333,10 @@ Core & core_of(nb::handle core) { return nb::cast<OwnedCore &>(core).core; }
 
 void bind_types(nb::module_ & m) {
     nb::enum_<Phase>(m, "Phase").value("prefill", Phase::prefill).value("decode", Phase::decode);
-    nb::enum_<Urgency>(m, "Urgency").value("low", Urgency::low).value("high", Urgency::high);
+    nb::enum_<Urgency>(m, "Urgency")
+        .value("low", Urgency::low)
+        .value("spare", Urgency::spare)
+        .value("high", Urgency::high);
     nb::enum_<Part>(m, "Part").value("top", Part::top).value("bottom", Part::bottom).value("staged", Part::staged);
     nb::enum_<Route>(m, "Route")
         .value("file_to_slot", Route::file_to_slot)

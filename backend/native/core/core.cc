@@ -377,7 +377,7 @@ void Core::take(Forecasts & forecasts) {
     }
 }
 
-// Return the experts that are resident or worth a read, with the reads' gains as scores.
+// Return the experts that are resident or worth a read, with their probabilities as scores.
 Forecast Core::weighed(const Forecast & forecast) {
     // A layer at or before the present one is of the next pass, which most likely decodes.
     const int32_t n_ahead = (forecast.layer - layer_ + shape_.n_layer - 1) % shape_.n_layer + 1;
@@ -388,11 +388,10 @@ Forecast Core::weighed(const Forecast & forecast) {
     for (size_t rank = 0; rank < forecast.experts.size(); rank++) {
         const Expert e = forecast.experts[rank];
         const bool is_absent = lacks(forecast.layer, e);
-        const double gain =
-            is_absent ? its.gain(its.expect(forecast.layer, e, {int32_t(rank), n_before(e), n_ahead})) : 1;
-        if (gain > 0) {
+        const double p = is_absent ? its.expect(forecast.layer, e, {int32_t(rank), n_before(e), n_ahead}) : 1;
+        if (!is_absent || its.gain(p) > 0) {
             kept.experts.push_back(e);
-            kept.scores.push_back(float(gain));
+            kept.scores.push_back(float(p));
         }
     }
     return kept;
@@ -476,10 +475,9 @@ void Core::push_best(bool all, Commands & out) {
     for (int32_t ahead = 1; ahead <= std::min(tuning_.depth, shape_.n_layer); ahead++) {
         const Layer layer = (layer_ + ahead) % shape_.n_layer;
         if (const Forecast & due = waiting_[size_t(layer)]; due.layer != none) {
-            const double urgency = worth(false).urgency(ahead);
             for (size_t i = 0; i < due.experts.size(); i++) {
                 if (lacks(layer, due.experts[i])) {
-                    candidates_.push_back({layer, due.experts[i], urgency * double(due.scores[i])});
+                    add_candidate(layer, due.experts[i], double(due.scores[i]), ahead);
                 }
             }
         }
@@ -490,7 +488,7 @@ void Core::push_best(bool all, Commands & out) {
     std::stable_sort(candidates_.begin(), candidates_.end(),
                      [](const Candidate & a, const Candidate & b) { return a.value > b.value; });
     for (const Candidate & c : candidates_) {
-        scheduler_->push_predicted({c.layer, {c.expert}, {}}, out);
+        scheduler_->push_predicted({c.layer, {c.expert}, {float(c.p)}, false, true}, out);
     }
 }
 
@@ -510,10 +508,14 @@ void Core::expect_reuse(Layer layer, int32_t n_ahead) {
         if (std::find(named.begin(), named.end(), e) != named.end()) {
             continue;
         }
-        const double p = its.expect(layer, e, {none, i, n_ahead});
-        if (const double gain = its.gain(p); gain > 0) {
-            candidates_.push_back({layer, e, its.urgency(n_ahead) * gain});
-        }
+        add_candidate(layer, e, its.expect(layer, e, {none, i, n_ahead}), n_ahead);
+    }
+}
+
+void Core::add_candidate(Layer layer, Expert expert, double p, int32_t n_ahead) {
+    const Worth & its = worth(false);
+    if (const double gain = its.gain(p); gain > 0) {
+        candidates_.push_back({layer, expert, p, its.urgency(n_ahead) * gain});
     }
 }
 

@@ -117,6 +117,7 @@ class Core {
     void push_due(Commands & out, bool all = false);
     void push_best(bool all, Commands & out);
     void expect_reuse(Layer layer, int32_t n_ahead);
+    void add_candidate(Layer layer, Expert expert, double p, int32_t n_ahead);
     void drop_waiting(Layer layer);
     Slot make_room(Place place, std::span<const Expert> wanted);
     const SlotInfo * first_part(Layer layer, Expert expert) const;
@@ -152,7 +153,7 @@ class Core {
     struct Candidate {
         Layer layer;
         Expert expert;
-        double value;
+        double p, value;
     };
     std::vector<Candidate> candidates_;  // of the event in progress
     std::vector<std::pair<double, Expert>> absent_;  // of a layer, with the worth of keeping them

@@ -139,7 +139,9 @@ std::string describe(const Command & command) {
                            text << " from host slot " << c.from_slot;
                        }
                        text << " into " << (c.route == Route::file_to_host ? "host slot " : "slot ") << c.slot
-                            << (c.urgency == Urgency::high ? ", high" : ", low");
+                            << (c.urgency == Urgency::high  ? ", high"
+                                : c.urgency == Urgency::low ? ", low"
+                                                            : ", spare");
                    },
                    [&](const Cancel & c) { text << "cancel " << c.ticket; },
                    [&](const Order & c) { text << "order layer " << c.layer << ':' << listed(std::span(c.experts)); },

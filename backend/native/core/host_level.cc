@@ -149,7 +149,7 @@ void HostLevel::redirect(Copy copy, Commands & out) {
     if (slot == none) {
         slot = acquire(layer, copy.expert);
         if (slot != none) {
-            residency_.assign(place(layer), slot, copy.expert, copy.urgency == Urgency::low);
+            residency_.assign(place(layer), slot, copy.expert, copy.urgency != Urgency::high);
         }
     }
     if (slot == none || residency_.at(layer, slot).broken) {

@@ -20,7 +20,8 @@ inline constexpr Chunk whole_expert = -1;  // all chunks of a part
 inline constexpr int32_t none = -1;
 
 enum class Phase : uint8_t { prefill, decode };
-enum class Urgency : uint8_t { low, high };
+// low: begins while no high one waits. spare: only while the link would be idle, since a need cannot interrupt it.
+enum class Urgency : uint8_t { low, spare, high };
 
 // Source and destination of a copy. Without a host store (host_level.h) every copy is file_to_slot.
 enum class Route : uint8_t { file_to_slot, file_to_host, host_to_slot };

@@ -1,4 +1,5 @@
-// INVARIANT: if fewer than n_at_once_ copies are in flight, no high one waits; if fewer than n_low_, none waits.
+// INVARIANT: if fewer than n_at_once_ copies are in flight, no high one waits; if fewer than n_low_, no low one;
+// if none, none waits.
 #include "sim/link.h"
 
 #include <algorithm>
@@ -14,19 +15,20 @@ constexpr Ticket no_ticket = std::numeric_limits<Ticket>::max();
 
 }  // namespace
 
-Link::Link(double bytes_per_us, double latency_us, int32_t n_at_once)
+Link::Link(double bytes_per_us, double latency_us, int32_t n_at_once, double joined_bytes)
     : bytes_per_us_(bytes_per_us),
       latency_us_(latency_us),
       n_at_once_(size_t(n_at_once)),
+      joined_bytes_(joined_bytes),
       n_low_((n_at_once_ + 1) / 2) {}
 
-void Link::submit(Ticket ticket, Urgency urgency, double n_bytes) {
-    (urgency == Urgency::high ? high_ : low_).items.push_back({ticket, n_bytes});
-    begin_waiting();
+void Link::submit(Ticket ticket, Urgency urgency, double n_bytes, int64_t range) {
+    Queue & queue = urgency == Urgency::high ? high_ : urgency == Urgency::low ? low_ : spare_;
+    queue.items.push_back({ticket, n_bytes, urgency == Urgency::spare ? apart : range});
 }
 
 bool Link::cancel(Ticket ticket) {
-    for (Queue * queue : {&low_, &high_}) {
+    for (Queue * queue : {&spare_, &low_, &high_}) {
         for (size_t i = queue->head; i < queue->items.size(); i++) {
             if (queue->items[i].ticket == ticket) {
                 queue->items[i].ticket = no_ticket;
@@ -73,23 +75,38 @@ bool Link::take_arrival(Ticket & ticket) {
     return true;
 }
 
-void Link::begin_waiting() {
-    Waiting item;
-    while ((running_.size() < n_at_once_ && pop(high_, item)) || (running_.size() < n_low_ && pop(low_, item))) {
-        running_.push_back({item.ticket, clock_us_ + latency_us_, item.n_bytes});
+void Link::begin() {
+    while ((running_.size() < n_at_once_ && begin_next(high_, true)) ||
+           (running_.size() < n_low_ && begin_next(low_, false)) || (running_.empty() && begin_next(spare_, false))) {
     }
 }
 
-bool Link::pop(Queue & queue, Waiting & item) {
-    while (queue.head < queue.items.size()) {
-        item = queue.items[queue.head++];
-        if (item.ticket != no_ticket) {
-            return true;
+// Return whether a copy of the queue, with those that are read together with it, has begun.
+bool Link::begin_next(Queue & queue, bool is_high) {
+    Running next{{}, clock_us_ + latency_us_, 0};
+    int64_t range = apart;
+    for (; queue.head < queue.items.size(); queue.head++) {
+        const Waiting & item = queue.items[queue.head];
+        if (item.ticket == no_ticket) {
+            continue;
         }
+        if (!next.tickets.empty() &&
+            (range == apart || item.range != range || (!is_high && next.n_bytes >= joined_bytes_))) {
+            break;
+        }
+        range = item.range;
+        next.tickets.push_back(item.ticket);
+        next.n_bytes += item.n_bytes;
     }
-    queue.items.clear();
-    queue.head = 0;
-    return false;
+    if (queue.head == queue.items.size()) {
+        queue.items.clear();
+        queue.head = 0;
+    }
+    if (next.tickets.empty()) {
+        return false;
+    }
+    running_.push_back(std::move(next));
+    return true;
 }
 
 double Link::next_event_us() const {
@@ -129,16 +146,16 @@ void Link::step(double at_us) {
             // A rest below the clock's resolution would never end.
             if (r.n_bytes <= almost_no_bytes || at_us + r.n_bytes / bytes_per_us_ <= at_us) {
                 any_ended = true;
-                arrivals_.push_back(r.ticket);
-                r.ticket = no_ticket;
+                arrivals_.insert(arrivals_.end(), r.tickets.begin(), r.tickets.end());
+                r.tickets.clear();
             }
         }
     }
     busy_us_ += passed_us;
     clock_us_ = at_us;
     if (any_ended) {
-        std::erase_if(running_, [](const Running & r) { return r.ticket == no_ticket; });
-        begin_waiting();
+        std::erase_if(running_, [](const Running & r) { return r.tickets.empty(); });
+        begin();
     }
 }
 

@@ -13,9 +13,11 @@ double speed(double bytes_per_us) { return bytes_per_us > 0 ? bytes_per_us : ins
 }  // namespace
 
 Links::Links(const Core & core, const Machine & machine)
-    : shape_(core.shape()), link_(speed(machine.link_bytes_per_us), machine.link_latency_us, machine.n_link) {
+    : shape_(core.shape()),
+      joins_(machine.joined_bytes > 0),
+      link_(speed(machine.link_bytes_per_us), machine.link_latency_us, machine.n_link, machine.joined_bytes) {
     if (const HostLevel * host = core.host()) {
-        file_.emplace(speed(machine.file_bytes_per_us), machine.file_latency_us, machine.n_file);
+        file_.emplace(speed(machine.file_bytes_per_us), machine.file_latency_us, machine.n_file, machine.joined_bytes);
         for (Layer l = 0; l < shape_.n_layer; l++) {
             here_.emplace_back(size_t(host->n_slot(l)), 0);
             for (Slot s = 0; s < host->n_slot(l); s++) {
@@ -29,11 +31,17 @@ uint32_t Links::mask_of(const Copy & copy) const {
     return copy.chunk == whole_expert ? (1u << shape_.chunk_bytes[copy.layer].size()) - 1 : 1u << copy.chunk;
 }
 
+// Names the range of the file that has the part's chunks.
+int64_t Links::range_of(const Copy & copy) const {
+    const int64_t place = int64_t(copy.layer) * int64_t(n_place) + int64_t(copy.part);
+    return joins_ ? place * shape_.n_expert + copy.expert : Link::apart;
+}
+
 void Links::submit(const Copy & copy, double n_bytes) {
     if (copy.route == Route::file_to_host) {
         here_[copy.layer][copy.slot] &= ~mask_of(copy);
         reading_.push_back({copy, n_bytes});
-        file_->submit(copy.ticket, copy.urgency, n_bytes);
+        file_->submit(copy.ticket, copy.urgency, n_bytes, range_of(copy));
     } else if (copy.route == Route::host_to_slot) {
         const uint32_t mask = mask_of(copy);
         if ((here_[copy.layer][copy.from_slot] & mask) == mask) {
@@ -42,7 +50,14 @@ void Links::submit(const Copy & copy, double n_bytes) {
             waiting_.push_back({copy, n_bytes});
         }
     } else {
-        (file_ ? *file_ : link_).submit(copy.ticket, copy.urgency, n_bytes);
+        (file_ ? *file_ : link_).submit(copy.ticket, copy.urgency, n_bytes, range_of(copy));
+    }
+}
+
+void Links::begin() {
+    link_.begin();
+    if (file_) {
+        file_->begin();
     }
 }
 
@@ -131,6 +146,7 @@ void Links::pass_on(Ticket ticket) {
         link_.submit(w.copy.ticket, w.copy.urgency, w.n_bytes);
         return true;
     });
+    link_.begin();
 }
 
 }  // namespace outrider

@@ -16,8 +16,9 @@ class Links {
   public:
     Links(const Core & core, const Machine & machine);
 
-    // At clock_us().
+    // At clock_us(); it begins at begin().
     void submit(const Copy & copy, double n_bytes);
+    void begin();
     // True if the copy had not begun. Then it never begins, and no arrival follows.
     bool cancel(Ticket ticket);
 
@@ -38,10 +39,12 @@ class Links {
     };
 
     uint32_t mask_of(const Copy & copy) const;
+    int64_t range_of(const Copy & copy) const;
     void step(double at_us);
     void pass_on(Ticket ticket);
 
     const Shape & shape_;
+    const bool joins_;  // an expert's bytes lie together in the file
     Link link_;                                // into slots
     std::optional<Link> file_;                 // with a host store only
     std::vector<std::vector<uint32_t>> here_;  // [layer][slot of the store]: bit per chunk

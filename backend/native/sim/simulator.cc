@@ -116,6 +116,7 @@ class Simulator : private Driver {
     void compute(double us);
 
     std::optional<CopyEnd> submit(const Copy & copy, bool is_lost) override;
+    void submitted() override;
     bool cancel(Ticket ticket) override;
     std::optional<CopyEnd> take() override;
     bool copies() const override { return schedule_ ? schedule_->n_open() > 0 : core_.copies(); }
@@ -384,6 +385,12 @@ std::optional<double> Simulator::caught_up_us() {
     return machine_.host_expert_us > 0 ? std::optional(now_us_ - routed_us_) : std::nullopt;
 }
 
+void Simulator::submitted() {
+    if (link_) {
+        link_->begin();
+    }
+}
+
 bool Simulator::cancel(Ticket ticket) { return schedule_ ? schedule_->cancel(ticket) : link_ && link_->cancel(ticket); }
 
 void Simulator::gave_up() {
@@ -495,6 +502,7 @@ void Machine::validate() const {
         {"host_expert_token_us", host_expert_token_us},
         {"stop_us", stop_us},
         {"pass_us", pass_us},
+        {"joined_bytes", joined_bytes},
         {"copy_slows", copy_slows},
     };
     for (const auto & figure : figures) {

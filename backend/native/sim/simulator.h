@@ -33,6 +33,9 @@ struct Machine {
     // upload, a launch and a wait. 0: it does none of this.
     double stop_us = 0;
     double pass_us = 0;  // a pass without its layers: embedding, output
+    // An expert's bytes lie together in the file, as in a pack: its copies are one read, of low urgency up to this many
+    // bytes. 0: each matrix lies elsewhere.
+    double joined_bytes = 0;
     double copy_slows = 0;  // computing takes 1 + copy_slows times as long while a copy is in flight
 
     // Throws std::invalid_argument, a sentence, for what is negative or no number.

@@ -14,6 +14,7 @@ struct Forecast {
     std::vector<Expert> experts;
     std::vector<float> scores{};  // [experts]: the higher, the more probable; may be empty
     bool certain = false;         // the layer will choose these and no others
+    bool spare = false;           // to be read while the link would be idle; the scores are probabilities
 };
 using Forecasts = std::vector<Forecast>;
 

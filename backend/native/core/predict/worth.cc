@@ -31,9 +31,16 @@ size_t Worth::class_of(const Candidate & c) {
     return (rank_class(c.rank) * n_distance + distance) * n_keep + std::min(log2_of(c.n_before), n_keep - 1);
 }
 
+// A class that was seen rarely has the odds of its rank, times what its worth of keeping changes them for all ranks.
 double Worth::probability(size_t at) const {
-    const double first = at / (n_keep * n_distance) == 0 ? other_first : forecast_first;
-    return classes_[at].share(n_prior, ranks_[at / n_keep].share(n_first, first));
+    const auto odds = [](double p) { return p / (1 - p); };
+    const bool is_named = at / (n_keep * n_distance) != 0;
+    const double first = is_named ? forecast_first : other_first;
+    const Keeps & keeps = keeps_[is_named][at / n_keep % n_distance];
+    const double all = keeps.all.share(n_first, first);
+    const double of_keep = keeps.classes[at % n_keep].share(n_prior, all);
+    const double expected = odds(ranks_[at / n_keep].share(n_first, first)) * (odds(of_keep) / odds(all));
+    return classes_[at].share(n_prior, expected / (1 + expected));
 }
 
 double Worth::probability(const Candidate & candidate) const { return probability(class_of(candidate)); }
@@ -44,7 +51,7 @@ double Worth::expect(Layer layer, Expert expert, const Candidate & candidate) {
     return probability(at);
 }
 
-double Worth::gain(double p) const { return p - victim_ - copy_cost_ - (1 - p) * congestion_; }
+double Worth::gain(double p) const { return p - victim_ - copy_cost_ - (1 - p) * congestion_ / 2; }
 
 void Worth::gate_passed(bool waited) {
     constexpr double weight = 1.0 / 64;
@@ -64,6 +71,9 @@ void Worth::judge(Layer layer, std::span<const uint8_t> needed) {
         const bool used = needed[size_t(told.expert)] != 0;
         classes_[told.at].add(used);
         ranks_[told.at / n_keep].add(used);
+        Keeps & keeps = keeps_[told.at / (n_keep * n_distance) != 0][told.at / n_keep % n_distance];
+        keeps.classes[told.at % n_keep].add(used);
+        keeps.all.add(used);
     }
     forget(layer);
 }

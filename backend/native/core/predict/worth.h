@@ -1,17 +1,18 @@
 // What a read ahead of need is worth. The unit is the stall that a right one avoids.
 //
-//     gain = p - victim - copy - (1 - p) * congestion
+//     gain = p - victim - copy - (1 - p) * congestion / 2
 //
 // p: the probability that the layer uses the expert when it is routed next. victim: the probability that the displaced
 // expert is needed then. copy: what computing loses to a copy beside it. congestion: the probability that the link has
-// no time to spare, so that needs and right reads come later by the time of a wrong one. A candidate is read while its
-// gain is positive, the greatest first. All four are estimated while the method runs.
+// no time to spare. A wrong read is then under way when the layer's needs come, and on average half of it is left. A
+// candidate is read while its gain is positive, the greatest first. All four are estimated while the method runs.
 //
 // p is counted for classes of candidates: by the rank in the forecast, or none for an expert that nobody forecast; by
 // how many absent experts of the layer are more worth keeping (Eviction::keep); by the distance in layers. A class that
-// was seen rarely resembles the others of its rank.
+// was seen rarely resembles the others of its rank, and of its worth of keeping.
 #pragma once
 
+#include <array>
 #include <span>
 #include <vector>
 
@@ -76,6 +77,11 @@ class Worth {
     std::vector<std::vector<Told>> told_;  // [layer]
     std::vector<Count> classes_;  // [rank][distance][keep]
     std::vector<Count> ranks_;  // [rank][distance]
+    struct Keeps {  // of all ranks
+        std::array<Count, n_keep> classes;
+        Count all;
+    };
+    std::array<std::array<Keeps, n_distance>, 2> keeps_;  // [forecast or not][distance]
 };
 
 }  // namespace outrider

@@ -49,7 +49,7 @@ void CopyDesk::cancel(Is && is, Commands & out) const {
 void CopyDesk::call_back_low(Place place, Slot slot, Commands & out) const {
     cancel(
         [&](const Flight & f) {
-            return f.urgency == Urgency::low && f.place == place && (slot == none || f.slot == slot);
+            return f.urgency != Urgency::high && f.place == place && (slot == none || f.slot == slot);
         },
         out);
 }
@@ -69,7 +69,7 @@ int64_t CopyDesk::count(Is && is) const {
 
 size_t CopyDesk::n_low(Layer layer) const {
     return size_t(count(
-        [&](const Flight & f) { return f.urgency == Urgency::low && (layer == none || f.place.layer == layer); }));
+        [&](const Flight & f) { return f.urgency != Urgency::high && (layer == none || f.place.layer == layer); }));
 }
 
 int32_t CopyDesk::n_open(Layer layer) const {

@@ -29,7 +29,7 @@ class CopyDesk {
     // The copy has ended: copied, cancelled or failed. REQUIRES: it is in flight.
     Flight end(Ticket ticket);
 
-    // Cancel low copies into one slot of the place, or (`none`) into all.
+    // Cancel copies, but for high ones, into one slot of the place, or (`none`) into all.
     void call_back_low(Place place, Slot slot, Commands & out) const;
     // Cancel every copy into this slot of the place.
     void call_back(Place place, Slot slot, Commands & out) const;
@@ -37,7 +37,7 @@ class CopyDesk {
     void call_back(Layer layer, Commands & out) const;
 
     bool any_open() const { return !flights_.empty(); }
-    // Low copies in flight for the layer, or (`none`) for all.
+    // Copies in flight, but for high ones, for the layer, or (`none`) for all.
     size_t n_low(Layer layer) const;
     // Copies in flight for the layer.
     int32_t n_open(Layer layer) const;

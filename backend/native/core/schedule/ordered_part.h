@@ -55,10 +55,10 @@ class OrderedPart {
         desk_.order(residency_.pool(place), slot, urgency, by_chunk, out);
     }
     // Order the rest of a part whose other copies were cancelled.
-    void complete(Place place, Slot slot, Commands & out) {
+    void complete(Place place, Slot slot, Commands & out, Urgency urgency = Urgency::low) {
         const SlotInfo & info = residency_.at(residency_.pool(place), slot);
         if (info.state == SlotState::pending && info.flying == 0 && !info.broken) {
-            order(place, slot, Urgency::low, out);
+            order(place, slot, urgency, out);
         }
     }
 

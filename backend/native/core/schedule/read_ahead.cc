@@ -25,7 +25,9 @@ void ReadAhead::fetch(const Forecast & forecast, Commands & out) {
     if (needs_.streams() && residency_.pool({forecast.layer, Part::staged}) != none) {
         return;  // its needs come through the stage, and would displace other needs of the layer here
     }
-    const Urgency urgency = forecast.certain && !many_ ? Urgency::high : Urgency::low;
+    // So probable a read is seldom interrupted, and costs less in one.
+    constexpr double whole_from = 0.8;
+    const Urgency urgency = forecast.spare ? Urgency::spare : forecast.certain && !many_ ? Urgency::high : Urgency::low;
     victims_.want(forecast.experts, true);
     bool room = true;
     for (size_t i = 0; i < forecast.experts.size() && room; i++) {
@@ -36,7 +38,7 @@ void ReadAhead::fetch(const Forecast & forecast, Commands & out) {
                 continue;
             }
             if (const Slot slot = residency_.find(place, e); slot != none) {
-                complete(place, slot, out);
+                complete(place, slot, out, urgency);
             } else if (const Slot taken = residency_.displaced(place, e); taken != none) {
                 // It is still there if the copies into its slot have not begun.
                 const SlotInfo & other = residency_.at(residency_.pool(place), taken);
@@ -44,7 +46,7 @@ void ReadAhead::fetch(const Forecast & forecast, Commands & out) {
             } else if (room && lacks(place, e)) {
                 room = claim(place, e);
                 if (room) {
-                    order_claimed(place, e, urgency, out);
+                    order_claimed(place, e, urgency, out, forecast.spare && double(forecast.scores[i]) >= whole_from);
                 }
             }
         }
@@ -86,8 +88,9 @@ bool ReadAhead::claim(Place place, Expert expert) {
     return slot != none;
 }
 
-void ReadAhead::order_claimed(Place place, Expert expert, Urgency urgency, Commands & out) {
-    order(place, residency_.find(place, expert), urgency, out);
+void ReadAhead::order_claimed(Place place, Expert expert, Urgency urgency, Commands & out, bool whole) {
+    const Slot slot = residency_.find(place, expert);
+    whole ? desk_.order(residency_.pool(place), slot, urgency, false, out) : order(place, slot, urgency, out);
     prefetched_[size_t(place.layer)].push_back(expert);
 }
 

@@ -34,7 +34,7 @@ class ReadAhead : OrderedPart {
 
     bool lacks(Place place, Expert expert) const;
     bool claim(Place place, Expert expert);
-    void order_claimed(Place place, Expert expert, Urgency urgency, Commands & out);
+    void order_claimed(Place place, Expert expert, Urgency urgency, Commands & out, bool whole = false);
     bool run_layer(Layer layer, Commands & out);
     void disappoint(Layer layer);
     void judge(Layer layer);

@@ -12,7 +12,8 @@ namespace outrider {
 TransferPool::TransferPool(int n_running, CopyWork work, std::unique_ptr<ReadRing> ring)
     : work_(std::move(work)),
       max_running_(size_t(n_running)),
-      max_low_(size_t(std::ceil(double(max_running_) * work_.low_share))),
+      most_{max_running_, size_t(std::ceil(double(max_running_) * work_.low_share)),
+            work_.low_share < 1 ? size_t(1) : max_running_},
       ring_(std::move(ring)),
       queues_(work_.n_drive),
       least_us_per_byte_(std::numeric_limits<double>::infinity()) {
@@ -48,7 +49,7 @@ void TransferPool::stop() {
 void TransferPool::submit(const Copy & copy) {
     const Lock lock(mutex_);
     Queue & queue = queues_[work_.drive(copy)];
-    (copy.urgency == Urgency::high ? queue.high : queue.low).push_back(copy);
+    queue.copies[copy.urgency == Urgency::high ? 0 : copy.urgency == Urgency::low ? 1 : 2].push_back(copy);
     if (!ring_ && threads_.empty()) {
         perform(take(queue));
         queue.n_batch--;
@@ -71,8 +72,8 @@ void TransferPool::begin() {
 bool TransferPool::cancel(Ticket ticket) {
     const Lock lock(mutex_);
     for (Queue & queue : queues_) {
-        for (auto * copies : {&queue.low, &queue.high}) {
-            if (std::erase_if(*copies, [&](const Copy & c) { return c.ticket == ticket; }) > 0) {
+        for (auto & copies : queue.copies) {
+            if (std::erase_if(copies, [&](const Copy & c) { return c.ticket == ticket; }) > 0) {
                 return true;
             }
         }
@@ -83,15 +84,16 @@ bool TransferPool::cancel(Ticket ticket) {
 size_t TransferPool::n_queued() const {
     size_t n = 0;
     for (const Queue & queue : queues_) {
-        n += queue.high.size() + queue.low.size();
+        for (const auto & copies : queue.copies) {
+            n += copies.size();
+        }
     }
     return n;
 }
 
 void TransferPool::forget_queued() {
     for (Queue & queue : queues_) {
-        queue.high.clear();
-        queue.low.clear();
+        queue.copies = {};
     }
 }
 
@@ -152,7 +154,8 @@ void TransferPool::drain() {
 }
 
 bool TransferPool::may_begin(const Queue & queue) const {
-    return queue.high.empty() ? !queue.low.empty() && queue.n_batch < max_low_ : queue.n_batch < max_running_;
+    const size_t first = queue.first();
+    return first < n_urgency && queue.n_batch < most_[first];
 }
 
 // Return a queue that may begin a copy, or null.
@@ -167,12 +170,15 @@ TransferPool::Queue * TransferPool::ready() {
 bool TransferPool::follows(const Copy & last, const Copy & next, uint64_t bytes) const {
     const bool is_same = last.layer == next.layer && last.expert == next.expert && last.part == next.part;
     const bool is_needed = is_same && next.urgency == Urgency::high;
+    if (next.urgency == Urgency::spare) {
+        return false;
+    }
     return (is_needed && ring_) || ((is_needed || bytes < work_.max_joined_bytes) && work_.joins(last, next));
 }
 
 // Begin the most urgent copy, with the queued copies that are read together with it. REQUIRES: something is queued.
 TransferPool::Batch TransferPool::take(Queue & queue) {
-    auto & copies = queue.high.empty() ? queue.low : queue.high;
+    auto & copies = queue.copies[queue.first()];
     Batch batch{copies.front()};
     copies.pop_front();
     uint64_t bytes = work_.bytes(batch.back());

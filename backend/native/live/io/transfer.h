@@ -2,6 +2,8 @@
 // where. The thread that owns the core collects the arrivals.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -33,7 +35,7 @@ struct CopyWork {
     std::function<bool(const Copy &, const Copy &)> joins = [](const Copy &, const Copy &) { return false; };
     std::function<uint64_t(const Copy &)> bytes = [](const Copy &) { return uint64_t(0); };
     uint64_t max_joined_bytes = 0;  // of what is read together; a needed expert may have more
-    double low_share = 0.5;  // largest share of the places that copies of low urgency take
+    double low_share = 0.5;  // largest share of the places that copies of low urgency take; with 1, spare ones too
     // Return the drive that a copy reads, below n_drive. Each drive has its own queue.
     std::function<size_t(const Copy &)> drive = [](const Copy &) { return size_t(0); };
     size_t n_drive = 1;
@@ -50,7 +52,7 @@ class TransferPool {
     // At most `n_running` batches (copies that are read together) of each drive are in flight: each in a thread of the
     // pool, or in the `ring` if there is one. `work.copy` repeats a batch that the ring read in part. With `n_running`
     // 0 a copy runs in submit(). Copies of low urgency take at most `work.low_share` of the places, so that urgent ones
-    // find some free.
+    // find some free; spare ones begin alone, and are not read together.
     // What a ring has read ends in the thread that asks for arrivals. Its own thread runs only while copies are queued,
     // to begin them: waking it would take a core from computation.
     TransferPool(int n_running, CopyWork work, std::unique_ptr<ReadRing> ring = nullptr);
@@ -80,10 +82,16 @@ class TransferPool {
     void drain();
 
   private:
+    static constexpr size_t n_urgency = 3;
     using Batch = std::vector<Copy>;
     struct Queue {  // of a drive
-        std::deque<Copy> high, low;  // queued, by urgency
+        std::array<std::deque<Copy>, n_urgency> copies;  // queued: high, low, spare ones
         size_t n_batch = 0;  // in flight
+
+        // Return the most urgent of `copies` with any, or n_urgency.
+        size_t first() const {
+            return size_t(std::ranges::find_if(copies, [](const auto & c) { return !c.empty(); }) - copies.begin());
+        }
     };
 
     void run();
@@ -106,7 +114,7 @@ class TransferPool {
 
     const CopyWork work_;
     const size_t max_running_;
-    const size_t max_low_;  // batches of a drive in flight at which low urgency waits
+    const std::array<size_t, n_urgency> most_;  // batches of a drive in flight at which these wait
     const std::unique_ptr<ReadRing> ring_;
     mutable Mutex mutex_;
     std::condition_variable work_there_;
