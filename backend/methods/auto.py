@@ -58,8 +58,6 @@ class Setting:
     eviction: str = "lru"
 
 
-
-
 @dataclass(frozen=True)
 class Learned:
     """What the method has learned: where it begins the next time."""
