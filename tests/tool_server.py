@@ -27,9 +27,15 @@ def group(pgid: int) -> list[int]:
     if sys.platform == "win32":
         import psutil  # the servers start faster without
 
-        every = [p.info for p in psutil.process_iter(["pid", "ppid", "name"])]
-        own = [p for p in every if p["name"] != "conhost.exe"]  # each console program has one
-        return [p["pid"] for p in own if pgid in (p["pid"], p["ppid"])]
+        def is_console(process: psutil.Process) -> bool:  # each console program has one
+            try:
+                return process.name() == "conhost.exe"
+            except (OSError, psutil.Error):  # it ends
+                return False
+
+        every = psutil.process_iter(["pid", "ppid"])
+        own = [p for p in every if pgid in (p.info["pid"], p.info["ppid"])]
+        return [p.pid for p in own if not is_console(p)]
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

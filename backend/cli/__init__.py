@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import os
 import signal
 import subprocess
@@ -61,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     process: llama.cpp ends its process on some malformed models.
     """
     if argv is None:
+        _speak_utf8()
         if mark := os.environ.pop(_CHILD_MARK, ""):
             _be_child(*map(int, mark.split()))
         elif _command(sys.argv[1:]) in _IN_CHILD:
@@ -204,9 +206,18 @@ def _be_child(parent: int, told: int, alive: int) -> None:
     if os.name == "posix" and os.getppid() != parent:  # it ended before
         sys.exit(1)
     if sys.stderr is not None and not os.environ.get("OUTRIDER_DEBUG"):
-        sys.stderr = open(os.dup(2), "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
+        sys.stderr = open(  # noqa: SIM115
+            os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace"
+        )
         os.dup2(fd, 2)
     os.close(fd)
+
+
+def _speak_utf8() -> None:
+    """Read and write UTF-8 in pipes and files, which have another encoding on Windows."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if os.name == "nt" and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")
 
 
 def _silence_stdout() -> None:

@@ -317,11 +317,11 @@ def _write_whole(
                 _begin(handles[number], plan, number)
             _write_ranges(file, plan, handles, sums, progress)
         except (ModelFileError, FileChangedError):
-            _drop(paths)
+            _drop(paths, stack)
             raise
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                _drop(paths)
+                _drop(paths, stack)
             raise
         for handle in handles:
             sync(handle)
@@ -354,7 +354,10 @@ def _opened(stack: contextlib.ExitStack, path: Path, flags: int) -> int:
     return handle
 
 
-def _drop(paths: Sequence[Path]) -> None:
+def _drop(paths: Sequence[Path], opened: contextlib.ExitStack) -> None:
+    """Remove the files that are being written."""
+    if os.name == "nt":  # there an open file stays
+        opened.close()
     for path in paths:
         path.unlink(missing_ok=True)
 

@@ -72,6 +72,13 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # The command as a whole.
 
 
+def test_a_pipe_gets_utf8(tmp_path: Path) -> None:
+    command = [*REAL_CLI, "inspect", str(tmp_path / "grüße 模型 🦊.gguf")]
+    done = subprocess.run(command, env=environment(), capture_output=True, timeout=120)
+    assert done.returncode == 1
+    assert "grüße 模型 🦊.gguf" in done.stderr.decode("utf-8")
+
+
 def test_help_and_version_load_nothing_heavy() -> None:
     script = (
         "import sys\n"

@@ -238,7 +238,7 @@ def test_bad_input_is_one_sentence(
         (tiny, tmp_path / "none", out, NO_FILE),
         (tiny, empty, out, "no prompts"),
         (tiny, text, out, "not UTF-8"),
-        (tiny, tmp_path, out, "directory"),
+        (tiny, tmp_path, out, "directory" if os.name == "posix" else "denied"),
         (tiny, prompts, tmp_path / "no" / "x", "does not exist"),
         (tiny, prompts, tmp_path, "is a folder"),
         (tiny, prompts, prompts, "--force"),
