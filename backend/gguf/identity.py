@@ -199,8 +199,12 @@ def _sample(held: _Held) -> bytes:
 
 
 def _read_at(descriptor: int, offset: int) -> bytes:
-    """Return a piece of a file. Raises OSError."""
+    """Return a piece of a file, which somebody may be reading. Raises OSError."""
     if hasattr(os, "pread"):
         return os.pread(descriptor, _PIECE_BYTES, offset)
-    os.lseek(descriptor, offset, os.SEEK_SET)
-    return os.read(descriptor, _PIECE_BYTES)
+    position = os.lseek(descriptor, 0, os.SEEK_CUR)
+    try:
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        return os.read(descriptor, _PIECE_BYTES)
+    finally:
+        os.lseek(descriptor, position, os.SEEK_SET)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -116,10 +115,12 @@ class FactsCache:
         if path is not None:
             self._kept = _load(path)
 
-    def facts(self, paths: Sequence[Path], stats: Sequence[os.stat_result]) -> Facts | str:
-        """Return the facts of a model with these parts, or a clause why it is refused."""
-        stamp = [self._n_context, *((s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in stats)]
-        stamp = json.loads(json.dumps(stamp))
+    def facts(self, paths: Sequence[Path], stamps: Sequence[tuple[int, ...]]) -> Facts | str:
+        """Return the facts of a model with these parts, or a clause why it is refused.
+
+        stamps: of the parts (FileIdentity.stamp).
+        """
+        stamp = json.loads(json.dumps([self._n_context, *stamps]))
         key = str(paths[0])
         with self._lock:
             kept = self._kept.get(key)

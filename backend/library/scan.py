@@ -236,7 +236,7 @@ def _add(
     if not trouble and len(paths) < n_part:
         trouble = _missing(paths, n_part)
     if not trouble:
-        found = cache.facts(paths, stats)
+        found = cache.facts(paths, stamps)
         if isinstance(found, Facts):
             facts = found
         else:

@@ -26,6 +26,7 @@ from attack.gguf_mutations import damage
 from backend.downloads.manager import Downloads
 from backend.engine.engine import Engine
 from backend.engine.kept_states import KeptStates
+from backend.gguf.identity import FileIdentity
 from backend.gguf.model_file import ModelFile, read_model
 from backend.library.facts import FactsCache
 from backend.library.history import History
@@ -101,7 +102,7 @@ def prepare(folder: Path) -> None:
     job = {"source": "a/b", "name": "m", "folder": "/x", "files": [file], "state": "paused"}
     _kept["downloads"] = json.dumps({"format": 1, "folder": "/x", "downloads": [job]}).encode()
     Facts = FactsCache(own / "facts.json", 512)
-    Facts.facts([_model[0].path], [_model[0].path.stat()])
+    Facts.facts([_model[0].path], [FileIdentity.of(_model[0].path).stamp])
     Facts.save()
     _kept["facts"] = (own / "facts.json").read_bytes()
 
@@ -193,7 +194,7 @@ def _downloads(path: Path) -> str:
 
 
 def _facts(path: Path) -> str:
-    found = FactsCache(path, 512).facts([_model[0].path], [_model[0].path.stat()])
+    found = FactsCache(path, 512).facts([_model[0].path], [FileIdentity.of(_model[0].path).stamp])
     return "refused" if isinstance(found, str) else "used"
 
 

@@ -89,3 +89,17 @@ def test_a_condemned_file_is_changed(tmp_path: Path) -> None:
         for _ in range(2):
             with pytest.raises(FileChangedError, match="other"):
                 files.require_unwritten()
+
+
+def test_who_reads_an_open_file_goes_on_at_the_same_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where there is no pread(), as on Windows."""
+    monkeypatch.delattr(os, "pread", raising=False)
+    path, _ = a_file(tmp_path / "file")
+    with OpenFiles([(path, None)]) as files:
+        (descriptor,) = files.descriptors
+        first = os.read(descriptor, 1000)
+        os.link(path, tmp_path / "link")  # so that the content is compared
+        files.require_unwritten()
+        assert first + os.read(descriptor, 5000) == path.read_bytes()

@@ -19,6 +19,7 @@ from app.settings import settings
 from app.settings.settings import Settings
 from app.state.preset import Preset
 from backend.downloads.manager import Downloads
+from backend.gguf.identity import FileIdentity
 from backend.gguf.model_file import read_model
 from backend.learning import consent
 from backend.learning.recordings import Recordings
@@ -147,7 +148,7 @@ def test_headroom_and_facts(tmp_path: Path, data: Path, tiny: Path) -> None:
     for text in hostile({"format": 1, "files": {}}):
         write(tmp_path / "facts.json", text)
         cache = FactsCache(tmp_path / "facts.json", 512)
-        assert not isinstance(cache.facts([tiny], [tiny.stat()]), str)
+        assert not isinstance(cache.facts([tiny], [FileIdentity.of(tiny).stamp]), str)
 
 
 def test_what_is_kept_is_for_this_user_alone(tmp_path: Path) -> None:
