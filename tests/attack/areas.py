@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attack import core, faults, files, kills, models, power, talk
+from attack import beside, core, faults, files, kills, models, power, talk
 from attack.area import Area
 
 AREAS: dict[str, Area] = {
@@ -17,6 +17,7 @@ AREAS: dict[str, Area] = {
         Area("frame", 100_000, talk.attack_frame),
         Area("groups", 10_000, talk.attack_groups),
         Area("core", 10_000, core.attack),
+        Area("beside", 400, beside.attack, limit_s=300),
         Area("kill", 9_700, kills.attack_writer, kills.prepare, 300),
         Area("worker", 250, kills.attack_worker, kills.prepare_worker, 300),
         Area("window", 50, kills.attack_window, limit_s=600),

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from asking import of_text
+from beside import Beside
 from endless import make_endless
 from factory import make_tiny
 from loopback import Server, needs_rpc, server
@@ -93,6 +94,18 @@ def test_every_pass_is_that_of_llama_cpp_on_the_device(
     open_engine(tiny, device=device.option, hybrid="cpu-only", cache_rate=0.25).close()
     with other_server(device, oracle):
         assert oracle.difference().startswith("The processor computed experts of a device")
+
+
+@needs_rpc
+def test_everything_beside_two_programs_on_a_device(
+    device: Server, open_engine: Callable[..., Engine], oracle: Oracle, tmp_path: Path
+) -> None:
+    settings = {"device": device.option, "cache_rate": 0.25}
+    beside = Beside("qwen3moe", 1, tmp_path / "beside", open_engine, **settings)
+    beside.run()
+    beside.engine.close()
+    with other_server(device, oracle):
+        assert oracle.approve()["n_taken"] == 0
 
 
 @contextlib.contextmanager

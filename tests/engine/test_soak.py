@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from asking import of_text
+from beside import WORDS, Beside
 from factory import make_tiny
 from oracle import Oracle
 
 from backend.engine.engine import Engine
 from backend.protocol.settings import Sampling
 
-WORDS = "the of and to in is it that for was on are as with his they be at one have this".split()
+OpenEngine = Callable[..., Engine]
+BESIDE = ("qwen3moe", "gpt-oss", "qwen35moe", "qwen3vlmoe")
 
 
 @pytest.mark.parametrize(
@@ -57,3 +60,18 @@ def test_every_pass_equals_stock(
             list(answer)
             assert engine.finish_reason in ("stop", "length")
     assert oracle.approve()["n_pass"] > 50
+
+
+def test_everything_beside_two_programs(
+    open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
+) -> None:
+    """`make attack` has all architectures and further seeds."""
+    happened: Counter[str] = Counter()
+    for seed, arch in enumerate(BESIDE):
+        beside = Beside(arch, seed, tmp_path / arch, open_engine)
+        beside.run()
+        beside.engine.close()
+        happened += beside.happened
+    counts = oracle.approve()
+    assert counts["n_taken"] == 0 and counts["n_void"] >= len(BESIDE)
+    assert min(happened.values()) > 0 and len(happened) == 5, happened
