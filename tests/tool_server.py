@@ -29,7 +29,7 @@ def group(pgid: int) -> list[int]:
 
         def is_console(process: psutil.Process) -> bool:  # each console program has one
             try:
-                return process.name() == "conhost.exe"
+                return "conhost" in " ".join(process.cmdline()[:1])
             except (OSError, psutil.Error):  # it ends
                 return False
 

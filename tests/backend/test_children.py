@@ -124,3 +124,20 @@ def test_memory_beyond_the_limit_is_refused(platform: str) -> None:
     )
     done = run([sys.executable, "-c", program], ROOT)
     assert done.stdout == "refused\n", done.stderr
+
+
+@pytest.mark.skipif(os.name != "nt", reason="job objects are of Windows")
+def test_a_process_does_nothing_before_it_is_in_its_job(tmp_path: Path) -> None:
+    """So that none of its children can begin outside of the job."""
+    job = children.Job()
+
+    def start(name: str, flags: int = 0) -> "subprocess.Popen[bytes]":
+        code = f"open({str(tmp_path / name)!r}, 'w')"
+        return subprocess.Popen([sys.executable, "-c", code], creationflags=flags)
+
+    held = start("held", job.start_flags)
+    assert start("free").wait(WAIT_S) == 0  # would have ended later
+    assert [path.name for path in tmp_path.iterdir()] == ["free"]
+    job.release(held.pid)
+    assert held.wait(WAIT_S) == 0
+    assert (tmp_path / "held").is_file()
