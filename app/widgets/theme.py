@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QPalette
 from PySide6.QtWidgets import QApplication
 
@@ -172,6 +172,8 @@ def choose(
     usual = max(QFontInfo(font).pixelSize(), 13)
     font.setPixelSize(round(usual * text_percent / 100))
     app.setFont(font)
+    # At once: a window that is being built gives its parts the font that it has.
+    app.sendPostedEvents(None, QEvent.Type.ApplicationFontChange)
     app.setPalette(_palette(_current))
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLabel, QWidget
 
 from app.panel import map_picture
 from app.widgets import theme
@@ -126,3 +126,13 @@ def test_the_stronger_shade_is_the_more_used_one(qapp: QApplication) -> None:
             shades = palette[base : base + map_picture.N_LEVEL]
             strengths = [contrast(shade, theme.colours().absent) for shade in shades]
             assert strengths == sorted(strengths)
+
+
+def test_a_window_that_is_being_built_has_the_font_at_once(qapp: QApplication) -> None:
+    window = QWidget()
+    theme.choose(qapp, Choice.LIGHT, text_percent=150)
+    part = QLabel(parent=window)
+    try:
+        assert part.font().toString() == window.font().toString() == qapp.font().toString()
+    finally:
+        theme.choose(qapp, Choice.LIGHT)
