@@ -63,7 +63,7 @@ def main() -> int:
             check.build_native, check.copy_checkout, bundle, pack, new_prefix,
         ):  # fmt: skip
             check.follow(step)
-        with check.kept_awake(MORE), screen():
+        with screen(), check.kept_awake(MORE):  # wine looks for a display once
             check.follow(lambda: try_archive(pictures))
             check.follow(lambda: try_installer(pictures))
     except CheckError as error:
@@ -150,6 +150,8 @@ def try_window(program: Path, picture: Path, while_open: Callable[[], None]) -> 
             while_open()
             wine("taskkill", "/im", program.name, folder=DRIVE, more=MORE)  # as its cross does
             process.wait(WINDOW_S)
+            tasks = "outrider-app.exe leaves processes behind"
+            wait_for(lambda: program.name not in wine("tasklist", more=MORE).stdout, tasks)
         except subprocess.TimeoutExpired:
             raise CheckError("outrider-app.exe does not close.") from None
         finally:
