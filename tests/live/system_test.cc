@@ -278,7 +278,8 @@ void a_spare_copy_begins_alone() {
     std::vector<Ticket> begun;
     Ticket n_may_end = 0;
     CopyWork work;
-    work.max_joined_bytes = 1 << 20;
+    work.bytes = [](const Copy &) { return uint64_t(1) << 20; };
+    work.max_joined_bytes = 64 << 20;
     work.joins = [](const Copy & a, const Copy & b) { return a.expert == b.expert; };
     work.copy = [&](std::span<const Copy> copies) {
         std::unique_lock lock(mutex);

@@ -60,7 +60,7 @@ void a_link_costs_time() {
 
 // A place for two; each copy takes 10 us and, before, 1 us of latency.
 void a_spare_copy_begins_alone() {
-    Link link(10, 1, 2);
+    Link link(1e5, 1, 2);
     const auto ends = [&] {
         std::vector<std::pair<Ticket, double>> found;
         while (link.advance_to_arrival()) {
@@ -70,27 +70,37 @@ void a_spare_copy_begins_alone() {
         }
         return found;
     };
-    link.submit(1, Urgency::spare, 100);
-    link.submit(2, Urgency::spare, 100);
-    link.submit(3, Urgency::low, 100);
+    link.submit(1, Urgency::spare, 1e6);
+    link.submit(2, Urgency::spare, 1e6);
+    link.submit(3, Urgency::low, 1e6);
     link.begin();
-    link.submit(4, Urgency::high, 100);
+    link.submit(4, Urgency::high, 1e6);
     link.begin();
     using Ends = std::vector<std::pair<Ticket, double>>;
     require(ends() == Ends{{3, 21}, {4, 21}, {1, 32}, {2, 43}}, "after the others, one by one");
-    link.submit(5, Urgency::spare, 100);
+    link.submit(5, Urgency::spare, 1e6);
     link.begin();
-    link.submit(6, Urgency::spare, 100);
-    link.submit(7, Urgency::high, 100);
+    link.submit(6, Urgency::spare, 1e6);
+    link.submit(7, Urgency::high, 1e6);
     link.begin();
     require(link.cancel(6) && !link.cancel(5), "one has begun");
     require(ends() == Ends{{5, 64}, {7, 64}}, "a need takes the other place");
+}
+
+void small_spare_copies_begin_as_low_ones() {
+    Link link(10, 1, 4);
+    for (const Ticket ticket : {1, 2, 3}) {
+        link.submit(ticket, Urgency::spare, 100);
+    }
+    link.begin();
+    require(link.cancel(3) && !link.cancel(2) && !link.cancel(1), "two of four places");
 }
 
 const std::map<std::string, std::function<void()>> tests{
     {"instant_copies_cost_nothing", instant_copies_cost_nothing},
     {"a_link_costs_time", a_link_costs_time},
     {"a_spare_copy_begins_alone", a_spare_copy_begins_alone},
+    {"small_spare_copies_begin_as_low_ones", small_spare_copies_begin_as_low_ones},
 };
 
 }  // namespace

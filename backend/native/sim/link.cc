@@ -11,6 +11,8 @@ namespace {
 // The rounding error left of a copy that has ended.
 constexpr double almost_no_bytes = 1e-6;
 
+constexpr double small_copy_bytes = 256 << 10;  // as in live/io/transfer.cc
+
 constexpr Ticket no_ticket = std::numeric_limits<Ticket>::max();
 
 }  // namespace
@@ -77,8 +79,16 @@ bool Link::take_arrival(Ticket & ticket) {
 
 void Link::begin() {
     while ((running_.size() < n_at_once_ && begin_next(high_, true)) ||
-           (running_.size() < n_low_ && begin_next(low_, false)) || (running_.empty() && begin_next(spare_, false))) {
+           (running_.size() < n_low_ && begin_next(low_, false)) ||
+           (running_.size() < max_spare() && begin_next(spare_, false))) {
     }
+}
+
+// The copies in flight at which the next spare one waits.
+size_t Link::max_spare() {
+    const auto next = std::find_if(spare_.items.begin() + ptrdiff_t(spare_.head), spare_.items.end(),
+                                   [](const Waiting & w) { return w.ticket != no_ticket; });
+    return next != spare_.items.end() && next->n_bytes <= small_copy_bytes ? n_low_ : 1;
 }
 
 // Return whether a copy of the queue, with those that are read together with it, has begun.

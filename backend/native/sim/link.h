@@ -1,7 +1,7 @@
 // The link in virtual time: what live/transfer.cc does with threads. High copies go before low ones, each kind in order
 // of submission. A copy that has begun is not preempted. Low copies take at most half of the places, and spare ones
-// begin while none is in flight. The copies in flight share the bandwidth equally. Copies whose bytes lie together, as
-// in a pack, can be one read: they take one place and one latency, and arrive together.
+// begin while none is in flight, but for small ones. The copies in flight share the bandwidth equally. Copies whose
+// bytes lie together, as in a pack, can be one read: they take one place and one latency, and arrive together.
 #pragma once
 
 #include <cstddef>
@@ -59,6 +59,7 @@ class Link {
     };
 
     bool begin_next(Queue & queue, bool is_high);
+    size_t max_spare();
     void step(double at_us);
 
     double bytes_per_us_;

@@ -8,6 +8,12 @@
 #include "live/ggml/clock.h"
 
 namespace outrider {
+namespace {
+
+// Of a small copy little is left when a need comes, and its latency is long: a spare one begins as a low one does.
+constexpr uint64_t small_copy_bytes = 256 << 10;
+
+}  // namespace
 
 TransferPool::TransferPool(int n_running, CopyWork work, std::unique_ptr<ReadRing> ring)
     : work_(std::move(work)),
@@ -155,7 +161,11 @@ void TransferPool::drain() {
 
 bool TransferPool::may_begin(const Queue & queue) const {
     const size_t first = queue.first();
-    return first < n_urgency && queue.n_batch < most_[first];
+    if (first == n_urgency) {
+        return false;
+    }
+    const bool is_small = first == 2 && work_.bytes(queue.copies[first].front()) <= small_copy_bytes;
+    return queue.n_batch < most_[is_small ? 1 : first];
 }
 
 // Return a queue that may begin a copy, or null.
