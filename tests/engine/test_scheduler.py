@@ -633,3 +633,19 @@ def test_all_begin_again_in_their_order_if_the_context_was_emptied() -> None:
     run.run()
     for each in asked:
         assert (each.answer, each.end) == alone(each, LIMITS)
+
+
+def test_nothing_is_left_of_a_pass_or_of_cells_if_the_context_was_emptied() -> None:
+    sparse, drafting = Run(replace(LIMITS, attends=(2, 6))), Run(LIMITS, n_right=3)
+    for run in (sparse, drafting):
+        (asked,) = endless(1, 30)
+        run.ask(asked)
+        for _ in range(4 if run is drafting else 12):
+            run.step()
+        run.scheduler.rows(run._guess if run is drafting else None)
+        assert asked.drafted if run is drafting else asked.n_gone
+        run.cells.forget_from(0, asked.place)
+        run.scheduler.begin_again()
+        assert (asked.drafted, asked.n_gone, asked.n_done) == ([], 0, 0)
+        run.run()
+        assert len(asked.answer) == 30
