@@ -74,6 +74,7 @@ if sys.platform == "win32":
         ]
 
     _BASIC_INFO = 0  # of FILE_INFO_BY_HANDLE_CLASS
+    _YEAR_1970 = 116_444_736_000_000_000  # its first moment, in those units since 1601
     _get_info = ctypes.WinDLL("kernel32").GetFileInformationByHandleEx
     _get_info.argtypes = [wintypes.HANDLE, ctypes.c_int, ctypes.c_void_p, wintypes.DWORD]
     _get_info.restype = wintypes.BOOL
@@ -90,7 +91,8 @@ if sys.platform == "win32":
         handle = msvcrt.get_osfhandle(file)
         if not _get_info(handle, _BASIC_INFO, ctypes.byref(info), ctypes.sizeof(info)):
             return 0
-        return int(info.ChangeTime) * 100
+        since_1970 = int(info.ChangeTime) - _YEAR_1970  # in ns, more would not fit in 64 bits
+        return since_1970 * 100 if info.ChangeTime else 0
 else:
 
     def _changed_ns(_file: Path | int, status: os.stat_result) -> int:
