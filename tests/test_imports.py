@@ -107,7 +107,9 @@ MAY_IMPORT = {
         "app.pages.licences",
         "app.widgets.icons",
         "backend",
-        "check",  # a script imports another one of its folder
+        "check",  # scripts import others of their folder
+        "watched",
+        "window",
         "factory",
         "loopback",
         "packaging.requirements",

@@ -209,7 +209,8 @@ class Walk:
         return done.stdout
 
     def picture(self, name: str) -> None:
-        """Keep a picture of the screen."""
+        """Keep a picture of the screen, as soon as it has settled."""
+        time.sleep(3)
         file = self._pictures / f"{name}.png"
         subprocess.run(["import", "-window", "root", file], env=self._environment, check=True)
 
