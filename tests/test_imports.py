@@ -104,11 +104,11 @@ MAY_IMPORT = {
     "packaging": {
         "app.display",
         "app.main",
+        "app.window.main_window",
         "app.pages.licences",
         "app.widgets.icons",
         "backend",
         "check",  # scripts import others of their folder
-        "watched",
         "window",
         "factory",
         "loopback",
@@ -152,7 +152,7 @@ ONLY_FROM = {
     "predictors": {"backend.cli.train", "backend.learning.child", "predictors"},
     "pydantic": {"backend.tools.host"},
     "pypdf": {"backend.attachments.pdf"},
-    "PySide6": {"app", "packaging.icons"},
+    "PySide6": {"app", "packaging.icons", "packaging.windows.wine.watched"},
     "shiboken6": {"app.widgets"},
     "starlette": {
         "backend.server.application",
