@@ -113,6 +113,7 @@ QMenu::item:selected { background: $hover; }
 QMenu::item:disabled { color: $faint; }
 QMenu::separator { height: 1px; background: $border; margin: 6px 8px; }
 
+QSlider:horizontal { min-height: 18px; }
 QSlider::groove:horizontal { height: 4px; border-radius: 2px; background: $edge; }
 QSlider::sub-page:horizontal { background: $accent; border-radius: 2px; }
 QSlider::handle:horizontal {

@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QApplication, QLabel, QWidget
+from PySide6.QtWidgets import QApplication, QLabel, QSlider, QWidget
 
 from app.panel import map_picture
 from app.widgets import theme
@@ -136,3 +137,17 @@ def test_a_window_that_is_being_built_has_the_font_at_once(qapp: QApplication) -
         assert part.font().toString() == window.font().toString() == qapp.font().toString()
     finally:
         theme.choose(qapp, Choice.LIGHT)
+
+
+def test_the_handle_of_a_slider_is_whole(qtbot: Any, qapp: QApplication) -> None:
+    theme.apply(qapp, Choice.LIGHT)
+    slider = QSlider(Qt.Orientation.Horizontal)
+    qtbot.addWidget(slider)
+    slider.setRange(0, 2)
+    slider.setValue(1)
+    slider.resize(101, slider.sizeHint().height())
+    picture = slider.grab().toImage()
+    column = [picture.pixelColor(50, y) for y in range(picture.height())]
+    handle = theme.colour("text")
+    assert column.count(handle) >= 14
+    assert handle not in (column[0], column[-1])
