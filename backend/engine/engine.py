@@ -742,6 +742,7 @@ class Engine:
         if self.passes.keeping is not None:
             self.passes.keeping.close()
         self.loaded.close()
+        self.passes.meter.close()
         self.loaded.end_log()
         self.passes.take_sequences()
 

@@ -67,6 +67,10 @@ class Meter:
         """The sum over the answer's tokens, without the prompt."""
         return total(self._decoded) if self._decoded else PassCost()
 
+    def close(self) -> None:
+        """Let go of the patch, which keeps the model's file open. The sums stay."""
+        self._patch = None
+
     def cache_rebuilt(self) -> None:
         """Follow the patch, whose counters begin at zero again, and keep the sums so far."""
         if self._patch is None or self._start is None or self._last is None:
