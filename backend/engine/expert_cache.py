@@ -128,6 +128,8 @@ class ExpertCache:
         """Free the patched model. Return False where there is none."""
         self._note_learned()
         cached, self._cached = self._cached, None
+        if self._tuner is not None:
+            self._tuner.detach()
         if cached is not None:
             cached.close()
         return cached is not None

@@ -92,7 +92,7 @@ class Tuner:
         why: begins the line about it, except for the first object. learned: what is known of such
         a cache; None: nothing.
         """
-        is_first = self._tuned is None
+        is_first = self._work is None
         self._tuned = tuned
         if self._auto is None:
             return self._tune() if self._copy_cost is not None else None
@@ -100,6 +100,10 @@ class Tuner:
         if is_first and learned is None:
             return self._decide(Decision(self._auto.setting, ""))
         return self._decide(self._auto.restart(why or text("auto.cache_changed"), learned))
+
+    def detach(self) -> None:
+        """Let go of what is tuned, which keeps the model's file open. What was learned stays."""
+        self._tuned = None
 
     def observe(self, cost: PassCost, wave_s: float) -> str:
         """Observe the cost of a decoded token. Return the decision, or "".
