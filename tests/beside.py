@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from asking import of_text
+from asking import jointly, of_text
 from factory import can_predict, make_mmproj, make_png, make_tiny
 
 from backend.engine.drafts import Width
@@ -136,7 +136,7 @@ class Beside:
         for name in names:
             setattr(context, name, counted(getattr(context, name)))
         try:
-            for answer in engine.generate_group(arriving(), watch, keeps=True, urgent=urgent):
+            for answer in jointly(engine, arriving(), watch, keeps=True, urgent=urgent):
                 assert not answer.error, answer.error
                 self.happened["images"] += answer.request.prompt is None and answer.n_token > 0
                 if answer.request.key == "chat" and n_group == 0:
