@@ -119,8 +119,6 @@ class Engine:
         self.passes.join(handle)
         try:
             member = self._opened(request)
-            if member is not None:
-                member.begin()
         except BaseException:
             self.passes.leave(handle)
             if self._group.is_empty:
@@ -260,7 +258,7 @@ class Engine:
         if partial is None:
             return None
         rendered = partial.rendered.stops if partial.rendered is not None else ()
-        return Answered(
+        member = Answered(
             request,
             partial,
             self._context,
@@ -268,6 +266,12 @@ class Engine:
             self._reader,
             may_draft=self.passes.may_draft,
         )
+        try:
+            member.begin()
+        except BaseException:
+            member.close()
+            raise
+        return member
 
     def _continue_later(self, owner: str, partial: PartialAnswer) -> None:
         """Note an answer that can be continued, in place of the owner's one before."""

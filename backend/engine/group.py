@@ -66,6 +66,7 @@ class Group:
             passes.forget_all()
         self._urgent: list[Sequence] = []  # those who precede and have not joined
         self._is_disturbed = False  # somebody has come since the last pass
+        self._was_alone = False  # somebody had the sequence 0, which others take up
         self._kept: Sequence | None = None  # the one that another context would go on with
         self._led: Sequence | None = None  # the one whose tokens a layer guesses
         self._asked: Sequence | None = None  # the one of which it has guessed the last pass
@@ -205,6 +206,10 @@ class Group:
             passes.begin_costs()
             self._began_s = time.perf_counter()
         member.number = 0 if self.n_running == 1 else passes.next_sequence()
+        if not member.number:
+            if self._was_alone:
+                passes.request_began()
+            self._was_alone = True
         if member.precedes or member is self._led:
             self._led = None
         if member.precedes or self._kept is None or not self._kept.precedes:
@@ -469,8 +474,8 @@ class Group:
             self._passes.keeping.end(member.place, member.computed)
         try:
             given = member.finish(fault)
-        except EngineError as error:
-            given = GroupAnswer(member.request, fault=error)
+        except EngineError as error:  # its text could not be split
+            given = member.given = GroupAnswer(member.request, fault=error)
         unfinished = member.so_far() if member.request.goes_on else None
         if unfinished is not None:
             self._on_unfinished(member.request.owner, unfinished)

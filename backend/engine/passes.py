@@ -105,12 +105,16 @@ class Passes:
         if distrust is not None:
             self._drop_all()
             raise distrust
-        for patch in self.loaded.patches:
-            patch.request_began()
+        self.request_began()
         self.begin_costs()
         self.end_prefill()
         for handle in handles:
             self.join(handle)
+
+    def request_began(self) -> None:
+        """Let methods know that the sequence 0 begins anew."""
+        for patch in self.loaded.patches:
+            patch.request_began()
 
     def join(self, handle: Handle) -> None:
         """Compute for a request, too, until it leaves."""

@@ -8,6 +8,7 @@ computed jointly; a request joins while others are answered.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 import traceback
@@ -746,8 +747,17 @@ class _Joint:
                     self._count(group)
         except Exception as error:
             fault = error
+            self._leave()
         for turn in list(self._turns):
             self._end(turn, fault)
+
+    def _leave(self) -> None:
+        """Let the engine end what it still answers."""
+        for turn in self._turns:
+            turn.handle.cancel()
+        with contextlib.suppress(Exception):
+            while self._engine.step():
+                pass
 
     def _count(self, group: Any) -> None:
         """Count the pass."""
