@@ -325,10 +325,10 @@ class Worker:
 
     def _may_join(self, job: Job) -> bool:
         """Whether an answer can be computed beside those to programs. From any thread."""
-        engine, answer = self._engine, job.answer
-        if answer is None or engine is None or not self._is_own:
+        engine = self._engine
+        if job.answer is None or engine is None or not self._is_own:
             return False
-        return answer.requests[0].prompt is None and engine.n_sequence > 1
+        return engine.n_sequence > 1
 
     def _next_own(self, engine: Engine) -> Answer | None:
         """Return the client's next answer, if it can be computed beside those to programs.

@@ -580,6 +580,21 @@ def test_the_cache_rate_moves_while_programs_are_answered(pipe: Pipe) -> None:
         next(pieces)
 
 
+def test_a_raw_prompt_is_answered_beside_programs(pipe: Pipe) -> None:
+    program = Program(pipe.ready("joint"))
+    body = {"prompt": "endless", "max_tokens": 100_000_000, "stream": True}
+    to = f"{program.url}/completions"
+    with httpx.stream("POST", to, json=body, headers=program.headers, timeout=WAIT_S) as reply:
+        pieces = reply.iter_bytes()
+        next(pieces)
+        pipe.send("generate", id=2, prompt="count 3", sampling={}, max_tokens=-1)
+        messages = pipe.reply(2)
+        next(pieces)
+    assert "waits" not in types(messages) and messages[-1]["reason"] == "stop"
+    said = "".join(m["text"] for m in messages if m["type"] == "text")
+    assert said == "w1 w2 w3 " and messages[-1]["stats"]["n_token"] == 3
+
+
 def test_a_program_names_a_model_and_the_client_gets_its_own_again(pipe: Pipe) -> None:
     pipe.ready()
     models = {"mine": "model", "other": "other", "broken": "broken"}
