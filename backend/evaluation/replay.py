@@ -23,6 +23,7 @@ import numpy as np
 from backend import LLAMA_CPP_PYTHON_VERSION, check_llama_cpp
 from backend.gguf.header import ModelFileError
 from backend.gguf.model_file import read_model
+from backend.gguf.tables import CACHE_FOR_EACH
 from backend.llama import function_of
 from backend.llama.batch_log import DamagedLog, digest, digest_at, read, unpacked
 from backend.llama.guard import MEDIA
@@ -189,9 +190,10 @@ class Replay:
         self._last: list[_Row] = []  # of the last pass, if it was computed as a whole
         self._pictures: dict[int, _Picture] = {}
         self._parts: dict[str, _Part] = {}  # by their keys
-        self._several: list[bool] = []  # for each context: passes have several sequences
+        self._several: list[bool] = []  # for each context: several sequences are in use
         self._shown = shown
         self._fingerprint = ""
+        self._has_streams = False  # a state names the sequences that its context could have
 
     def close(self) -> None:
         """Free the model. A second call does nothing."""
@@ -246,6 +248,7 @@ class Replay:
         if file.fingerprint != how["fingerprint"]:
             raise NotComputed(text("replay.other_model", file=file.path.name))
         self._fingerprint = file.fingerprint
+        self._has_streams = file.architecture in CACHE_FOR_EACH
         params = llama_cpp.llama_model_default_params()
         for name, value in how["settings"].items():
             setattr(params, name, value)
@@ -311,7 +314,7 @@ class Replay:
     def _on_context(self, settings: dict[str, Any]) -> None:
         self._close_context()
         self._held, self._last = _Held(), []
-        if not self._several.pop(0):
+        if not self._several.pop(0) and not self._has_streams:
             # One answer at a time gets the context that everybody's has, whatever the engine made.
             settings = {k: v for k, v in settings.items() if k not in _OF_SEVERAL}
         self._context = self._new_context(settings)
@@ -754,11 +757,17 @@ def _take(context: Any, parts: Sequence[_Part], spare: int) -> None:
 
 
 def _several(entries: Iterator[list[Any]]) -> list[bool]:
-    """Return whether passes have other sequences than 0, for each context of a log."""
+    """Return whether other sequences than 0 are in use, for each context of a log."""
     found: list[bool] = []
+    n_sequence = 0
     for name, *values in entries:
         if name == "context":
             found.append(False)
+            n_sequence = values[0].get("n_seq_max", 1)
+        elif (
+            name == "seq_cp" and 0 < max(values[:2]) < n_sequence
+        ):  # not one behind those of passes
+            found[-1] = True
         elif name == "pass" and any(run[0] for run in values[0]):
             found[-1] = True
         elif name == "image" and values[0]:

@@ -171,7 +171,8 @@ INDEXED_RATIO = 4
 """Of these ratios: the compressed keys overlap, and an indexer chooses among them
 (DSV4_CSA_RATIO)."""
 CACHE_FOR_EACH = frozenset({"deepseek4"})
-"""Architectures that llama.cpp gives an attention cache of the whole context for each sequence."""
+"""Architectures that llama.cpp gives an attention cache of the whole context for each sequence. It
+copies whole sequences only, between sequences of passes only (src/llama-kv-cache-dsv4.cpp)."""
 NOT_ESTIMATED = frozenset(
     """
     deepseek32 deepseek4 dots3note glm-dsa glm5-next hy_v4 llama4 qwen4exp
