@@ -91,7 +91,7 @@ class Width:
 
     n_most: int
     _kinds: list[_Kind] = field(default_factory=lambda: [_Kind(p) for p in _FIRST_CHANCES])
-    _single_s: float = 0.0  # of a pass of one token
+    single_s: float = 0.0  # of a pass of one token
     _n_single: int = 0
     _n_without: int = 0  # passes since the last one of one token
     # of a guessed token, by its number in the pass and whether a model guessed it
@@ -121,7 +121,7 @@ class Width:
             self._n_single += 1
             self._n_without = 0
             weight = max(_SINGLE_WEIGHT, 1 / self._n_single)
-            self._single_s += weight * (wall_s - self._single_s)
+            self.single_s += weight * (wall_s - self.single_s)
             return
         self._n_without += 1
         kind = self._kind(n_equal)
@@ -134,7 +134,7 @@ class Width:
             kind.n_wait = 1  # try again at once: a repetition may have begun
         else:
             kind.pause = min(2 * kind.pause, _PAUSE[1])
-        cost = max((wall_s / self._single_s - 1) / n_guessed, 0.0) if self._single_s else 0.0
+        cost = max((wall_s / self.single_s - 1) / n_guessed, 0.0) if self.single_s else 0.0
         before = self.cost(n_equal, n_guessed)
         place = n_guessed, n_equal == BY_MODEL
         n_before = self._n_cost.get(place[1], 0)

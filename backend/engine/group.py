@@ -56,7 +56,7 @@ class Group:
         limits = Limits(
             n_sequence, context.n_context, context.n_longest, context.n_ubatch,
             context.shares, context.cuts_batches, attends, context.n_output,
-            context.n_draft_most if context.cuts_batches else 0,
+            context.n_back, context.holds and passes.loaded.config.holds,
         )  # fmt: skip
         self._scheduler: Scheduler[Sequence] = Scheduler(limits, context)
         self._scheduler.images = passes.images
@@ -70,6 +70,8 @@ class Group:
         self._kept: Sequence | None = None  # the one that another context would go on with
         self._led: Sequence | None = None  # the one whose tokens a layer guesses
         self._asked: Sequence | None = None  # the one of which it has guessed the last pass
+        # Wrong guesses behind which this one is computed again, and what learns from their time.
+        self._behind: tuple[Sequence, Callable[[float], None]] | None = None
         self._encoded: dict[int, NDArray[np.float32]] = {}  # images of several prompts
         self._n_cleared = passes.n_cleared  # when the context was known
         self._last_s = time.perf_counter()  # when the last pass was computed
@@ -128,6 +130,7 @@ class Group:
                 is_computed = self._compute(self._last_s)
             if not is_computed:  # all were cancelled, or none has joined
                 self.n_decoded = self.n_drafted = self.n_right = 0
+                scheduler.drop_guesses()
                 self._follow_clear()
             self._end_members()
 
@@ -300,6 +303,9 @@ class Group:
         self.n_decoded = len(rows) - self.n_drafted + self.n_right if is_token else 0
         if is_token and may_draft:
             self._observe_guess(drafted, len(owners) - self.n_drafted, took_s, layer)
+        elif self._behind is not None and self._behind[0] is owners[0]:
+            self._behind[1](took_s)
+            self._behind = None
         if is_answered:
             scheduler.observe(owners, n_of_prompt, took_s)
         if passes.keeping is not None and not all(m.precedes for m in scheduler.members):
@@ -342,8 +348,8 @@ class Group:
         """
         if isinstance(error, UntrustedError):
             raise error
+        self._scheduler.drop_guesses()
         for member in dict.fromkeys(owners):
-            member.drafted = []
             if member.n_done <= member.failed_at:
                 member.failure = error
             member.failed_at = member.n_done
@@ -354,7 +360,8 @@ class Group:
     def _show_prompt(self, n: int) -> None:
         """Let others see, within the pass, how many of n tokens are computed that go first."""
         member = self._scheduler.members[0]
-        if member.n_unread and (member.precedes or self.n_running == 1):
+        is_shown = member.n_unread and not member.n_token
+        if is_shown and (member.precedes or self.n_running == 1):
             self._passes.begin_prefill(member.n_done, n, member.n_wanted)
 
     @staticmethod
@@ -435,8 +442,18 @@ class Group:
             took_s -= layer.read_s  # of a text that was new to it
             if drafted is None:  # a guess that the layer was too unsure to make took time, too
                 of, n_guessed = self._asked, 1
-        n_equal = 0 if of is None else of.n_equal
-        self._passes.width_beside(n_running).observe(n_equal, n_guessed, self.n_right, took_s)
+        n_equal, n_right = 0 if of is None else of.n_equal, self.n_right
+        width = self._passes.width_beside(n_running)
+        if of is None or not of.n_unread:
+            width.observe(n_equal, n_guessed, n_right, took_s)
+            return
+
+        def observe(more_s: float) -> None:
+            """Observe both passes: the second one gives a token, as one without guesses does."""
+            both_s = took_s + more_s - width.single_s
+            width.observe(n_equal, n_guessed, n_right, both_s)
+
+        self._behind = of, observe
 
     def _drop_middles(self) -> None:
         """Forget what tokens no longer see. The others keep their positions."""

@@ -40,7 +40,7 @@ class Limits:
     each other. cuts_batches: a state can only go on, and a pass has one prompt. attends: sparse
     attention, the numbers of first and of last tokens that a token sees; (0, 0): all. n_output:
     rows of a pass that may have logits; 0: all. n_back: the positions that a state of a sequence
-    can go back.
+    can go back. holds: the sequence n_sequence may hold such a state while guesses are tried.
     """
 
     n_sequence: int
@@ -52,6 +52,7 @@ class Limits:
     attends: tuple[int, int] = (0, 0)
     n_output: int = 0
     n_back: int = 0
+    holds: bool = False
 
 
 class Image(Protocol):
@@ -137,6 +138,7 @@ class Scheduler(Generic[T]):
         self.shared: list[int] = []
         self.images: dict[int, Image] = {}
         self._was_image = False  # the last pass was of an image
+        self._is_held = False  # a state from before guesses, in the sequence n_sequence
         self.precedence = Precedence()
         self._memory = memory
         self._n_unpaid = 0  # shared tokens that no request counts as its own yet
@@ -229,9 +231,9 @@ class Scheduler(Generic[T]):
     def begin_again(self) -> None:
         """Let all requests wait: the context is empty."""
         self.idle, self.shared, self._n_unpaid = {}, [], 0
+        self.drop_guesses()
         for member in self.members:
             member.n_done = member.n_gone = 0
-            member.drafted = []
         self.waiting, self.members = self.members + self.waiting, []
 
     # Cells.
@@ -397,7 +399,8 @@ class Scheduler(Generic[T]):
         running, fresh, n_most = self._present()
         if fresh and limits.cuts_batches:
             running, fresh = [], fresh[:1]
-        can_go_back = not limits.attends[1] and (limits.n_back or not limits.cuts_batches)
+        goes_back = limits.n_back or limits.holds or not limits.cuts_batches
+        can_go_back = goes_back and not limits.attends[1]
         has_tokens = bool(running) or any(m.tokens[m.n_done] >= 0 for m in fresh)
         if fresh and (member := self._at_image(fresh, has_tokens=has_tokens)) is not None:
             return [], [member]
@@ -447,7 +450,7 @@ class Scheduler(Generic[T]):
         """
         limits = self.limits
         n_row = min(limits.n_output or limits.n_ubatch, limits.n_ubatch) - len(running)
-        if limits.cuts_batches:
+        if limits.cuts_batches and not limits.holds:
             n_row = min(n_row, limits.n_back)
         for member in [m for m in running if m.precedes] or running:
             n_free = min(member.n_cell, limits.n_longest) - member.n_done - member.n_extra
@@ -456,7 +459,21 @@ class Scheduler(Generic[T]):
                 n_most = min(n_most, member.max_tokens - member.n_token - 1)
             if n_most > 0 and (found := guess(member, len(running), n_most)):
                 member.drafted = found
+                if limits.holds:
+                    self._memory.copy_sequence(member.place, limits.n_sequence, member.n_done)
+                    self._is_held = True
                 return
+
+    def drop_guesses(self) -> None:
+        """Forget what was guessed for a pass that was not completed."""
+        for member in self.members:
+            member.drafted = []
+        if self._is_held:
+            self._drop_held()
+
+    def _drop_held(self) -> None:
+        self._memory.forget_from(0, self.limits.n_sequence)
+        self._is_held = False
 
     def _present(self) -> tuple[list[T], list[T], int]:
         """Return who takes part in the next pass: running answers, prompts, tokens of prompts."""
@@ -515,11 +532,21 @@ class Scheduler(Generic[T]):
         return [(i - len(m.drafted), m) for i, m in members if not m.n_unread]
 
     def keep(self, member: T, n_right: int) -> None:
-        """Forget guessed tokens that were wrong. n_right: those before them."""
-        n_wrong, member.drafted = len(member.drafted) - n_right, []
-        if n_wrong:
-            member.n_done -= n_wrong
+        """Forget guessed tokens that were wrong. n_right: those before them.
+
+        Where a state from before the guesses is held, the right ones are to be computed again.
+        """
+        n_guessed, member.drafted = len(member.drafted), []
+        if n_right < n_guessed and self._is_held:
+            member.n_done -= 1 + n_guessed
+            member.n_wanted = len(member.tokens)
+            self._memory.forget_from(0, member.place)
+            self._memory.copy_sequence(self.limits.n_sequence, member.place, member.n_done)
+        elif n_right < n_guessed:
+            member.n_done -= n_guessed - n_right
             self._memory.forget_from(member.n_done, member.place)
+        if n_guessed and self._is_held:
+            self._drop_held()
 
     def observe(self, owners: Values[T], n_of_prompt: int, took_s: float) -> None:
         """Take what a pass took in which no prompt of those who precede was read.

@@ -151,7 +151,8 @@ class Weights:
 
     def drafts(self, plan: EnginePlan, context: llama.Context) -> str:
         """Return what guesses tokens, of CacheFacts.drafts."""
-        if context.n_draft_most == 0:
+        is_held = context.holds and plan.config.holds
+        if context.cuts_batches and not context.n_back and not is_held:
             return "off"
         return "mtp" if self.draft is not None else plan.config.drafts
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from backend import check_llama_cpp
 from backend.gguf.identity import FileIdentity, OpenFiles
-from backend.gguf.tables import GOES_BACK, KEEPS_LAST
+from backend.gguf.tables import CACHE_FOR_EACH, GOES_BACK, KEEPS_LAST
 from backend.llama.batch_log import (
     BatchLog,
     Run,
@@ -316,9 +316,6 @@ def library_files() -> list[tuple[Path, FileIdentity]]:
 
 _N_SEQUENCE_MAX = 256
 """LLAMA_MAX_SEQ of llama.cpp (src/llama-cparams.h): the sequence numbers that a cell may have."""
-_WHOLE_STATES = frozenset({"deepseek4"})
-"""Architectures whose caches copy whole sequences only, between sequences of passes only
-(src/llama-kv-cache-dsv4.cpp)."""
 _PIECE_TOKENS = 256
 """Tokens of a piece of a state: some megabytes, so that a piece fits in memory beside the model."""
 
@@ -395,7 +392,7 @@ class Context:
         self.shares = not streams
         # Behind the sequences of passes: llama.cpp's cells have numbers for LLAMA_MAX_SEQ of them,
         # however many a pass may have. So the context of one answer is that of its defaults.
-        is_cut = not (self.cuts_batches or streams or model.architecture in _WHOLE_STATES)
+        is_cut = not (self.cuts_batches or streams or model.architecture in CACHE_FOR_EACH)
         self._spare = n_sequence if is_cut and n_sequence < _N_SEQUENCE_MAX else 0
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = n_context
@@ -769,10 +766,14 @@ class Context:
         return any(is_so(self._model.pointer) for is_so in of)
 
     @property
-    def n_draft_most(self) -> int:
-        """The most guessed tokens of a pass, which can be removed again."""
-        n_back = int(llama_cpp.llama_n_rs_seq(self._pointer))
-        return min(self.n_ubatch - 1, n_back if self.cuts_batches else self.n_ubatch)
+    def n_back(self) -> int:
+        """The positions that a recurrent state can go back; 0: none, or there is no such state."""
+        return int(llama_cpp.llama_n_rs_seq(self._pointer)) if self.cuts_batches else 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether a sequence of passes can hold the recurrent state of another one."""
+        return self.cuts_batches and self._model.architecture not in CACHE_FOR_EACH
 
     def logits_address(self, row: int = -1) -> int:
         """Return the address of a token's logits, n_vocab floats, until the next pass.

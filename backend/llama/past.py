@@ -43,11 +43,22 @@ class Past:
         for token, position, sequence in rows:
             begins.setdefault(sequence, position)
             tokens.setdefault(sequence, []).append(token)
-        is_alone = self._steps.keys() | begins.keys() == begins.keys() and len(begins) == 1
         for sequence, begin in begins.items():
-            is_known = is_alone and -1 not in tokens[sequence]
+            is_known = len(begins) == 1 and self._is_alone(sequence) and -1 not in tokens[sequence]
             step = Step(begin, tuple(tokens[sequence]) if is_known else ())
             self._steps.setdefault(sequence, []).append(step)
+
+    def _is_alone(self, sequence: int) -> bool:
+        """Return whether the context has no cells but those of a sequence.
+
+        A copy of its beginning shares them: sequences that were computed beside each other have
+        steps without tokens.
+        """
+        own = self._steps.get(sequence, [])
+        others = (steps for number, steps in self._steps.items() if number != sequence)
+        return all(
+            own[: len(steps)] == steps and all(step.tokens for step in steps) for steps in others
+        )
 
     def remove(self, sequence: int, begin: int, end: int) -> None:
         """Remove positions, as llama_memory_seq_rm."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from backend.gguf.tables import GOES_BACK, ONE_SEQUENCE
+from backend.gguf.tables import CACHE_FOR_EACH, GOES_BACK, ONE_SEQUENCE
 from backend.machines.drive import Drive
 from backend.machines.threads import useful_threads
 from backend.memory.automatic import automatic, prefers_stock
@@ -285,7 +285,10 @@ def _predicting(
         return False, ""
     reason = file.why_no_guess
     if not reason and file.architecture in GOES_BACK and not settings.n_back:
-        reason = text("draft.not_alone")
+        if settings.setup.kv_on_drive:
+            reason = text("draft.in_memory_only")
+        elif not settings.holds or file.architecture in CACHE_FOR_EACH:
+            reason = text("draft.not_alone")
     if reason:
         return False, text("draft.layer_not_used", file=file.path.name, reason=reason)
     if machine.layer_refused:

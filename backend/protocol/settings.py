@@ -489,10 +489,21 @@ class EngineConfig(_Checked):
     def n_back(self) -> int:
         """The last tokens whose recurrent states are kept, so that they can be taken back.
 
-        States of several sequences would take too much, and on the drive they would be slow.
+        States of several sequences would take too much (see `holds`), and on the drive they would
+        be slow.
         """
         is_alone = self.setup.n_sequence == 1 and not self.setup.kv_on_drive
         return _BACK if self.drafts != "off" and is_alone else 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether a sequence of its own may hold a recurrent state while guesses are tried.
+
+        It is the one in which other models hold a beginning that prompts share.
+        """
+        setup = self.setup
+        has_one_more = setup.n_sequence > 1 and not setup.streams
+        return self.drafts != "off" and has_one_more and not setup.kv_on_drive
 
     def parts(self, rebuilds: str) -> dict[str, Any]:
         """Return the settings that "cache" or "context" is built from, by name."""

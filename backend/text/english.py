@@ -346,8 +346,10 @@ ENGLISH: Mapping[str, str] = {
         "llama.cpp computes such a layer of {architecture} only where it is the only one",
     ),
     "draft.not_alone": QT_TRANSLATE_NOOP(
-        "messages",
-        "with recurrent states that is possible for one request at a time, in memory only",
+        "messages", "with its states that is possible for one request at a time only"
+    ),
+    "draft.in_memory_only": QT_TRANSLATE_NOOP(
+        "messages", "with recurrent states that is possible in memory only"
     ),
     "draft.layer_on_device": QT_TRANSLATE_NOOP(
         "messages",

@@ -79,6 +79,12 @@ def test_a_copy_has_the_past_of_its_beginning() -> None:
     past.copy(0, 2, 3)
     assert past.made(2, 0, 3, CONTEXT) == past.made(0, 0, 3, CONTEXT) != UNKNOWN
     assert past.steps(2, 9) == past.steps(0, 3)
+    add(past, 0, 4, [5])  # the copy has no cells of its own
+    assert past.made(0, 4, 5, CONTEXT) == {"context": CONTEXT, "passes": [[4, 1, [5]]]}
+    add(past, 2, 3, [4])
+    assert past.made(2, 3, 4, CONTEXT) == UNKNOWN
+    add(past, 0, 5, [6])
+    assert past.made(0, 5, 6, CONTEXT) == UNKNOWN
 
 
 def test_another_past_before_a_piece_makes_it_unknown() -> None:

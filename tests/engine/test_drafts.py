@@ -16,6 +16,7 @@ from reciter import make_reciter
 
 from backend.engine.drafts import BY_MODEL, Lookup, Width
 from backend.engine.engine import Engine
+from backend.engine.group import Group
 from backend.protocol.request import Handle, Request
 from backend.protocol.settings import DRAFTED_MAX, Sampling
 
@@ -196,6 +197,47 @@ def test_a_model_that_cannot_drop_tokens_has_no_drafts(
     engine.passes.width = Always(DRAFTED_MAX)
     list(engine.answer(of_text("abcabcabcabc", GREEDY, 12)))
     assert engine.cache.drafts == "off" and engine.statistics().n_drafted == 0
+
+
+@pytest.mark.parametrize("arch", ["qwen3next", "lfm2moe", "jamba"])
+def test_where_several_may_run_its_state_is_held_while_guesses_are_tried(
+    arch: str,
+    open_engine: OpenEngine,
+    tmp_path: Path,
+    oracle: Oracle,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Beside another answer and alone, whether all guesses are right or one is wrong."""
+    path = make_tiny(arch, "F16", tmp_path / "m.gguf")
+    engine = open_engine(path, drafts="auto", n_sequence=2, n_ubatch=32)
+    assert engine.cache.drafts == "auto"
+    seen: set[tuple[int, int]] = set()
+    texts: list[list[int]] = []
+
+    def watch(group: Group) -> None:
+        if group.n_drafted:
+            seen.add((group.n_running, group.n_drafted - group.n_right))
+
+    def note(_: Lookup, tokens: list[int], _n_most: int) -> tuple[list[int], int]:
+        texts.insert(0, list(tokens))
+        return [], 0
+
+    def find(_: Lookup, tokens: list[int], n_most: int) -> tuple[list[int], int]:
+        n = len(tokens)
+        text = next((text for text in texts if text[:n] == tokens), tokens)
+        found = text[n : n + min(n_most, 4)]
+        n_right = n % 5  # of at most four
+        return found[:n_right] + [(token + 1) % 90 for token in found[n_right:]], 16
+
+    engine.passes._widths = {n: Always(DRAFTED_MAX) for n in (1, 2)}
+    for function in (note, find):
+        monkeypatch.setattr(Lookup, "find", function)
+        prompts = enumerate(("a fox", "some of the words", "it was"))
+        asked = [Request(n, GREEDY, 30 - 4 * n, prompt=prompt) for n, prompt in prompts]
+        for answer in jointly(engine, asked, watch):
+            assert not answer.error
+    assert {(n, n_wrong > 0) for n, n_wrong in seen} == {(1, 0), (1, 1), (2, 0), (2, 1)}, seen
+    assert oracle.approve()["n_taken"] == 0
 
 
 def test_a_recorded_answer_has_no_drafts(engines: tuple[Engine, Engine]) -> None:

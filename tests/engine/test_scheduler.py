@@ -227,7 +227,7 @@ class Run:
     def _guess(self, asked: Asked, n_running: int, n_most: int) -> list[int]:
         assert n_running <= len(self.scheduler.members)
         assert asked.max_tokens < 0 or asked.n_token + n_most < asked.max_tokens
-        assert not self.limits.cuts_batches or n_most <= self.limits.n_back
+        assert not self.limits.cuts_batches or self.limits.holds or n_most <= self.limits.n_back
         found = list(asked.tokens)
         for _ in range(self.n_right):
             found.append(follows(found))
@@ -265,8 +265,7 @@ class Run:
             assert cells.tokens(member.place) == member.computed
         for sequence, tokens in scheduler.idle.items():
             assert cells.tokens(sequence) == tokens
-        if scheduler.shared:
-            assert cells.tokens(self.limits.n_sequence) == scheduler.shared
+        assert cells.tokens(self.limits.n_sequence) == scheduler.shared
         if self.limits.shares:
             n_idle = sum(n_place(tokens, PICTURES) for tokens in scheduler.idle.values())
             assert scheduler.n_taken + n_idle <= self.limits.n_context, "cells are given twice"
@@ -290,10 +289,11 @@ def limits_of(draw: st.DrawFn) -> Limits:
     n_ubatch = draw(st.integers(n_sequence + 1, 40))
     cuts_batches = draw(st.booleans()) and shares
     attends = (2, 6) if shares and not cuts_batches and draw(st.booleans()) else (0, 0)
+    goes_back = draw(st.sampled_from(["", "by some", "held"])) if cuts_batches else ""
     return Limits(
         n_sequence, n_context, n_longest, n_ubatch, shares, cuts_batches, attends,
         n_output=draw(st.sampled_from([0, n_sequence + 1, n_sequence + 8])),
-        n_back=draw(st.sampled_from([0, 4])) if cuts_batches else 0,
+        n_back=4 if goes_back == "by some" else 0, holds=goes_back == "held",
     )  # fmt: skip
 
 
@@ -613,6 +613,43 @@ def test_guesses_end_before_the_answer_does_and_a_state_can_go_back_behind_them(
         run.run(asked)
         n_row = [len(owners) for owners in run.passes]
         assert max(n_row) == 1 + (n_back or 10) and sum(n_row) >= 20 == len(asked.answer)
+
+
+def test_a_state_that_cannot_go_back_is_held_and_right_guesses_are_computed_again() -> None:
+    """Beside others, which guess in their turn. Answers are those without guesses."""
+    limits = replace(LIMITS, n_context=400, n_longest=400, cuts_batches=True, holds=True)
+    for n_right in (0, 2, 9):
+        run, asked = Run(limits, n_right=n_right), endless(3, 20)
+        run.run(*asked)
+        for each in asked:
+            tokens, _ = alone(each, limits)
+            assert each.answer[: len(tokens)] == tokens
+        n_guess = sum(len(owners) > len(set(map(id, owners))) for owners in run.passes)
+        assert n_guess > 4
+        if n_right == 2:  # of three guessed tokens the last is wrong: two are right, and a new one
+            drafted = next(i for i, owners in enumerate(run.passes) if len(owners) == 3 + 3)
+            again = run.passes[drafted + 1]
+            assert len(again) == 1 + 2 + 1 and len(set(map(id, again))) == 1
+
+
+def test_a_state_that_a_failed_pass_has_left_is_dropped() -> None:
+    limits = replace(LIMITS, cuts_batches=True, holds=True)
+    run, asked = Run(limits, n_right=3), endless(2, 20)
+    for each in asked:
+        run.ask(each)
+    while not any(each.drafted for each in asked):
+        held = run.cells.tokens(limits.n_sequence)
+        assert not held
+        if all(each.tokens[each.n_prompt :] for each in asked):
+            run.scheduler.rows(run._guess)  # its pass fails before it has begun
+        else:
+            run.step()
+    assert run.cells.tokens(limits.n_sequence)
+    run.scheduler.drop_guesses()
+    run.run()
+    for each in asked:
+        tokens, _ = alone(each, limits)
+        assert each.answer[: len(tokens)] == tokens
 
 
 def test_all_begin_again_in_their_order_if_the_context_was_emptied() -> None:

@@ -4786,8 +4786,12 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>llama.cpp berechnet eine solche Schicht von {architecture} nur, wenn sie die einzige ist</translation>
 </message>
 <message>
-<source>with recurrent states that is possible for one request at a time, in memory only</source>
-<translation>mit rekurrenten Zuständen geht das nur für eine Anfrage auf einmal und im Arbeitsspeicher</translation>
+<source>with its states that is possible for one request at a time only</source>
+<translation>mit seinen Zuständen geht das nur für eine Anfrage auf einmal</translation>
+</message>
+<message>
+<source>with recurrent states that is possible in memory only</source>
+<translation>mit rekurrenten Zuständen geht das nur im Arbeitsspeicher</translation>
 </message>
 <message>
 <source>The model&apos;s layer that predicts further words runs on the processor only, so only repetitions are guessed.</source>
