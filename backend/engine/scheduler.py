@@ -138,7 +138,6 @@ class Scheduler(Generic[T]):
         self.shared: list[int] = []
         self.images: dict[int, Image] = {}
         self._was_image = False  # the last pass was of an image
-        self._is_held = False  # a state from before guesses, in the sequence n_sequence
         self.precedence = Precedence()
         self._memory = memory
         self._n_unpaid = 0  # shared tokens that no request counts as its own yet
@@ -461,19 +460,14 @@ class Scheduler(Generic[T]):
                 member.drafted = found
                 if limits.holds:
                     self._memory.copy_sequence(member.place, limits.n_sequence, member.n_done)
-                    self._is_held = True
                 return
 
     def drop_guesses(self) -> None:
         """Forget what was guessed for a pass that was not completed."""
         for member in self.members:
             member.drafted = []
-        if self._is_held:
-            self._drop_held()
-
-    def _drop_held(self) -> None:
-        self._memory.forget_from(0, self.limits.n_sequence)
-        self._is_held = False
+        if self.limits.holds:
+            self._memory.forget_from(0, self.limits.n_sequence)
 
     def _present(self) -> tuple[list[T], list[T], int]:
         """Return who takes part in the next pass: running answers, prompts, tokens of prompts."""
@@ -537,7 +531,8 @@ class Scheduler(Generic[T]):
         Where a state from before the guesses is held, the right ones are to be computed again.
         """
         n_guessed, member.drafted = len(member.drafted), []
-        if n_right < n_guessed and self._is_held:
+        holds = self.limits.holds
+        if n_right < n_guessed and holds:
             member.n_done -= 1 + n_guessed
             member.n_wanted = len(member.tokens)
             self._memory.forget_from(0, member.place)
@@ -545,8 +540,8 @@ class Scheduler(Generic[T]):
         elif n_right < n_guessed:
             member.n_done -= n_guessed - n_right
             self._memory.forget_from(member.n_done, member.place)
-        if n_guessed and self._is_held:
-            self._drop_held()
+        if n_guessed and holds:
+            self._memory.forget_from(0, self.limits.n_sequence)
 
     def observe(self, owners: Values[T], n_of_prompt: int, took_s: float) -> None:
         """Take what a pass took in which no prompt of those who precede was read.
