@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend import LLAMA_CPP_PYTHON_VERSION
-from backend.engine.kept_states import KeptStates, n_equal, root_of
+from backend.engine.kept_states import KeptStates, Piece, n_equal, root_of
 from backend.engine.scheduler import n_before_image
 from backend.library.digests import Digests
 from backend.llama.api import kernels, library_files
@@ -62,7 +62,7 @@ class _Waiting:
     owner: str
     tokens: list[int]
     root: str = ""
-    lacking: list[tuple[str, int, int]] = field(default_factory=list)
+    lacking: list[Piece] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
 
 
@@ -365,23 +365,23 @@ class Keeping:
         if sequence in self._passes.moved:
             return False  # other kernels may have computed the tokens
         states, context = self._states, self._passes.loaded.context
-        owner, n_piece = waiting.owner, context.n_piece
-        made = partial(context.made, sequence=sequence)
+        n_piece = context.n_piece
         if waiting.root != root:
             waiting.root = root
             waiting.tokens = waiting.tokens[: n_equal(waiting.tokens, held)]
+            made = partial(context.made, sequence=sequence)
             waiting.lacking, waiting.keys = states.missing(
-                owner, root, waiting.tokens, n_piece, made
+                waiting.owner, root, waiting.tokens, n_piece, made
             )
         if not waiting.lacking:
             return False
-        parent, begin, end = waiting.lacking.pop(0)
+        piece = waiting.lacking.pop(0)
+        end = piece.end
         is_held = held[:end] == waiting.tokens[:end] and (n_piece or len(held) == end)
-        if not is_held or not (state := context.state(begin, end, sequence)):
+        if not is_held or not (state := context.state(piece.begin, end, sequence)):
             return False
         room = partial(states.make_room, len(state), self.budget_bytes, waiting.keys)
-        tokens = waiting.tokens[begin:end]
-        states.write(owner, parent, begin, tokens, state, room, made(begin, end))
+        states.write(piece, state, room)
         return True
 
     def drop(self) -> None:

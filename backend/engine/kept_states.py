@@ -221,7 +221,7 @@ class KeptStates:
         tokens: Sequence[int],
         n_piece: int,
         made: Callable[[int, int], Made] = lambda _begin, _end: UNKNOWN,
-    ) -> tuple[list[tuple[str, int, int]], set[str]]:
+    ) -> tuple[list[Piece], set[str]]:
         """Return the pieces that the owner of a conversation lacks, and the keys of all its pieces.
 
         n_piece: tokens of a piece; 0: one piece has all tokens. made: returns how the tokens from
@@ -232,14 +232,15 @@ class KeptStates:
         lacking, keys, parent = [], set(), root
         n_piece = n_piece or max(len(tokens), 1)
         for begin in range(0, len(tokens), n_piece):
-            end = min(begin + n_piece, len(tokens))
-            key = key_of(parent, tokens[begin:end], made(begin, end))
+            own = tuple(tokens[begin : begin + n_piece])
+            how = made(begin, begin + len(own))
+            key = key_of(parent, own, how)
             path = self._folder / owner / _name(parent, key)
             other = known.get(path.name)
             if other is not None and _link(self._folder / other / path.name, path):
                 _use(path, begin)
             else:
-                lacking.append((parent, begin, end))
+                lacking.append(Piece(path, parent, begin, own, len(own), how))
             keys.add(key)
             parent = key
         return lacking, keys
@@ -249,61 +250,19 @@ class KeptStates:
         """Whether a piece is being written."""
         return self._pending is not None and not self._pending.done()
 
-    def write(
-        self,
-        owner: str,
-        parent: str,
-        begin: int,
-        tokens: Sequence[int],
-        state: bytearray,
-        has_room: Callable[[], bool],
-        made: Made = UNKNOWN,
-    ) -> None:
+    def write(self, piece: Piece, state: bytearray, has_room: Callable[[], bool]) -> None:
         """Begin to write a piece in another thread, if has_room(). REQUIRES: not is_writing.
 
-        The owner's shorter versions of this piece, and those of other passes, are then deleted.
+        piece: one that is missing(). The owner's shorter versions of it, and those of other passes,
+        are then deleted.
         """
-        path = self._folder / owner / _name(parent, key_of(parent, tokens, made))
-        arguments = path, parent, begin, tuple(tokens), state, has_room, made
-        self._pending = self._writer.submit(self._write, *arguments)
+        self._pending = self._writer.submit(self._write, piece, state, has_room)
 
-    def _write(
-        self,
-        path: Path,
-        parent: str,
-        begin: int,
-        tokens: tuple[int, ...],
-        state: bytearray,
-        has_room: Callable[[], bool],
-        made: Made,
-    ) -> bool:
+    def _write(self, piece: Piece, state: bytearray, has_room: Callable[[], bool]) -> bool:
         began_s = time.monotonic()
-        is_written = has_room() and self._write_whole(path, parent, begin, tokens, state, made)
+        is_written = has_room() and _write_piece(piece, state)
         self.written_s = time.monotonic() - began_s
         return is_written
-
-    def _write_whole(
-        self,
-        path: Path,
-        parent: str,
-        begin: int,
-        tokens: tuple[int, ...],
-        state: bytearray,
-        made: Made,
-    ) -> bool:
-        header = {"parent": parent, "tokens": tokens, "made": made}
-        try:
-            write_whole(path, _packed(header, state), durable=True)
-            _use(path, begin)
-        except OSError as error:
-            print(f"The state of a chat was not kept: {error.strerror}.", file=sys.stderr)
-            return False
-        for other in path.parent.glob(_name(parent, "*")):
-            with contextlib.suppress(OSError, DamagedState):
-                has = _read_tokens(other, parent).tokens
-                if other != path and has == tokens[: len(has)]:
-                    other.unlink()
-        return True
 
     def write_used(self, owner: str, root: str, used: bytes) -> None:
         """Begin to write which experts an owner used. REQUIRES: not is_writing."""
@@ -506,6 +465,23 @@ def _read_state(piece: Piece) -> bytearray:
     state = _read_rest(piece.path, head.begin, head.n_bytes)
     _use(piece.path, piece.begin)
     return state
+
+
+def _write_piece(piece: Piece, state: bytearray) -> bool:
+    """Write a piece, and delete those that it takes the place of. Return False if that fails."""
+    header = {"parent": piece.parent, "tokens": piece.tokens, "made": piece.made}
+    try:
+        write_whole(piece.path, _packed(header, state), durable=True)
+        _use(piece.path, piece.begin)
+    except OSError as error:
+        print(f"The state of a chat was not kept: {error.strerror}.", file=sys.stderr)
+        return False
+    for other in piece.path.parent.glob(_name(piece.parent, "*")):
+        with contextlib.suppress(OSError, DamagedState):
+            has = _read_tokens(other, piece.parent).tokens
+            if other != piece.path and has == piece.tokens[: len(has)]:
+                other.unlink()
+    return True
 
 
 def _write_used(path: Path, data: bytes) -> bool:

@@ -395,9 +395,9 @@ def _keep_states(folder: Path) -> None:
     try:
         for number in range(4):
             tokens, owner = _tokens_of(number), f"chat{number % 2}"
-            for parent, begin, end in kept.missing(owner, _ROOT, tokens, _N_PIECE)[0]:
-                piece = tokens[begin:end]
-                kept.write(owner, parent, begin, piece, _state_of(parent, piece), lambda: True)
+            for piece in kept.missing(owner, _ROOT, tokens, _N_PIECE)[0]:
+                state = _state_of(piece.parent, list(piece.tokens))
+                kept.write(piece, state, lambda: True)
                 if not kept.wait():
                     raise SaidSo("A state was not kept.")
     finally:

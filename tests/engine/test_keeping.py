@@ -358,7 +358,8 @@ def test_a_state_that_llama_cpp_refuses_is_deleted(
     (path,) = [file for file in tmp_path.glob("*/*.state") if file.name.startswith(first)]
     path.unlink()
     states = KeptStates(tmp_path)
-    states.write("chat-1", first[:-1], 0, tokens[:256], bytearray(b"nothing"), lambda: True)
+    (piece,), _ = states.missing("chat-1", first[:-1], tokens[:256], 256)
+    states.write(piece, bytearray(b"nothing"), lambda: True)
     assert states.wait()
     (path,) = [file for file in tmp_path.glob("*/*.state") if file.name.startswith(first)]
     states.close()
@@ -566,9 +567,9 @@ def test_a_request_ends_the_warming(open_engine: OpenEngine, tiny: Path, tmp_pat
 
 def write(states: KeptStates, owner: str, tokens: list[int], n_bytes: int = 100) -> None:
     lacking, _ = states.missing(owner, ROOT, tokens, 8)
-    for parent, begin, end in lacking:
-        state = bytearray(random.Random(begin).randbytes(n_bytes))
-        states.write(owner, parent, begin, tokens[begin:end], state, lambda: True)
+    for piece in lacking:
+        state = bytearray(random.Random(piece.begin).randbytes(n_bytes))
+        states.write(piece, state, lambda: True)
         assert states.wait()
 
 
@@ -664,8 +665,8 @@ def test_the_oldest_states_leave_first(tmp_path: Path) -> None:
     _, keys = states.missing("chat-0", ROOT, chats[0], 8)
     assert not states.make_room(10_000, 25_000, keys)
     assert len(read(states, chats[0])) == 2
-    (parent, begin, end), *_ = states.missing("chat-9", ROOT, [7] * 8, 8)[0]
-    states.write("chat-9", parent, begin, [7] * 8, bytearray(10), lambda: False)
+    (piece,), _ = states.missing("chat-9", ROOT, [7] * 8, 8)
+    states.write(piece, bytearray(10), lambda: False)
     assert not states.wait() and states.wait()
     assert not (tmp_path / "chat-9").exists()
     states.close()
