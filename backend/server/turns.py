@@ -203,7 +203,7 @@ class Turns:
     ) -> None:
         self._host = host
         self._changed = changed
-        self._n_parallel = n_parallel
+        self.n_parallel = n_parallel
         self._lock = threading.Lock()  # guards the line and the present turns
         self._line = Line()
         self._present: list[_Turn] = []
@@ -240,11 +240,6 @@ class Turns:
         except Exception:  # the requests are answered all the same
             self.facts = None
             traceback.print_exc()
-
-    @property
-    def n_parallel(self) -> int:
-        """The number of answers that are computed at once."""
-        return self._n_parallel
 
     @property
     def n_present(self) -> int:
@@ -304,8 +299,7 @@ class Turns:
 
         Closing the iterator stops the answer. Raises RequestRefused.
         """
-        turn = _Answer(ask, client, self._host, asyncio.get_running_loop())
-        turn.figures = self.figures
+        turn = _Answer(ask, client, self._host, asyncio.get_running_loop(), self.figures)
         async for news in self._news(turn):
             yield news
 
@@ -386,7 +380,7 @@ class Turns:
             engine = turn.loaded(engine)
             if isinstance(turn, _Answer):
                 self._make_room(engine)
-                self._answer_jointly(engine, turn)
+                self.answer_jointly(engine, turn)
                 turn = None
             else:
                 turn.serve(engine)
@@ -399,29 +393,26 @@ class Turns:
         if turn is not None:
             turn.end(fault)  # only now, so that its client's next request finds nobody before it
 
-    def answer_beside(self, engine: Any, own: Own) -> None:
-        """Answer the owner's request, and those of clients that wait or arrive meanwhile.
+    def answer_jointly(self, engine: Any, first: _Answer | Own) -> None:
+        """Answer this request, and those of clients that wait or arrive meanwhile.
 
         Call it in the engine's thread. Returns when all are answered.
         """
-        self._answer_jointly(engine, own)
-        with self._lock:
-            self._present, self._n_free = [], 0
-
-    def _answer_jointly(self, engine: Any, first: _Answer | Own) -> None:
         joint = _Joint(engine, self._next_of, self._left, self._host.next_own, self.figures)
         self.may_join = True
         try:
             joint.run(first)
         finally:
             self.may_join = False
+        with self._lock:
+            self._present, self._n_free = [], 0
 
     def _make_room(self, engine: Any) -> None:
         """Let several answers be computed at once, if the model and the memory allow it."""
         if engine is self._cramped:
             return
         try:
-            engine.make_room(self._n_parallel)
+            engine.make_room(self.n_parallel)
         except Exception:
             self._cramped = engine  # they are computed one after the other
             traceback.print_exc()
@@ -471,13 +462,13 @@ class _Turn:
         if self._n_before < 0 or n_before < self._n_before:
             self._n_before = n_before
             if n_before:
-                self._send(Wait(f"waiting, {n_before} before", n_before))
+                self.tell(Wait(f"waiting, {n_before} before", n_before))
 
     def end(self, error: Exception | None = None) -> None:
         """Tell the client that nothing follows, or why there is no answer."""
         if error is not None:
-            self._send(_refusal(error))
-        self._send(None)
+            self.tell(_refusal(error))
+        self.tell(None)
 
     def serve(self, engine: Any) -> None:
         """Serve the request. The caller calls end()."""
@@ -500,14 +491,15 @@ class _Turn:
             return engine
         if engine is None and not self._host.models:
             raise RequestRefused("No model is loaded.", status=503)
-        self._send(Wait(f"loading the model {wanted}".rstrip()))
+        self.tell(Wait(f"loading the model {wanted}".rstrip()))
         try:
             return self._host.load(wanted)
         except Exception as error:
             refused = _refusal(error)
             raise RequestRefused(str(refused), status=503) from error
 
-    def _send(self, news: News | None) -> None:
+    def tell(self, news: News | None) -> None:
+        """Send news to the client; None: nothing follows."""
         try:
             self._loop.call_soon_threadsafe(self.news.put_nowait, news)
         except RuntimeError:  # the loop is closed: the server has ended
@@ -533,9 +525,16 @@ class _Question(_Turn):
 class _Answer(_Turn):
     """The answers to one request, its choices."""
 
-    def __init__(self, ask: Ask, client: str, host: Host, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        ask: Ask,
+        client: str,
+        host: Host,
+        loop: asyncio.AbstractEventLoop,
+        figures: Figures,
+    ) -> None:
         super().__init__(ask.model, client, host, loop)
-        self.ask = ask
+        self.ask, self.figures = ask, figures
         self._has_begun = self._is_fitted = False
         self._choices = [
             _Choice(self, number * ask.n + i, prompt, ask.sampling.of_answer(i), i)
@@ -543,7 +542,6 @@ class _Answer(_Turn):
             for i in range(ask.n)
         ]
         self._n_left = len(self._choices)
-        self.figures: Figures | None = None
 
     def choices(self, engine: Any) -> Iterator[_Choice]:
         """Yield what is to be answered. Raises RequestRefused."""
@@ -562,22 +560,18 @@ class _Answer(_Turn):
         """Tell once that the prompt is known."""
         if not self._has_begun:
             self._has_begun = True
-            self._send(Begin(n_prompt, n_reused, self._host.model_name or engine.model.name))
+            self.tell(Begin(n_prompt, n_reused, self._host.model_name or engine.model.name))
 
     def fitted(self, changes: Sequence[str]) -> None:
         """Tell once what was changed in the conversation for its template."""
         if changes and not self._is_fitted:
             self._is_fitted = True
-            self._send(Fitted(tuple(changes)))
-
-    def tell(self, news: News) -> None:
-        """Send news to the client."""
-        self._send(news)
+            self.tell(Fitted(tuple(changes)))
 
     def finish(self, choice: Finish) -> bool:
         """Tell that a choice is complete. Return whether all are."""
         self._n_left -= 1
-        self._send(choice)
+        self.tell(choice)
         return not self._n_left
 
 
@@ -680,21 +674,21 @@ class _Choice(Handle):
         timings = self.timings if self.turn.ask.with_timings else None
         self.turn.tell(Part(self._number, delta, tuple(tokens), ids, timings))
 
-    def finish(self, reason: str, n_prompt: int, n_token: int, n_reused: int, stop: str) -> bool:
+    def finish(self, given: GroupAnswer) -> bool:
         """Tell that the answer is complete. Return whether the request has all its answers."""
+        reason, n_token, stop = given.finish_reason, given.n_token, given.stop
         timings = replace(self.timings, n_token=n_token, runs=self.engine.cache.runs)
         if self._tokens or (self._prompt is not None and self._ids):
             self.delta(Delta())
         reasoning, engine = "".join(self._reasoning), self.engine
-        if self.turn.figures is not None:
-            self.turn.figures.add(timings, self._n_prompt + n_token)
+        self.turn.figures.add(timings, self._n_prompt + n_token)
         return self.turn.finish(
             Finish(
                 self._number,
                 reason,
-                n_prompt=n_prompt if self._is_first else 0,
+                n_prompt=given.n_prompt if self._is_first else 0,
                 n_token=n_chosen(n_token, reason, stop),
-                n_reused=n_reused if self._is_first else 0,
+                n_reused=given.n_reused if self._is_first else 0,
                 n_reasoning=len(engine.tokenize(reasoning)) if reasoning else 0,
                 stop=stop if stop in self.turn.ask.options.stops else "",
                 timings=timings,
@@ -816,9 +810,7 @@ class _Joint:
             self._end(turn, given.fault)
         elif given.finish_reason == "cancelled":
             self._end(turn, _STOPPED)
-        elif choice.finish(
-            given.finish_reason, given.n_prompt, given.n_token, given.n_reused, given.stop
-        ):
+        elif choice.finish(given):
             self._end(turn)
 
     def _end(self, turn: _Answer, error: Exception | None = None) -> None:

@@ -455,7 +455,7 @@ class Worker:
         """Answer a request. Return its final message, or None if it has been sent."""
         turns, on_step = self._server.turns, partial(self._on_step, engine)
         if turns is not None and self._may_join(job):
-            turns.answer_beside(engine, self._joined(job, engine, is_first=True))
+            turns.answer_jointly(engine, self._joined(job, engine, is_first=True))
             return None
         if not answer.is_asked or len(answer.requests) > 1:  # advice is about one answer in a chat
             return answer.run(engine, on_step)

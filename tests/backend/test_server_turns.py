@@ -707,7 +707,7 @@ def test_the_owners_request_and_those_of_clients_are_answered_together() -> None
         found = Jointly(engine)
         engine.n_sequence = 4
         await found.ask("a")
-        found.turns.answer_beside(engine, own)
+        found.turns.answer_jointly(engine, own)
         await settle()
         assert found.kinds("a") == [Begin, Part, Finish]
         await found.ask("b")  # nothing of the group is before it
@@ -776,10 +776,10 @@ def test_nobody_joins_the_owner_while_the_queue_is_paused() -> None:
         engine.n_sequence = 4
         await found.ask("a")
         found.turns.pause()
-        found.turns.answer_beside(engine, own)
+        found.turns.answer_jointly(engine, own)
         assert engine.prompts == ["mine", "more"] == own.taken and found.kinds("a") == []
         found.turns.resume()
-        found.turns.answer_beside(engine, Owned("again"))
+        found.turns.answer_jointly(engine, Owned("again"))
         assert engine.prompts[2:] == ["again", "a"]
         await found.run((), 0)
 
@@ -794,7 +794,7 @@ def test_the_owners_requests_take_room_of_the_group() -> None:
         engine.n_sequence = 4
         for prompt in "abcd":
             await found.ask(prompt)
-        found.turns.answer_beside(engine, own)
+        found.turns.answer_jointly(engine, own)
         await settle()
         await found.run((), 0)
         return found
@@ -807,10 +807,10 @@ def test_the_owners_requests_take_room_of_the_group() -> None:
 def test_the_owner_is_told_what_ended_its_request() -> None:
     engine, own = JointEngine(mine=EngineError("It is gone.")), Owned("mine", "more")
     turns = Turns(Host(engine))
-    turns.answer_beside(engine, own)
+    turns.answer_jointly(engine, own)
     assert own.taken == ["mine", "more"] and not own.joint.is_shared and not turns.may_join
     refused = Owned("fine", "odd")
-    turns.answer_beside(JointEngine(odd={"error": "It is odd."}), refused)
+    turns.answer_jointly(JointEngine(odd={"error": "It is odd."}), refused)
     assert list(map(str, refused.faults)) == ["It is odd."]
 
 
