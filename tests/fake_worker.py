@@ -161,14 +161,6 @@ class FakeEngine(Stepping):
             overridden=self.options.get("overridden", ""),
         )
 
-    def set_cache_rate(self, rate: float) -> _Facts:
-        time.sleep(self.options.get("change_s", 0.0))
-        self.cache = self._cache(rate)
-        self._resident = [
-            self._random.sample(range(self.n_expert), self.cache.n_slot) for _ in self._layers
-        ]
-        return self.cache
-
     def mind_memory(self) -> None:
         """Give memory back once the "model file" says so."""
         n_slot = _options(Path(self.model.path)).get("n_slot_left")
@@ -203,7 +195,12 @@ class FakeEngine(Stepping):
         self.drafts = "mtp" if has_layer else config.drafts
         self.model.context_length = config.context_length
         self.options.pop("reason_at_end", None)
-        return self.set_cache_rate(config.cache_rate)
+        time.sleep(self.options.get("change_s", 0.0))
+        self.cache = self._cache(config.cache_rate)
+        self._resident = [
+            self._random.sample(range(self.n_expert), self.cache.n_slot) for _ in self._layers
+        ]
+        return self.cache
 
     def change_now(self, config: Any) -> bool:
         if "plain" in (self.cache.mode, self._cache(config.cache_rate).mode):

@@ -108,8 +108,9 @@ class Session:
     def set_cache_rate(self, rate: float) -> None:
         """Change the cache rate. Raises RequestFailed or WorkerDied."""
         assert self._client is not None
-        self.cache = self._client.request("set_cache_rate", cache_rate=rate).final()["cache"]
-        self.settings = replace(self.settings, config=self.settings.config.decided(cache_rate=rate))
+        config = self.settings.config.decided(cache_rate=rate)
+        self.cache = self._client.request("configure", **config.to_json()).final()["cache"]
+        self.settings = replace(self.settings, config=config)
 
     @property
     def chat(self) -> ChatFacts:

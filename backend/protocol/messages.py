@@ -188,7 +188,6 @@ REQUESTS: Mapping[str, _Fields] = {
     },
     "format": {**_ID, "messages": (_CONVERSATION, True), "options": (_OBJECT, False)},
     "stop": _ID,
-    "set_cache_rate": {**_ID, "cache_rate": _SETTINGS["cache_rate"]},
     "attach": {**_ID, "path": (_PATH, True)},
     "count": {**_ID, "text": (_TEXT, True), "data": (_TEXT, False)},
     "serve": {
@@ -247,7 +246,6 @@ READINGS: Mapping[str, Reading] = {
     "attaching": Reading(
         lambda m: (int(m["id"]), int(m["done"]), int(m["total"])), is_progress=True
     ),
-    "cache": Reading(is_final=True),
     "cache_changed": Reading(lambda m: (CacheFacts.from_json(m["cache"]),)),
     "configured": Reading(_in_force, is_final=True, is_progress=True),
     "counted": Reading(lambda m: (int(m["id"]), int(m["n_token"])), is_final=True),

@@ -409,24 +409,16 @@ class Worker:
             return {"type": "formatted", "id": job.id, "prompt": prompt}
         if self._advisor is not None:
             self._advisor.forget()
-        config = self._config_of(job)
-        engine.change(self._with_embeddings(config))
-        return self._changed(job, config, engine)
-
-    def _config_of(self, job: Job) -> EngineConfig:
-        """Return the settings that a request asks for. Raises RequestError."""
+        assert job.kind == "configure", job.kind
         config = EngineConfig.from_message(job.message)
-        if job.kind == "configure":
-            return config
-        assert job.kind == "set_cache_rate" and self._own is not None, job.kind
-        return self._own[1].decided(cache_rate=config.cache_rate)
+        engine.change(self._with_embeddings(config))
+        return self._configured(job, config, engine)
 
-    def _changed(self, job: Job, config: EngineConfig, engine: Engine) -> Message:
+    def _configured(self, job: Job, config: EngineConfig, engine: Engine) -> Message:
         """Return the final message of a request whose settings are in force."""
-        self._note_config(config)
-        if job.kind == "configure":
-            return {"type": "configured", "id": job.id, **_in_force(engine)}
-        return {"type": "cache", "id": job.id, "cache": engine.cache.to_json()}
+        assert self._own is not None
+        self._own = self._own[0], config  # to load the client's model again
+        return {"type": "configured", "id": job.id, **_in_force(engine)}
 
     def _on_step(self, engine: Engine) -> None:
         """Look after what may happen between two passes of an answer."""
@@ -437,17 +429,16 @@ class Worker:
         """Apply settings that wait, if they change the cache only. Others wait for the end."""
 
         def fits(job: Job) -> bool:
-            is_change = job.kind in ("configure", "set_cache_rate")
-            return is_change and self._is_own and not job.waits_for_end
+            return job.kind == "configure" and self._is_own and not job.waits_for_end
 
         while (job := self._jobs.take(fits)) is not None:
             try:
-                config = self._config_of(job)
+                config = EngineConfig.from_message(job.message)
                 if not engine.change_now(self._with_embeddings(config)):
                     job.waits_for_end = True
                     self._jobs.put_back(job)
                     return
-                self._end(job, self._changed(job, config, engine))
+                self._end(job, self._configured(job, config, engine))
             except Exception as error:
                 self._end(job, self._failure(job, error))
 
@@ -561,11 +552,6 @@ class Worker:
         if job.kind == "configure":
             config = EngineConfig.from_message(job.message)
         return self._reopen_own(config, job.id, lambda: not job.handle.is_cancelled)
-
-    def _note_config(self, config: EngineConfig) -> None:
-        """Note how to load the client's model again."""
-        assert self._own is not None
-        self._own = self._own[0], config
 
     def _forget_own(self) -> None:
         self._own = None

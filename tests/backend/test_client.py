@@ -270,11 +270,11 @@ def test_real_map_has_a_byte_for_each_expert(real: WorkerClient) -> None:
 def test_real_answer_is_the_same_at_every_rate(real: WorkerClient) -> None:
     said = {}
     for rate in (0.0, 0.5, 0.75, 1.0):
-        cache = real.request("set_cache_rate", cache_rate=rate).final()["cache"]
+        cache = real.request("configure", **{**LOAD, "cache_rate": rate}).final()["cache"]
         assert cache["asked_rate"] == rate and cache["rate"] >= max(rate, 0.25)
         assert cache["mode"] == ("plain" if rate == 1.0 else "cached")
         said[rate] = tokens(answer(real, 16))
-    real.request("set_cache_rate", cache_rate=0.5).final()
+    real.request("configure", **{**LOAD, "cache_rate": 0.5}).final()
     assert said[0.0] == said[0.5] == said[0.75]
     # At 1.0 stock llama.cpp may use a faster weight layout, whose rounding differs.
     assert len(said[1.0]) == 16
@@ -316,9 +316,9 @@ def test_real_answer_after_a_stop_is_whole(real: WorkerClient) -> None:
 def test_real_rate_of_one_and_back_again(real: WorkerClient) -> None:
     expected = tokens(answer(real, 4))
     for _ in range(3):
-        real.request("set_cache_rate", cache_rate=1.0).final()
+        real.request("configure", **{**LOAD, "cache_rate": 1.0}).final()
         assert len(tokens(answer(real, 4))) == 4
-        real.request("set_cache_rate", cache_rate=0.5).final()
+        real.request("configure", **{**LOAD, "cache_rate": 0.5}).final()
         assert tokens(answer(real, 4)) == expected
 
 

@@ -35,7 +35,6 @@ MESSAGES: list[tuple[dict[str, Any], str, Callable[..., Any]]] = [
     ({"type": "configured", "model": MODEL, "cache": CACHE}, "configure", lambda m, c: m.name),
     ({"type": "reloaded", "model": MODEL, "cache": CACHE}, "generate", lambda m, c: c.n_slot == 2),
     ({"type": "cache_changed", "cache": CACHE}, "", lambda c: c.rate == 0.5),
-    ({"type": "cache", "cache": CACHE}, "set_cache_rate", lambda: True),
     ({"type": "unloaded"}, "unload", lambda: True),
     ({"type": "prefill", "done": 1, "total": 2}, "generate", lambda d, t: (d, t) == (1, 2)),
     (

@@ -136,7 +136,6 @@ TURNS = [
         {"type": "format", "id": 3, "messages": TURNS},
         {**{k: v for k, v in GENERATE.items() if k != "messages"}, "prompt": "raw"},
         {"type": "stop", "id": 3},
-        {"type": "set_cache_rate", "id": 4, "cache_rate": 0.5},
         {"type": "unload", "id": 5},
         {"type": "ping", "id": 6},
         {"type": "shutdown"},

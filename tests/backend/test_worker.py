@@ -236,16 +236,14 @@ def test_map_goes_out_while_no_token_comes(pipe: Pipe) -> None:
 
 def test_cache_rate_changes_within_an_answer(pipe: Pipe) -> None:
     pipe.ready()
-    pipe.send("set_cache_rate", id=1, cache_rate=0.75)
+    pipe.send("configure", id=1, **{**LOAD, "cache_rate": 0.75})
     assert pipe.reply(1)[-1]["cache"]["rate"] == 0.75
     pipe.generate(2, "forever")
     pipe.until(lambda m: m["type"] == "text")
-    pipe.send("set_cache_rate", id=3, cache_rate=0.5)
+    pipe.send("configure", id=3, **{**LOAD, "cache_rate": 0.5})
     assert pipe.reply(3)[-1]["cache"]["rate"] == 0.5
-    pipe.send("configure", id=4, **{**LOAD, "cache_rate": 0.25})
-    assert pipe.reply(4)[-1]["cache"]["asked_rate"] == 0.25
     pipe.until(lambda m: m["type"] == "text")
-    pipe.send("set_cache_rate", id=5, cache_rate=7)
+    pipe.send("configure", id=5, **{**LOAD, "cache_rate": 7})
     assert pipe.reply(5)[-1]["message"] == "The setting cache_rate must be 0 to 1, not 7."
     pipe.until(lambda m: m["type"] == "text")
 
@@ -254,15 +252,15 @@ def test_settings_that_change_more_than_the_cache_wait_for_the_end(pipe: Pipe) -
     pipe.ready()
     pipe.generate(1, "forever")
     pipe.until(lambda m: m["type"] == "text")
-    pipe.send("set_cache_rate", id=2, cache_rate=1)
-    pipe.send("set_cache_rate", id=3, cache_rate=0.5)
+    pipe.send("configure", id=2, **{**LOAD, "cache_rate": 1})
+    pipe.send("configure", id=3, **{**LOAD, "cache_rate": 0.5})
     pipe.send("ping", id=4)
     until_pong = pipe.until(lambda m: m["type"] == "pong")
     more = pipe.until(lambda m: m["type"] == "text")
-    assert not [m for m in until_pong + more if m["type"] == "cache"]
+    assert not [m for m in until_pong + more if m["type"] == "configured"]
     pipe.send("stop", id=1)
-    ended = pipe.until(lambda m: m.get("id") == 3 and m["type"] == "cache")
-    final = [m for m in ended if m["type"] in ("done", "cache")]
+    ended = pipe.until(lambda m: m.get("id") == 3 and m["type"] == "configured")
+    final = [m for m in ended if m["type"] in ("done", "configured")]
     assert [m["id"] for m in final] == [1, 2, 3]
     assert [m["cache"]["rate"] for m in final[1:]] == [1, 0.5]
 
@@ -566,7 +564,7 @@ def test_the_cache_rate_moves_while_programs_are_answered(pipe: Pipe) -> None:
     with httpx.stream("POST", to, json=body, headers=program.headers, timeout=WAIT_S) as reply:
         pieces = reply.iter_bytes()
         next(pieces)
-        pipe.send("set_cache_rate", id=2, cache_rate=0.75)
+        pipe.send("configure", id=2, **{**LOAD, "cache_rate": 0.75})
         assert pipe.reply(2)[-1]["cache"]["rate"] == 0.75
         next(pieces)
         pipe.generate(3, "endless")
