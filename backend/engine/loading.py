@@ -12,6 +12,7 @@ plain.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import ctypes
 import functools
 import os
@@ -41,8 +42,8 @@ from backend.text import text
 _N_AHEAD = 3
 """Layers that a window reads ahead (Klotski, section 6.1)."""
 USED_KEY = "expert_used_count"
-_EXPERT_PATTERN = rb"blk\.%s\.ffn_(gate|up|down|gate_up)_exps\.weight"
-_EVERY_LAYER = b"[0-9]+"
+_EXPERTS_OF = rb"blk\.%s\.ffn_(gate|up|down|gate_up)_exps\.weight"
+_EXPERTS = _EXPERTS_OF % b"[0-9]+"
 _LATENT = "attn_k_b.weight"
 """Ends the names of matrices of latent attention. llama.cpp keeps them in a layout for AMX, which
 cannot multiply them with the transposed view that attention has, and aborts."""
@@ -92,19 +93,18 @@ def load_native(file: ModelFile, placement: Placement = ON_CPU, *, n_cpu_moe: in
     as with llama.cpp's --n-cpu-moe: they are in the device's pinned memory.
     """
     on_cpu = range(max(len(placement.cpu_layers(file.n_layer)), n_cpu_moe))
-    layers = _layers(on_cpu)
 
     def settle(params: Params) -> list[object]:
         params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO  # bypass the page cache
         params.check_tensors = True
         if not on_cpu:
             return []
-        every = len(on_cpu) == file.n_layer
-        chosen = _EVERY_LAYER if every else layers
+        chosen = _EXPERTS if len(on_cpu) == file.n_layer else _experts_of(on_cpu)
         if n_cpu_moe:
-            return [_place_experts(params, [(chosen, _cpu_memory())])]
+            cpu_memory = int(function_of("ggml_backend_cpu_buffer_type")())
+            return [_override(params, (chosen, cpu_memory))]
         buffers = _native.ExpertBuffers(unread=False)
-        return [buffers, _place_experts(params, [(chosen, buffers.type)])]
+        return [buffers, _override(params, (chosen, buffers.type))]
 
     return _load(file, settle, placement)
 
@@ -121,7 +121,8 @@ def load_header(
         params.no_alloc = True
         params.load_mtp = predicts
         params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
-        return [_override_nothing(params)] if patched else []
+        # With an override, llama.cpp pipelines no devices.
+        return [_override(params, (b"^nothing$", None))] if patched else []
 
     return _load(file, settle, placement)
 
@@ -191,31 +192,30 @@ class CachedModel:
         self.pack = pack
         self._window: _native.LayerWindow | None = None
         files = _expert_files(file, chain.from_iterable(file.expert_tensors.values()), pack)
-        buffers = _native.ExpertBuffers(unread=True)
-        layer_buffers = _native.ExpertBuffers(unread=True)
+        made: list[_native.ExpertBuffers] = []
 
         def settle(params: Params) -> list[object]:
-            nonlocal buffers, layer_buffers
             # Loading is tried again after a failure, and buffers know the tensors of one model.
-            buffers = _native.ExpertBuffers(unread=True)
-            layer_buffers = _native.ExpertBuffers(unread=True)
-            unused = _native.ExpertBuffers(unread=True)
+            made[:] = (_native.ExpertBuffers(unread=True) for _ in range(3))
+            buffers, layer_buffers, unused = made
             params.use_extra_bufts = repack and not mapped
             params.check_tensors = not mapped  # the dense tensors; mapped ones with all experts
             params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
             if mapped:
                 params.load_mode = llama_cpp.LLAMA_LOAD_MODE_MMAP
             params.load_mtp = predicts
-            places = [
-                (_layers(range(file.n_layer)), buffers.type),
-                (_layers([file.n_layer]), layer_buffers.type),
-                (_EVERY_LAYER, unused.type),  # of further layers, which guess nothing
-            ]
-            return [buffers, layer_buffers, unused, files, _place_experts(params, places)]
+            overrides = _override(
+                params,
+                (_experts_of(range(file.n_layer)), buffers.type),
+                (_experts_of([file.n_layer]), layer_buffers.type),
+                (_EXPERTS, unused.type),  # of further layers, which guess nothing
+            )
+            return [*made, files, overrides]
 
         dense_bytes = sum(t.n_bytes for t in file.dense_tensors)
         share = dense_bytes / (dense_bytes + file.expert_bytes_total)
         self.model = _load(file, settle, placement, progress, share, pack.files if pack else ())
+        buffers, layer_buffers, _ = made
         buffers.loaded()
         layer_buffers.loaded()
         patch = _native.Patch(files, buffers)
@@ -382,24 +382,32 @@ def _expert_files(
     identities = [*file.identities]
     places = {t.name: _native.TensorPlace(t.part, t.offset) for t in tensors}
     packed: dict[str, _native.TensorPlace] = {}
-    try:
+    with _file_errors():
         if pack is not None:
             packed = _packed_places(pack, len(paths))
             paths += [path for path, _ in pack.files]
             identities += pack.identities
-        files = _native.ExpertFiles([str(p) for p in paths], places, packed, _drives(paths))
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise LlamaError(
-            text("engine.not_opened", file=str(error.filename), reason=reason)
-        ) from None
-    except RuntimeError as error:
-        raise LlamaError(native_sentence(error)) from None
-    if os.name == "posix":  # on Windows a handle is not a descriptor
-        for path, identity, handle in zip(paths, identities, files.handles, strict=True):
-            if identity is not None and not identity.resembles(FileIdentity.of(handle)):
-                raise LlamaError(str(FileChangedError(path)))
+        try:
+            files = _native.ExpertFiles([str(p) for p in paths], places, packed, _drives(paths))
+        except RuntimeError as error:
+            raise LlamaError(native_sentence(error)) from None
+        if os.name == "posix":  # on Windows a handle is not a descriptor
+            for path, identity, handle in zip(paths, identities, files.handles, strict=True):
+                if identity is not None and not identity.resembles(FileIdentity.of(handle)):
+                    raise FileChangedError(path)
     return files
+
+
+@contextlib.contextmanager
+def _file_errors() -> Iterator[None]:
+    """Raise errors of a model's files as LlamaError."""
+    try:
+        yield
+    except (ModelFileError, FileChangedError) as error:
+        raise LlamaError(str(error)) from None
+    except OSError as error:
+        reason, name = error.strerror or str(error), str(error.filename)
+        raise LlamaError(text("engine.not_opened", file=name, reason=reason)) from None
 
 
 def _packed_places(pack: Pack, part: int) -> dict[str, _native.TensorPlace]:
@@ -445,17 +453,9 @@ def _load(
     When a direct read ends within a block, llama.cpp continues with buffered reads and puts their
     data at the wrong place. The model is then loaded again without direct reads.
     """
-    try:
+    with _file_errors():
         require_distinct_tokens(file)
         held = file.open(*others)
-    except ModelFileError as error:
-        raise LlamaError(str(error)) from None
-    except OSError as error:
-        reason = error.strerror or str(error)
-        what = str(error.filename)
-        raise LlamaError(text("engine.not_opened", file=what, reason=reason)) from None
-    except FileChangedError as error:
-        raise LlamaError(str(error)) from None
     try:
         model = _load_once(file, settle, placement, progress, share, held, direct=True)
         if model is None:
@@ -482,7 +482,9 @@ def _load_once(
     kept += settle(params)
     if params.check_tensors and file.row_tensors:  # the check would read these tables whole
         params.check_tensors = False
-        _check(file, with_experts=share == 1.0)
+        experts = chain.from_iterable(file.expert_tensors.values()) if share == 1.0 else ()
+        with _file_errors():
+            scan_scales(file, [*file.loaded_tensors, *experts])
     if _has_amx() and any(t.name.endswith(_LATENT) for t in file.tensors):
         params.use_extra_bufts = False
     if not direct and params.load_mode == llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO:
@@ -502,7 +504,8 @@ def _load_once(
         pointer = llama_cpp.llama_model_load_from_file(os.fsencode(file.paths[0]), params)
         gave_up |= any(_GAVE_UP_DIRECT in line for line in lines)
     try:
-        held.require_unchanged()
+        with _file_errors():
+            held.require_unchanged()
         if direct and gave_up:
             log.errors.clear()
             return None
@@ -511,20 +514,9 @@ def _load_once(
         model, pointer = Model(pointer, held, kept), None
         model.settings = settings_of(params, llama_cpp.llama_model_default_params())
         return model
-    except FileChangedError as error:
-        raise LlamaError(str(error)) from None
     finally:
         if pointer:
             llama_cpp.llama_model_free(pointer)
-
-
-def _check(file: ModelFile, *, with_experts: bool) -> None:
-    """Refuse values that are not finite in what is loaded. Raises LlamaError."""
-    experts = chain.from_iterable(file.expert_tensors.values()) if with_experts else ()
-    try:
-        scan_scales(file, [*file.loaded_tensors, *experts])
-    except ModelFileError as error:
-        raise LlamaError(str(error)) from None
 
 
 @functools.cache
@@ -573,39 +565,20 @@ class _BufferOverride(ctypes.Structure):
     _fields_ = [("pattern", ctypes.c_char_p), ("buft", ctypes.c_void_p)]
 
 
-def _cpu_memory() -> int:
-    """Return the address of the CPU's ggml_backend_buffer_type."""
-    return int(function_of("ggml_backend_cpu_buffer_type")())
+def _experts_of(layers: Iterable[int]) -> bytes:
+    """Return a regular expression for the routed experts of these layers."""
+    return _EXPERTS_OF % (b"(%s)" % b"|".join(b"%d" % layer for layer in layers))
 
 
-def _place_experts(params: Params, places: Sequence[tuple[bytes, int]]) -> object:
-    """Have llama.cpp put routed experts into such buffers. The result must outlive the loading.
+def _override(params: Params, *places: tuple[bytes, int | None]) -> object:
+    """Have llama.cpp put tensors into such buffers. The result must outlive the loading.
 
-    places: regular expressions for the numbers of layers, and types of buffers. The first counts.
+    places: regular expressions for their names, and types of buffers. The first counts.
     """
     overrides = (_BufferOverride * (len(places) + 1))(
-        *(_BufferOverride(_EXPERT_PATTERN % layers, buffer) for layers, buffer in places),
-        _BufferOverride(None, None),
+        *(_BufferOverride(*place) for place in places), _BufferOverride(None, None)
     )
-    _set_overrides(params, overrides)
-    return overrides
-
-
-def _override_nothing(params: Params) -> object:
-    """Set an override that matches no tensor. With an override, llama.cpp pipelines no devices."""
-    overrides = (_BufferOverride * 2)(
-        _BufferOverride(b"^nothing$", None), _BufferOverride(None, None)
-    )
-    _set_overrides(params, overrides)
-    return overrides
-
-
-def _layers(numbers: Iterable[int]) -> bytes:
-    """Return a regular expression for the numbers of layers."""
-    return b"(%s)" % b"|".join(b"%d" % number for number in numbers)
-
-
-def _set_overrides(params: Params, overrides: ctypes.Array[_BufferOverride]) -> None:
     field: Any = type(params).tensor_buft_overrides
     place = ctypes.c_void_p.from_address(ctypes.addressof(params) + field.offset)
     place.value = ctypes.addressof(overrides)
+    return overrides
