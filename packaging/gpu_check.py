@@ -352,7 +352,7 @@ def _edges(model: Path, option: str, shorter: int) -> dict[str, Any]:
         answers.append(answer(TEXT, 32))
     found["slots"] = slots
     found["same_answer_at_every_rate"] = all(a == answers[0] for a in answers)
-    plan = engine.device_plan
+    plan = engine.loaded.plan.devices
     engine.close()
     if plan:  # half of the memory that the slots had
         share = plan.devices[0]

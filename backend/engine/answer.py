@@ -60,14 +60,14 @@ class PartialAnswer:
     The answer to a raw text has neither messages nor a rendered prompt, and is not continued.
     """
 
-    messages: list[Any] | None
     options: ChatOptions
-    rendered: Any
     tokens: list[int]
     n_prompt: int
     sampling: Sampling
     sampler: Any
     llama: Any
+    messages: list[Any] | None = None
+    rendered: Any = None
     before: AnswerText = field(default_factory=AnswerText)
     shown: AnswerText = field(default_factory=AnswerText)
     text: str = ""

@@ -32,7 +32,6 @@ from backend.llama.chat_format import AnswerReader, ChatFormat, PlainReader, Ren
 from backend.llama.row import Row
 from backend.llama.sampler import Sampler
 from backend.llama.vision import Chunk, ImageChunk
-from backend.memory.placement import DevicePlan
 from backend.methods.cost import PassCost
 from backend.protocol.attachments import Picture, as_text, images_of
 from backend.protocol.chat import AnswerText, ChatOptions, tool_name
@@ -65,15 +64,12 @@ class Engine:
         experiment: Experiment,
     ) -> None:
         self.file = file
-        self.finish_reason = self.stop_text = ""
-        """How the last answer of answer() has ended."""
-        self.fitted: tuple[str, ...] = ()
-        """What was changed in its conversation for the template (Rendered.fitted)."""
+        self.last: Answered | None = None
+        """The last answer of answer(); None: it was cancelled before it began."""
         self.keeps = True
         """The context keeps the conversations for later requests. Otherwise it is empty before the
         first request and after the last."""
         self._attends = (0, 0)
-        self._raw: list[str] = []
         self._group: Group | None = None  # of the requests that are being answered
         self._partials: dict[str, PartialAnswer] = {}  # those to be continued, by their owners
         self._opening: Handle | None = None  # of the request that is rendered or decoded
@@ -156,15 +152,12 @@ class Engine:
         What is asked for next ends it, and so does closing the iterator. Raises EngineError.
         """
         self._end_answers()
-        self.finish_reason, self.stop_text, self._raw, self.fitted = "cancelled", "", [], ()
+        self.last = None
         self.submit(request)
         if self._group is None or self._group.is_empty:  # it was cancelled
             return iter(())
-        (answer,) = self._group.sequences
-        self._raw = answer.raw
-        if answer.partial.rendered is not None:
-            self.fitted = answer.partial.rendered.fitted
-        return self._pieces(answer)
+        (self.last,) = self._group.sequences
+        return self._pieces(self.last)
 
     def _pieces(self, answer: Answered) -> Iterator[Piece]:
         group, n = self._group, 0
@@ -177,14 +170,18 @@ class Engine:
         finally:
             if self._group is group:
                 self._end_answers()
-            given = answer.given
-            assert given is not None
-            if self._raw is answer.raw:  # it is the last one
-                self.finish_reason = given.finish_reason or answer.finish_reason
-                self.stop_text = given.stop
-        if given.fault is not None:
+        assert answer.given is not None
+        if answer.given.fault is not None:
             with engine_errors():
-                raise given.fault
+                raise answer.given.fault
+
+    @property
+    def finish_reason(self) -> str:
+        """How the last answer of answer() has ended."""
+        last = self.last
+        if last is None or last.given is None:
+            return "cancelled"
+        return last.given.finish_reason or last.finish_reason
 
     def attend(self, n_first: int, n_last: int) -> None:
         """Let a token of later requests see so many first and last tokens only; 0, 0: all.
@@ -248,21 +245,21 @@ class Engine:
         if request.handle.is_cancelled:
             return None
         if request.prompt is not None:
-            partial: PartialAnswer | None = self._raw_answer(
-                request.prompt, request.sampling, request.options
-            )
+            rendered = Rendered("", grammar=request.options.grammar)
+            tokens = self.prompt_tokens(request.prompt)
+            partial: PartialAnswer | None = self._answer_to(request, tokens, rendered)
         else:
             partial = self._resumed(request) if request.goes_on else None
             with self._opens(request.handle):
                 partial = partial or self._rendered_answer(request)
         if partial is None:
             return None
-        rendered = partial.rendered.stops if partial.rendered is not None else ()
+        stops = partial.rendered.stops if partial.rendered is not None else ()
         member = Answered(
             request,
             partial,
             self._context,
-            (*request.options.stops, *rendered),
+            (*request.options.stops, *stops),
             self._reader,
             may_draft=self.passes.may_draft,
         )
@@ -355,8 +352,8 @@ class Engine:
 
     def _rendered_answer(self, request: Request) -> PartialAnswer | None:
         """Return an answer without tokens; None when stopped while rendering."""
-        messages, sampling, options = request.messages, request.sampling, request.options
-        rendered = self._rendered(messages, options)
+        messages = request.messages
+        rendered = self._rendered(messages, request.options)
         if rendered is None:
             return None
         images = self._read_images(messages)
@@ -364,17 +361,11 @@ class Engine:
             return None
         tokens = self._prompt_tokens(rendered.prompt, is_marked=True, images=images)
         chunks = itertools.chain.from_iterable(images)
-        sampler = self._sampler(sampling, rendered, options, tokens)
         goes_on = bool(messages) and messages[-1]["role"] == "assistant"
-        return PartialAnswer(
+        return replace(
+            self._answer_to(request, tokens, rendered),
             messages=list(messages[:-1] if goes_on else messages),
-            options=options,
             rendered=rendered,
-            tokens=tokens,
-            n_prompt=len(tokens),
-            sampling=sampling,
-            sampler=sampler,
-            llama=self._llama,
             before=message_text(messages[-1]) if goes_on else AnswerText(),
             images={chunk.token: chunk for chunk in chunks if isinstance(chunk, ImageChunk)},
         )
@@ -386,22 +377,11 @@ class Engine:
         pieces = (self._piece(piece, not i) for i, piece in enumerate(prompt))
         return self._fitting(list(itertools.chain.from_iterable(pieces)), {})
 
-    def _raw_answer(
-        self, prompt: Prompt, sampling: Sampling, options: ChatOptions
-    ) -> PartialAnswer:
-        """Return an answer without tokens that continues a raw prompt."""
-        tokens = self.prompt_tokens(prompt)
-        rendered = Rendered("", grammar=options.grammar)
-        return PartialAnswer(
-            messages=None,
-            options=options,
-            rendered=None,
-            tokens=tokens,
-            n_prompt=len(tokens),
-            sampling=sampling,
-            sampler=self._sampler(sampling, rendered, options, tokens),
-            llama=self._llama,
-        )
+    def _answer_to(self, request: Request, prompt: list[int], rendered: Rendered) -> PartialAnswer:
+        """Return an answer without tokens to these tokens of a raw prompt."""
+        sampling, options = request.sampling, request.options
+        sampler = self._sampler(sampling, rendered, options, prompt)
+        return PartialAnswer(options, prompt, len(prompt), sampling, sampler, self._llama)
 
     def _sampler(
         self, sampling: Sampling, rendered: Rendered, options: ChatOptions, prompt: Iterable[int]
@@ -717,11 +697,6 @@ class Engine:
         return self.passes.meter.statistics
 
     @property
-    def raw(self) -> str:
-        """The text of the present or the last answer, with all control tokens."""
-        return "".join(self._raw)
-
-    @property
     def decoded(self) -> PassCost:
         """The cost of the tokens of the present or the last answer, without its prompt."""
         return self.passes.meter.decoded
@@ -774,16 +749,6 @@ class Engine:
     def cache(self) -> CacheFacts:
         """The settings in force and the settings asked for."""
         return self.loaded.cache
-
-    @property
-    def device_plan(self) -> DevicePlan | None:
-        """The contents of the devices; None where the CPU computes alone."""
-        return self.loaded.plan.devices
-
-    @property
-    def remark(self) -> str:
-        """The reason why predictor weights that were found are not used, or ""."""
-        return self.cache.remark
 
     @property
     def shape(self) -> _native.Shape | None:

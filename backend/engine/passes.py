@@ -20,7 +20,7 @@ from backend.engine.keeping import Keeping
 from backend.engine.kept_states import key_of
 from backend.engine.meter import Meter
 from backend.engine.moments import Watch
-from backend.engine.scheduler import n_before_image, n_place
+from backend.engine.scheduler import n_before_image
 from backend.gguf.identity import FileChangedError
 from backend.gguf.scales import not_finite_sentence
 from backend.llama import api as llama
@@ -192,11 +192,6 @@ class Passes:
         """Return the tokens that a sequence holds, while no request is being answered."""
         return self._sequences.get(sequence, [])
 
-    @property
-    def n_place(self) -> int:
-        """The cells of the context that they take. An image may take more than positions."""
-        return n_place(self.tokens, self.images)
-
     def begin_prefill(self, done: int, n: int, total: int) -> None:
         """Show that a pass begins: tokens of the prompt before it, in it and in all."""
         self._piece = done, n, total
@@ -311,10 +306,7 @@ class Passes:
         before, or empty. Raises EngineError.
         """
         assert rows[-1].has_logits
-        places: dict[int, int] = {}
-        for row in rows:
-            if row.sequence not in places:
-                places[row.sequence] = row.position
+        places = {row.sequence: row.position for row in reversed(rows)}  # of the first rows
         decode_s = self._pass(
             lambda: self.loaded.context.decode_rows(rows),
             [row.token for row in rows],

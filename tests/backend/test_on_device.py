@@ -323,8 +323,8 @@ MEMORY = [  # biases, latent attention, recurrent layers, experts wider than the
 
 
 def plan_of(engine: Engine) -> DevicePlan:
-    assert engine.device_plan is not None
-    return engine.device_plan
+    assert engine.loaded.plan.devices is not None
+    return engine.loaded.plan.devices
 
 
 def used_bytes(running: Server, pointer: int) -> int:

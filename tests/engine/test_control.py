@@ -209,7 +209,7 @@ def test_a_request_may_be_cancelled_before_the_engine_takes_it(
     request = Request(0, GREEDY, 4, chat, text, handle=handle)
     handle.cancel()
     assert list(engine.answer(request)) == []
-    assert (engine.finish_reason, engine.raw, progress) == ("cancelled", "", [])
+    assert (engine.finish_reason, engine.last, progress) == ("cancelled", None, [])
     assert engine.statistics().n_token == 0
     more = [*asked, {"role": "assistant", "content": said}]
     list(engine.answer(of_chat(more, GREEDY, 1)))

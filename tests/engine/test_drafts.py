@@ -88,7 +88,8 @@ def test_a_stop_within_a_draft(engines: tuple[Engine, Engine]) -> None:
     for stop in ("k\nabc", "e", "jk\nabcdefghijk\na"):
         assert recited(drafting, 80, stops=[stop]) == recited(plain, 80, stops=[stop])
         assert drafting.finish_reason == plain.finish_reason == "stop"
-        assert drafting.stop_text == stop and drafting.passes.tokens == plain.passes.tokens
+        assert drafting.last is not None and drafting.last.stop_text == stop
+        assert drafting.passes.tokens == plain.passes.tokens
 
 
 def test_the_context_ends_within_a_draft(engines: tuple[Engine, Engine]) -> None:

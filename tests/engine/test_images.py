@@ -19,6 +19,7 @@ from oracle import Oracle
 
 from backend.engine.engine import Engine
 from backend.engine.loading import load_native, load_plain
+from backend.engine.scheduler import n_place
 from backend.gguf.header import read_header
 from backend.gguf.model_file import read_model
 from backend.llama.api import Context, log
@@ -129,9 +130,10 @@ def test_images_give_the_logits_of_llama_cpp(
         answered(engine, messages)
         ours = logits(engine)
         assert engine.statistics().n_prompt > 2 * PROJECTORS[projector]
-        assert engine.count(messages) == engine.passes.n_place
+        n_cell = n_place(engine.passes.tokens, engine.passes.images)
+        assert engine.count(messages) == n_cell
         has_grid = projector == "qwen2vl_merger"  # then an image has fewer positions than tokens
-        assert (engine.passes.n_place > len(engine.passes.tokens)) == has_grid
+        assert (n_cell > len(engine.passes.tokens)) == has_grid
         theirs = stock(engine, path, prompt, [1, 2])
         assert ours.tobytes() == theirs.tobytes()
         assert ours.tobytes() != stock(engine, path, prompt, [1, 3]).tobytes()

@@ -89,10 +89,15 @@ def ask(engine: Engine, n: int = -1, **more: Any) -> tuple[list[Piece], AnswerTe
     return pieces, answer
 
 
+def raw_of(engine: Engine) -> str:
+    assert engine.last is not None
+    return "".join(engine.last.raw)
+
+
 def test_an_answer_is_split_and_cut_at_a_stop(engine: Engine) -> None:
     pieces, answer = ask(engine)
     assert "".join(p.text for p in pieces) == "abc<def>[ghi]"
-    assert engine.raw == TEXT and len(pieces) == len(TEXT)
+    assert raw_of(engine) == TEXT and len(pieces) == len(TEXT)
     assert answer == AnswerText("abc", "<def>", [ToolCall("id", "f", "[ghi]")])
     assert engine.finish_reason == "tool_calls"
 
@@ -106,8 +111,8 @@ def test_stops_are_cut_within_the_engine(stop: str, text: str, engine: Engine) -
     assert "".join(p.text for p in pieces) == text
     assert answer.reasoning + answer.content.rstrip(".") == text.partition("[")[0]
     assert engine.finish_reason == ("tool_calls" if "[" in text else "stop")
-    assert engine.raw.startswith(text)
-    assert engine.stop_text == ("jk" if stop == "zz" else stop)
+    assert engine.last is not None and raw_of(engine).startswith(text)
+    assert engine.last.stop_text == ("jk" if stop == "zz" else stop)
 
 
 def test_what_was_held_back_comes_at_the_end(engine: Engine) -> None:

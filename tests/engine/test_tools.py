@@ -89,7 +89,8 @@ def test_a_forced_call_goes_round(choice: str, name: str, engine: Engine) -> Non
 def test_a_template_without_tools_can_be_forced(open_engine: OpenEngine) -> None:
     engine = open_engine(embedded_model(), context_length=1024)
     asked = ask(engine, ASKED, tool_choice="clock", parallel_tool_calls=False)
-    assert engine.finish_reason == "tool_calls" and engine.fitted == ("tools-described",)
+    assert engine.finish_reason == "tool_calls" and engine.last is not None
+    assert engine.last.partial.rendered.fitted == ("tools-described",)
     (call,) = asked.tool_calls
     assert call.name == "clock" and isinstance(json.loads(call.arguments), dict)
     told = {"role": "tool", "tool_call_id": call.id, "name": "clock", "content": "Noon."}

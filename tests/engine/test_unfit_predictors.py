@@ -99,15 +99,15 @@ def test_an_unfit_file_is_left_out(
 ) -> None:
     plain = open_engine(model.path, cache_rate=0.5)
     expected = answer(plain)
-    assert plain.remark == "" and plain.cache.predictor == "next router"
+    assert plain.cache.remark == "" and plain.cache.predictor == "next router"
     path = PLACES[place](model, "learned")
     damage(path, model, kind)
 
     engine = open_engine(model.path, cache_rate=0.5)
     assert answer(engine) == expected
     assert engine.cache.predictor == plain.cache.predictor
-    assert engine.remark.startswith(f"{path.name} cannot be used: ")
-    assert engine.remark.endswith(".") and engine.cache.remark == engine.remark
+    assert engine.cache.remark.startswith(f"{path.name} cannot be used: ")
+    assert engine.cache.remark.endswith(".") and engine.cache.remark == engine.cache.remark
     assert_as_stock(model)
 
 
@@ -119,7 +119,7 @@ def test_nonsense_changes_nothing(fill: float | None, model: ModelFile, open_eng
         learned.beside(model, "learned"), model.fingerprint, weights_of(model, fill)
     )
     engine = open_engine(model.path, cache_rate=0.5)
-    assert (engine.cache.predictor, engine.remark) == ("learned, stride 2", "")
+    assert (engine.cache.predictor, engine.cache.remark) == ("learned, stride 2", "")
     assert answer(engine) == expected
     assert_as_stock(model)
 
@@ -128,7 +128,7 @@ def test_a_sound_file_is_used_where_another_is_not(model: ModelFile, open_engine
     damage(learned.in_data_folder(model, "learned"), model, "truncated")
     predictor_file.write(learned.beside(model, "learned"), model.fingerprint, weights_of(model))
     engine = open_engine(model.path, cache_rate=0.5)
-    assert engine.cache.predictor == "learned, stride 2" and "cut short" in engine.remark
+    assert engine.cache.predictor == "learned, stride 2" and "cut short" in engine.cache.remark
 
 
 def test_it_is_said_in_the_terminal(model: ModelFile, capsys: pytest.CaptureFixture[str]) -> None:
