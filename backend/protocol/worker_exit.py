@@ -7,12 +7,15 @@ import signal
 
 from backend.text import Text, text
 
+_CONTROL_C = 0xC000013A
+"""The exit status on Windows after Ctrl-C, or the end of its console, before Python handles it."""
 _WINDOWS_EXITS = {
     0xC0000005: text("exit.what.access"),
     0xC0000017: text("exit.what.memory"),
     0xC000001D: text("exit.what.instruction"),
     0xC00000FD: text("exit.what.stack"),
     0xC0000135: text("exit.what.library"),
+    _CONTROL_C: text("exit.what.told"),
     0xC0000409: text("exit.what.check"),
 }
 _ASSERT = re.compile(r"GGML_ASSERT\((.*)\) failed|fatal error: (.*)")
@@ -28,7 +31,7 @@ _ABORT = 3
 """The exit status of abort() in older C libraries of Windows; newer ones have 0xC0000409."""
 _TELLING = frozenset(
     -int(getattr(signal, name)) for name in ("SIGTERM", "SIGHUP", "SIGINT") if hasattr(signal, name)
-)
+) | {_CONTROL_C}
 
 
 def has_crashed(returncode: int) -> bool:
@@ -37,7 +40,7 @@ def has_crashed(returncode: int) -> bool:
 
 
 def was_told(returncode: int, had_memory: bool) -> bool:
-    """Return whether somebody has ended a process by a signal, and not lack of memory."""
+    """Return whether somebody has ended a process, by a signal or Ctrl-C; not lack of memory."""
     return returncode in _TELLING or (returncode == _KILLED and had_memory)
 
 

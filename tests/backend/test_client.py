@@ -189,6 +189,7 @@ def test_thread_that_may_end_asks_for_no_death_signal() -> None:
         (0xC0000005, "", "access violation"),
         (0xC0000017, "", "memory ran out"),
         (0xC0000005 - (1 << 32), "", "access violation"),
+        (0xC000013A, "", "told to end"),
         (None, "", "closed its pipe"),
     ],
 )
@@ -203,7 +204,8 @@ def test_every_exit_is_one_plain_sentence(
 @pytest.mark.parametrize(
     ("returncode", "crashed", "told"),
     [(0, False, False), (1, False, False), (130, False, False), (-6, True, False)]
-    + [(-9, True, True), (-15, True, True), (3, True, False), (0xC0000409, True, False)],
+    + [(-9, True, True), (-15, True, True), (3, True, False), (0xC0000409, True, False)]
+    + [(0xC000013A, True, True)],
 )
 def test_a_crash_is_known_by_its_exit_status(returncode: int, crashed: bool, told: bool) -> None:
     assert has_crashed(returncode) == crashed
