@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,8 @@ NEAR_BYTES = 256 << 20
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("rows") / "m.gguf"
     make_tiny("qwen4exp", "Q8_0", path, n_table_row=N_ROW)
-    assert path.stat().st_blocks * 512 < NEAR_BYTES < TABLE_BYTES
+    if os.name == "posix":  # Windows does not count the blocks of a file
+        assert path.stat().st_blocks * 512 < NEAR_BYTES < TABLE_BYTES
     return path
 
 
