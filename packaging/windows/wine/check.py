@@ -289,7 +289,8 @@ def try_tests(arguments: Iterable[str]) -> str:
         options += ["--deselect", name] if "::" in name else ["--ignore", name]
     done = python(
         "-m", "pytest", "-q", "-rs", "-n", "2", "-p", "no:cacheprovider", "-p", "no:pytest-qt",
-        "--durations=10", *options, *(list(arguments) or SUITES), shows=True,
+        "--durations=25", "-o", "faulthandler_exit_on_timeout=true", *options,
+        *(list(arguments) or SUITES), shows=True,
     )  # fmt: skip
     if done.returncode != 0:
         raise CheckError("Tests failed under wine; they are named above.")
@@ -332,13 +333,15 @@ def run(
     *command: str, folder: Path | None = None, check: bool = True, shows: bool = False,
     limit_s: float | None = None, more: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:  # fmt: skip
-    """Run a command, with `more` in its environment.
+    """Run a command, with `more` in its environment. A program of wine has environment()'s, too.
 
     Raises CheckError where it fails, or does not end.
     """
+    is_wines = command[0].startswith("wine")
     # Under wine, standard output must be a pipe.
     with subprocess.Popen(
-        command, cwd=folder, env=environment(more), stdin=subprocess.DEVNULL,
+        command, cwd=folder, env=environment(more) if is_wines else {**os.environ, **(more or {})},
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT if shows else subprocess.PIPE, text=True,
         errors="replace",
     ) as process:  # fmt: skip
