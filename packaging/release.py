@@ -171,11 +171,14 @@ class Build:
         elif names:
             # What prepare.py would ask for only after llama.cpp is built. The folder is no package.
             begin = "prepare.install_system_packages(new_environment=not prepare.VENV.exists())"
+            more = {"OUTRIDER_VENV": str(VENV)}
+            if not self._has_vulkan_tools():
+                more["CMAKE_ARGS"] = MODULAR_ARGS
             self.run(
                 sys.executable, "-c",
                 f"import sys, prepare\ntry: {begin}\n"
                 "except prepare.SetupError as error: sys.exit(str(error))",
-                folder=HERE, more={"OUTRIDER_VENV": str(VENV)},
+                folder=HERE, more=more,
             )  # fmt: skip
 
     @property
@@ -249,12 +252,17 @@ class Build:
         )  # fmt: skip
         return next(folder.glob("*.whl"))
 
+    def _has_vulkan_tools(self) -> bool:
+        """Return whether headers and shader compiler are, or will be, in a folder of their own."""
+        system = Path("/etc/os-release")
+        is_old = system.is_file() and "bookworm" in system.read_text("utf-8")
+        return is_old or bool(os.environ.get("OUTRIDER_VULKAN_TOOLS"))
+
     def _vulkan_args(self) -> str:
         """Return where headers and shader compiler are, if not where CMake looks by itself."""
-        named = os.environ.get("OUTRIDER_VULKAN_TOOLS")
-        system = Path("/etc/os-release")
-        if not named and not (system.is_file() and "bookworm" in system.read_text("utf-8")):
+        if not self._has_vulkan_tools():
             return ""
+        named = os.environ.get("OUTRIDER_VULKAN_TOOLS")
         folder = Path(named) if named else WORK / "vulkan"
         if not named:
             self.run("sh", str(LINUX / "vulkan-tools.sh"), str(folder))

@@ -86,6 +86,21 @@ def test_programs_are_asked_for_before_anything_is_built(
 
 
 @linux
+@pytest.mark.parametrize("has_tools", [True, False])
+def test_what_vulkan_is_built_with_is_asked_for_at_the_beginning(
+    release: ModuleType, monkeypatch: pytest.MonkeyPatch, has_tools: bool
+) -> None:
+    """Where the build does not bring it: Debian 12 gets that of Debian 13."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    monkeypatch.setattr(release, "PROGRAMS", {"bundle": {}})
+    monkeypatch.setattr(release.Build, "_has_vulkan_tools", lambda _: has_tools)
+    asked: list[dict[str, str]] = []
+    monkeypatch.setattr(release.Build, "run", lambda *_, more, **__: asked.append(more))
+    release.Build().require(["bundle"])
+    assert ["GGML_VULKAN=on" in more.get("CMAKE_ARGS", "") for more in asked] == [not has_tools]
+
+
+@linux
 def test_an_environment_that_cannot_be_bundled_is_named(
     release: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
