@@ -235,7 +235,10 @@ def _debian_packages(names: list[str]) -> dict[str, Component]:
 
 def _with_common(text: str, faults: list[str]) -> str:
     """Append the licences that Debian's copyright files only point to."""
-    pointer = re.compile(r"/usr/share/common-licenses/([A-Z][A-Za-z0-9]*(?:-[0-9.]*[0-9])?)")
+    place = "/usr/share/common-licenses/"
+    several = re.compile(place + r"\{([^}]*)\}")
+    text = several.sub(lambda m: ", ".join(place + name for name in m[1].split(",")), text)
+    pointer = re.compile(place + r"([A-Z][A-Za-z0-9]*(?:-[0-9.]*[0-9])?)")
     names = sorted(set(pointer.findall(text)))
     text = pointer.sub(r'"\1" at the end of this file', text)
     for name in names:
@@ -246,6 +249,8 @@ def _with_common(text: str, faults: list[str]) -> str:
             continue
         body = file.read_text("utf-8", "replace")
         text += f"\n{'=' * 100}\n{name}\n{'=' * 100}\n\n{body}\n"
+    if place in text:
+        faults.append(f"A licence is not in the text, which names a file of {place} instead.")
     return text
 
 

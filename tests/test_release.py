@@ -162,6 +162,20 @@ def test_every_library_is_named_with_its_licence(tmp_path: Path) -> None:
     assert not any("libQt6Gui.txt" in line or "common-licenses" in line for line in lines)
 
 
+@linux
+def test_no_licence_is_only_pointed_to() -> None:
+    """Debian's copyright files name files that other systems lack, some several in braces."""
+    notices, faults = loaded("notices"), list[str]()
+    place = "/usr/share/common-licenses/"
+    said = f"See {place}{{LGPL-3,GPL-3}}, and {place}Apache-2.0."
+    text = notices._with_common(said, faults)
+    assert not faults and "common-licenses" not in text
+    for heading in ("\nLGPL-3\n==", "\nGPL-3\n==", "\nApache-2.0\n=="):
+        assert text.count(heading) == 1
+    notices._with_common(f"See {place}[GPL].", faults)
+    assert len(faults) == 1
+
+
 def test_the_archive_for_windows_has_the_bundle_and_the_times_of_the_commit(
     release: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
