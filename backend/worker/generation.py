@@ -270,12 +270,9 @@ class _Part(Handle):
         is_token = piece.token_id >= 0  # the rest of the text comes without one
         self._n_token += is_token
         self._last_s = time.perf_counter()
-        if self.number:
-            self._outbox.add_other(self.number, piece.raw, Delta(), is_token=is_token)
-            return
-        self._outbox.add_text(piece.raw, piece.token_id if is_token else None)
-        if self._answer.requests[0].prompt is not None:
-            self._outbox.add_delta(Delta(content=piece.text))
+        is_raw = self._answer.requests[0].prompt is not None
+        delta = Delta(content=piece.text if is_raw else "")
+        self._outbox.add(self.number, piece.raw, delta, piece.token_id if is_token else None)
 
     def ended(self, given: GroupAnswer) -> None:
         """Pass on the end of the answer."""
@@ -283,10 +280,7 @@ class _Part(Handle):
 
     def delta(self, delta: Delta) -> None:
         """Pass on what the answer gained."""
-        if self.number:
-            self._outbox.add_other(self.number, "", delta, is_token=False)
-        else:
-            self._outbox.add_delta(delta)
+        self._outbox.add(self.number, delta=delta)
 
 
 def residency(request_id: int, engine: Engine) -> Message:

@@ -67,7 +67,7 @@ class ServerDesk:
         open_model: OpenModel,
         next_own: Callable[[Any], Own | None],
     ) -> None:
-        self._submit, self._offer, self._n_other = submit, offer, n_other
+        self.submit, self._offer, self._n_other = submit, offer, n_other
         self._loaded, self._open_model = loaded, open_model
         self.next_own = next_own
         self._server: RunningServer | None = None
@@ -142,10 +142,6 @@ class ServerDesk:
             own = {same[0] if same else name: path}
             named = {other: found for other, found in named.items() if other not in same}
         self._paths = own | {name: path for name, path in named.items() if name not in own}
-
-    def submit(self, work: Work) -> None:
-        """Queue `work(engine)` for the engine's thread."""
-        self._submit(work)
 
     @property
     def n_open(self) -> int:

@@ -15,6 +15,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from backend.protocol.chat import Delta
 from backend.protocol.messages import Message, encode
@@ -22,6 +23,18 @@ from backend.text import text
 
 TEXT_PERIOD_S = 1 / 25
 STATE_PERIOD_S = 1 / 5
+
+
+_NOTHING = Delta()
+
+
+@dataclass
+class _Text:
+    """What an answer gained since it was sent last."""
+
+    raw: list[str] = field(default_factory=list)
+    delta: Delta = _NOTHING
+    tokens: list[int] = field(default_factory=list)
 
 
 class Outbox:
@@ -38,10 +51,7 @@ class Outbox:
         self._latest: dict[str, Message] = {}
         self._due_s: dict[str, float] = {}
         self._answer_id = 0
-        self._text: list[str] = []
-        self._delta = Delta()
-        self._tokens: list[int] = []
-        self._others: dict[int, tuple[str, Delta]] = {}  # text and delta of answers from 1 on
+        self._texts: dict[int, _Text] = {}  # by the numbers of answers that are computed together
         self._n_token = 0
         self._snapshot: Callable[[], list[Message]] | None = None
         self._busy = False
@@ -84,27 +94,17 @@ class Outbox:
             self._due_s["snapshot"] = 0.0
             self._changed.notify_all()
 
-    def add_delta(self, delta: Delta) -> None:
-        """Add a delta of the present answer."""
+    def add(
+        self, answer: int, text: str = "", delta: Delta = _NOTHING, token_id: int | None = None
+    ) -> None:
+        """Add raw text, a delta and a token. answer: 0, or the number of one beside it."""
         with self._changed:
-            self._delta = self._delta.then(delta)
-            self._changed.notify_all()
-
-    def add_text(self, text: str, token_id: int | None) -> None:
-        """Add raw text of the present answer, which may be empty, and its token."""
-        with self._changed:
-            self._text.append(text)
+            written = self._texts.setdefault(answer, _Text())
+            written.raw.append(text)
+            written.delta = written.delta.then(delta)
             if token_id is not None:
-                self._tokens.append(token_id)
+                written.tokens.append(token_id)
                 self._n_token += 1
-            self._changed.notify_all()
-
-    def add_other(self, answer: int, text: str, delta: Delta, *, is_token: bool) -> None:
-        """Add to an answer that is computed beside the present one. answer: from 1 on."""
-        with self._changed:
-            before, gained = self._others.get(answer, ("", Delta()))
-            self._others[answer] = before + text, gained.then(delta)
-            self._n_token += is_token
             self._changed.notify_all()
 
     def end_answer(self) -> None:
@@ -137,29 +137,14 @@ class Outbox:
         self._ordered.append(self._latest.pop(kind))
         self._due_s[kind] = now_s + TEXT_PERIOD_S
 
-    @property
-    def _has_text(self) -> bool:
-        return bool(self._text or self._delta or self._others)
-
     def _take_text(self, now_s: float) -> None:
-        for answer, (raw, delta) in self._others.items():
-            other = {"type": "other_text", "id": self._answer_id, "answer": answer, "text": raw}
-            self._ordered.append({**other, **delta.to_json()})
-        if self._others:
-            self._others = {}
-            self._due_s["text"] = now_s + TEXT_PERIOD_S
-        if self._text or self._delta:
-            self._ordered.append(
-                {
-                    "type": "text",
-                    "id": self._answer_id,
-                    "text": "".join(self._text),
-                    "n_token": self._n_token,
-                    "tokens": self._tokens,
-                    **self._delta.to_json(),
-                }
-            )
-            self._text, self._tokens, self._delta = [], [], Delta()
+        for answer, written in self._texts.items():
+            own = {"type": "text", "n_token": self._n_token, "tokens": written.tokens}
+            kind = {"type": "other_text", "answer": answer} if answer else own
+            raw = {"id": self._answer_id, "text": "".join(written.raw)}
+            self._ordered.append({**kind, **raw, **written.delta.to_json()})
+        if self._texts:
+            self._texts = {}
             self._due_s["text"] = now_s + TEXT_PERIOD_S
 
     def _take_due(self) -> float | None:
@@ -174,7 +159,7 @@ class Outbox:
                 self._take_latest(kind, now_s)
             else:
                 waiting.append(kind)
-        if self._has_text:
+        if self._texts:
             if self._due_s.get("text", 0.0) <= now_s:
                 self._take_text(now_s)
             else:
