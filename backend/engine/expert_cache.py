@@ -144,11 +144,10 @@ class ExpertCache:
         if experiment.accuracy is not None:
             method = with_accuracy(method, experiment.accuracy, lookahead=experiment.lookahead)
         self._note_learned()
-        if is_first := self._tuner is None or method.name != self._method.name:
-            self._method = method
-            predicts = self._predictor is not None
-            self._tuner = Tuner(method, patch.shape, predicts=predicts)
+        is_first = self._tuner is None or method.name != self._method.name
         self._method = method
+        if self._tuner is None or is_first:
+            self._tuner = Tuner(method, patch.shape, predicts=self._predictor is not None)
         patch.set_statistics(self._tuner.statistics)
         self._lay_out(plan, layout(method, patch.shape, plan.n_slot), keeps_residents=not empty)
         if self.layer_patch is not None:
@@ -161,7 +160,8 @@ class ExpertCache:
         """Tune the new slots. An adaptive method begins with what is known of such slots."""
         self._begun = None
         if tuner.learned is None:
-            return tuner.attach(self._patch, self.n_slot, why)
+            tuner.attach(self._patch, self.n_slot, why)
+            return
         key = key_of(
             self._file.fingerprint,
             self._experiment,
@@ -174,7 +174,6 @@ class ExpertCache:
             known = self._settings.guess(key, tuner)
         tuner.attach(self._patch, self.n_slot, why, known)
         self._begun = key, tuner.learned
-        return None
 
     def _note_learned(self) -> None:
         """Keep what an adaptive method has learned since the cache was built."""
@@ -357,16 +356,7 @@ def _configure(
     try:
         patch.configure(made, parts, options, keeps_residents)
     except _native.SlotsTooLarge as error:
-        raise EngineError(_too_large(error)) from None
+        given = {name: getattr(error, name) for name in ("tensor", "bytes", "device")}
+        raise EngineError(text("engine.slots_too_large", **given)) from None
     except (RuntimeError, ValueError) as error:
         raise EngineError(native_sentence(error)) from None
-
-
-def _too_large(refusal: Any) -> Text:
-    """Return the sentence of a _native.SlotsTooLarge."""
-    return text(
-        "engine.slots_too_large",
-        tensor=refusal.tensor,
-        bytes=refusal.bytes,
-        device=refusal.device,
-    )
