@@ -83,7 +83,6 @@ class Answer:
         ]  # fmt: skip
         self.requests = [first, *others]
         self._engine: Engine | None = None
-        self._on_step: Callable[[], None] = lambda: None
         self._on_end: Callable[[Message | Exception], None] = lambda _: None
         self._joint: Any = None
         self._has_started = self._is_over = False
@@ -95,7 +94,7 @@ class Answer:
         on_step: called between two steps of the engine.
         """
         ends: list[Message | Exception] = []
-        self.join(engine, on_step, ends.append)
+        self.join(engine, ends.append)
         on_step()
         try:
             if len(self.requests) > 1:
@@ -113,17 +112,12 @@ class Answer:
             raise end
         return end
 
-    def join(
-        self,
-        engine: Engine,
-        on_step: Callable[[], None],
-        on_end: Callable[[Message | Exception], None],
-    ) -> None:
+    def join(self, engine: Engine, on_end: Callable[[Message | Exception], None]) -> None:
         """Let the requests be submitted from now on. Until all have ended, others may run, too.
 
         on_end: receives the final message, or why there is none.
         """
-        self._engine, self._on_step, self._on_end = engine, on_step, on_end
+        self._engine, self._on_end = engine, on_end
         self._scope.watch.clear()
         self._outbox.begin_answer(self._id, self._snapshot)
         for part in self._parts:
@@ -171,7 +165,6 @@ class Answer:
         """Tell how much of the prompt is computed."""
         self.show_start()
         self._outbox.offer(self._message("prefill", done=done, total=total))
-        self._on_step()
 
     def show_start(self) -> None:
         """Tell once the length of the prompt."""

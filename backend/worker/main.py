@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from backend import LLAMA_CPP_PYTHON_VERSION, __version__
 from backend.memory import devices
@@ -78,22 +78,19 @@ def open_engine(path: Path, config: EngineConfig, progress: Progress) -> Engine:
 class Worker:
     """Serves one client over two file descriptors.
 
-    leave: ends the process without waiting for any thread (os._exit). check: refuses a file that
-    cannot be a model, with the same exceptions as engine_factory; the loaded model then stays.
+    check: refuses a file that cannot be a model, with the same exceptions as engine_factory; the
+    loaded model then stays.
     """
 
     def __init__(
         self,
         engine_factory: EngineFactory,
+        check: Callable[[Path], object],
         in_fd: int,
         out_fd: int,
-        leave: Callable[[int], Any] = os._exit,
-        check: Callable[[Path], object] | None = None,
     ) -> None:
-        self._engine_factory = engine_factory
-        self._check = check or (lambda _: None)
+        self._engine_factory, self._check = engine_factory, check
         self._in_fd = in_fd
-        self._leave = leave
         self._engine: Engine | None = None
         self._path: Path | None = None  # of the engine's model
         self._own: tuple[Path, EngineConfig] | None = None  # what the client has loaded
@@ -110,7 +107,7 @@ class Worker:
         self._joint: Answer | None = None  # the client's answer beside those to programs
         self._greeted = False
         self._finished = threading.Event()
-        self._outbox = Outbox(out_fd, on_broken=lambda: leave(0))
+        self._outbox = Outbox(out_fd, on_broken=lambda: os._exit(0))
         self._learning = LearningDesk(self._outbox.send)
         self._attachments = AttachmentDesk(self._outbox)
         self._server = ServerDesk(
@@ -219,13 +216,13 @@ class Worker:
             pass
         except Exception:
             traceback.print_exc()
-        self._leave(0)
+        os._exit(0)
 
     def _give_up(self, sentence: str) -> None:
         """Send the reason and end the process."""
         self._outbox.send({"type": "error", "id": None, "message": sentence})
         self._outbox.drain(_LEAVE_S)
-        self._leave(EXIT_PROTOCOL)
+        os._exit(EXIT_PROTOCOL)
 
     def _receive(self, message: Message) -> None:
         try:
@@ -290,7 +287,7 @@ class Worker:
         self._server.stop_answers()
         self._jobs.put(None)
         self._finished.wait(_LEAVE_S)
-        self._leave(0)
+        os._exit(0)
 
     # The engine's thread.
 
@@ -335,7 +332,7 @@ class Worker:
 
         Short questions before it are answered, and settings of the cache applied.
         """
-        self._change_now(engine)
+        self._on_step(engine)
 
         def fits(job: Job) -> bool:
             is_short = job.kind == "format" or (job.kind == "count" and not job.message.get("data"))
@@ -367,7 +364,7 @@ class Worker:
             self._end(job, self._failure(job, final) if isinstance(final, Exception) else final)
 
         is_recorded = is_first and answer.is_asked
-        answer.join(engine, partial(self._on_step, engine), end)
+        answer.join(engine, end)
         self._joint = answer
         if is_recorded:
             self._record()
@@ -421,12 +418,11 @@ class Worker:
         return {"type": "configured", "id": job.id, **_in_force(engine)}
 
     def _on_step(self, engine: Engine) -> None:
-        """Look after what may happen between two passes of an answer."""
-        self._send_cache(engine)
-        self._change_now(engine)
+        """Tell of a changed cache between two passes of an answer, and apply settings that wait.
 
-    def _change_now(self, engine: Engine) -> None:
-        """Apply settings that wait, if they change the cache only. Others wait for the end."""
+        Those that change more than the cache wait for the end.
+        """
+        self._send_cache(engine)
 
         def fits(job: Job) -> bool:
             return job.kind == "configure" and self._is_own and not job.waits_for_end
@@ -619,7 +615,7 @@ def main(
         die_with_parent()
     # Without this a failed check of ggml starts a debugger, which buries the message.
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
-    status = Worker(engine_factory, in_fd, out_fd, check=check).run()
+    status = Worker(engine_factory, check, in_fd, out_fd).run()
     sys.stderr.flush()
     os._exit(status)  # everything is closed; the interpreter's shutdown would only take time
 
