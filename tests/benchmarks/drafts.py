@@ -70,17 +70,19 @@ def main() -> int:
         default=0,
         help="1: processor time has no waiting of threads for each other",
     )
+    parser.add_argument("--sequences", type=int, default=1, help="answers that may run at once")
     parser.add_argument("--accept", type=float, help="force this share of right guesses")
     args = parser.parse_args()
     engines = {}
     for drafts in ("off", "auto"):
-        config = EngineConfig(
+        config = EngineConfig.of(
             cache_rate=args.rate,
             method=args.method,
             device="cpu",
             context_length=1024,
             drafts=drafts,
             n_thread=args.threads,
+            n_sequence=args.sequences,
         )
         engines[drafts] = Engine.open(args.model, config)
     weights, forced = engines["auto"].loaded.weights, None
