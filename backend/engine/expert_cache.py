@@ -185,8 +185,13 @@ class ExpertCache:
             self._settings.note(key, learned)
             self._begun = key, learned
 
+    def begin_pass(self, n_answer: int) -> None:
+        """Tune for a pass with a token of each of so many answers, which observe() follows."""
+        if self._tuner is not None and self.patch is not None:
+            self._tuner.begin_pass(n_answer)
+
     def observe(self, token: PassCost, wave_s: float) -> str:
-        """Observe the cost of a decoded token. Return the adaptive method's decision, or ""."""
+        """Observe the cost of a pass of tokens. Return the adaptive method's decision, or ""."""
         if self._tuner is None or self.patch is None:
             return ""
         return self._tuner.observe(token, wave_s)

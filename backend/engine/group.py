@@ -275,19 +275,21 @@ class Group:
         # Without numbers, all tokens are of the sequence 0.
         is_only = len(scheduler.members) == 1 and not owners[0].number and drafted is None
         numbers = () if is_only else [m.number for m in owners]
-        adapts = is_token and len(rows) == 1  # what is compared are passes of one answer
+        n_adapting = len(rows) if is_token and drafted is None else 0
         if n_of_prompt:
             self._show_prompt(n_of_prompt)
         try:
             with engine_errors():
-                if not passes.compute_rows(rows, numbers, last_s, is_token=is_token, adapts=adapts):
+                if not passes.compute_rows(
+                    rows, numbers, last_s, is_token=is_token, n_adapting=n_adapting
+                ):
                     return False
         except EngineError as error:
             return self._has_failed(owners, error)
         took_s = time.perf_counter() - last_s
         self._last_s = last_s + took_s  # a token's time includes choosing it
         passes.end_prefill()
-        if adapts and passes.keeping is not None:
+        if n_adapting == 1 and passes.keeping is not None:
             passes.keeping.note_token(owners[0].request.owner)
         if layer is not None:
             self._observe_layer(layer, rows, owners)

@@ -225,8 +225,12 @@ class LoadedModel:
         )
         return plan is not None and self._apply(plan) is not Step.NOTHING
 
+    def begin_pass(self, n_answer: int) -> None:
+        """Tune for a pass with a token of each of so many answers, which observe() follows."""
+        self._experts.begin_pass(n_answer)
+
     def observe(self, token: PassCost, wave_s: float) -> str:
-        """Observe the cost of a decoded token. Return the adaptive method's decision, or ""."""
+        """Observe the cost of a pass of tokens. Return the adaptive method's decision, or ""."""
         return self._experts.observe(token, wave_s)
 
     def untouched_bytes(self) -> int:

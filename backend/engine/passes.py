@@ -296,16 +296,18 @@ class Passes:
         last_s: float,
         *,
         is_token: bool,
-        adapts: bool = False,
+        n_adapting: int = 0,
     ) -> bool:
         """Compute tokens of several sequences in one pass. Return False when it was stopped.
 
         rows: those with logits come last; at least one has them. numbers: of next_sequence(), for
         each row; none where all rows are of the only sequence. is_token: all rows are tokens of
-        answers. adapts: an adaptive method may learn from the pass. On failure the context is as
-        before, or empty. Raises EngineError.
+        answers. n_adapting: the answers with a token in the pass, if an adaptive method may learn
+        from it; otherwise 0. On failure the context is as before, or empty. Raises EngineError.
         """
         assert rows[-1].has_logits
+        if n_adapting:
+            self.loaded.begin_pass(n_adapting)
         places = {row.sequence: row.position for row in reversed(rows)}  # of the first rows
         decode_s = self._pass(
             lambda: self.loaded.context.decode_rows(rows),
@@ -317,7 +319,8 @@ class Passes:
         )
         if decode_s is None:
             return False
-        self._count(decode_s, time.perf_counter() - last_s, is_token=is_token, adapts=adapts)
+        took_s, adapts = time.perf_counter() - last_s, n_adapting > 0
+        self._count(decode_s, took_s, is_token=is_token, adapts=adapts)
         return True
 
     def encode(self, image: ImageChunk) -> NDArray[np.float32]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from backend import _native
-from backend.methods.auto import Auto, Decision, Learned, Setting, first_guess
+from backend.methods.auto import GRANT, N_LINE, Auto, Decision, Learned, Setting, first_guess
 from backend.methods.auto_work import WorkMeter
 from backend.methods.catalogue import Method
 from backend.methods.copy_cost import CopyCost
@@ -29,8 +29,10 @@ class Tuner:
     """Observes the cost of decoded tokens and tunes the cache as its method says.
 
     It does nothing for a method that is neither adaptive nor configured and weighs no forecasts.
-    predicts: whether the method's predictor can be made. lines: the decisions of an adaptive
-    method.
+    An adaptive method has settings and trials of its own for each number of answers that have a
+    token in a pass; they begin with the setting of one answer. predicts: whether the method's
+    predictor can be made. lines: the decisions of an adaptive method. n_answer: of the present
+    pass.
     """
 
     def __init__(
@@ -45,7 +47,6 @@ class Tuner:
         self._shape = shape
         self._tuned: Tuned | None = None
         self._work: WorkMeter | None = None
-        self._auto: Auto | None = None
         self._max_depth = method.depth if predicts else 0
         self._configurator: Configurator | None = None
         self._copy_cost: CopyCost | None = None
@@ -53,11 +54,14 @@ class Tuner:
             sizes = [shape.expert_bytes(n) for n in range(shape.n_layer)]
             self._copy_cost = CopyCost(sum(sizes) / len(sizes))
         self._setting = Setting(predicts, max(method.depth, 1), self._names[0])
+        self._autos: dict[int, Auto] = {}  # by the number of answers
         if method.adaptive:
             guess = first_guess(self._names, self._max_depth)
-            self._auto = Auto(self._names, self._max_depth, guess)
+            self._autos[1] = Auto(self._names, self._max_depth, guess)
         if method.configured:
             self._configurator = Configurator(shape, configure_tokens)
+        self.n_answer = 1
+        self._lines: list[str] = []
 
     @property
     def statistics(self) -> _native.MoepicStatistics | None:
@@ -67,18 +71,18 @@ class Tuner:
     @property
     def observes(self) -> bool:
         """Whether it needs the cost of passes."""
-        parts = (self._auto, self._configurator, self._copy_cost)
-        return any(part is not None for part in parts)
+        parts = (self._configurator, self._copy_cost)
+        return bool(self._autos) or any(part is not None for part in parts)
 
     @property
     def lines(self) -> tuple[str, ...]:
         """The decisions, a sentence each."""
-        return () if self._auto is None else tuple(self._auto.lines)
+        return tuple(self._lines)
 
     @property
     def learned(self) -> Learned | None:
-        """What an adaptive method has learned, to begin with the next time."""
-        return None if self._auto is None else self._auto.learned
+        """What an adaptive method has learned of single answers, to begin with the next time."""
+        return self._autos[1].learned if self._autos else None
 
     def learned_from(self, data: object) -> Learned | None:
         """Return Learned.from_json() for this method."""
@@ -94,34 +98,51 @@ class Tuner:
         """
         is_first = self._work is None
         self._tuned = tuned
-        if self._auto is None:
+        self.n_answer = 1
+        if not self._autos:
             return self._tune() if self._copy_cost is not None else None
+        auto = self._autos[1]
+        self._autos = {1: auto}
         self._work = WorkMeter(self._shape.n_layer, self._shape.n_expert, n_slot)
         if is_first and learned is None:
-            return self._decide(Decision(self._auto.setting, ""))
-        return self._decide(self._auto.restart(why or text("auto.cache_changed"), learned))
+            self._decide(Decision(auto.setting, ""))
+        else:
+            self._decide(auto.restart(why or text("auto.cache_changed"), learned))
+        return None
 
     def detach(self) -> None:
         """Let go of what is tuned, which keeps the model's file open. What was learned stays."""
         self._tuned = None
 
-    def observe(self, cost: PassCost, wave_s: float) -> str:
-        """Observe the cost of a decoded token. Return the decision, or "".
+    def begin_pass(self, n_answer: int) -> None:
+        """Tune for a pass with a token of each of so many answers."""
+        if n_answer == self.n_answer:
+            return
+        self.n_answer = n_answer
+        if not self._autos:
+            return
+        if n_answer not in self._autos:  # its trials are paid by its own passes
+            learned = Learned(self._autos[1].kept, spent=GRANT)
+            self._autos[n_answer] = Auto(self._names, self._max_depth, learned)
+        if self._autos[n_answer].setting != self._setting:
+            self._decide(Decision(self._autos[n_answer].setting, ""))
 
-        wave_s: seconds spent computing its experts.
+    def observe(self, cost: PassCost, wave_s: float) -> str:
+        """Observe the cost of a pass with decoded tokens, which counts as one token.
+
+        Return the decision, or "". wave_s: seconds spent computing its experts.
         """
-        if self._configurator is not None:
-            self._configurator.observe(cost, wave_s)
-        if self._copy_cost is not None and self._copy_cost.observe(cost):
-            self._tune()
-        if self._auto is None:
+        if self.n_answer == 1:  # what these two fit is the cost of one token
+            if self._configurator is not None:
+                self._configurator.observe(cost, wave_s)
+            if self._copy_cost is not None and self._copy_cost.observe(cost):
+                self._tune()
+        if not self._autos:
             return ""
         assert self._tuned is not None and self._work is not None
-        decision = self._auto.observe(replace(cost, work=self._work.count(self._tuned.snapshot())))
-        if decision is None:
-            return ""
-        self._decide(decision)
-        return decision.line
+        work = self._work.count(self._tuned.snapshot())
+        decision = self._autos[self.n_answer].observe(replace(cost, work=work))
+        return "" if decision is None else self._decide(decision)
 
     def new_layout(self, budget_bytes: int) -> _native.Layout | None:
         """Return another layout for the cache, or None. Call it between requests."""
@@ -138,9 +159,16 @@ class Tuner:
         found = self.statistics
         return [] if found is None else [found.ranked(n) for n in range(self._shape.n_layer)]
 
-    def _decide(self, decision: Decision) -> None:
+    def _decide(self, decision: Decision) -> str:
+        """Put a setting into force. Return the line about it, or ""."""
         self._setting = decision.setting
         self._tune()
+        line = decision.line
+        if line and self.n_answer > 1:
+            line = text("auto.jointly", n=self.n_answer, line=line)
+        if line:
+            self._lines = [*self._lines[1 - N_LINE :], line]
+        return line
 
     def _tune(self) -> None:
         assert self._tuned is not None

@@ -260,14 +260,20 @@ def _file_bytes(core: _native.Core | None, n_layer: int) -> int:
 
 
 def _observe(tuner: Tuner, done: _native.SimulatedPass) -> None:
-    """Report the cost of a decoded token to the tuner."""
+    """Report the cost of a decoded token to the tuner, or of a pass of several answers.
+
+    The first pass of another number of answers was computed with the settings of the one before.
+    """
     times = done.times
-    if done.phase == _native.Phase.decode and times.n_token == 1:
-        tuner.observe(cost_of(done), times.wave_us / 1e6)
+    if done.phase == _native.Phase.decode:
+        if times.n_token == tuner.n_answer:
+            tuner.observe(cost_of(done), times.wave_us / 1e6)
+        else:
+            tuner.begin_pass(times.n_token)
 
 
 def cost_of(done: _native.SimulatedPass) -> PassCost:
-    """Return what a simulated pass of one token costs, as a tuner observes it."""
+    """Return what a simulated pass costs, as a tuner observes it."""
     times, counts = done.times, done.counts
     return PassCost(
         n_token=1,

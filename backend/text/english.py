@@ -132,6 +132,7 @@ ENGLISH: Mapping[str, str] = {
         "The used share of what is fetched ahead went from {before:percent} to {after:percent}",
     ),
     "auto.cache_changed": QT_TRANSLATE_NOOP("messages", "The cache is another one"),
+    "auto.jointly": QT_TRANSLATE_NOOP("messages", "With {n} answers at once: {line}"),
     "auto.rate": QT_TRANSLATE_NOOP("messages", "The cache rate is {rate:percent}"),
     # General.
     "newer.no_address": QT_TRANSLATE_NOOP(

@@ -449,6 +449,29 @@ def test_an_unknown_model_begins_as_the_fastest_method(predicts: bool) -> None:
         assert tuning.depth == fastest.depth
 
 
+def test_each_number_of_answers_has_settings_and_trials_of_its_own() -> None:
+    """Passes of four answers take three times as long, and alternate with those of one."""
+    hurts = replace(WORLDS["prefetching hurts"], compute_s=0.06, n_request=300)
+    worlds = {1: WORLDS["prefetching helps"], 4: hurts}
+    core, tuner = Core(), Tuner(METHOD, SHAPE, predicts=True)
+    tuner.attach(core, 4)
+    names = [eviction.name for eviction in METHOD.evictions]
+    in_force = dict.fromkeys(worlds, core.tunings[-1])
+    for n_pass, chance in enumerate(World().luck(0, 1200)):
+        n_answer = (1, 4)[n_pass // 3 % 2]
+        tuner.begin_pass(n_answer)
+        now = in_force[n_answer] = core.tunings[-1]
+        setting = Setting(now.prefetch, now.depth, names[now.eviction])
+        tuner.observe(worlds[n_answer].cost(setting, chance), 0.0)
+    assert (in_force[1].prefetch, in_force[4].prefetch) == (True, False)
+    assert tuner.learned is not None and tuner.learned.setting.prefetch
+    jointly = [line for line in tuner.lines if line.startswith("With 4 answers at once: ")]
+    assert 0 < len(jointly)
+    tuner.attach(core, 3)  # of another cache nothing is known
+    tuner.begin_pass(4)
+    assert core.tunings[-1].prefetch
+
+
 def test_settings_are_kept_by_model_machine_cache_and_pack(tmp_path: Path) -> None:
     tuner = Tuner(METHOD, SHAPE, predicts=True)
     settings = LearnedSettings(tmp_path / "auto.json")

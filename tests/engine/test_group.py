@@ -675,17 +675,19 @@ def test_an_answer_that_grows_takes_the_room_of_what_was_kept(
     assert answer.n_prompt + answer.n_token == engine.n_context + 1
 
 
-def test_adaptive_methods_learn_from_passes_of_one_answer(
+def test_adaptive_methods_know_of_how_many_answers_a_pass_has_tokens(
     open_engine: OpenEngine, reciter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pass of several takes longer, and says nothing about the method."""
+    """A pass of several takes longer. One that reads a prompt is not for them."""
     engine = open_engine(reciter, n_sequence=2, context_length=256)
-    learned: list[Any] = []
-    monkeypatch.setattr(engine.loaded, "observe", lambda *cost: learned.append(cost))
+    begun: list[int] = []
+    learned: list[int] = []
+    monkeypatch.setattr(engine.loaded, "begin_pass", begun.append)
+    monkeypatch.setattr(engine.loaded, "observe", lambda *cost: learned.append(begun[-1]))
     list(jointly(engine, [asked(0, "x", 5), asked(1, "y", 9)]))
-    assert len(learned) == 9 - 5
+    assert learned == begun == [2] * (5 - 1) + [1] * (9 - 5)
     list(engine.answer(asked(2, "z", 9)))
-    assert len(learned) == 9 - 5 + 9 - 1
+    assert learned == begun == [2] * (5 - 1) + [1] * (9 - 5 + 9 - 1)
 
 
 class Heard(Handle):

@@ -3838,6 +3838,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Der Cache ist ein anderer</translation>
 </message>
 <message>
+<source>With {n} answers at once: {line}</source>
+<translation>Bei {n} Antworten zugleich: {line}</translation>
+</message>
+<message>
 <source>The cache rate is {rate:percent}</source>
 <translation>Der Cache-Anteil ist {rate:percent}</translation>
 </message>
