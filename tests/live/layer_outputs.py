@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import llama_cpp._ggml
 import numpy as np
 from equality import Cached
 from factory import tiny_vocabulary
@@ -18,10 +17,18 @@ from backend import _native
 from backend.engine import loading
 from backend.gguf.model_file import read_model
 from backend.llama import api as llama
+from backend.llama import function_of
 
 Rows = NDArray[np.float32]
 
 _EVAL = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p)
+_name_of = function_of("ggml_get_name", ctypes.c_char_p, ctypes.c_void_p)
+_n_element = function_of("ggml_nelements", ctypes.c_int64, ctypes.c_void_p)
+_n_row = function_of("ggml_nrows", ctypes.c_int64, ctypes.c_void_p)
+_read = function_of(
+    "ggml_backend_tensor_get", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
+    ctypes.c_size_t,
+)  # fmt: skip
 _OUTPUT = re.compile(r"(?:ffn_moe_out|ffn_out)-(\d+)")
 """Some architectures give what the experts give another name; elsewhere it comes after them."""
 
@@ -31,7 +38,6 @@ class LayerOutputs:
 
     def __init__(self, model: Any, n_thread: int, patch: Any = None) -> None:
         self._patch = patch
-        self._ggml = _ggml()
         self._inner = _EVAL(patch.callback) if patch else None
         self._callback = _EVAL(self._see)
         self._found: dict[int, Rows] = {}
@@ -57,15 +63,15 @@ class LayerOutputs:
         return self._found
 
     def _see(self, node: int, ask: bool, user_data: int) -> bool:
-        match = _OUTPUT.fullmatch(self._ggml.ggml_get_name(node).decode())
+        match = _OUTPUT.fullmatch(_name_of(node).decode())
         if match is None:
             return bool(self._inner(node, ask, user_data)) if self._inner else False
         if ask:
             # This node follows the layer's experts, so the patch does not need it.
             return True
-        rows = np.empty(self._ggml.ggml_nelements(node), dtype=np.float32)
-        self._ggml.ggml_backend_tensor_get(node, rows.ctypes.data, 0, rows.nbytes)
-        self._found.setdefault(int(match[1]), rows.reshape(self._ggml.ggml_nrows(node), -1))
+        rows = np.empty(_n_element(node), dtype=np.float32)
+        _read(node, rows.ctypes.data, 0, rows.nbytes)
+        self._found.setdefault(int(match[1]), rows.reshape(_n_row(node), -1))
         return True
 
     def close(self) -> None:
@@ -103,15 +109,3 @@ def errors_of_cuts(path: Path, n_token: int = 17) -> dict[float, float]:
     context.close()
     cached.close()
     return found
-
-
-def _ggml() -> Any:
-    """Return functions of ggml that read a tensor, with their types."""
-    ggml = llama_cpp._ggml.libggml
-    ggml.ggml_get_name.restype = ctypes.c_char_p
-    ggml.ggml_nelements.restype = ggml.ggml_nrows.restype = ctypes.c_int64
-    for name in ("ggml_get_name", "ggml_nelements", "ggml_nrows"):
-        getattr(ggml, name).argtypes = [ctypes.c_void_p]
-    ggml.ggml_backend_tensor_get.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_size_t] * 2
-    ggml.ggml_backend_tensor_get.restype = None
-    return ggml
