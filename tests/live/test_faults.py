@@ -16,7 +16,7 @@ import llama_cpp
 import pytest
 from equality import Cached, stock_logits
 from factory import make_tiny
-from processes import preload, run_script
+from processes import NO_FILE, preload, run_script
 
 from backend import _native
 from backend.engine import loading
@@ -180,7 +180,7 @@ def test_a_file_that_vanishes_before_it_is_loaded(tmp_path: Path) -> None:
     path = make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf")
     file = read_model(path)
     path.unlink()
-    with pytest.raises(LlamaError, match=r"could not be opened: No such file or directory\."):
+    with pytest.raises(LlamaError, match=f"could not be opened: {NO_FILE}"):
         loading.CachedModel(file, n_thread=1)
 
 
