@@ -325,10 +325,13 @@ _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_in
 )
 
 
-def _of_cpp(linux: str, windows: str, result: Any, *arguments: Any) -> Any:
-    """Return a function of llama.cpp with a C++ name (src/llama-ext.h), or None if it lacks it."""
+def _of_cpp(gcc: str, msvc: str, result: Any, *arguments: Any) -> Any:
+    """Return a function of llama.cpp with a C++ name (src/llama-ext.h), or None if it lacks it.
+
+    gcc, msvc: its names by compiler. On Windows either may have built the library.
+    """
     library = ctypes.CDLL(llama_cpp.llama_cpp._lib._name)
-    function = getattr(library, windows if os.name == "nt" else linux, None)
+    function = getattr(library, gcc, None) or getattr(library, msvc, None)
     if function is not None:
         function.restype, function.argtypes = result, arguments
     return function
