@@ -3,11 +3,13 @@
     python start_child.py WAIT_S [MODEL]
 
 Print a line of JSON when the window changes: whether it is minimised, its model, and its stored
-chats. A line on standard input is a command: "minimise", "chat" or "close".
+chats. A line on standard input is a command: "minimise", "chat", "terminate" or "close".
+"terminate" sends the signal while the window is painted, and prints whether it is visible after.
 """
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -15,7 +17,8 @@ os.environ["QT_QPA_PLATFORM"] = "offscreen"
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
 from PySide6.QtCore import QObject, QSocketNotifier, QTimer  # noqa: E402
-from PySide6.QtWidgets import QApplication  # noqa: E402
+from PySide6.QtGui import QPaintEvent  # noqa: E402
+from PySide6.QtWidgets import QApplication, QWidget  # noqa: E402
 
 import app.main  # noqa: E402
 import app.session.known_models  # noqa: E402
@@ -26,6 +29,16 @@ FAKE_WORKER = [sys.executable, str(Path(__file__).parents[1] / "fake_worker.py")
 app.session.known_models.embedded_model = lambda: None
 backend.protocol.client.worker_command = lambda: FAKE_WORKER
 app.main.WAIT_S = float(sys.argv[1])
+
+
+class Terminating(QWidget):
+    """Sends SIGTERM to this process while it is painted, once."""
+
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802
+        if self.objectName() == "":
+            self.setObjectName("painted")
+            signal.raise_signal(signal.SIGTERM)
+            print(json.dumps({"is_visible": self.window().isVisible()}), flush=True)
 
 
 class Watch(QObject):
@@ -71,6 +84,11 @@ class Watch(QObject):
         elif order == "chat":
             window.chats.store.new_chat("a chat")
             window.chats._list_changed()
+        elif order == "terminate":
+            self._timer.stop()
+            terminating = Terminating(window)
+            terminating.resize(8, 8)
+            terminating.show()
         else:
             self._notifier.setEnabled(False)
             window.close()

@@ -160,6 +160,17 @@ def test_a_closing_window_is_not_raised(tmp_path: Path, start: Callable[..., Sta
     assert first.end()[0] == 0
 
 
+def test_a_signal_does_not_close_the_window_while_it_is_painted(
+    tmp_path: Path, start: Callable[..., Start]
+) -> None:
+    """Qt would go on painting on what is gone; on Wayland that is a crash."""
+    first = start(tmp_path / "h")
+    first.until(lambda told: told["kept"])
+    first.order("terminate")
+    assert first.until(lambda told: "is_visible" in told)["is_visible"]
+    assert first.end()[0] == 0
+
+
 def test_of_many_starts_at_once_one_opens_a_window(
     tmp_path: Path, start: Callable[..., Start]
 ) -> None:
