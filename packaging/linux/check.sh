@@ -30,9 +30,10 @@ start() {
     app=$!
     began=$(now)
 }
+# Closes what `start` started, as a session that ends does. A crash while it closes is a failure.
 stop_app() {
     kill "$app"
-    wait "$app" || true
+    wait "$app" || die "closing it ended with the status $?: $(tail -3 "$log")"
     app=
 }
 now() { date +%s.%N; }
@@ -57,6 +58,8 @@ n_window() {
         tr '\0' ' ' < "$process/cmdline" | grep -q "outrider-app *$" && echo 1
     done 2> /dev/null | wc -l
 }
+# Return sends nothing while the model is loading; the question stays.
+asked() { xdotool key Return; sleep 0.5; [ "$(chats "select count(*) from message where role = 'user'")" -ge 1 ]; }
 loaded() { grep -q "$1" "$tree/home/user/.config/outrider/settings.json"; }
 
 stop() {
@@ -99,7 +102,8 @@ inside grep -q "application/x-gguf=outrider.desktop" /usr/share/applications/mim
 grep -q "application/x-gguf:\*.gguf" "$tree/usr/share/mime/globs2" || die "the type of .gguf is unknown"
 say "a double-click on a .gguf file opens it"
 
-Xvfb "$display" -screen 0 1400x900x24 -nolisten tcp -ac > /dev/null 2>&1 &
+# Without -noreset it begins again whenever its last client leaves, as xdotool does, and refuses one that comes then.
+Xvfb "$display" -screen 0 1400x900x24 -nolisten tcp -ac -noreset > /dev/null 2>&1 &
 xvfb=$!
 export DISPLAY="$display"
 until_true 10 xdotool getdisplaygeometry || die "there is no X server"
@@ -115,7 +119,7 @@ sleep "${CHECK_SETTLE_S:-8}"
 xdotool windowfocus "$(window | tail -1)" || true
 xdotool type --delay 20 "Tell me a story about a fox."
 start=$(now)
-xdotool key Return
+until_true 120 asked || { shot not-asked; die "the window takes no question"; }
 until_true 180 answered 1 || { shot no-answer; die "the embedded model does not answer"; }
 say "the embedded model has answered after $(since "$start") s"
 sleep 3
@@ -132,9 +136,18 @@ stop_app
 until_true 20 no_window || die "the window does not close"
 
 as_user outrider --version
+as_user env -u DISPLAY outrider-app --help | grep -q "^usage: outrider-app" || die "outrider-app --help says nothing"
 answer=$(as_user outrider chat -p "Tell me a story about a fox." --max-tokens 20 2> "$work/chat.log") || die "the command line fails"
 [ -n "$answer" ] || die "the command line answers nothing"
 say "the command line answers: $(echo "$answer" | tail -1 | cut -c1-60)"
+as_user outrider verify --tokens 16 --rates 0.5 --methods lru "/home/user/second model.gguf" > "$work/verify.log" 2>&1 ||
+    { cat "$work/verify.log"; die "verify finds a difference"; }
+! grep -E "^(llama|load|ggml|print_info|sched)|backend" "$work/verify.log" || die "verify prints llama.cpp's messages"
+say "verify finds no difference, and prints $(wc -l < "$work/verify.log") lines of its own"
+parts=$tree/usr/lib/outrider/_internal/THIRD-PARTY.txt
+[ -z "$(find "$tree/usr/lib/outrider" -name '*readline*')" ] || die "GNU readline is in the package"
+! grep -q "/usr/share/common-licenses" "$parts" || die "THIRD-PARTY.txt points to files of Debian"
+say "THIRD-PARTY.txt names $(sed '/^=/,$d' "$parts" | grep -c '^[^ ]*: ') programs and libraries, and holds all texts"
 
 start "$work/window.log" as_user outrider-app "/home/user/third model.gguf"
 until_true 120 window || die "no window opens with a model on the command line"
@@ -169,11 +182,15 @@ say "removed whole; the chats are still there"
 cp "$image" "$tree/home/user/Outrider.AppImage"
 inside DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends fuse3 >> "$work/install.log" 2>&1 ||
     die "fuse3 cannot be installed"
-mknod -m 666 "$work/fuse" c 10 229 2> /dev/null || true
+mkdir -p "$tree/small" "$tree/noexec"
+[ -e "$work/fuse" ] || mknod "$work/fuse" c 10 229
 ln -sf /proc/self/mounts "$tree/etc/mtab" # fusermount3 reads it; a bare system lacks it
-nothing_left() { [ -z "$(find "$tree" -xdev -maxdepth 2 -name '.mount_*')" ] && ! grep -q "$tree/.*/.mount_" /proc/mounts; }
+nothing_left() { [ -z "$(find "$tree" "$tree/small" "$tree/noexec" -xdev -maxdepth 2 -name '.mount_*')" ] && ! grep -q "$tree/.*/.mount_" /proc/mounts; }
 for how in mount unpack; do
-    if [ "$how" = mount ]; then
+    if [ "$how" = unpack ]; then
+        chmod 600 "$work/fuse" # whatever the mode of this machine's own is
+    else
+        chmod 666 "$work/fuse"
         mount --bind "$work/fuse" "$tree/dev/fuse"
         for i in $(seq 20); do as_user /home/user/Outrider.AppImage --version > /dev/null; done
         until_true 20 nothing_left || die "20 starts with FUSE leave folders in /tmp"
@@ -189,10 +206,8 @@ for how in mount unpack; do
     stop_app
     until_true 20 no_window || die "the window of the AppImage does not close"
     until_true 20 nothing_left || die "the AppImage leaves folders in /tmp ($how)"
-    [ "$how" = unpack ] || umount -l "$tree/dev/fuse"
 done
 say "the AppImage leaves nothing in /tmp"
-mkdir -p "$tree/small" "$tree/noexec"
 mount -t tmpfs -o mode=1777,size=20m small "$tree/small"
 mount -t tmpfs -o mode=1777,noexec noexec "$tree/noexec"
 for place in small noexec; do
