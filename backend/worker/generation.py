@@ -60,8 +60,8 @@ class Answer:
     """Answers the request "generate", also with several answers. Make it where the request arrives.
 
     The first answer is sent as any answer, the others with their numbers; the end of each of
-    several with its number. requests: those of the engine. handle: cancels them. run() or join()
-    follows in the engine's thread; after join() it is a backend.server.turns.Own. Raises
+    several with its number. requests: those of the engine. handle: cancels them. join() follows in
+    the engine's thread; then it is a backend.server.turns.Own, or run() computes it alone. Raises
     RequestError for settings out of range.
     """
 
@@ -88,14 +88,13 @@ class Answer:
         self._has_started = self._is_over = False
         self._ends: dict[int, str] = {}  # reason by answer
 
-    def run(self, engine: Engine, on_step: Callable[[], None]) -> Message:
-        """Answer the request and return the final message. Raises the engine's errors.
+    def run(self, on_step: Callable[[], None]) -> None:
+        """Submit the requests, and no others, until all have ended.
 
         on_step: called between two steps of the engine.
         """
-        ends: list[Message | Exception] = []
-        self.join(engine, ends.append)
-        on_step()
+        engine = self._engine
+        assert engine is not None
         try:
             if len(self.requests) > 1:
                 engine.make_room(len(self.requests))
@@ -107,10 +106,6 @@ class Answer:
             self.fail(error)
             while engine.step():  # its other answers leave
                 pass
-        (end,) = ends
-        if isinstance(end, Exception):
-            raise end
-        return end
 
     def join(self, engine: Engine, on_end: Callable[[Message | Exception], None]) -> None:
         """Let the requests be submitted from now on. Until all have ended, others may run, too.

@@ -344,13 +344,14 @@ class Worker:
                 continue
             self._begin(job)
             try:
-                return self._joined(job, engine)
+                self._joint = self._joined(job, engine)
+                return self._joint
             except Exception as error:
                 self._end(job, self._failure(job, error))
         return None
 
     def _joined(self, job: Job, engine: Engine, *, is_first: bool = False) -> Answer:
-        """Return an answer to be computed beside those to programs, which ends by itself.
+        """Return an answer to be computed, which ends by itself.
 
         is_first: no other request is being answered yet.
         """
@@ -363,9 +364,9 @@ class Worker:
                 self._unrecord(job, is_wanted=not answer.is_shared)
             self._end(job, self._failure(job, final) if isinstance(final, Exception) else final)
 
-        is_recorded = is_first and answer.is_asked
+        # Advice is about one answer in a chat.
+        is_recorded = is_first and answer.is_asked and len(answer.requests) == 1
         answer.join(engine, end)
-        self._joint = answer
         if is_recorded:
             self._record()
         return answer
@@ -393,7 +394,8 @@ class Worker:
                 return {"type": "done", "id": job.id, "reason": "cancelled", "stats": stats}
             raise
         if job.answer is not None:
-            return self._answer(job, job.answer, engine)
+            self._answer(job, engine)
+            return None
         if job.kind == "count":
             if data := job.message.get("data"):
                 n_token = engine.count_image(data)
@@ -438,19 +440,15 @@ class Worker:
             except Exception as error:
                 self._end(job, self._failure(job, error))
 
-    def _answer(self, job: Job, answer: Answer, engine: Engine) -> Message | None:
-        """Answer a request. Return its final message, or None if it has been sent."""
-        turns, on_step = self._server.turns, partial(self._on_step, engine)
+    def _answer(self, job: Job, engine: Engine) -> None:
+        """Answer a request, beside those to programs if they may join it."""
+        self._on_step(engine)
+        answer, turns = self._joined(job, engine, is_first=True), self._server.turns
         if turns is not None and self._may_join(job):
-            turns.answer_jointly(engine, self._joined(job, engine, is_first=True))
-            return None
-        if not answer.is_asked or len(answer.requests) > 1:  # advice is about one answer in a chat
-            return answer.run(engine, on_step)
-        self._record()
-        try:
-            return answer.run(engine, on_step)
-        finally:
-            self._unrecord(job)
+            self._joint = answer
+            turns.answer_jointly(engine, answer)
+        else:
+            answer.run(partial(self._on_step, engine))
 
     def _record(self) -> None:
         """Record the routing of an answer, for advice and for learning."""
