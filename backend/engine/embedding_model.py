@@ -27,6 +27,7 @@ _LENGTHS = (2048, 1024, 512)
 _BUFFER_BYTES = 512 << 20
 _FIXED_BYTES = 32 << 20
 """RAM reserved for the vocabulary and for what is made for each text."""
+_SIZES = ("attention.head_count", "feed_forward_length", "embedding_length")
 
 
 class EmbeddingModel:
@@ -93,7 +94,12 @@ class EmbeddingModel:
     def close(self) -> None:
         """Free it, after the text that is being computed. The next text loads it again."""
         with self._lock:
-            self._free()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if self._loaded is not None:
+                self._loaded.close()
+                self._loaded = None
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[EmbeddingContext]:
@@ -116,14 +122,6 @@ class EmbeddingModel:
             forget_mapped(path)
         return EmbeddingContext(model, self.n_most, self._n_thread)
 
-    def _free(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._loaded is not None:
-            self._loaded.close()
-            self._loaded = None
-
 
 def _checked(path: Path) -> ModelFile:
     """Return the file of a model that has a pooling. Raises EngineError."""
@@ -145,19 +143,12 @@ def _length(file: ModelFile) -> int:
 
 def _buffer_bytes(file: ModelFile, n: int) -> int:
     """Return what a text of n tokens takes: scores of attention, layers' values, and logits."""
-    n_head, n_ff, n_embd = (_number(file, name) for name in _SIZES)
+    found = map(file.key, _SIZES)
+    n_head, n_ff, n_embd = (value if isinstance(value, int) else 0 for value in found)
     is_causal = file.key("attention.causal", True) is not False
     n_vocab = next((t.shape[-1] for t in file.tensors if t.name == "token_embd.weight"), 0)
     values = 4 * n * (n * n_head + 2 * n_ff + 8 * n_embd)
     return values + (8 * n * n_vocab + kv_bytes(file, n) if is_causal else 0)
-
-
-_SIZES = ("attention.head_count", "feed_forward_length", "embedding_length")
-
-
-def _number(file: ModelFile, name: str) -> int:
-    value = file.key(name)
-    return value if isinstance(value, int) else 0
 
 
 def embedding_bytes(path: Path) -> int:

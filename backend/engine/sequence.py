@@ -213,14 +213,10 @@ class Sequence(Placed):
         text = ""
         if has_ended or self.partial.messages is None:  # otherwise the character can be continued
             text = self._show(self._decoder.decode(rest, final=True))
-        if text := text + self._held():
-            self._tell(Piece(-1, text))
-
-    def _held(self) -> str:
-        """Return text that was held back as the possible beginning of a stop."""
         held = self._stop_filter.rest()
         self._text.append(held)
-        return held
+        if text := text + held:
+            self._tell(Piece(-1, text))
 
     # Its end.
 
