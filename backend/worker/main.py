@@ -140,7 +140,7 @@ class Worker:
                 self._learning.set_busy(not self._line.is_empty)
             self._used_s, self._is_trimmed = time.monotonic(), False
             if self._jobs.is_empty and self._engine is not None:
-                self._idle(self._engine)
+                self._upkeep(self._engine, self._engine.idle)
                 self._keeps = True
         self._server.close()
         self._close_engine()
@@ -164,28 +164,22 @@ class Worker:
                 if self._engine is None:
                     continue
                 if self._keeps:
-                    self._keep(self._engine)
+                    self._keeps = self._upkeep(self._engine, self._engine.keep)
                 elif self._server.may_free(idle_s):
                     self._close_engine()
                     self._server.tell()
                 else:
-                    self._mind_memory(self._engine)
+                    self._upkeep(self._engine, self._engine.mind_memory)
 
-    def _keep(self, engine: Engine) -> None:
-        """Write a piece of the conversation's state."""
+    def _upkeep(self, engine: Engine, work: Callable[[], bool | None]) -> bool:
+        """Do what is done while no request runs. Return what it returns; False after a fault."""
         try:
-            self._keeps = engine.keep()
-        except Exception:
-            traceback.print_exc()
-            self._keeps = False
-        self._send_cache(engine)
-
-    def _mind_memory(self, engine: Engine) -> None:
-        try:
-            engine.mind_memory()
+            goes_on = bool(work())
         except Exception:
             traceback.print_exc()  # the next request reports the fault
+            goes_on = False
         self._send_cache(engine)
+        return goes_on
 
     def _send_cache(self, engine: Engine) -> None:
         """Tell the client if the cache of its model has changed by itself."""
@@ -370,13 +364,6 @@ class Worker:
         if is_recorded:
             self._record()
         return answer
-
-    def _idle(self, engine: Engine) -> None:
-        """Run the engine's idle-time maintenance."""
-        try:
-            engine.idle()
-        except Exception:
-            traceback.print_exc()  # the next request reports the fault
 
     def _perform(self, job: Job) -> Message | None:
         if job.kind == "load":
