@@ -227,7 +227,7 @@ class _Tools:
         """Return the model in OpenAI's form and in Anthropic's."""
         created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._began))
         openai = {"id": name, "object": "model", "created": self._began, "owned_by": "local"}
-        facts = self._turns.facts if name == self._turns.model_name else None
+        facts = self._turns.facts if name == self._turns.host.model_name else None
         meta = {"meta": llama_native.meta_json(facts)} if facts is not None else {}
         return {**openai, "type": "model", "display_name": name, "created_at": created, **meta}
 
@@ -237,16 +237,16 @@ class _Tools:
 
     async def running(self, _request: Request) -> Response:
         """List the loaded model as Ollama does."""
-        return await self._entries([name] if (name := self._turns.model_name) else [])
+        return await self._entries([name] if (name := self._turns.host.model_name) else [])
 
     async def _entries(self, names: list[str]) -> Response:
-        paths = [(name, path) for name in names if (path := self._turns.path_of(name))]
+        paths = [(name, path) for name in names if (path := self._turns.host.path_of(name))]
         entries = await asyncio.to_thread(lambda: [ollama.entry(*each) for each in paths])
         return JSONResponse({"models": entries})
 
     async def show(self, _request: Request, name: str) -> Response:
         """Describe one model as Ollama does."""
-        path = self._turns.path_of(name)
+        path = self._turns.host.path_of(name)
         if path is None:
             raise ollama.not_found(name)
         return JSONResponse(await asyncio.to_thread(ollama.show, path))
@@ -257,10 +257,10 @@ class _Tools:
 
     async def load(self, request: Request, ask: Ask, api: Api) -> Response:
         """Load the model that a request names and asks nothing of, as Ollama does."""
-        loaded, names = self._turns.model_name, self._turns.model_names
+        loaded, names = self._turns.host.model_name, self._turns.model_names
         if loaded is None or ask.model != loaded and ask.model in names:
             await self._ask(request, lambda _: None, ask.model)
-        writer = api.writer(None, ask, self._turns.model_name or ask.model)
+        writer = api.writer(None, ask, self._turns.host.model_name or ask.model)
         assert isinstance(writer, ollama.OllamaWriter)
         return JSONResponse(writer.loaded())
 
@@ -312,7 +312,7 @@ async def _complete(request: Request, turns: Turns, api: Api, body: Any, ask: As
     if isinstance(first, Fitted):
         headers[_FITTED_HEADER] = ", ".join(first.changes)
     if ask.stream:
-        stream = _Stream(api, body, ask, turns.model_name or ask.model)
+        stream = _Stream(api, body, ask, turns.host.model_name or ask.model)
         lines = stream.lines(news, first)
         kind = "application/x-ndjson" if api.is_lines else "text/event-stream"
         return _Streamed(lines, news, media_type=kind, headers=headers)

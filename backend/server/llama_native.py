@@ -279,7 +279,7 @@ class Native:
 
     async def props(self, _request: Request) -> Response:
         """Describe the model and the server."""
-        if self._turns.facts is None and self._turns.model_name is not None:
+        if self._turns.facts is None and self._turns.host.model_name is not None:
             await self._turns.ask(lambda _: None)  # which the engine does after it has told them
         facts = self._turns.facts
         if facts is None:
@@ -293,7 +293,7 @@ class Native:
                     "n_ctx": model.context_length,
                 },
                 "total_slots": self._turns.n_parallel,
-                "model_alias": self._turns.model_name or model.name,
+                "model_alias": self._turns.host.model_name or model.name,
                 "model_path": model.path,
                 "runs": facts.runs,
                 "modalities": {"vision": chat.images, "video": False, "audio": False},
@@ -310,7 +310,7 @@ class Native:
                 "bos_token": vocabulary.begin,
                 "eos_token": vocabulary.end,
                 "build_info": FINGERPRINT,
-                "is_sleeping": self._turns.model_name is None,
+                "is_sleeping": self._turns.host.model_name is None,
             }
         )
 
@@ -318,7 +318,7 @@ class Native:
         """Tell how many of the answers that may be computed at once are."""
         facts, n = self._turns.facts, self._turns.n_parallel
         n_ctx = facts.model.context_length if facts is not None else 0
-        n_busy = min(self._turns.n_present, n)
+        n_busy = min(len(self._turns.present), n)
         if n_busy == n and request.query_params.get("fail_on_no_slot"):
             error = RequestRefused("No slot is available.", status=503)
             return JSONResponse(error_json(error), status_code=error.status)
@@ -331,7 +331,7 @@ class Native:
     async def metrics(self, _request: Request) -> Response:
         """Return figures in Prometheus' form."""
         turns = self._turns
-        text = turns.figures.text(turns.n_present, turns.n_waiting)
+        text = turns.figures.text(len(turns.present), turns.n_waiting)
         response = PlainTextResponse(text, media_type="text/plain; version=0.0.4")
         began = str(turns.figures.began_s).encode()
         response.raw_headers.append((b"Process-Start-Time-Unix", began))

@@ -201,12 +201,13 @@ class Turns:
         changed: Callable[[], None] = lambda: None,
         n_parallel: int = N_PARALLEL,
     ) -> None:
-        self._host = host
+        self.host = host
         self._changed = changed
         self.n_parallel = n_parallel
         self._lock = threading.Lock()  # guards the line and the present turns
         self._line = Line()
-        self._present: list[_Turn] = []
+        self.present: list[_Turn] = []
+        """The requests that are being answered."""
         self._n_free = 0  # requests that may join the present ones
         self._is_paused = False
         self._n_vectors = 0  # requests to the small model
@@ -228,23 +229,18 @@ class Turns:
 
     def learn(self) -> None:
         """Have the engine say of its model what `facts` then is."""
-        self._host.submit(self._note)
+        self.host.submit(self._note)
 
     def _note(self, engine: Any) -> None:
         """Note what the engine says of its model. Called in the engine's thread."""
         if engine is None:
             return
-        self._noted = self._host.model_name
+        self._noted = self.host.model_name
         try:
             self.facts = LoadedFacts(engine.model, engine.vocabulary, engine.cache.runs)
         except Exception:  # the requests are answered all the same
             self.facts = None
             traceback.print_exc()
-
-    @property
-    def n_present(self) -> int:
-        """The number of requests that are being answered."""
-        return len(self._present)
 
     @property
     def n_waiting(self) -> int:
@@ -257,19 +253,10 @@ class Turns:
         return len(self._open)
 
     @property
-    def model_name(self) -> str | None:
-        """The name of the loaded model, or None."""
-        return self._host.model_name
-
-    @property
     def model_names(self) -> list[str]:
         """The names of all models that a request may ask for, the loaded one first."""
-        loaded = self._host.model_name
-        return list(dict.fromkeys([*([loaded] if loaded else []), *self._host.models]))
-
-    def path_of(self, name: str) -> Path | None:
-        """Return the file of a model, or None."""
-        return self._host.path_of(name)
+        loaded = self.host.model_name
+        return list(dict.fromkeys([*([loaded] if loaded else []), *self.host.models]))
 
     def stop(self) -> None:
         """End all waiting answers and the one in progress."""
@@ -282,7 +269,7 @@ class Turns:
         """End the answer in progress and let the others wait for resume()."""
         with self._lock:
             self._is_paused = True
-            present = list(self._present)
+            present = list(self.present)
         for turn in present:
             turn.handle.cancel()
 
@@ -292,20 +279,20 @@ class Turns:
             self._is_paused = False
             n = len(self._line)
         for _ in range(n):
-            self._host.submit(self._run_next)
+            self.host.submit(self._run_next)
 
     async def answer(self, ask: Ask, client: str = "") -> AsyncGenerator[News]:
         """Yield the news of an answer, with a Finish for each choice at the end.
 
         Closing the iterator stops the answer. Raises RequestRefused.
         """
-        turn = _Answer(ask, client, self._host, asyncio.get_running_loop(), self.figures)
+        turn = _Answer(ask, client, self.host, asyncio.get_running_loop(), self.figures)
         async for news in self._news(turn):
             yield news
 
     async def ask(self, question: Callable[[Any], Any], model: str = "", client: str = "") -> Any:
         """Return `question(engine)`, computed in the engine's thread. Raises RequestRefused."""
-        turn = _Question(question, model, client, self._host, asyncio.get_running_loop())
+        turn = _Question(question, model, client, self.host, asyncio.get_running_loop())
         async for _ in self._news(turn):
             pass
         return turn.result
@@ -317,7 +304,7 @@ class Turns:
 
         It waits for other such requests, and not for answers. Raises RequestRefused.
         """
-        embedder = self._host.embedder
+        embedder = self.host.embedder
         if embedder is None:
             return None
         if self._n_vectors >= MAX_WAITING:
@@ -335,7 +322,7 @@ class Turns:
         return embedder.name, found
 
     async def _news(self, turn: _Turn) -> AsyncGenerator[News]:
-        if self._host.model_name is None and not self._host.models:
+        if self.host.model_name is None and not self.host.models:
             raise RequestRefused("No model is loaded.", status=503)
         with self._lock:
             self._line.add(turn)
@@ -343,8 +330,8 @@ class Turns:
             self._open.add(turn)
         self._changed()
         self._tell_positions()
-        self._host.submit(self._run_next)
-        began_s, model, refusal = time.time(), self._host.model_name or "", ""
+        self.host.submit(self._run_next)
+        began_s, model, refusal = time.time(), self.host.model_name or "", ""
         try:
             while (news := await turn.news.get()) is not None:
                 if isinstance(news, RequestRefused):
@@ -358,7 +345,7 @@ class Turns:
                 self.log.append(
                     {
                         "at_s": began_s, "took_s": took_s, "refusal": refusal,
-                        "model": self._host.model_name or model,
+                        "model": self.host.model_name or model,
                     }
                 )  # fmt: skip
                 self._line.remove(turn)
@@ -370,7 +357,7 @@ class Turns:
         """Serve the request whose turn it is, if there is one. Called in the engine's thread."""
         with self._lock:
             turn = None if self._is_paused else self._line.next()
-            self._present = [] if turn is None else [turn]
+            self.present = [] if turn is None else [turn]
         if turn is None:
             return
         self._note(engine)
@@ -387,8 +374,8 @@ class Turns:
         except Exception as error:
             fault = error
         with self._lock:
-            self._present, self._n_free = [], 0
-        if self._noted is not None and self._host.model_name != self._noted:
+            self.present, self._n_free = [], 0
+        if self._noted is not None and self.host.model_name != self._noted:
             self.learn()
         if turn is not None:
             turn.end(fault)  # only now, so that its client's next request finds nobody before it
@@ -398,14 +385,13 @@ class Turns:
 
         Call it in the engine's thread. Returns when all are answered.
         """
-        joint = _Joint(engine, self._next_of, self._left, self._host.next_own, self.figures)
         self.may_join = True
         try:
-            joint.run(first)
+            _Joint(self, engine).run(first)
         finally:
             self.may_join = False
         with self._lock:
-            self._present, self._n_free = [], 0
+            self.present, self._n_free = [], 0
 
     def _make_room(self, engine: Any) -> None:
         """Let several answers be computed at once, if the model and the memory allow it."""
@@ -417,30 +403,30 @@ class Turns:
             self._cramped = engine  # they are computed one after the other
             traceback.print_exc()
 
-    def _next_of(self, engine: Any, n_free: int) -> _Answer | None:
+    def next_of(self, engine: Any, n_free: int) -> _Answer | None:
         """Return the request that may join the present ones, of which there is room for n_free."""
         with self._lock:
             # The owner's own requests wait for the present ones to end.
-            self._n_free = 0 if self._is_paused or self._host.n_other else n_free
+            self._n_free = 0 if self._is_paused or self.host.n_other else n_free
             if not self._n_free:
                 return None
             turn = self._line.next(lambda t: isinstance(t, _Answer) and t.has_model(engine))
             if turn is None:
                 return None
             assert isinstance(turn, _Answer)
-            self._present.append(turn)
+            self.present.append(turn)
             self._n_free -= 1
         self._tell_positions()
         return turn
 
-    def _left(self, turn: _Turn) -> None:
+    def left(self, turn: _Turn) -> None:
         """Take a request from the present ones."""
         with self._lock:
-            self._present.remove(turn)
+            self.present.remove(turn)
 
     def _tell_positions(self) -> None:
         with self._lock:
-            n_before = self._host.n_other + len(self._present) - self._n_free
+            n_before = self.host.n_other + len(self.present) - self._n_free
             for turn, position in self._line.positions():
                 turn.tell_position(max(n_before + position, 0))
 
@@ -710,17 +696,8 @@ class _Choice(Handle):
 class _Joint:
     """Answers requests jointly, and those that arrive meanwhile, as long as there are any."""
 
-    def __init__(
-        self,
-        engine: Any,
-        next_of: Callable[[Any, int], _Answer | None],
-        left: Callable[[_Turn], None],
-        next_own: Callable[[Any], Own | None],
-        figures: Figures,
-    ) -> None:
-        self._figures = figures
-        self._engine, self._next_of, self._left, self._next_own = engine, next_of, left, next_own
-        self._turns: list[_Answer] = []
+    def __init__(self, turns: Turns, engine: Any) -> None:
+        self._turns, self._engine = turns, engine
         self._choices: deque[_Choice] = deque()  # that were not submitted
         self.is_shared = False
         """Whether a client's request has taken part."""
@@ -742,12 +719,12 @@ class _Joint:
         except Exception as error:
             fault = error
             self._leave()
-        for turn in list(self._turns):
+        for turn in list(self._turns.present):
             self._end(turn, fault)
 
     def _leave(self) -> None:
         """Let the engine end what it still answers."""
-        for turn in self._turns:
+        for turn in self._turns.present:
             turn.handle.cancel()
         with contextlib.suppress(Exception):
             while self._engine.step():
@@ -755,13 +732,13 @@ class _Joint:
 
     def _count(self, group: Any) -> None:
         """Count the pass."""
-        self._figures.count_pass(group.n_running)
+        self._turns.figures.count_pass(group.n_running)
         if group.n_drafted:
-            self._figures.add_drafts(1, group.n_drafted, group.n_right)
+            self._turns.figures.add_drafts(1, group.n_drafted, group.n_right)
 
     def _submit(self) -> None:
         """Submit the owner's next request, and those for which there is room."""
-        if (own := self._next_own(self._engine)) is not None:
+        if (own := self._turns.host.next_own(self._engine)) is not None:
             self._submit_own(own)
         while self._engine.n_wanted and (choice := self._next_choice()) is not None:
             if choice.turn.handle.is_cancelled:
@@ -786,15 +763,14 @@ class _Joint:
         engine = self._engine
         while True:
             while self._choices:
-                if (choice := self._choices.popleft()).turn in self._turns:
+                if (choice := self._choices.popleft()).turn in self._turns.present:
                     return choice
-            turn = self._next_of(engine, max(engine.n_sequence - engine.n_open, 0))
+            turn = self._turns.next_of(engine, max(engine.n_sequence - engine.n_open, 0))
             if turn is None:
                 return None
             self._begin(turn)
 
     def _begin(self, turn: _Answer) -> None:
-        self._turns.append(turn)
         self.is_shared = True
         try:
             self._choices.extend(turn.choices(self._engine))
@@ -804,7 +780,7 @@ class _Joint:
     def _take(self, choice: _Choice, given: GroupAnswer) -> None:
         """Take the end of an answer."""
         turn = choice.turn
-        if turn not in self._turns:
+        if turn not in self._turns.present:
             return  # another choice of it has failed
         if isinstance(given.fault, Exception):
             self._end(turn, given.fault)
@@ -813,9 +789,8 @@ class _Joint:
         elif choice.finish(given):
             self._end(turn)
 
-    def _end(self, turn: _Answer, error: Exception | None = None) -> None:
-        self._turns.remove(turn)
-        self._left(turn)
+    def _end(self, turn: _Turn, error: Exception | None = None) -> None:
+        self._turns.left(turn)
         turn.end(error)
 
 

@@ -531,7 +531,7 @@ def test_what_was_answered_counts_no_more_among_those_before() -> None:
             for prompt in "bcd":
                 await found.ask(prompt)
             places = [[w.n_before for w in found.news[p] if isinstance(w, Wait)] for p in "bcd"]
-            assert places == [[], [1], [2]] and found.turns.n_present == 0
+            assert places == [[], [1], [2]] and found.turns.present == []
             await found.run((), 3)
 
     asyncio.run(ask())
