@@ -137,7 +137,7 @@ class Worker:
             else:
                 self._learning.set_busy(True)
                 job(self._engine)  # an answer for the local server
-                self._learning.set_busy(not self._line.is_empty)
+                self._learning.set_busy(len(self._line) > 0)
             self._used_s, self._is_trimmed = time.monotonic(), False
             if self._jobs.is_empty and self._engine is not None:
                 self._upkeep(self._engine, self._engine.idle)
@@ -253,7 +253,8 @@ class Worker:
                 answer = Answer(message, self._outbox, self._scope) if is_answer else None
                 self._enqueue(Job(message, answer))
         except RequestError as error:
-            self._error(request_id(message), str(error))
+            sent_id = request_id(message)
+            self._outbox.send({"type": "error", "id": sent_id, "message": str(error)})
 
     def _greet(self, message: Message) -> None:
         if message["version"] != VERSION:
@@ -305,7 +306,7 @@ class Worker:
         self._line.end(job)
         if job.kind in ("load", "unload"):
             self._server.resume()
-        self._learning.set_busy(not self._line.is_empty or self._server.may_join)
+        self._learning.set_busy(len(self._line) > 0 or self._server.may_join)
         if "cache" in final and self._engine is not None and self._is_own:
             self._sent_cache = self._engine.cache
         self._outbox.settle()
@@ -448,16 +449,14 @@ class Worker:
             advisor.forget()
         traces.begin()
 
-    def _unrecord(self, job: Job, *, is_wanted: bool = True) -> None:
+    def _unrecord(self, job: Job, *, is_wanted: bool) -> None:
         """End recording. is_wanted: the routing is that of one conversation."""
         traces, advisor = self._traces, self._advisor
         assert traces is not None and advisor is not None
         traces.end(is_wanted=is_wanted)
         if self._scope.all:
-            advisor.advise(lambda advice: self._send_advice(job, advice))
-
-    def _send_advice(self, job: Job, advice: Message) -> None:
-        self._outbox.send({"type": "advice", "id": job.id, **advice})
+            head = {"type": "advice", "id": job.id}
+            advisor.advise(lambda advice: self._outbox.send({**head, **advice}))
 
     def _load(self, job: Job) -> Message:
         path, config = Path(job.message["path"]), EngineConfig.from_message(job.message)
@@ -559,9 +558,6 @@ class Worker:
         if job.kind == "load" and self._engine is not None:
             failed["kept"] = True  # the model before is still loaded
         return failed
-
-    def _error(self, job_id: int | None, sentence: str) -> None:
-        self._outbox.send({"type": "error", "id": job_id, "message": sentence})
 
 
 def _in_force(engine: Engine) -> Message:

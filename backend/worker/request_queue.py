@@ -93,11 +93,6 @@ class RequestLine:
         """Return the number of open requests."""
         return len(self._open)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no request is open."""
-        return not self._open
-
     def add(self, job: Job) -> None:
         """Add a request. Raises RequestError where it cannot be accepted."""
         with self._lock:
