@@ -108,23 +108,21 @@ class Engine:
         equals the one without the stop. Raises EngineError where it cannot be answered, such as one
         that does not fit.
         """
-        if self._group is None:
-            self._begin_group()
-        assert self._group is not None
+        group = self._group = self._group or self._new_group()
         handle = request.handle
         self.passes.join(handle)
         try:
             member = self._opened(request)
         except BaseException:
             self.passes.leave(handle)
-            if self._group.is_empty:
+            if group.is_empty:
                 self._end_answers()
             raise
         if member is None:
             self.passes.leave(handle)
             handle.ended(GroupAnswer(request, finish_reason="cancelled"))
         else:
-            self._group.add(member)
+            group.add(member)
         return handle
 
     def step(self) -> bool:
@@ -208,11 +206,11 @@ class Engine:
         """The requests that could be submitted now and join the next pass."""
         return self.n_sequence if self._group is None else self._group.n_wanted
 
-    def _begin_group(self) -> None:
+    def _new_group(self) -> Group:
         self.passes.begin()
         if self.passes.keeping is not None:
             self.passes.keeping.begin("")
-        self._group = Group(
+        return Group(
             self.passes, self._context, self._continue_later, n_sequence=self.n_sequence,
             keeps=self.keeps, attends=self._attends,
         )  # fmt: skip
