@@ -21,9 +21,9 @@ from backend.text.english import QT_TRANSLATE_NOOP
 KV_TYPES = {"f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
 """Types of the attention cache, with bits per value. The quantised ones have a scale per 32."""
 DRAFTED_MAX = 8
-_BACK = 4
-"""The most tokens of a draft where layers have recurrent states: each needs a copy of them all."""
 """Tokens of an answer that are guessed for one pass, at most (backend.engine.drafts)."""
+_BACK = 4
+"""The most of them where llama.cpp keeps recurrent states: each needs a copy of all states."""
 HYBRID = ("off", "auto", "cpu-only")
 """How missing experts of a device are handled (docs/devices.md): off: copied to the device; auto:
 copied or computed by the processor, whichever ends sooner; cpu-only: computed by the processor."""
