@@ -37,7 +37,7 @@ def answers(out: Path) -> list[dict[str, Any]]:
 
 def written(path: Path, *lines: object) -> Path:
     texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
-    path.write_text("".join(f"{line}\n" for line in texts), "utf-8")
+    path.write_text("".join(f"{line}\n" for line in texts), "utf-8", newline="\n")
     return path
 
 
