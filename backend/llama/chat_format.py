@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import signal
 import subprocess
-import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,6 +31,7 @@ from backend.protocol.chat import (
 )
 from backend.protocol.messages import Decoder, Message, ProtocolError, encode
 from backend.system import children
+from backend.system.limits import reached_time_limit
 from backend.text import text
 
 CHATML = (
@@ -363,7 +363,7 @@ class ChatFormat:
         except ProtocolError:
             raise self._refusal(text("template.long_conversation")) from None
         self._knows_source = True
-        reply, status = None, 0
+        reply, status, began_s = None, 0, time.monotonic()
         with _deadline(process, limit_s + _START_S) as is_late:
             try:
                 reply = _exchange(process, frames, n_reply)
@@ -378,7 +378,7 @@ class ChatFormat:
             return reply
         if is_stopped():
             return None
-        if is_late() or (sys.platform != "win32" and status == -signal.SIGPROF):
+        if is_late() or reached_time_limit(status, time.monotonic() - began_s, limit_s):
             raise _TooSlow(text("template.too_slow", model=self._name))
         reason: str = text("template.ended", status=status)
         raise _ProcessEnded(text("template.failed", model=self._name, reason=reason))

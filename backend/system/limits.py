@@ -30,6 +30,16 @@ def time_limit(limit_s: float) -> Iterator[None]:
             faulthandler.cancel_dump_traceback_later()
 
 
+def reached_time_limit(status: int, took_s: float, limit_s: float) -> bool:
+    """Return whether time_limit() has ended a process, which began took_s ago, with this status.
+
+    Without a timer of the system the status is 1, which other ends have, too.
+    """
+    if hasattr(signal, "setitimer"):
+        return status == -signal.SIGPROF
+    return status == 1 and took_s >= limit_s
+
+
 def limit_memory(more_bytes: int) -> None:
     """Limit this process to `more_bytes` more address space; beyond that MemoryError is raised.
 

@@ -4,12 +4,16 @@ import ctypes
 import mmap
 import os
 import platform
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from backend.system import memory, paths
+from backend.system.limits import reached_time_limit
 from backend.system.memory import memory_facts, physical_cores, stalled_share
 from backend.system.processor import OtherPrograms
 
@@ -247,3 +251,23 @@ def test_free_pages_within_the_heap_go_back_to_the_system() -> None:
     memory.trim_heap()
     assert before - memory.rss_bytes() > 48 << 20
     libc.free(blocks[-1])
+
+
+@pytest.mark.parametrize("has_timer", [True, False])
+def test_the_end_by_a_time_limit_is_known(has_timer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows has no timer of the system. Its status is that of other ends, too."""
+    if not has_timer:
+        monkeypatch.delattr(signal, "setitimer", raising=False)
+    elif not hasattr(signal, "setitimer"):
+        pytest.skip("the system has no such timer")
+    without = "" if has_timer else "vars(signal).pop('setitimer', None)"
+    code = f"import signal\n{without}\nfrom backend.system.limits import time_limit\n"
+
+    def ends(body: str, limit_s: float) -> bool:
+        began_s = time.monotonic()
+        command = [sys.executable, "-c", f"{code}with time_limit({limit_s}):\n    {body}"]
+        status = subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode
+        return reached_time_limit(status, time.monotonic() - began_s, limit_s)
+
+    assert ends("while True: pass", 0.1)
+    assert not ends("pass", 60) and not ends("raise SystemExit(1)", 60)
