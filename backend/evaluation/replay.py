@@ -24,7 +24,7 @@ from backend import LLAMA_CPP_PYTHON_VERSION, check_llama_cpp
 from backend.gguf.header import ModelFileError
 from backend.gguf.model_file import read_model
 from backend.gguf.tables import CACHE_FOR_EACH
-from backend.llama import function_of
+from backend.llama import function_of, of_cpp
 from backend.llama.batch_log import DamagedLog, digest, digest_at, read, unpacked
 from backend.llama.guard import MEDIA
 from backend.llama.past import Step, steps_of
@@ -340,7 +340,7 @@ class Replay:
 
     def _on_keep_states(self) -> None:
         arguments = ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool
-        function_of(_KEEP_STATES[os.name == "nt"], None, *arguments)(self._context, True, False)
+        of_cpp(*_KEEP_STATES, None, *arguments)(self._context, True, False)
 
     # Passes.
 

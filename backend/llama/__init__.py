@@ -6,6 +6,7 @@ May import: protocol and below (tests/test_imports.py).
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from pathlib import Path
@@ -26,3 +27,14 @@ def function_of(name: str, result: Any = ctypes.c_void_p, *arguments: Any) -> An
             found.argtypes, found.restype = arguments, result
             return found
     raise AttributeError(name)
+
+
+def of_cpp(gcc: str, msvc: str, result: Any, *arguments: Any) -> Any:
+    """Return a function of llama.cpp with a C++ name (src/llama-ext.h), or None if it lacks it.
+
+    gcc, msvc: its names by compiler. On Windows either may have built the library.
+    """
+    for name in (gcc, msvc):
+        with contextlib.suppress(AttributeError):
+            return function_of(name, result, *arguments)
+    return None

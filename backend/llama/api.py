@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from backend import check_llama_cpp
 from backend.gguf.identity import FileIdentity, OpenFiles
 from backend.gguf.tables import CACHE_FOR_EACH, GOES_BACK, KEEPS_LAST
+from backend.llama import of_cpp
 from backend.llama.batch_log import (
     BatchLog,
     Run,
@@ -325,25 +326,13 @@ _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_in
 )
 
 
-def _of_cpp(gcc: str, msvc: str, result: Any, *arguments: Any) -> Any:
-    """Return a function of llama.cpp with a C++ name (src/llama-ext.h), or None if it lacks it.
-
-    gcc, msvc: its names by compiler. On Windows either may have built the library.
-    """
-    library = ctypes.CDLL(llama_cpp.llama_cpp._lib._name)
-    function = getattr(library, gcc, None) or getattr(library, msvc, None)
-    if function is not None:
-        function.restype, function.argtypes = result, arguments
-    return function
-
-
-_keep_states = _of_cpp(
+_keep_states = of_cpp(
     "_Z26llama_set_embeddings_nextnP13llama_contextbb",
     "?llama_set_embeddings_nextn@@YAXPEAUllama_context@@_N1@Z",
     None,
     *(ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool),
 )
-_states_address = _of_cpp(
+_states_address = of_cpp(
     "_Z26llama_get_embeddings_nextnP13llama_context",
     "?llama_get_embeddings_nextn@@YAPEAMPEAUllama_context@@@Z",
     ctypes.c_void_p,
