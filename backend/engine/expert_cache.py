@@ -361,7 +361,16 @@ def _configure(
     try:
         patch.configure(made, parts, options, keeps_residents)
     except _native.SlotsTooLarge as error:
-        given = {name: getattr(error, name) for name in ("tensor", "bytes", "device")}
-        raise EngineError(text("engine.slots_too_large", **given)) from None
+        raise EngineError(_too_large(error)) from None
     except (RuntimeError, ValueError) as error:
         raise EngineError(native_sentence(error)) from None
+
+
+def _too_large(refusal: Any) -> Text:
+    """Return the sentence of a _native.SlotsTooLarge, whose type names no values."""
+    return text(
+        "engine.slots_too_large",
+        tensor=refusal.tensor,
+        bytes=refusal.bytes,
+        device=refusal.device,
+    )
