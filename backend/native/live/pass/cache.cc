@@ -194,7 +194,7 @@ std::vector<Residents::Resident> Cache::keep(const Slab & made, Pool pool, const
         }
         found.emplace_back(r, slot);
     }
-    std::ranges::stable_partition(found, [](const auto & f) { return f.second != none; });
+    std::stable_partition(found.begin(), found.end(), [](const auto & f) { return f.second != none; });
     std::vector<Residents::Resident> kept;
     for (auto & [r, slot] : found) {
         if (slot == none) {
