@@ -125,6 +125,7 @@ class FakeEngine(Stepping):
         self._n_prompt = self._n_answer = 0
         self._tokens: deque[dict[str, Any]] = deque(maxlen=64)
         self._sums: Counter[str] = Counter()
+        self._is_copying = False
         self._layers = [
             {"layer": layer, "hits": 0, "late": 0, "misses": 0, "bytes_read": 0, "stall_s": 0.0}
             for layer in self.model.moe_layers
@@ -174,6 +175,7 @@ class FakeEngine(Stepping):
         pass
 
     def keep(self) -> bool:
+        self._is_copying = False
         return False
 
     def warm(self, owner: str) -> None:
@@ -219,6 +221,7 @@ class FakeEngine(Stepping):
         self.raw = ""
         self._tokens.clear()
         self._sums.clear()
+        self._is_copying = True
         for layer in self._layers:
             layer.update(hits=0, late=0, misses=0, bytes_read=0, stall_s=0.0)
         self.finish_reason = options.get("reason_at_end", "stop")
@@ -389,7 +392,7 @@ class FakeEngine(Stepping):
         for row, resident in enumerate(self._resident):
             for expert in resident:
                 data[row * self.n_expert + expert] = 1
-            if self._sums and len(resident) < self.n_expert:
+            if self._sums and self._is_copying and len(resident) < self.n_expert:
                 data[row * self.n_expert + arriving.randrange(self.n_expert)] = 2
         return bytes(value | use for value, use in zip(data, self._used, strict=True))
 

@@ -649,10 +649,13 @@ class Engine:
     def keep(self) -> bool:
         """Write a piece of the conversation's state in the background, between answers.
 
-        Return False when all is done. A caller with time asks again after some milliseconds.
+        Takes the copies that have arrived since the last pass. Return False when all is done and
+        none is in flight. A caller with time asks again after some milliseconds.
         """
         self._end_answers()
-        return self.passes.keeping is not None and self.passes.keeping.step()
+        are_copying = [patch.stock([]) for patch in self.loaded.patches]
+        keeps = self.passes.keeping is not None and self.passes.keeping.step()
+        return keeps or any(are_copying)
 
     def warm(self, owner: str) -> None:
         """Let keep() fetch the experts that an owner's conversation used, until a request comes."""

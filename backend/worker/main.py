@@ -102,6 +102,7 @@ class Worker:
         self._scope = WatchScope()
         self._jobs = WorkQueue()
         self._sent_cache: object = None  # the CacheFacts that the client knows
+        self._sent_map: Message = {}  # after the client's last request
         self._lock = threading.Lock()  # guards the engine together with the watch scope
         self._line = RequestLine()
         self._joint: Answer | None = None  # the client's answer beside those to programs
@@ -179,6 +180,8 @@ class Worker:
             traceback.print_exc()  # the next request reports the fault
             goes_on = False
         self._send_cache(engine)
+        if self._is_own and self._sent_map and engine.residency():  # b"" after some faults
+            self._send_map(self._sent_map["id"], engine)
         return goes_on
 
     def _send_cache(self, engine: Engine) -> None:
@@ -186,6 +189,13 @@ class Worker:
         if self._is_own and engine.cache is not self._sent_cache:
             self._sent_cache = engine.cache
             self._outbox.send({"type": "cache_changed", "cache": engine.cache.to_json()})
+
+    def _send_map(self, request_id: int, engine: Engine) -> None:
+        """Send the map of the experts, unless it was sent for the same request."""
+        found = residency(request_id, engine)
+        if found != self._sent_map:
+            self._sent_map = found
+            self._outbox.send(found)
 
     @property
     def _is_own(self) -> bool:
@@ -313,7 +323,7 @@ class Worker:
         self._outbox.send(final)
         with_map = final["type"] != "error" and job.kind not in ("count", "unload")
         if with_map and self._engine is not None and self._is_own:
-            self._outbox.send(residency(job.id, self._engine))
+            self._send_map(job.id, self._engine)
 
     def _may_join(self, job: Job) -> bool:
         """Whether an answer can be computed beside those to programs. From any thread."""

@@ -24,6 +24,7 @@ from factory.embedding import make_embedder
 from processes import kill_parent, wait_until_gone
 from waiting import WAIT_S, until
 
+from backend.methods import cells
 from backend.protocol.chat import AnswerText, Delta, ToolCall
 from backend.protocol.messages import FINAL, VERSION, Decoder, encode
 from backend.server.running import own_address
@@ -148,6 +149,21 @@ def test_answer_text_is_whole_and_in_order(pipe: Pipe) -> None:
     assert types(messages).index("started") < types(messages).index("text")
     assert {"prefill", "residency"} <= set(types(messages))
     assert pipe.receive()["type"] == "residency"  # the map once more, after the end
+
+
+def test_the_map_is_sent_again_when_the_last_copies_have_ended(pipe: Pipe) -> None:
+    pipe.ready()
+    pipe.generate(1, "count 3")
+    pipe.reply(1)
+
+    def is_settled(message: dict[str, Any]) -> bool:
+        where = {cell & cells.WHERE for cell in base64.b64decode(message["data"])}
+        return cells.ARRIVING not in where
+
+    maps = pipe.until(is_settled)
+    assert {(m["type"], m["id"]) for m in maps} == {("residency", 1)}
+    pipe.send("ping", id=2)
+    assert types(pipe.reply(2)) == ["pong"]  # once
 
 
 def test_raw_prompt_goes_without_messages(pipe: Pipe) -> None:
@@ -601,7 +617,8 @@ def test_a_program_names_a_model_and_the_client_gets_its_own_again(pipe: Pipe) -
     assert program.ask("gpt-4o").json()["model"] == "mine"
     assert program.ask("other").json()["model"] == "other"
     told = pipe.until(lambda m: m["type"] == "server" and m["model"] == "other")
-    assert not told[-1]["is_own"] and "residency" not in types(told)
+    of_other = types(told)[types(told).index("loading") :]
+    assert not told[-1]["is_own"] and "residency" not in of_other
     assert program.ask("gpt-4o").json()["model"] == "other"
     # The client's requests are for its own model, with the settings that it had.
     pipe.generate(2, "count 3")

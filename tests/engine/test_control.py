@@ -25,6 +25,7 @@ from backend.gguf.model_file import ModelFileError, read_model
 from backend.llama.api import LlamaError
 from backend.memory.plan import plan
 from backend.memory.pressure import MemoryWatch, Reading
+from backend.methods import cells
 from backend.methods.auto import Learned, Setting
 from backend.methods.catalogue import CACHED, METHODS
 from backend.methods.cost import PassCost
@@ -296,12 +297,28 @@ def test_every_rate_gives_the_same_answer_without_loading_again(
     assert tokens(engine) == expected
 
 
+def test_copies_that_end_after_an_answer_are_resident(open_engine: OpenEngine, tiny: Path) -> None:
+    engine = open_engine(tiny, cache_rate=0.5, method="promoe")
+    n_copying = 0
+    for n in range(1, 40):
+        list(engine.answer(of_text(PROMPT, GREEDY, n)))
+        before = engine.residency()
+        while engine.keep():
+            pass
+        for cell, now in zip(before, engine.residency(), strict=True):
+            n_copying += cell & cells.WHERE == cells.ARRIVING
+            assert now & cells.WHERE == min(cell & cells.WHERE, cells.RESIDENT)
+        if n_copying:
+            return
+    raise AssertionError("no answer ended with a copy in flight")
+
+
 def test_a_smaller_cache_keeps_what_was_used_last(open_engine: OpenEngine, tiny: Path) -> None:
     engine = open_engine(tiny, cache_rate=0.75, method="lru")
     tokens(engine)
     n, n_used = engine.model.n_expert, engine.model.n_expert_used
-    cells = engine.residency()
-    last = [{e for e in range(n) if cells[i + e] & 12} for i in range(0, len(cells), n)]
+    found = engine.residency()
+    last = [{e for e in range(n) if found[i + e] & cells.FOUND} for i in range(0, len(found), n)]
     engine.set_cache_rate(0.0)
     assert engine.cache.n_slot == n_used and residents(engine) == last
     engine.set_cache_rate(0.75)
