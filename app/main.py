@@ -91,10 +91,10 @@ def _run(model: Path | None) -> int:
     app.styleHints().colorSchemeChanged.connect(lambda _: window.preferences.dress())
     window.show()
     window.open_first(model)
-    # Ctrl+C in the terminal closes the window; the timer lets Python see the signal. Python may see
+    # Ctrl+C in the terminal ends the program; the timer lets Python see the signal. Python may see
     # it while the window is painted, which must not be closed then: Qt's Wayland crashes.
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: QTimer.singleShot(0, window.close))
+        signal.signal(number, lambda *_: QTimer.singleShot(0, window.quit))
     timer = QTimer(app)
     timer.timeout.connect(lambda: None)
     timer.start(250)

@@ -161,12 +161,12 @@ class Build:
                     "it needs with: apt install gcc libsquashfuse-dev libfuse3-dev libzstd-dev"
                 ) from None
         if self._python is not None:
-            ask = "import sys, PyInstaller; sys.exit(sys.version_info < (3, 11))"
+            ask = "import sys, PyInstaller; print(sys.version_info >= (3, 11))"
             try:
-                status = subprocess.run([self._python, "-c", ask], capture_output=True).returncode
+                said = subprocess.run([self._python, "-c", ask], capture_output=True).stdout
             except OSError as error:
                 raise ReleaseError(f"{self._python} does not start: {error.strerror}.") from None
-            if status != 0:
+            if said.strip() != b"True":
                 raise ReleaseError(f"{self._python} is no Python 3.11 with PyInstaller.")
         elif names:
             # What prepare.py would ask for only after llama.cpp is built. The folder is no package.

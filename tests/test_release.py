@@ -112,7 +112,9 @@ def test_an_environment_that_cannot_be_bundled_is_named(
     old = tmp_path / "python"
     old.write_text("#!/bin/sh\nexit 1\n")
     old.chmod(0o755)
-    for python, why in ((tmp_path / "no", "does not start"), (old, "with PyInstaller")):
+    whys = {tmp_path / "no": "does not start", old: "with PyInstaller"}
+    whys[Path("/bin/true")] = "with PyInstaller"
+    for python, why in whys.items():
         assert release.main(["--python", str(python), "bundle"]) == 1
         said = capsys.readouterr().err
         assert str(python) in said and why in said and said.count("\n") == 1

@@ -247,7 +247,7 @@ class MainWindow(QMainWindow):
                 "shortcuts": functools.partial(self.pages.toggle, "shortcuts"),
                 "about": functools.partial(self.pages.toggle, "about"),
                 "panel": self._toggle_panel, "wide": self._toggle_wide,
-                "stop": self._escape, "write": self.show_chat, "quit": self._quit,
+                "stop": self._escape, "write": self.show_chat, "quit": self.quit,
             },
         )  # fmt: skip
         self.top_bar.more.clicked.connect(self._show_menu)
@@ -284,7 +284,7 @@ class MainWindow(QMainWindow):
         self.titles = Titles(session, self.chats, lambda: self.settings.titles, self)
         self.presence = Presence(self, session, self.settings)
         self.presence.wanted.connect(self.come_forward)
-        self.presence.quit_wanted.connect(self._quit)
+        self.presence.quit_wanted.connect(self.quit)
         self.chat.welcome.open_file.connect(self.browse)
         bar.model.picked.connect(self.open_model)
         bar.model.browse.connect(self.browse)
@@ -551,7 +551,8 @@ class MainWindow(QMainWindow):
         super().resizeEvent(event)
         self._arrangement.fit(self.width())
 
-    def _quit(self) -> None:
+    def quit(self) -> None:
+        """Close the window, also one that would stay in the tray."""
         self._is_quitting = True
         self.close()
 

@@ -4,7 +4,8 @@
 
 Print a line of JSON when the window changes: whether it is minimised, its model, and its stored
 chats. A line on standard input is a command: "minimise", "chat", "terminate" or "close".
-"terminate" sends the signal while the window is painted, and prints whether it is visible after.
+"terminate" sends the signal while the window is painted, and prints whether it is visible after. A
+window that is closed would then stay in the tray.
 """
 
 import json
@@ -24,6 +25,7 @@ import app.main  # noqa: E402
 import app.session.known_models  # noqa: E402
 import backend.protocol.client  # noqa: E402
 from app.window.main_window import MainWindow  # noqa: E402
+from app.window.presence import Presence  # noqa: E402
 
 FAKE_WORKER = [sys.executable, str(Path(__file__).parents[1] / "fake_worker.py")]
 app.session.known_models.embedded_model = lambda: None
@@ -86,6 +88,7 @@ class Watch(QObject):
             window.chats._list_changed()
         elif order == "terminate":
             self._timer.stop()
+            Presence.stays = property(lambda _: True)
             terminating = Terminating(window)
             terminating.resize(8, 8)
             terminating.show()
