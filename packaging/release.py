@@ -66,6 +66,13 @@ EDITS = (
         "set(CMAKE_INSTALL_RPATH_USE_LINK_PATH TRUE)",
         "set(CMAKE_INSTALL_RPATH_USE_LINK_PATH FALSE)",
     ),
+    # MSVC's std::regex throws after some hundred letters without a space (llama.cpp's issue 9715),
+    # and nothing catches it. Others know no such limit; backend/llama/api.py cuts such texts.
+    (
+        "vendor/llama.cpp/src/unicode.cpp",
+        "#include <regex>\n",
+        "#define _REGEX_MAX_STACK_COUNT 0\n#include <regex>\n",
+    ),
     # GCC 12.2 drops what is stored in `tc` (GCC's PR target/114098): the first use of AMX then ends
     # the process.
     (

@@ -120,8 +120,9 @@ log = _Log()
 
 
 # llama.cpp splits the texts of many vocabularies with std::regex, which recurses for each character
-# that one part of its pattern takes, and overflows the stack after about 15,000 of them.
-_RUN_CHARS = 5000
+# that one part of its pattern takes, and overflows a stack of 8 MB after about 15,000 of them. A
+# Python of Windows has one of 2 MB; 500 leave room, as what MSVC needs for one was never seen.
+_RUN_CHARS = 500 if sys.platform == "win32" else 5000
 _RUN = re.compile(
     "|".join(
         f"(?:{kind}){{{_RUN_CHARS}}}"
