@@ -346,7 +346,7 @@ def test_the_command_shows_prompt_and_parts(
     path.write_text(template("Qwen3.5-4B"), encoding="utf-8")
     (tmp_path / "m.json").write_text(json.dumps(CHAT), encoding="utf-8")
     (tmp_path / "tools.json").write_text(json.dumps([WEATHER]), encoding="utf-8")
-    (tmp_path / "o.txt").write_text(CALLS["Qwen3.5-4B"], encoding="utf-8")
+    (tmp_path / "o.txt").write_text(CALLS["Qwen3.5-4B"], encoding="utf-8", newline="\n")
     words = ["format", path, "--messages", tmp_path / "m.json", "--output", tmp_path / "o.txt"]
     words += ["--tools", tmp_path / "tools.json", "--json"]
     assert main([str(word) for word in words]) == 0

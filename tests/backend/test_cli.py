@@ -49,7 +49,7 @@ def environment(**more: str) -> dict[str, str]:
 def outrider(*words: object, fake: bool = False, **options: Any) -> "subprocess.CompletedProcess":
     """Run the command in a process of its own."""
     command = [*(FAKE_CLI if fake else REAL_CLI), *map(str, words)]
-    settings = {"env": environment(), "text": True, "timeout": 120}
+    settings = {"env": environment(), "encoding": "utf-8", "timeout": 120}
     settings |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     if "input" not in options and "stdin" not in options:
         settings["stdin"] = subprocess.DEVNULL
@@ -376,7 +376,7 @@ def test_mistakes_in_a_script_show_in_the_status() -> None:
 
 
 def test_end_of_input_at_once_is_no_error() -> None:
-    done = outrider("chat", "model", fake=True)
+    done = outrider("chat", "model", fake=True, input="")  # Windows takes its NUL for a terminal
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -658,8 +658,8 @@ def test_a_crash_of_the_server_is_one_sentence() -> None:
         bufsize=0,
     )
     assert process.stdout is not None
-    said = [process.stdout.readline().decode() for _ in range(3)]  # it serves
-    assert said[2] == "A conversation has up to 256 tokens; up to 4 at once share 256.\n"
+    said = [process.stdout.readline().decode().rstrip() for _ in range(3)]  # it serves
+    assert said[2] == "A conversation has up to 256 tokens; up to 4 at once share 256."
     (child,) = psutil.Process(process.pid).children()
     if sys.platform == "win32":
         terminate, access_violation = 1, 0xC0000005

@@ -57,7 +57,7 @@ def _socket(path: Path) -> None:
 
 
 KINDS: dict[str, Callable[[Path], object]] = {
-    "pipe": os.mkfifo,
+    "pipe": lambda path: os.mkfifo(path),
     "socket": _socket,
     "folder": Path.mkdir,
     "loop": lambda path: path.symlink_to(path.name),

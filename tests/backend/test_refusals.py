@@ -1,7 +1,9 @@
 """Every refusal that reaches a client is a Text with an id, so that a window can translate it."""
 
+import ctypes
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from backend.weights import lookup
 
 LOAD = {"cache_rate": 0.5, "method": "lru", "context_length": 64, "n_thread": 1, "device": "cpu"}
 FROM_THE_SYSTEM = {os.strerror(number) for number in range(1, 134)}
+if sys.platform == "win32":
+    FROM_THE_SYSTEM |= {ctypes.FormatError(number).rstrip(".\r\n ") for number in range(1, 134)}
 
 
 @pytest.fixture(scope="module")

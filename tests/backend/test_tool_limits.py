@@ -107,7 +107,7 @@ def test_what_makes_another_source() -> None:
 
 
 def test_every_field_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("USERPROFILE" if sys.platform == "win32" else "HOME", "/home/me")
     given = {"A": "1", "H": "host"}
     local = Server("s", "c${A}", ("${A:-2}", "${B:-2}", "${B}x"), {"K": "${env:A}"}, "~/${A}")
     found = local.expanded(given)

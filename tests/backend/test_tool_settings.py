@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -95,7 +96,8 @@ def test_settings_are_kept_privately_and_damage_is_told(tmp_path: Path) -> None:
     server = Server("s", "x", ("-y",), {"KEY": "v"}, is_on=True, off=frozenset({"t"}))
     settings = ToolSettings((server, Server("w", url="http://y/")), max_rounds=3)
     assert kept_file(path).save(settings.to_json()) == ""
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    if os.name == "posix":  # on Windows by inheritance from the user's folder
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert kept_file(path).load(ToolSettings.from_json, ToolSettings()) == (settings, "")
     path.write_text('{"mcpServers": {"s": {"command": 3}}}')
     loaded, sentence = kept_file(path).load(ToolSettings.from_json, ToolSettings())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import sys
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -274,12 +275,15 @@ def test_a_layer_that_was_wrong_reads_little_for_another_guess(
 def test_an_architecture_that_cannot_go_back_says_so(
     open_engine: OpenEngine, models: dict[str, Path]
 ) -> None:
-    for settings, reason in (
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"path": models["qwen3next"]}, "llama.cpp cannot take a token of qwen3next back."),
         ({"path": models["deepseek4"], "n_sequence": 2}, "one request at a time only."),
-        ({"path": models["qwen35moe"], "kv_on_drive": True}, "possible in memory only."),
-    ):
-        engine = drafting(open_engine, **settings)  # type: ignore[arg-type]
+    ]
+    if sys.platform == "linux":
+        on_drive = {"path": models["qwen35moe"], "kv_on_drive": True}
+        cases.append((on_drive, "possible in memory only."))
+    for settings, reason in cases:
+        engine = drafting(open_engine, **settings)
         assert engine.cache.drafts == "off" and engine.cache.remark.endswith(reason)
         assert answer(engine, PROMPT, 4) and engine.statistics().n_drafted == 0
 

@@ -53,8 +53,10 @@ def text_of(pieces: Sequence[Piece]) -> str:
 def recite(open_engine: OpenEngine, tmp_path: Path) -> Callable[..., str]:
     """Answer with a model that says "abc<def>ghijk" to every prompt, under a grammar."""
 
+    model = make_reciter(tmp_path / "m.gguf", "abc<def>ghijk")
+
     def answer(rendered: Rendered, options: ChatOptions | None = None, n: int = 40) -> str:
-        engine = open_engine(make_reciter(tmp_path / "m.gguf", "abc<def>ghijk"))
+        engine = open_engine(model)
         engine.loaded.weights.chat_format = Format(rendered)
         return text_of(
             list(engine.answer(of_chat(ASKED, GREEDY, n, options=options or ChatOptions())))

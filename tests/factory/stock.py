@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import itertools
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,11 +95,12 @@ def _read_ids(ggml: Any, address: int) -> NDArray[np.int32]:
 
 
 def _ggml_base() -> Any:
-    """Return libggml-base by its SONAME, the copy that llama.cpp has loaded."""
+    """Return ggml-base by its file's name, the copy that llama.cpp has loaded."""
     import llama_cpp  # heavy: not needed to write models
 
     folder = Path(llama_cpp.__file__).parent / "lib"
-    ggml = ctypes.CDLL(str(folder / "libggml-base.so.0"))
+    name = "ggml-base.dll" if sys.platform == "win32" else "libggml-base.so.0"
+    ggml = ctypes.CDLL(str(folder / name))
     ggml.ggml_get_name.argtypes = [ctypes.c_void_p]
     ggml.ggml_get_name.restype = ctypes.c_char_p
     ggml.ggml_backend_tensor_get.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_size_t] * 2
