@@ -46,9 +46,11 @@ PACKAGES = {
 """Debian's packages, and a program of each."""
 RUNTIME = ("libgcc_s_seh-1.dll", "libstdc++-6.dll", "libgomp-1.dll", "libwinpthread-1.dll")
 LLAMA_OPTIONS = (
-    "-DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DGGML_NATIVE=OFF -DLLAMA_BUILD_COMMON=OFF "
-    "-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF "
-    "-DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_MTMD=ON -DLLAMA_OPENSSL=OFF"
+    "-DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DGGML_NATIVE=OFF -DGGML_SSE42=ON "
+    "-DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON "
+    "-DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF "
+    "-DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF "
+    "-DLLAMA_BUILD_MTMD=ON -DLLAMA_OPENSSL=OFF"
 ).split()
 METHODS = ("lru", "promoe", "klotski", "moe-infinity")
 RATES = "0.1,0.25,0.6"
@@ -160,21 +162,19 @@ def install_python() -> str:
 
 
 def build_llama() -> str:
-    """Cross-build llama.cpp from the sources of llama-cpp-python, and install both, once."""
+    """Cross-build llama.cpp from the sources of llama-cpp-python, and install both."""
     source, build = CACHE / "llama", CACHE / "llama-build"
-    inputs = [CACHE / "fetched.stamp", HERE / "mingw.cmake", HERE / "mingw12.h"]
-    if not is_stamped("llama", inputs):
+    if not is_stamped("llama", [CACHE / "fetched.stamp"]):
         for folder in (source, build):
             shutil.rmtree(folder, ignore_errors=True)
         with tarfile.open(one(CACHE / "wheels", "llama_cpp_python-*.tar.gz")) as tar:
             tar.extractall(source)
-        inner = one(source, "llama_cpp_python-*")
-        cmake(
-            inner / "vendor" / "llama.cpp", build, *LLAMA_OPTIONS,
-            f"-DCMAKE_C_FLAGS=-include {HERE / 'mingw12.h'}", targets=("llama", "mtmd"),
-        )  # fmt: skip
         stamp("llama")
     inner = one(source, "llama_cpp_python-*")
+    cmake(
+        inner / "vendor" / "llama.cpp", build, *LLAMA_OPTIONS,
+        f"-DCMAKE_C_FLAGS=-include {kept('mingw12.h')}", targets=("llama", "mtmd"),
+    )  # fmt: skip
     package, libraries = SITE / "llama_cpp", SITE / "llama_cpp" / "lib"
     if not libraries.is_dir():
         shutil.copytree(inner / "llama_cpp", package)
@@ -189,8 +189,8 @@ def build_llama() -> str:
         for name in RUNTIME:
             found = run(compiler, f"-print-file-name={name}").stdout.strip()
             shutil.copy(found if "/" in found else f"/usr/x86_64-w64-mingw32/lib/{name}", libraries)
-        for library in (build / "bin").glob("*.dll"):
-            shutil.copy(library, libraries)
+    for library in (build / "bin").glob("*.dll"):
+        shutil.copy2(library, libraries)
     return "llama.cpp is built"
 
 
@@ -400,10 +400,18 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 def cmake(source: Path, build: Path, *options: str, targets: Iterable[str] = ()) -> None:
     """Configure and build with the toolchain for Windows. Raises CheckError."""
     cmake, ninja = str(BIN / "cmake"), str(BIN / "ninja")
-    toolchain = f"-DCMAKE_TOOLCHAIN_FILE={HERE / 'mingw.cmake'}"
+    toolchain = f"-DCMAKE_TOOLCHAIN_FILE={kept('mingw.cmake')}"
     run(cmake, "-S", str(source), "-B", str(build), "-G", "Ninja", toolchain,
         f"-DCMAKE_MAKE_PROGRAM={ninja}", *options)  # fmt: skip
     run(ninja, "-C", str(build), *targets)
+
+
+def kept(name: str) -> Path:
+    """Return the cache's copy of a file beside this one, which other checkouts build with, too."""
+    source, copy = HERE / name, CACHE / name
+    if not copy.is_file() or copy.read_bytes() != source.read_bytes():
+        shutil.copy(source, copy)
+    return copy
 
 
 def one(folder: Path, pattern: str) -> Path:

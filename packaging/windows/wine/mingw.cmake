@@ -11,3 +11,5 @@ set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 # As MSVC names libraries, and llama_cpp looks for them.
 set(CMAKE_SHARED_LIBRARY_PREFIX_C "")
 set(CMAKE_SHARED_LIBRARY_PREFIX_CXX "")
+# GCC aligns the stack to 16 bytes only, and moves registers of 32 as if they were aligned (its bug 54412).
+add_compile_options(-Wa,-muse-unaligned-vector-move)
