@@ -288,7 +288,7 @@ def try_tests(arguments: Iterable[str]) -> str:
     for name, _ in left_out():
         options += ["--deselect", name] if "::" in name else ["--ignore", name]
     done = python(
-        "-m", "pytest", "-q", "-rs", "-n", "2", "-p", "no:cacheprovider", "-p", "no:pytest-qt",
+        "-m", "pytest", "-q", "-rfEs", "-n", "3", "-p", "no:cacheprovider", "-p", "no:pytest-qt",
         "--durations=25", "-o", "faulthandler_exit_on_timeout=true", *options,
         *(list(arguments) or SUITES), shows=True,
     )  # fmt: skip
