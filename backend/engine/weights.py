@@ -124,7 +124,7 @@ class Weights:
                 "experts_as_in_file": not (plan.is_plain or self._experts.repacked),
                 "n_expert_used": file.n_expert_used_instead,
                 "device": plan.config.device if devices else "",
-                "backends": [m.file for m in modules() if m.backend] if devices else [],
+                "backends": [m.file for m in modules() if m.backend],
                 "devices": [share.name for share in devices.devices] if devices else [],
                 "n_cpu_layer": len(placement.cpu_layers(file.n_layer)),
                 "shares": placement.shares,

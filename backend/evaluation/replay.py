@@ -10,6 +10,7 @@ belongs to its answer.
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import os
 import sys
@@ -193,6 +194,7 @@ class Replay:
         self._several: list[bool] = []  # for each context: several sequences are in use
         self._shown = shown
         self._fingerprint = ""
+        self._kernels = ""
         self._has_streams = False  # a state names the sequences that its context could have
 
     def close(self) -> None:
@@ -236,8 +238,7 @@ class Replay:
     def _on_log(self, _version: int, llama: str, kernels: str) -> None:
         if llama != LLAMA_CPP_PYTHON_VERSION:
             raise NotComputed(text("replay.version", found=LLAMA_CPP_PYTHON_VERSION, version=llama))
-        if kernels != llama_cpp.llama_print_system_info().decode(errors="replace"):
-            raise NotComputed(text("replay.kernels"))
+        self._kernels = kernels
 
     def _on_model(self, how: dict[str, Any]) -> None:
         self.close()
@@ -269,8 +270,10 @@ class Replay:
             self._see(how["mmproj"], how["n_thread"])
 
     def _place(self, params: Any, how: dict[str, Any]) -> None:
-        """Set the devices, and the layout of the experts."""
+        """Set the devices, and the layout of the experts. Raises NotComputed for other kernels."""
         _add_devices(how["backends"], how["device"])
+        if self._kernels != llama_cpp.llama_print_system_info().decode(errors="replace"):
+            raise NotComputed(text("replay.kernels"))
         by_name = function_of("ggml_backend_dev_by_name", ctypes.c_void_p, ctypes.c_char_p)
         pointers = [by_name(name.encode()) for name in how["devices"]]
         if not all(pointers):
@@ -775,11 +778,17 @@ def _several(entries: Iterator[list[Any]]) -> list[bool]:
     return found
 
 
+@functools.cache
+def _load_backend(path: str) -> None:
+    """Load a library with a backend, once for all logs."""
+    function_of("ggml_backend_load", ctypes.c_void_p, ctypes.c_char_p)(os.fsencode(path))
+
+
 def _add_devices(backends: Sequence[str], option: str) -> None:
     """Load libraries with backends, and name the devices of other machines to ggml."""
     pointer, name = ctypes.c_void_p, ctypes.c_char_p
     for path in backends:
-        function_of("ggml_backend_load", pointer, name)(os.fsencode(path))
+        _load_backend(path)
     for part in option.split(","):
         if not part.startswith("rpc://"):
             continue

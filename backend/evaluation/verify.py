@@ -34,6 +34,7 @@ from backend.llama.api import Context, LlamaError, Model, kernels
 from backend.llama.batch_log import BatchLog, runs
 from backend.llama.row import Row
 from backend.machines.drive import Drive
+from backend.memory.devices import modules
 from backend.memory.placement import ON_CPU, Placement
 from backend.methods.catalogue import METHODS
 from backend.methods.compose import (
@@ -349,7 +350,7 @@ def _by_stock(
         "experts_as_in_file": in_layout == "file" and in_memory,
         "n_expert_used": file.n_expert_used_instead,
         "device": "cpu",
-        "backends": [],
+        "backends": [m.file for m in modules() if m.backend],
         "devices": [],
         "n_cpu_layer": file.n_layer,
         "shares": [],

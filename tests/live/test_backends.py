@@ -11,16 +11,25 @@ from pathlib import Path
 
 import pytest
 
+from backend.system.paths import embedded_model
+
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = """
 #include <stddef.h>
+#include <string.h>
 /* The structure is that of ggml/src/ggml-backend-impl.h of the pinned llama.cpp. */
 static const char * name(void * reg) { return "Present"; }
 static size_t none(void * reg) { return 0; }
+static struct { const char * name, * value; } features[] = {{"SHINES", "1"}, {NULL, NULL}};
+static void * get_features(void * reg) { return features; }
+static void * proc(void * reg, const char * name) {
+    return strcmp(name, "ggml_backend_get_features") ? NULL : (void *)get_features;
+}
 static struct { int api_version; void * get_name, * n_device, * device, * proc, * context; } reg =
-    {2, name, none, NULL, NULL, NULL};
+    {2, name, none, NULL, proc, NULL};
 void * ggml_backend_init(void) { return IS_PRESENT ? &reg : NULL; }
 """
+KERNELS = "from backend.llama.api import kernels; print(kernels())"
 LIST = """
 import json
 from backend import _native
@@ -70,3 +79,18 @@ def test_modules_of_named_folders_are_loaded_where_they_can_be(tmp_path: Path) -
     assert found["libggml-useless.so"] == ("", "the module found nothing that it can use")
     backend, trouble = found["libggml-broken.so"]
     assert backend == "" and "libggml-broken.so" in trouble
+
+
+def test_stock_loads_the_modules_that_the_engine_has(tmp_path: Path) -> None:
+    """Its kernels would be others: where the processor's are a module, it would have none."""
+    build(tmp_path, "libggml-present.so", is_present=True)
+    environment = {**os.environ, "OUTRIDER_BACKENDS": str(tmp_path)}
+    verify = ["-m", "backend.cli", "verify", str(embedded_model()), "--rates", "0.25"]
+    said = [
+        subprocess.run(
+            [sys.executable, *command], cwd=ROOT, env=environment,
+            capture_output=True, text=True, timeout=120, check=True,
+        ).stdout
+        for command in (["-c", "import backend._native; " + KERNELS], [*verify, "--methods", "lru"])
+    ]  # fmt: skip
+    assert "SHINES = 1" in said[0] and said[1].rstrip().endswith("identical")
