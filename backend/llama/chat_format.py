@@ -8,6 +8,7 @@ another.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import subprocess
@@ -46,6 +47,9 @@ _N_LONG = 500  # messages; fewer are not shortened when they take too long
 _READ_LIMIT_S = 10.0  # processor time for reading a piece of an answer
 _SCHEMA_LIMIT_S = 3.0  # processor time for compiling a JSON schema
 _N_SCHEMAS_MAX = 256
+_N_FACTS_MAX = 64
+_facts_of: dict[bytes, ChatFacts] = {}
+"""The facts of the sources that were asked, by SHA-256: a model that is loaded again has them."""
 _ANY_OBJECT = '{"type":"object"}'
 _log = logging.getLogger("outrider.schemas")
 _NAME_CHARS_MAX = 80
@@ -160,15 +164,20 @@ class ChatFormat:
         self._schemas: dict[str, str] = {}  # prepared and compiled once
         self._free: set[str] = set()  # tools that are known to be held to no schema
         self._lock = threading.RLock()  # one request at a time
-        self._facts: ChatFacts | None = None
 
     def facts(self) -> ChatFacts:
-        """Return what the template can do. Raises LlamaError when it fails or takes too long."""
-        if self._facts is None:
+        """Return what the template can do. Raises LlamaError when it fails or takes too long.
+
+        No process is asked again for what a ChatFormat with the same source was told.
+        """
+        source = hashlib.sha256(json.dumps(self._source).encode()).digest()
+        if source not in _facts_of:
             reply = self._ask({"facts": True}, _limit_s(0), bool)
             assert reply is not None  # nothing stops it
-            self._facts = ChatFacts.from_json(reply)
-        return self._facts
+            if len(_facts_of) >= _N_FACTS_MAX:
+                _facts_of.clear()
+            _facts_of[source] = ChatFacts.from_json(reply)
+        return _facts_of[source]
 
     def render(
         self,

@@ -11,8 +11,9 @@ from chat_formats import ELSEWISE, OUTPUTS, TEMPLATES, mutant, open_format, read
 
 from backend.cli import main
 from backend.llama.api import LlamaError
-from backend.llama.chat_format import ChatFormat
+from backend.llama.chat_format import CHATML, ChatFormat
 from backend.protocol.chat import AnswerText, ToolCall
+from backend.system import children
 
 SYSTEM = {"role": "system", "content": "You are a librarian."}
 CHAT = [
@@ -127,6 +128,22 @@ def test_thinking_is_switched(name: str, formats: dict[str, ChatFormat]) -> None
     )
     assert (on != off) is (facts.thinking == "switch")
     assert default == (on if facts.thinks_by_default else off)
+
+
+def test_a_template_is_asked_once_for_its_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = CHATML + "{# asked once #}"
+    asked, again = (ChatFormat("m", source, "<s>", "</s>") for _ in range(2))
+    facts = asked.facts()
+    asked.close()
+
+    def refuse(module: str) -> None:
+        raise OSError(f"no process runs {module}")
+
+    monkeypatch.setattr(children, "start", refuse)
+    assert again.facts() == facts
+    for other in (("m", source + " ", "<s>", "</s>"), ("m", source, "<t>", "</s>")):
+        with pytest.raises(LlamaError, match="no process"):
+            ChatFormat(*other).facts()
 
 
 def test_words_switch_thinking_where_a_template_reads_them() -> None:
