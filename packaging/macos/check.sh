@@ -28,11 +28,12 @@ export BINDINGS="-isystem $nanobind/include -isystem $nanobind/ext/robin_map/inc
 own=$(find $native -name '*.cc' ! -name '*_windows.cc' ! -name '*_linux.cc')
 chat=$(ls $llama/common/chat*.cpp $llama/common/json*.cpp $llama/common/jinja/*.cpp $llama/common/parsers/*.cpp)
 for name in common log peg-parser trie unicode; do chat="$chat $llama/common/$name.cpp"; done
+files="$own $chat $nanobind/src/nb_combined.cpp"
 for target in aarch64-macos x86_64-macos; do
     export TARGET=$target OBJECTS="$work/$target"
     mkdir -p "$OBJECTS"
     # Others' code is compiled without warnings.
-    printf '%s\n' $own $chat $nanobind/src/nb_combined.cpp | xargs -P "$(nproc)" -n 1 sh -c '
+    printf '%s\n' $files | xargs -P "$(nproc)" -n 1 sh -c '
         case $1 in
             */site-packages/*) flags="$FLAGS $BINDINGS -w -DNB_COMPACT_ASSERTIONS" ;;
             .venv/*) flags="$FLAGS $CHAT -w" ;;
@@ -57,5 +58,5 @@ for target in aarch64-macos x86_64-macos; do
     link core/core_test
     link sim/sim_test
     link live/system_test $system
-    echo "$target: $(printf '%s\n' $own $chat | wc -l) files compiled and 3 programs linked"
+    echo "$target: $(printf '%s\n' $files | wc -l) files compiled and 3 programs linked"
 done
