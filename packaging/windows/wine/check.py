@@ -15,6 +15,7 @@ import contextlib
 import hashlib
 import os
 import re
+import select
 import shutil
 import subprocess
 import sys
@@ -345,12 +346,10 @@ def run(
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT if shows else subprocess.PIPE, text=True,
         errors="replace",
     ) as process:  # fmt: skip
-        if shows:
-            assert process.stdout is not None
-            for line in process.stdout:
-                print(line, end="", flush=True)
         try:
-            out, err = process.communicate(timeout=limit_s)
+            if shows:
+                show(process)
+            out, err = ("", "") if shows else process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             process.kill()
             # What it has started holds the pipe open.
@@ -360,6 +359,23 @@ def run(
     if check and done.returncode != 0:
         raise CheckError(f"{Path(command[0]).name} failed: {done.stdout[-4000:]}{done.stderr}")
     return done
+
+
+def show(process: subprocess.Popen[str]) -> None:
+    """Print what a program writes until it ends.
+
+    The pipe may stay open: wine's consoles of programs that were killed inherit it, and remain.
+    """
+    assert process.stdout is not None
+    pipe = process.stdout.fileno()
+    has_ended = False
+    while not has_ended:
+        has_ended = process.poll() is not None
+        while select.select([pipe], [], [], 0.0 if has_ended else 1.0)[0]:
+            if not (data := os.read(pipe, 1 << 16)):
+                process.wait()
+                return
+            print(data.decode(errors="replace"), end="", flush=True)
 
 
 @contextlib.contextmanager
