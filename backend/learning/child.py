@@ -19,6 +19,8 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
+import psutil
+
 from backend.gguf.model_file import ModelFile, read_model
 from backend.learning.recordings import Recordings, Verdict, adopt_if_better, number_of
 from backend.text import Text, text, to_json
@@ -57,8 +59,6 @@ def _say(**values: Any) -> None:
 
 def step_back() -> None:
     """Take the lowest priority for the processor, the drive and memory."""
-    import psutil  # on Linux the package does not depend on it
-
     me = psutil.Process()
     is_windows = sys.platform == "win32"
     with contextlib.suppress(OSError, psutil.Error):
