@@ -98,6 +98,7 @@ MAY_IMPORT = {
         "matplotlib",
         "numpy",
         "predictors",
+        "psutil",
         "tokenizers",
         "torch",
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -74,7 +75,7 @@ class Transfer:
         Start over without a checksum or ETag: the server's file may have changed since. Without a
         checksum, start over after a start of the system: a loss of power may have damaged the file.
         """
-        is_of_now = os.fstat(out.fileno()).st_mtime > psutil.boot_time()
+        is_of_now = os.fstat(out.fileno()).st_mtime > _started_s()
         is_known = bool(self._file.sha256 or (self._file.tag and is_of_now))
         if out.seek(0, os.SEEK_END) > self._file.size_bytes or not is_known:
             self._restart(out)
@@ -146,6 +147,18 @@ class Transfer:
         self._digest = hashlib.sha256()
         self._n_byte = 0
         self._heard(0)
+
+
+def _started_s() -> float:
+    """Return when the system started, in seconds since 1970; infinity where it does not say.
+
+    Some sandboxes hide it. In a container it is the start of the machine or of the container; both
+    are later than the last loss of power.
+    """
+    try:
+        return psutil.boot_time()
+    except (OSError, RuntimeError):
+        return math.inf
 
 
 def _write_all(out: BinaryIO, piece: bytes) -> None:

@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+
+import psutil
 
 
 @contextlib.contextmanager
@@ -50,18 +51,9 @@ def limit_memory(more_bytes: int) -> None:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = _address_space_bytes() + more_bytes
+    limit = psutil.Process().memory_info().vms + more_bytes
     if soft != resource.RLIM_INFINITY:
         limit = min(limit, soft)
     # macOS refuses a limit below what it counts, which is more than it tells a process.
     with contextlib.suppress(*(() if sys.platform == "linux" else (OSError, ValueError))):
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
-
-
-def _address_space_bytes() -> int:
-    if sys.platform == "linux":
-        n_page = int(Path("/proc/self/statm").read_text().split()[0])
-        return n_page * os.sysconf("SC_PAGE_SIZE")
-    import psutil  # a dependency everywhere but on Linux
-
-    return int(psutil.Process().memory_info().vms)

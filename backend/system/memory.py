@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 _PROC = Path("/proc")
 _CPUS = Path("/sys/devices/system/cpu")
 
@@ -39,14 +41,12 @@ class _Group:
 
 
 def memory_facts(proc: Path = _PROC) -> MemoryFacts:
-    """Return the memory that this process may use now. proc: replaces /proc in tests."""
-    if sys.platform == "linux":
-        total, available = _read_meminfo(proc / "meminfo")
-    else:
-        import psutil
+    """Return the memory that this process may use now.
 
-        facts = psutil.virtual_memory()
-        total, available = int(facts.total), int(facts.available)
+    proc: replaces /proc for the control groups in tests.
+    """
+    machine = psutil.virtual_memory()
+    total, available = machine.total, machine.available
     limited_by = "machine"
     for group in _groups(proc):
         total = min(total, group.limit_bytes)
@@ -77,17 +77,9 @@ def stalled_share(proc: Path = _PROC) -> float:
     return max(_read_some_avg10(path) for path in files) / 100
 
 
-def rss_bytes(proc: Path = _PROC) -> int:
-    """Return the resident set of this process, in bytes; 0 where unknown."""
-    if sys.platform != "linux":
-        import psutil
-
-        return int(psutil.Process().memory_info().rss)
-    try:
-        n_page = int((proc / "self" / "statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
-    return n_page * os.sysconf("SC_PAGESIZE")
+def rss_bytes() -> int:
+    """Return the resident set of this process, in bytes."""
+    return psutil.Process().memory_info().rss
 
 
 def peak_rss_bytes(proc: Path = _PROC) -> int:
@@ -96,8 +88,6 @@ def peak_rss_bytes(proc: Path = _PROC) -> int:
     On Linux, VmHWM counts this program alone; getrusage also counts the program that started it.
     """
     if sys.platform == "win32":
-        import psutil
-
         return int(psutil.Process().memory_info().peak_wset)
     for line in _read_text(proc / "self" / "status").splitlines():
         if line.startswith("VmHWM:"):
@@ -152,8 +142,6 @@ def physical_cores(proc: Path = _PROC, cpus: Path = _CPUS) -> int:
     On Linux, respects the affinity mask and the processor quota of control groups.
     """
     if sys.platform != "linux":
-        import psutil
-
         return psutil.cpu_count(logical=False) or os.cpu_count() or 1
     mine = os.sched_getaffinity(0)
     cores = set()
@@ -202,18 +190,6 @@ def control_groups(controller: str, proc: Path = _PROC) -> Iterator[Path]:
     """
     if sys.platform == "linux":
         yield from _folders(proc, controller)
-
-
-def _read_meminfo(path: Path) -> tuple[int, int]:
-    """Return (total, available) bytes from a file in the format of /proc/meminfo."""
-    values: dict[str, int] = {}
-    for line in path.read_text().splitlines():
-        name, _, rest = line.partition(":")
-        fields = rest.split()
-        if fields:
-            values[name] = int(fields[0]) * 1024
-    total = values["MemTotal"]
-    return total, values.get("MemAvailable", values.get("MemFree", total))
 
 
 def _groups(proc: Path) -> Iterator[_Group]:

@@ -7,21 +7,17 @@ second thread is late at each of thousands of joins per step. Measured on two co
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 
-_STAT = Path("/proc/stat")
+import psutil
+
+_BUSY = ("user", "nice", "system", "irq", "softirq")
 
 
-def _busy_s() -> float | None:
-    """Return the processor time of all programs since boot, or None without Linux's file."""
-    try:
-        fields = _STAT.read_text(encoding="ascii").splitlines()[0].split()[1:]
-    except OSError:
-        return None
-    user, nice, system, _, _, irq, soft, *_ = (int(field) for field in fields)
-    return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
+def _busy_s() -> float:
+    """Return the processor time of all programs since boot."""
+    times = psutil.cpu_times()
+    return sum(getattr(times, name, 0.0) for name in _BUSY)
 
 
 class FreeCores:
@@ -37,7 +33,7 @@ class FreeCores:
         """Return 1 to `n_core`. Measure at most once every `least_s` seconds."""
         now = (time.monotonic(), time.process_time(), _busy_s())
         wall_s = now[0] - self._mark[0]
-        if wall_s >= least_s and now[2] is not None and self._mark[2] is not None:
+        if wall_s >= least_s:
             others_s = (now[2] - self._mark[2]) - (now[1] - self._mark[1])
             free = max(1, min(self.n_core, round(self.n_core - others_s / wall_s + 0.1)))
             # Fall at once, rise after two measurements: an excess thread costs three steps.

@@ -10,8 +10,11 @@ import logging
 import random
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
+import psutil
 from benchmarks.server_requests import Mutator, call, fault
 from chat_formats import mutant
 from fake_engine import FakeEngine
@@ -140,7 +143,6 @@ def attack_groups(seed: int, folder: Path) -> str:
     proc, mount = folder / "proc", folder / "sys fs"
     (proc / "self").mkdir(parents=True)
     total = chance.choice((1 << 20, 1 << 34))
-    (proc / "meminfo").write_text(f"MemTotal: {total >> 10} kB\nMemAvailable: {total >> 11} kB\n")
     version = chance.choice((1, 2))
     group = chance.choice(("/", "/a", "/a/b", "/../c", "/a b", "/x" * 50))
     inside = mount / group.strip("/") if ".." not in group else mount
@@ -157,7 +159,9 @@ def attack_groups(seed: int, folder: Path) -> str:
     own = (f"0::{group}\n" if version == 2 else f"4:memory,cpu:{group}\n").encode()
     (proc / "self" / "mountinfo").write_bytes(_maybe(mountinfo, chance))
     (proc / "self" / "cgroup").write_bytes(_maybe(own, chance))
-    facts = memory.memory_facts(proc)
+    machine = SimpleNamespace(total=total, available=total // 2)
+    with mock.patch.object(psutil, "virtual_memory", lambda: machine):
+        facts = memory.memory_facts(proc)
     if not 0 <= facts.available_bytes <= total or not 0 <= facts.total_bytes <= total:
         raise Finding(f"{facts} of {total}")
     if memory.physical_cores(proc) < 1 or not 0 <= memory.stalled_share(proc) <= 1:

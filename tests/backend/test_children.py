@@ -116,7 +116,7 @@ def test_a_child_ends_with_the_last_holder_of_its_pipe() -> None:
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
 def test_memory_beyond_the_limit_is_refused(platform: str) -> None:
     program = (
-        f"import psutil, sys; sys.platform = {platform!r}\n"
+        f"import psutil, sys; sys.platform = {platform!r}\n"  # psutil asks for it, too
         "from backend.system.limits import limit_memory\n"
         "limit_memory(256 << 20); bytearray(64 << 20)\n"
         "try: bytearray(512 << 20)\n"

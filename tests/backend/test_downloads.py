@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -522,8 +523,9 @@ def test_a_resumed_file_that_stays_wrong_is_refused(hub: FakeHub, tmp_path: Path
     assert job.kept_bytes == 0 and not job.target.exists()
 
 
+@pytest.mark.parametrize("start", ["later", "hidden"])
 def test_a_part_without_checksum_is_kept_until_the_system_starts_again(
-    hub: FakeHub, tmp_path: Path
+    hub: FakeHub, tmp_path: Path, start: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"{hub.files_url}/{REPOSITORY}/Tiny-Q4_0.gguf"
     job = Job.of(listing(url).offers[0], url, tmp_path)
@@ -534,7 +536,10 @@ def test_a_part_without_checksum_is_kept_until_the_system_starts_again(
     job.target.unlink()
     part = interrupted(hub, job)
     part.write_bytes(bytes(40_000))  # what a loss of power left
-    os.utime(part, (psutil.boot_time() - 60,) * 2)
+    if start == "later":
+        os.utime(part, (psutil.boot_time() - 60,) * 2)
+    else:  # a sandbox says nothing of the start
+        monkeypatch.setattr(psutil, "boot_time", Mock(side_effect=RuntimeError("no btime")))
     fetch(job)
     assert hub.ranges() == [""]
     assert job.target.read_bytes() == hub.repositories[REPOSITORY]["Tiny-Q4_0.gguf"]
