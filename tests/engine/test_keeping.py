@@ -35,6 +35,7 @@ from backend.library import digests
 from backend.library.digests import pieces
 from backend.llama.api import library_files
 from backend.methods import cells
+from backend.packs import write as pack
 from backend.protocol.client import WorkerClient
 from backend.protocol.request import Request
 from backend.protocol.settings import EngineConfig, Sampling
@@ -238,6 +239,31 @@ def test_other_kernels_have_other_states(
     assert all(roots) and roots[0] == roots[1] != roots[2]
 
 
+def test_states_of_one_pack_are_not_used_with_another(
+    open_engine: OpenEngine, tmp_path: Path
+) -> None:
+    """The other one has two experts in each other's place, with their checksums."""
+    file = read_model(make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf"))
+    made = pack.write(file, "file")
+    tokens: list[int] = []
+    for is_other in (False, False, True):
+        if is_other:
+            layer, sums = made.plan.layers[0], len(made.plan.headers[0])
+            (_, first), (_, second) = layer.ranges[:2]
+            data = bytearray(made.path.read_bytes())
+            for a, b, n in ((first, second, layer.stride), (sums, sums + 4, 4)):
+                data[a : a + n], data[b : b + n] = data[b : b + n], data[a : a + n]
+            made.path.write_bytes(data)
+        engine = open_engine(file.path, cache_rate=0.25)
+        engine.keep_in(tmp_path / "states")
+        assert engine.cache.pack
+        while engine.keep():  # until the digests are known
+            pass
+        tokens = tokens or keep(engine, "chat-1")
+        engine.forget()
+        assert read_tokens(engine, tokens) == (0 if is_other else len(tokens) - 1)
+
+
 def test_nothing_is_kept_until_the_digest_is_known(
     open_engine: OpenEngine, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,6 +413,24 @@ def test_branches_share_their_beginning(
     tokens = list(engine.passes.tokens)
     engine.forget()
     assert read_tokens(engine, tokens) == len(tokens) - 1  # chat 2 still has all
+
+
+def test_the_state_of_a_deleted_chat_does_not_come_back(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    """It is deleted before it is written, or in the middle of that."""
+    states = tmp_path / "states"
+    engine = open_engine(tiny, context_length=1024)
+    engine.keep_in(states)
+    keep(engine, "chat-1", "the end")  # the model's digest is known
+    for owner, n_step in (("chat-2", 0), ("chat-3", 1)):
+        list(engine.answer(of_text(PROMPT, GREEDY, 8, owner=owner)))
+        for _ in range(n_step):
+            assert engine.keep()
+        engine.forget_kept(owner)
+        while engine.keep():
+            pass
+    assert [path.name for path in states.iterdir()] == ["chat-1"]
 
 
 def test_a_longer_chat_replaces_its_end_only(
