@@ -14,6 +14,8 @@ from served import KEY, Served
 from waiting import WAIT_S
 
 from backend.server import guard
+from backend.server.engine_host import EngineThread
+from backend.server.running import RunningServer, ServerError
 
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 
@@ -139,3 +141,12 @@ def test_a_client_keeps_its_connection(served: Served) -> None:
     with httpx.Client(headers=HEADERS) as client:
         for _ in range(3):
             assert client.get(served.url + "/health").status_code == 200
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.168.1.5", "fd00::5"])
+@pytest.mark.parametrize("n_char", [0, 8, guard.KEY_CHARS_MIN - 1])
+def test_no_server_for_other_machines_takes_a_short_key(address: str, n_char: int) -> None:
+    host = EngineThread(FakeEngine())
+    with pytest.raises(ServerError, match=f"at least {guard.KEY_CHARS_MIN} characters"):
+        RunningServer(host, 0, "k" * n_char, lambda: None, guard.Access(address))
+    host.close()

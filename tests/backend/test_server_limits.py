@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import httpx
@@ -111,6 +113,28 @@ def test_a_body_counts_as_long_as_it_is_answered(monkeypatch: pytest.MonkeyPatch
     finally:
         gate.set()
         served.close()
+
+
+@pytest.mark.parametrize("n_mib", [20, 33])
+def test_all_of_a_large_body_is_given_back(n_mib: int) -> None:
+    """When its request is answered. One that is refused holds nothing, and gives back nothing."""
+    found, is_taken = bodies.Bodies(), n_mib << 20 < bodies.MAX_BODY_BYTES
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b'"'
+        for _ in range(n_mib):
+            yield b"x" * (KIB * KIB)
+        yield b'"'
+
+    async def take() -> int:
+        with found.room() as room:
+            with contextlib.nullcontext() if is_taken else pytest.raises(RequestRefused):
+                assert len(await room.read(pieces(), "", str)) == n_mib << 20
+            return found.n_held
+
+    n_held = asyncio.run(take())
+    assert n_held == ((n_mib << 20) + 2 - bodies.FREE_BYTES if is_taken else 0)
+    assert found.n_held == found.n_arriving == 0
 
 
 def test_bodies_that_arrive_at_once_have_a_limit(
