@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from unittest.mock import Mock
 
+import httpx2 as httpx
 import psutil
 import pytest
 from factory import make_split, make_tiny
@@ -32,7 +33,7 @@ from backend.downloads.job import INCOMPLETE, Job
 from backend.downloads.manager import Download, Downloads, State
 from backend.downloads.offers import Listing, Offer, RemoteFile, Repository
 from backend.downloads.transfer import Transfer
-from backend.downloads.web import new_client
+from backend.downloads.web import new_client, opened
 from backend.gguf.identity import FileIdentity
 from backend.gguf.model_file import read_model
 from backend.gguf.tables import ARCHITECTURES
@@ -357,6 +358,34 @@ def test_the_token_goes_to_the_hub_alone(
     fetch(Job.of(offer("Tiny-Q4_0"), REPOSITORY, tmp_path))
     tokens = {(request.where, request.token) for request in hub.requests}
     assert tokens == {("hub", "Bearer hf_secret"), ("files", "")}
+
+
+@pytest.mark.parametrize(
+    ("url", "is_hub"),
+    [
+        ("https://huggingface.co/a/b/resolve/main/x.gguf", True),
+        ("https://huggingface.co.evil.example/a/b/resolve/main/x.gguf", False),
+        ("https://huggingface.company/x.gguf", False),
+        ("https://huggingface.co@evil.example/x.gguf", False),
+        ("https://huggingface.co:secret@evil.example/x.gguf", False),
+        ("https://evil.example/https://huggingface.co/x.gguf", False),
+        ("http://huggingface.co/a/b/resolve/main/x.gguf", False),
+    ],
+)
+def test_the_token_goes_to_no_address_that_begins_like_the_hub(
+    url: str, is_hub: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HF_ENDPOINT", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    sent: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request.headers.get("authorization", ""))
+        return httpx.Response(200)
+
+    with httpx.Client(transport=httpx.MockTransport(answer)) as client, opened(client, url):
+        assert ("hf_secret" in sent[0]) == is_hub
 
 
 # Facts from headers, before a download
