@@ -16,9 +16,10 @@ import httpx
 import pytest
 from endless import make_endless
 from factory import make_tiny
-from processes import kill_parent, wait_until_gone
-from waiting import WAIT_S
+from processes import DATA_HOME, kill_parent, wait_until_gone
+from waiting import WAIT_S, until
 
+from backend.learning.recordings import n_token
 from backend.protocol.client import RequestFailed, WorkerClient, WorkerDied, worker_command
 from backend.protocol.worker_exit import describe_exit, has_crashed, was_told
 from backend.system.paths import embedded_model
@@ -342,11 +343,20 @@ KEY = {"Authorization": "Bearer secret"}
 TURNS = [{"role": "user", "content": "the and of"}]
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[tuple[WorkerClient, httpx.Client]]:
+@pytest.fixture(scope="module")
+def data_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The parent of the data folder of the worker that serves programs."""
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def served(data_home: Path) -> Iterator[tuple[WorkerClient, httpx.Client]]:
     """A client, and the server for other programs of its worker, with room for long answers."""
-    model = make_endless(tmp_path / "long.gguf", n_context=4096)
-    with WorkerClient() as client:
+    model = make_endless(data_home / "long.gguf", n_context=4096)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(DATA_HOME, str(data_home))
+        client = WorkerClient()
+    with client:
         client.request("load", path=str(model), **{**LOAD, "context_length": 4096}).final()
         on = client.request("serve", on=True, port=0, key="secret").final()
         with httpx.Client(base_url=on["address"], headers=KEY, timeout=WAIT_S) as program:
@@ -400,6 +410,27 @@ def test_real_answers_to_programs_join_it(served: tuple[WorkerClient, httpx.Clie
     assert said() == expected
     client.stop(reply)
     assert list(reply)[-1]["reason"] == "cancelled"  # it was still being written
+
+
+def test_real_answers_beside_programs_are_not_learnt_from(
+    served: tuple[WorkerClient, httpx.Client], data_home: Path
+) -> None:
+    """Their routing is mixed with that of the programs' answers. One alone is recorded."""
+    client, program = served
+    with ask_program(program, 1) as before:  # a server answers its first request late
+        before.read()
+    assert client.request("learning", action="allow").final()["state"]["allowed"]
+    reply = own(client, -1)
+    next(m for m in reply if m["type"] == "text")
+    with ask_program(program, 4) as beside:
+        beside.read()
+    client.stop(reply)
+    assert list(reply)[-1]["reason"] == "cancelled"  # the program's was written beside it
+    stats = own(client, 3).final()["stats"]
+    until(lambda: list(data_home.rglob("*.npz")))  # written in the order of the answers
+    first = min(data_home.rglob("*.npz"))
+    assert n_token(first) <= stats["n_prompt"] - stats["n_reused"] + 3 < stats["n_prompt"]
+    client.request("learning", action="forbid").final()
 
 
 def test_real_answers_at_once_beside_a_program(
