@@ -1,5 +1,7 @@
 """Formulas, colours of code, and long texts in pieces."""
 
+import random
+import unicodedata
 from typing import Any
 
 import pytest
@@ -22,8 +24,24 @@ from backend.text import text
     [
         (r"E = mc^2", "E = mc²"), (r"\frac{a+b}{2}", "(a+b)/2"), (r"\sqrt{x}", "√x"),
         (r"\sum_{i=0}^{n} x_i^2 \geq 0", "∑ᵢ₌₀ⁿ xᵢ² ≥ 0"), (r"\alpha \le \infty", "α ≤ ∞"),
-        (r"\mathbb{R}^n", "ℝⁿ"), (r"\text{if } x", "if x"), (r"x^{q+Q}", "x^(q+Q)"),
+        (r"\mathbb{R}^n", "ℝⁿ"), (r"\text{if } x", "if x"),
         (r"\frac{\frac{1}{2}}{3}", "(1/2)/3"),
+        (r"\boxed{42}", "42"), (r"\boxed{x = \frac12}", "x = 1/2"),
+        (r"\hat{y} = \dot z", "ŷ = ż"),
+        (r"\sqrt[3]{8}", "∛8"), (r"2\pi\mathrm{r}", "2πr"), (r"A\times\text{height}", "A×height"),
+        (r"\frac\pi2", "π/2"), (r"\frac{dy}{dx}", "dy/dx"), (r"2\sin\theta", "2 sin θ"),
+        (r"x^\prime + x^2_i + f''(x)", "x′ + xᵢ² + f″(x)"), (r"90^\circ", "90°"),
+        (r"\{x \in \mathbb{N} \mid x \not= 1\}", "{x ∈ ℕ | x ≠ 1}"),
+        (r"\left( \frac{a}{b} \right)^2", "(a/b)²"),
+        (r"\left. \frac{x^3}{3} \right|_0^1", "(x³/3)|₀¹"),
+        (r"\begin{aligned} a &= b \\[2pt] &= c \end{aligned}", "a = b\n= c"),
+        (r"5\% \text{ of } \$3", "5% of $3"), (r"1{,}000", "1,000"),
+        (r"x = 1 \quad y", "x = 1 \u2003y"),
+        (r"\lVert v \rVert", "‖v‖"),
+        # The text of a fraction or a root must not read as another one.
+        (r"\frac{1}{2}x", "(1/2)x"), (r"2\frac13", "2(1/3)"), (r"\frac{1}{ab}", "1/(ab)"),
+        (r"a/\frac{b}{c}", "a/(b/c)"), (r"\sqrt{2}x", "√(2)x"), (r"\sqrt{x}^2", "(√x)²"),
+        (r"\frac{a}{b}!", "(a/b)!"), (r"\log\frac{a}{b}", "log (a/b)"),
     ],
 )  # fmt: skip
 def test_formulas_are_readable(formula: str, text: str) -> None:
@@ -31,10 +49,129 @@ def test_formulas_are_readable(formula: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["It costs $5 or $6.", "`$x^2$`", "``a $y$ ` b``", "no math", "US$ 5 and $ 6", r"\\$"]
+    "formula",
+    [
+        r"\mathbf{v}\cdot\mathbf{w}", r"x^{q+Q}", r"e^{i\pi}", r"\sqrt[n]{x}", r"\binom{n}{k}",
+        r"\ce{2H2 + O2}", r"\SI{5}{\meter}", r"\begin{pmatrix} a & b \\ c & d \end{pmatrix}",
+        r"\begin{cases} x & x > 0 \\ 0 & \text{else} \end{cases}", r"\overline{AB}", r"\hat{xy}",
+        r"\begin{align} a &= 1 & b &= 2 \end{align}", r"\begin{aligned} a & b \end{aligned}",
+        r"x^10", r"\frac123", r"{a+b}^2", r"a{}^2", "x^{a&b}", r"-\boxed{a+b}", r"x^*",
+        r"v_{\text{max value}}", r"\vec{a}", r"\hat\beta",
+        r"x^{2", r"\frac{a}", "x}", r"\left(x", r"\left\{ x \right.", "50% of x", "x^2^3", r"a\ ",
+        r"\text{a $b$}", r"\mathbb{1}", r"\leqs x", "x = \\", r"\begin{split} a \end{align}", "$",
+    ],
+)  # fmt: skip
+def test_a_formula_with_an_unknown_mark_stays(formula: str) -> None:
+    assert readable(formula) == formula
+
+
+LEAVES = (
+    *(
+        ("x", "x"),
+        ("k", "k"),
+        ("7", ""),
+        (r"\alpha", "α"),
+        (r"\mathrm{kg}", "kg"),
+        (r"\hat{y}", "y"),
+    ),
+    *(
+        (r"\text{if so}", "ifso"),
+        (r"\mathbb R", "R"),
+        (r"\infty", ""),
+        (r"\sin", "sin"),
+        (r"\%", ""),
+    ),
 )
+SIGNS = (
+    " + ",
+    "-",
+    " = ",
+    r"\cdot ",
+    r" \le ",
+    r"\to ",
+    r" \in ",
+    r"\,",
+    r"\quad ",
+    ", ",
+    r"\not=",
+)
+
+
+def random_formula(rng: random.Random, depth: int) -> tuple[list[str], str]:
+    """Return a formula of known marks, cut where others may be inserted, and its letters."""
+    made, letters = [], ""
+    for _ in range(rng.randrange(1, 4)):
+        (inner, own), (other, its) = (
+            random_formula(rng, depth - 1) if depth else (["b"], "b") for _ in range(2)
+        )
+        leaf, its_leaf = rng.choice(LEAVES)
+        piece, more = rng.choice(
+            [
+                ([leaf, ""], its_leaf),
+                (["{", leaf, r"}_i^{2n}"], its_leaf + "in"),
+                ([r"\frac{", *inner, "}{", *other, "}"], own + its),
+                ([r"\sqrt{", *inner, "}"], own),
+                ([r"\left(", *inner, r" \right)^2"], own),
+                ([r"\{", *inner, r"\}"], own),
+                ([r"\sum_{i=0}^n{", *inner, "}"], "in" + own),
+            ]
+        )
+        made += [*piece, rng.choice(SIGNS)]
+        letters += more
+    return [*made, "z"], letters + "z"
+
+
+def test_random_formulas_are_written_wholly_or_not_at_all() -> None:
+    for seed in range(300):
+        rng = random.Random(seed)
+        pieces, letters = random_formula(rng, 2)
+        shown = readable("".join(pieces))
+        assert "\\" not in shown, pieces
+        plain = unicodedata.normalize("NFKD", shown)
+        assert sorted(filter(str.isalpha, plain)) == sorted(letters), (pieces, shown)
+        place = rng.randrange(len(pieces) + 1)
+        unknown = rng.choice(
+            [r"\inn ", r"\fracc12", r"\unknown", r"\mathbf{v}", r"\ce{H2O}", "#", "%"]
+        )
+        source = "".join([*pieces[:place], unknown, *pieces[place:]])
+        assert readable(source) == source
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It costs $5 or $6.", "`$x^2$`", "``a $y$ ` b``", "no math", "US$ 5 and $ 6", r"\\$",
+        "$5 and $6", "$HOME:$PATH", "$a/$b", "from $5 to the 10 of B$", r"\\(x\\)",
+        r"a \\[2pt] b\]",
+        r"unfinished $\frac{1}{2", r"unfinished \(x^2", "unfinished $$ x^2",
+    ],
+)  # fmt: skip
 def test_what_is_no_formula_stays(text: str) -> None:
     assert replace_math(text) == text
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        r"$\unknown{a_1}_b * c* d$", r"\[ \mathbf{a} \\ \# \{b\} \]",
+        "$$\n\\mathbf a\n- b\n# c\n$$",
+        r"\begin{bmatrix} 1 & 2 \\ 3 & 4 \end{bmatrix}", r"\(\href{https://a.example}{<b>}\)",
+    ],
+)  # fmt: skip
+def test_the_source_of_a_formula_is_shown_as_it_is(source: str, qtbot: Any) -> None:
+    block = TextBlock()
+    qtbot.addWidget(block)
+    block.show_markdown(f"So {source} end")
+    assert block.toPlainText() == f"So {source} end"
+
+
+def test_formulas_in_quotations_and_beside_words(qtbot: Any) -> None:
+    block = TextBlock()
+    qtbot.addWidget(block)
+    block.show_markdown("> so\n> $$\n> x\n> < y\n> $$\n")
+    assert block.toPlainText() == "so x < y"
+    block.show_markdown(r"the $n$th of $\$5 + x$, \begin{align} a &= b \\ &= c \end{align}")
+    assert block.toPlainText() == "the nth of $5 + x, a = b\n= c"
 
 
 def test_formulas_in_markdown(qtbot: Any) -> None:
