@@ -39,8 +39,9 @@ SOFTWARE.
 """
 # The direct dependencies; theirs are found from their metadata.
 _OWN = (
-    "llama-cpp-python", "PySide6-Essentials", "filelock", "httpx2", "huggingface_hub", "llguidance",
-    "mcp", "numpy", "platformdirs", "psutil", "pygments", "pypdf", "starlette", "uvicorn",
+    "llama-cpp-python", "PySide6-Essentials", "anyio", "filelock", "httpx2", "huggingface_hub",
+    "llguidance", "mcp", "numpy", "platformdirs", "psutil", "pydantic", "pygments", "pypdf",
+    "shiboken6", "starlette", "uvicorn",
 )  # fmt: skip
 
 

@@ -2,5 +2,6 @@
 
 The window starts `host`, one child process, which runs or connects all servers and calls tools.
 `settings`, `tool` and `plain_text` are for both sides. Only `host` and `transports` import mcp.
-May import: backend.protocol, system, text, anyio, httpx2, mcp (tests/test_imports.py).
+May import: backend.protocol, system, text, anyio, httpx2, mcp, pydantic
+(tests/test_imports.py).
 """

@@ -39,10 +39,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn
 
-import mcp_types as types
+from mcp import types
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from backend import __version__

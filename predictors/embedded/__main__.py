@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from predictors.embedded import card, prepare, tokenizer
+from predictors.embedded import card, prepare
 from predictors.embedded.config import STAGES, ModelConfig, TrainConfig, dense, of_shape
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +62,12 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--pause-file", type=Path, help="training sleeps while this file exists")
     parser.add_argument("--no-compile", action="store_true", help="do not fuse with torch.compile")
     return parser.parse_args(argv)
+
+
+def _tokenizer(args: argparse.Namespace) -> None:
+    from predictors.embedded.tokenizer import build  # imports tokenizers
+
+    print(build(args.work, ModelConfig.n_vocab))
 
 
 def _run(
@@ -131,7 +137,7 @@ def _shape(args: argparse.Namespace) -> bool:
 
 
 def _plot(args: argparse.Namespace) -> None:
-    from predictors.embedded.plot import plot  # imports torch
+    from predictors.embedded.plot import plot  # imports torch and matplotlib
 
     plot(args.work, args.figure)
 
@@ -145,7 +151,7 @@ def main(argv: list[str] | None = None) -> int:
     args = _arguments(argv)
     steps: dict[str, Callable[[], object]] = {
         "prepare": lambda: print(prepare.prepare(args.data, args.work)),
-        "tokenizer": lambda: print(tokenizer.build(args.work, ModelConfig.n_vocab)),
+        "tokenizer": lambda: _tokenizer(args),
         "pretrain": lambda: _train(args, "pretrain"),
         "instruct": lambda: _train(args, "instruct"),
         "balance": lambda: _balance(args),
@@ -166,6 +172,9 @@ def main(argv: list[str] | None = None) -> int:
             if steps[name]() is False:
                 print(f"stopped in the step {name}; the same command continues", flush=True)
                 break
+    except ModuleNotFoundError as error:  # of the optional dependencies
+        print(f"This step needs {error.name}: pip install {error.name}", file=sys.stderr)
+        return 1
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from predictors.embedded import checkpoint
 from predictors.embedded.prepare import read_rows
@@ -53,13 +55,6 @@ def _experts(axes: Any, held: list[dict[str, Any]]) -> None:
 
 def plot(work: Path, figure: Path) -> None:
     """Write a PNG: training loss, held-out bits per byte and expert use, over tokens."""
-    try:  # matplotlib is optional
-        from matplotlib.backends.backend_agg import (  # type: ignore[import-not-found]
-            FigureCanvasAgg,
-        )
-        from matplotlib.figure import Figure  # type: ignore[import-not-found]
-    except ImportError as error:
-        raise ValueError("the step plot needs matplotlib: pip install matplotlib") from error
     rows: list[dict[str, Any]] = list(read_rows(work / checkpoint.LOG))
     steps = [row for row in rows if "loss" in row]
     if len(steps) < SMOOTHED_STEPS:
