@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +30,7 @@ _REASONS: Sequence[tuple[str, str]] = (
 )
 _TOO_COMPLEX = ("too large", "too many", "limit", "exceeded", "TooComplex", "if regex is empty")
 _REASON_CHARS_MAX = 100
+_STEP_FUEL = 1_000_000  # what a mask and the next token may cost, up to about 0.1 s
 _N_COMPILED_MAX = 32
 _COMPILED_CHARS_MAX = 1 << 18  # of all schemas that are kept compiled: some 75 MiB
 
@@ -78,7 +79,15 @@ class Vocabulary:
         Compiling takes as long as `fault` takes; the schemas that were used last are kept compiled.
         """
         key = schema, is_text
-        native = self._compiled.pop(key, None) or _matcher(self._tokenizer, schema, is_text)
+
+        def again() -> llguidance.LLMatcher:
+            self._compiled.pop(key, None)  # its copies share what failed
+            return self._native(key)
+
+        return Matcher(self._native(key), again, self._ends, self._n)
+
+    def _native(self, key: tuple[str, bool]) -> llguidance.LLMatcher:
+        native = self._compiled.pop(key, None) or _matcher(self._tokenizer, *key)
         if not native.is_error():
             self._compiled[key] = native
         while len(self._compiled) > 1 and (
@@ -86,34 +95,58 @@ class Vocabulary:
             or sum(len(text) for text, _ in self._compiled) > _COMPILED_CHARS_MAX
         ):
             self._compiled.popitem(last=False)
-        return Matcher(native.deep_copy(), self._ends, self._n)
+        return native.deep_copy()
 
 
 class Matcher:
-    """A value in JSON that is being written."""
+    """A value in JSON that is being written.
 
-    def __init__(self, native: llguidance.LLMatcher, ends: Sequence[int], n_vocab: int) -> None:
+    again: returns a matcher at the beginning that shares nothing with earlier ones. All answers
+    to a schema share what llguidance computes of it, which has limits, and fails for all of them
+    when one answer reaches a limit.
+    """
+
+    def __init__(
+        self,
+        native: llguidance.LLMatcher,
+        again: Callable[[], llguidance.LLMatcher],
+        ends: Sequence[int],
+        n_vocab: int,
+    ) -> None:
         self._native = native
+        self._again = again
         self._ends = ends
         self._n_vocab = n_vocab
-        self._check()
+        self._written: list[int] = []
+        self._allowed: NDArray[np.uint8] | None = None  # at this place
+        if native.is_error():
+            raise MatcherError(text("schema.too_complex"))
 
     def fits(self, token: int) -> bool:
-        """Return whether the token may come next."""
-        return token not in self._ends and self._native.validate_tokens([token]) == 1
+        """Return whether the token may come next. Raises MatcherError."""
+        return bool(self.allowed()[token])
 
     def allowed(self) -> NDArray[np.uint8]:
-        """Return for every token whether it may come next. Raises MatcherError."""
-        bits = np.frombuffer(self._native.compute_bitmask(), np.uint8)
-        self._check()
-        allowed = np.unpackbits(bits, bitorder="little")[: self._n_vocab]
-        allowed[self._ends] = 0
-        return allowed
+        """Return for every token whether it may come next. Raises MatcherError.
+
+        A mask also renews the effort that llguidance may spend on accepting the next token.
+        """
+        if self._allowed is None:
+            bits = self._native.compute_bitmask()
+            if self._native.is_error():
+                bits = self._repeated()
+            allowed = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
+            allowed[self._ends] = 0
+            self._allowed = allowed[: self._n_vocab]
+        return self._allowed
 
     def accept(self, token: int) -> None:
-        """Go on by a token that fits."""
+        """Go on by a token that fits. Raises MatcherError."""
         self._native.consume_token(token)
-        self._check()
+        self._written.append(token)
+        self._allowed = None
+        if self._native.is_error():
+            self._repeated()
 
     @property
     def may_end(self) -> bool:
@@ -125,9 +158,17 @@ class Matcher:
         """Whether the value is complete and cannot go on."""
         return bool(self._native.is_accepting() and self._native.is_stopped())
 
-    def _check(self) -> None:
+    def _repeated(self) -> bytes:
+        """Write the value again with a new matcher. Return its mask. Raises MatcherError."""
+        self._native = self._again()
+        bits = self._native.compute_bitmask()
+        for token in self._written:
+            self._native.consume_token(token)
+            bits = self._native.compute_bitmask()
         if self._native.is_error():
-            raise MatcherError(text("grammar.stuck"))
+            self._again()  # the next answer begins without what failed
+            raise MatcherError(text("schema.too_complex"))
+        return bytes(bits)
 
 
 class _Tokens:
@@ -150,7 +191,7 @@ def _matcher(tokenizer: llguidance.LLTokenizer, schema: str, is_text: bool) -> l
         grammar += f"start: TEXT\nTEXT: {schema}"
     else:
         grammar += f"start: %json {json.dumps({**json.loads(schema), 'x-guidance': _FORM})}"
-    limits = guidance.LLParserLimits(verbose_errors=False)
+    limits = guidance.LLParserLimits(verbose_errors=False, step_lexer_fuel=_STEP_FUEL)
     made: llguidance.LLMatcher = guidance.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
     return made
 

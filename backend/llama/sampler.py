@@ -310,6 +310,11 @@ class _Grammar:
                 llama_cpp.llama_sampler_accept(chain, token)
             else:
                 token = int(grammar.sample(chain_address, address, row, self._thought))
+        except MatcherError as error:
+            if self._trigger is None:
+                raise LlamaError(str(error)) from None
+            self._trigger.give_up()  # the schema of a tool is a wish
+            return int(llama_cpp.llama_sampler_sample(chain, context, row))
         except RuntimeError:
             raise LlamaError(text("grammar.stuck")) from None
         is_frame = self._start is None and not self._gaps.is_open
@@ -336,9 +341,10 @@ class _Grammar:
         try:
             for one in tokens:
                 self._gaps.accept(self._native, one)
-        except RuntimeError:
+        except RuntimeError as error:
             if trigger is None:
-                raise LlamaError(text("grammar.stuck")) from None
+                is_matcher = isinstance(error, MatcherError)
+                raise LlamaError(str(error) if is_matcher else text("grammar.stuck")) from None
             trigger.give_up()  # the text behind the trigger does not fit: it is no call
 
     def _accept_prompt(self, prompt: str) -> None:

@@ -22,7 +22,7 @@ from random_schemas import (
 )
 
 from backend.llama.api import LlamaError
-from backend.llama.json_matcher import Vocabulary
+from backend.llama.json_matcher import Matcher, MatcherError, Vocabulary
 from backend.llama.json_schema import prepared
 
 Json = dict[str, Any]
@@ -194,6 +194,75 @@ def test_a_schema_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
         vocabulary.matcher(json.dumps({"const": n}))
     vocabulary.matcher('{"const":0}')
     assert n_made == 102
+
+
+WORDS = {"type": "string", "pattern": r"^(?:\S+\s+){0,49}\S+$", "maxLength": 500}
+
+
+@pytest.fixture(scope="module")
+def words() -> Vocabulary:
+    """Bytes, and words as in a model's vocabulary."""
+    rng = random.Random(0)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    pieces = [f" {''.join(rng.choices(letters, k=rng.randrange(1, 12)))}" for _ in range(3000)]
+    return Vocabulary([*BYTES, *(piece.encode() for piece in pieces)], [END])
+
+
+def written(matcher: Matcher, n: int, seed: int) -> None:
+    """Write words that fit, without a look at what else does, as a sampler does."""
+    rng = random.Random(seed)
+    matcher.accept(ord('"'))
+    for _ in range(n):
+        tokens = (rng.randrange(97, 3257) for _ in range(1000))
+        matcher.accept(next(token for token in tokens if matcher.fits(token)))
+
+
+def test_a_long_answer_and_those_after_it_are_held(words: Vocabulary) -> None:
+    """What llguidance may spend on a token does not run out with the tokens."""
+    schema = json.dumps(prepared(WORDS)[0])
+    for seed in range(3):
+        written(words.matcher(schema), 40, seed)
+
+
+def limit_states(monkeypatch: pytest.MonkeyPatch, n: int) -> list[Any]:
+    """Let llguidance keep few states. Return a list of the schemas that are compiled."""
+    limits, matcher = llguidance.LLParserLimits, llguidance.LLMatcher
+    made: list[Any] = []
+
+    def limited(**options: Any) -> Any:
+        return limits(**options, max_lexer_states=n)
+
+    def counted(*args: Any, **options: Any) -> Any:
+        made.append(args)
+        return matcher(*args, **options)
+
+    monkeypatch.setattr(llguidance, "LLParserLimits", limited)
+    monkeypatch.setattr(llguidance, "LLMatcher", counted)
+    return made
+
+
+def test_answers_go_on_where_llguidance_reaches_a_limit(
+    words: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All answers to a schema share what llguidance computes of it, and fail together."""
+    made = limit_states(monkeypatch, 1000)
+    schema = json.dumps(prepared({**WORDS, "maxLength": 450})[0])
+    beside = words.matcher(schema)
+    for seed in range(3):
+        written(words.matcher(schema), 20, seed)
+    written(beside, 20, 7)
+    assert len(made) >= 2
+
+
+def test_a_matcher_that_failed_is_not_kept(
+    words: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = json.dumps(prepared({**WORDS, "maxLength": 400})[0])
+    with monkeypatch.context() as patch:
+        limit_states(patch, 200)
+        with pytest.raises(MatcherError, match=r"^The JSON schema is too complex\.$"):
+            written(words.matcher(schema), 40, 0)
+    written(words.matcher(schema), 40, 0)
 
 
 def test_deep_and_large_schemas_are_refused() -> None:

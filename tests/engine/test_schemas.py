@@ -14,6 +14,7 @@ import pytest
 from asking import of_chat
 from random_schemas import REFUSED, fault, random_schema
 from reciter import make_reciter
+from served import Served
 
 from backend.engine.engine import Engine, EngineError
 from backend.llama import chat_format
@@ -54,6 +55,23 @@ def test_an_answer_goes_on_from_its_beginning(tiny_chat: Engine) -> None:
         tiny_chat.answer(of_chat(begun, Sampling(seed=1), 60, options=options, on_delta=answer.add))
     )
     assert re.fullmatch(r'b":1[02]}\s*', answer.content)
+
+
+def test_a_pattern_of_many_words_is_held_again_and_again(tiny: Path) -> None:
+    """By a real server; each answer spends some of what llguidance may spend on a schema."""
+    words = {"type": "string", "pattern": r"^(?:\S+\s+){0,49}\S+$", "maxLength": 500}
+    served = Served(tiny)
+    try:
+        for schema in (words, words, {"const": 5}, words):
+            wanted = {"type": "json_schema", "json_schema": {"name": "any", "schema": schema}}
+            body = {"messages": ASKED, "response_format": wanted, "max_tokens": 60, "seed": 1}
+            reply = served.post("/v1/chat/completions", body)
+            assert reply.status_code == 200, reply.text
+            (choice,) = reply.json()["choices"]
+            if choice["finish_reason"] == "stop":
+                assert fault(choice["message"]["content"], schema) == ""
+    finally:
+        served.close()
 
 
 def test_a_schema_is_refused_before_the_answer(tiny_chat: Engine) -> None:
