@@ -8,7 +8,7 @@ from typing import Any
 
 from PySide6.QtCore import QEvent, QRectF, QSize, QSizeF, Qt, QUrl
 from PySide6.QtGui import (
-    QDesktopServices,
+    QCursor,
     QFont,
     QPainter,
     QPaintEvent,
@@ -22,10 +22,10 @@ from PySide6.QtGui import (
     QTextTable,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
+from PySide6.QtWidgets import QFrame, QTextBrowser, QToolTip, QWidget
 
 from app.chat.markdown.latex import replace_math
-from app.widgets import slices, theme
+from app.widgets import files, slices, theme
 
 LINE_HEIGHT = 1.55  # times the size of the text
 PARAGRAPH_GAP = 9  # pixels
@@ -62,7 +62,7 @@ class TextBlock(QTextBrowser):
         self.setAcceptDrops(False)
         self.viewport().setAutoFillBackground(False)
         self._show(self._new_document())
-        self.anchorClicked.connect(_open_link)
+        self.anchorClicked.connect(self._open_link)
         # The text of a link may name another place than its target.
         self.highlighted.connect(lambda url: self.setToolTip(bytes(url.toEncoded()).decode()))
         self.setFixedHeight(1)
@@ -96,6 +96,10 @@ class TextBlock(QTextBrowser):
             copy.setPlainText(self.toPlainText())
             self._ideal_width = math.ceil(copy.idealWidth()) + 1
         return self._ideal_width
+
+    def _open_link(self, address: QUrl) -> None:
+        if address.scheme() in ("http", "https") and (said := files.open_page(address)):
+            QToolTip.showText(QCursor.pos(), said, self)
 
     def changeEvent(self, event: QEvent) -> None:  # noqa: D102, N802
         super().changeEvent(event)
@@ -253,8 +257,3 @@ def keep_breaks(text: str) -> str:
         stays = index + 1 < len(lines) and plain[index] and plain[index + 1]
         pieces.append(line.rstrip() + _LINE_SEPARATOR if stays else line + "\n")
     return "".join(pieces).removesuffix("\n")
-
-
-def _open_link(url: QUrl) -> None:
-    if url.scheme() in ("http", "https"):
-        QDesktopServices.openUrl(url)

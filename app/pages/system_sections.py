@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from PySide6.QtCore import Qt, QUrl, Signal
-from PySide6.QtGui import QDesktopServices, QShowEvent
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QPushButton
 
 from app.session.worker_link import EngineLink
@@ -98,7 +98,7 @@ class VersionSection(Section):
         self.look.clicked.connect(self._look)
         self.page = QPushButton(self.tr("Open its page\u2026"))
         self.page.setAccessibleName(self.tr("Open the page of the newer version"))
-        self.page.clicked.connect(lambda: QDesktopServices.openUrl(QUrl(self._page)))
+        self.page.clicked.connect(self._open)
         self.page.hide()
         self.answer = small("")
         self.answer.setAccessibleName(self.tr("Newer version"))
@@ -115,6 +115,10 @@ class VersionSection(Section):
         self.page.hide()
         self.answer.setText(self.tr("Looking\u2026"))
         threading.Thread(target=self._ask, daemon=True).start()
+
+    def _open(self) -> None:
+        if said := files.open_page(QUrl(self._page)):
+            self.answer.setText(said)
 
     def _ask(self) -> None:
         """Ask the server, in a thread: it may be slow."""

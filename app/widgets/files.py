@@ -46,6 +46,14 @@ def show_folder(folder: Path) -> str:
     )
 
 
+def open_page(address: QUrl) -> str:
+    """Open a web page in the browser. Return "", or a sentence where there is none."""
+    if QDesktopServices.openUrl(address):
+        return ""
+    words = translate("files", "No program here opens web pages. This one is {address}.")
+    return words.format(address=address.toEncoded().toStdString())
+
+
 def browse_model(parent: QWidget, title: str, first: str = "") -> str:
     """Let the user choose a model file. Return its path, or "". first: as in start()."""
     kinds = translate("files", "GGUF models (*.gguf);;All files (*)")

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from factory import make_tiny
 from factory.embedding import make_embedder
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import (
     QApplication,
@@ -374,8 +374,10 @@ def test_without_a_file_manager_the_folder_is_named(
 ) -> None:
     monkeypatch.setattr(QDesktopServices, "openUrl", lambda _: False)
     assert str(tmp_path) in files.show_folder(tmp_path)
+    said = files.open_page(QUrl("https://example.org/a b"))
+    assert said.endswith("This one is https://example.org/a%20b.")
     monkeypatch.setattr(QDesktopServices, "openUrl", lambda _: True)
-    assert files.show_folder(tmp_path) == ""
+    assert files.show_folder(tmp_path) == files.open_page(QUrl("https://example.org")) == ""
 
 
 def test_dialogs_have_no_icons_of_the_system(qtbot: Any, qapp: QApplication) -> None:

@@ -3397,6 +3397,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <context>
 <name>files</name>
 <message>
+<source>No program here opens web pages. This one is {address}.</source>
+<translation>Kein Programm hier öffnet Webseiten. Diese ist {address}.</translation>
+</message>
+<message>
 <source>GGUF models (*.gguf);;All files (*)</source>
 <translation>GGUF-Modelle (*.gguf);;Alle Dateien (*)</translation>
 </message>
