@@ -85,9 +85,10 @@ EDITS = (
 DEPENDS = (
     # Qt's libraries that every desktop has and that a bundle must not carry, because they belong to
     # the drivers; and the libraries of GCC 12, which drivers need in a version not older than ours.
-    "libc6 (>= 2.35), libgcc-s1, libstdc++6 (>= 12), libgl1, libegl1, libfontconfig1, "
-    "libfreetype6, libwayland-client0, libwayland-cursor0, libx11-6, libx11-xcb1, libxcb1, "
-    "xkb-data, zlib1g"
+    # Downloads need the certificates.
+    "ca-certificates, libc6 (>= 2.35), libgcc-s1, libstdc++6 (>= 12), libgl1, libegl1, "
+    "libfontconfig1, libfreetype6, libwayland-client0, libwayland-cursor0, libx11-6, "
+    "libx11-xcb1, libxcb1, xkb-data, zlib1g"
 )
 
 PROGRAMS = {

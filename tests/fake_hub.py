@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import ssl
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -59,12 +60,19 @@ class FakeHub:
         self.faults: list[Fault] = []
         self.requests: list[Request] = []
         self.release = threading.Event()
+        self._scheme = "http"
         self._servers = [self._server("hub"), self._server("files")]
 
     def __enter__(self) -> FakeHub:
         for server in self._servers:
             threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         return self
+
+    def encrypt(self, context: ssl.SSLContext) -> None:
+        """Speak TLS from now on."""
+        self._scheme = "https"
+        for server in self._servers:
+            server.socket = context.wrap_socket(server.socket, server_side=True)
 
     def __exit__(self, *_: object) -> None:
         self.release.set()
@@ -74,11 +82,11 @@ class FakeHub:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._servers[0].server_port}"
+        return f"{self._scheme}://127.0.0.1:{self._servers[0].server_port}"
 
     @property
     def files_url(self) -> str:
-        return f"http://127.0.0.1:{self._servers[1].server_port}"
+        return f"{self._scheme}://127.0.0.1:{self._servers[1].server_port}"
 
     def ranges(self) -> list[str]:
         """Return the ranges that the server of files was asked for, in order."""

@@ -53,6 +53,19 @@ def of_answer(host: str, status: int, code: str, retry_after: str) -> DownloadEr
     return DownloadError(text("download.bad_answer", host=host, status=status))
 
 
+def of_connecting(error: Exception, host: str) -> DownloadError:
+    """Return the error of a connection that cannot be made. error: with the causes of httpx."""
+    import ssl  # slow to load; a client has loaded it, and the window needs only DownloadError
+
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            reason = cause.verify_message
+            return DownloadError(text("download.untrusted", host=host, reason=reason))
+        cause = cause.__cause__ or cause.__context__
+    return DownloadError(text("download.unreachable", host=host), is_passing=True)
+
+
 def of_writing(error: OSError, folder: Path) -> DownloadError:
     """Return the error of a failed write to a folder."""
     if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)):

@@ -13,7 +13,7 @@ import httpx2 as httpx
 
 from backend import __version__
 from backend.downloads.address import Address, endpoint, parse, safe_name
-from backend.downloads.errors import DownloadError, of_answer
+from backend.downloads.errors import DownloadError, of_answer, of_connecting
 from backend.downloads.offers import Listing, Offer, RemoteFile, Repository
 from backend.downloads.web import CONNECT_S, host_of, opened, token
 from backend.library.scan import NO_MODEL, PART_NAME
@@ -94,8 +94,7 @@ def _repository(address: Address) -> Listing:
     except errors.HFValidationError as error:
         raise DownloadError(text("download.repository_name", name=address.repository)) from error
     except httpx.HTTPError as error:
-        unreachable = text("download.unreachable", host=host_of(base))
-        raise DownloadError(unreachable, is_passing=True) from error
+        raise of_connecting(error, host_of(base)) from error
     except (ValueError, KeyError, TypeError, AttributeError, httpx.InvalidURL) as error:
         raise DownloadError(text("download.no_sense", host=host_of(base))) from error
     offers, n_left_out = _offers(files)

@@ -11,7 +11,7 @@ import httpx2 as httpx
 
 from backend import __version__
 from backend.downloads.address import endpoint
-from backend.downloads.errors import DownloadError, of_answer
+from backend.downloads.errors import DownloadError, of_answer, of_connecting
 from backend.text import text
 
 STALL_S = 30.0  # a connection without a byte for this time counts as broken
@@ -80,7 +80,7 @@ def opened(
     except httpx.TimeoutException as error:
         raise DownloadError(text("download.silent", host=host), is_passing=True) from error
     except httpx.ConnectError as error:
-        raise DownloadError(text("download.unreachable", host=host), is_passing=True) from error
+        raise of_connecting(error, host) from error
     except (httpx.NetworkError, httpx.RemoteProtocolError) as error:
         raise DownloadError(text("download.broke", host=host), is_passing=True) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:

@@ -1124,6 +1124,11 @@ ENGLISH: Mapping[str, str] = {
     "download.too_many": QT_TRANSLATE_NOOP(
         "messages", "{host} asks to wait: there were too many requests."
     ),
+    "download.untrusted": QT_TRANSLATE_NOOP(
+        "messages",
+        "The identity of {host} cannot be checked ({reason}). Install the system's list of "
+        "certificates (ca-certificates), or name another list in SSL_CERT_FILE.",
+    ),
     "download.unreachable": QT_TRANSLATE_NOOP("messages", "{host} cannot be reached."),
     "download.write_failed": QT_TRANSLATE_NOOP("messages", "Writing to {folder} failed: {reason}."),
     # Files that are kept, and settings.

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -325,6 +326,24 @@ def test_nobody_is_there_or_may_be_asked(hub: FakeHub, monkeypatch: pytest.Monke
     assert sentence(lambda: listing("http://127.0.0.2:9/x.gguf")) == "127.0.0.2 cannot be reached."
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert "HF_HUB_OFFLINE" in sentence(lambda: listing(f"{hub.files_url}/x.gguf"))
+
+
+def test_nobody_vouches_for_the_certificate(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind a company's proxy, or without the system's list. It is not tried again."""
+    certificate = ROOT / "tests" / "data" / "self_signed.pem"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with FakeHub() as safe:
+        safe.repositories = hub.repositories
+        safe.encrypt(context)
+        monkeypatch.setenv("HF_ENDPOINT", safe.url)
+        file = f"{safe.files_url}/{REPOSITORY}/Tiny-Q4_0.gguf"
+        for place in (REPOSITORY, file):
+            with pytest.raises(DownloadError, match="127.0.0.1 cannot be checked .self") as caught:
+                listing(place)
+            assert not caught.value.is_passing
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert listing(file).offers
 
 
 def test_a_proxy_is_used(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:

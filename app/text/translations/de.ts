@@ -5390,6 +5390,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{host} bittet zu warten: Es waren zu viele Anfragen.</translation>
 </message>
 <message>
+<source>The identity of {host} cannot be checked ({reason}). Install the system&apos;s list of certificates (ca-certificates), or name another list in SSL_CERT_FILE.</source>
+<translation>Die Identität von {host} lässt sich nicht prüfen ({reason}). Installieren Sie die Zertifikatsliste des Systems (ca-certificates), oder nennen Sie eine andere in SSL_CERT_FILE.</translation>
+</message>
+<message>
 <source>{host} cannot be reached.</source>
 <translation>{host} ist nicht erreichbar.</translation>
 </message>
