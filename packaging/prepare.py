@@ -12,6 +12,7 @@ import functools
 import hashlib
 import importlib.util
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,10 @@ PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 STAMPS = VENV / ".outrider"
 
 PYTHON_OLDEST = (3, 11)
+LOCK = Path(__file__).with_name("requirements.lock")
+LOCK_IS_FOR = ("linux", "x86_64", (3, 11))
+"""The system, processor and Python of its versions. Others get what pyproject.toml allows."""
+
 BUILD_TOOLS = ["cmake>=3.24", "ninja>=1.11"]
 """With these, scikit-build-core needs only a compiler from the system."""
 LLAMA_SOURCE = STAMPS / "llama.cpp"
@@ -77,11 +82,14 @@ def prepare(*, with_tests: bool) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     base = requirements(project, with_tests=False)
     wanted = requirements(project, with_tests=True) if with_tests else base
-    stamp = "dependencies-dev" if with_tests else "dependencies"
     new_environment = not _works(PYTHON)
     built_how = [f"CMAKE_ARGS={_cmake_args()}"]
     built_how += [wheel for wheel in (os.environ.get("OUTRIDER_LLAMA"),) if wheel]
-    installed = not new_environment and _is_stamped(stamp, _digest(wanted + built_how))
+    stamps = {"dependencies": base + locked() + built_how}
+    if with_tests:
+        stamps["dependencies-dev"] = wanted + built_how
+    last = list(stamps)[-1]
+    installed = not new_environment and _is_stamped(last, _digest(stamps[last]))
     built = not new_environment and _is_stamped("native", _native_digest())
     llama = next((r for r in wanted if r.startswith("llama-cpp-python")), "")
     if installed and built and _has_source(llama):
@@ -96,9 +104,9 @@ def prepare(*, with_tests: bool) -> None:
         _say("Installing the dependencies; llama.cpp is compiled, which takes some minutes.")
         if llama:
             _install_llama(llama)
-        _pip(*wanted)
-        _stamp("dependencies", _digest(base + built_how))
-        _stamp(stamp, _digest(wanted + built_how))
+        _install(wanted, [] if with_tests else locked())
+        for name, inputs in stamps.items():
+            _stamp(name, _digest(inputs))
     if not built:
         _say("Building the native part.")
         build = (
@@ -117,6 +125,25 @@ def requirements(project: dict[str, object], *, with_tests: bool) -> list[str]:
     if with_tests:
         found += tables[0]["optional-dependencies"]["dev"]
     return list(dict.fromkeys(found))
+
+
+def locked() -> list[str]:
+    """Return the versions of requirements.lock as pip's constraints; none on another system.
+
+    llama-cpp-python is left out: pyproject.toml pins it, and it is built here.
+    """
+    if (sys.platform, platform.machine(), sys.version_info[:2]) != LOCK_IS_FOR:
+        return []
+    lines = LOCK.read_text(encoding="ascii").splitlines()
+    return [line.split()[0] for line in lines if not line.startswith(("#", "llama-cpp-python"))]
+
+
+def _install(wanted: list[str], versions: list[str]) -> None:
+    """Install requirements. `versions`: of all that may be installed; others are free."""
+    with tempfile.TemporaryDirectory() as folder:
+        constraints = Path(folder, "constraints.txt")
+        constraints.write_text("\n".join(versions), encoding="ascii")
+        _pip(*wanted, "--constraint", str(constraints))
 
 
 def system_packages(*, new_environment: bool) -> tuple[list[str], list[str]]:

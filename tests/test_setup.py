@@ -6,6 +6,7 @@ import importlib.util
 import io
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -44,6 +45,7 @@ class Checkout:
         self.root = root
         self.source = root / ".venv" / "stamps" / "llama.cpp"
         self.calls: list[tuple[str, ...]] = []
+        self.versions = ""
         self._prepare = prepare
         monkeypatch.setattr(prepare, "ROOT", root)
         monkeypatch.setattr(prepare, "VENV", root / ".venv")
@@ -64,6 +66,8 @@ class Checkout:
 
     def _pip(self, *arguments: str, what: str = "install", **_: str) -> None:
         self.calls.append(arguments if what == "install" else (what, *arguments))
+        if "--constraint" in arguments:
+            self.versions = Path(arguments[arguments.index("--constraint") + 1]).read_text("ascii")
         if what == "download":
             archive = Path(arguments[arguments.index("--dest") + 1]) / "llama_cpp_python-1.tar.gz"
             with tarfile.open(archive, "w:gz") as tar:
@@ -110,6 +114,28 @@ def test_the_tests_add_only_what_they_need(checkout: Checkout) -> None:
     assert "tester" in dependencies
     assert checkout.prepare(with_tests=True) == []
     assert checkout.prepare() == []
+
+
+def test_people_get_the_versions_of_the_lock(
+    checkout: Checkout, prepare: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are of one system and one Python; others, and the tests, get what is newest."""
+    checkout.write("requirements.lock", "# made\nbuilder==3 --hash=sha256:ab\n")
+    monkeypatch.setattr(prepare, "LOCK", checkout.root / "requirements.lock")
+    here = sys.platform, platform.machine(), sys.version_info[:2]
+    monkeypatch.setattr(prepare, "LOCK_IS_FOR", here)
+    checkout.prepare()
+    assert checkout.versions == "builder==3"
+    checkout.write("requirements.lock", "builder==4 --hash=sha256:ab\nllama-cpp-python==1\n")
+    (dependencies,) = checkout.prepare()
+    assert "builder" in dependencies and checkout.versions == "builder==4"
+    assert checkout.prepare() == []
+    checkout.prepare(with_tests=True)
+    assert checkout.versions == ""
+    assert checkout.prepare() == []
+    monkeypatch.setattr(prepare, "LOCK_IS_FOR", ("linux", "riscv64", (3, 11)))
+    checkout.prepare()
+    assert checkout.versions == ""
 
 
 def test_a_changed_source_builds_only_the_native_part(checkout: Checkout) -> None:
