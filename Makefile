@@ -5,13 +5,14 @@ STUBS := backend/_native.pyi backend/_chat.pyi
 CLANG = $(shell command -v clang++ || command -v clang++-14)
 CXX_FILES = $(sort $(shell find backend/native -name '*.cc' -o -name '*.h'))
 
-.PHONY: help run fast test ci mutants test-gpu lint format native thread-safety translations attack event-logs
+.PHONY: help run fast test journeys ci mutants test-gpu lint format native thread-safety translations attack event-logs
 .PHONY: asan tsan clean distclean audit curated bundle deb appimage release release-check
 .PHONY: macos-check wine-check wine-bundle
 
 help:
 	@echo "make run        set up and open the window (or chat in the terminal)"
 	@echo "make test       set up and run all checks and tests; ARGS='-k name' for some tests"
+	@echo "make journeys   use the installed programs as a person does; ALL=1 for all; ARGS='-k name' for some"
 	@echo "make fast       in a minute: check what changed since the last commit, or since BASE=commit"
 	@echo "make ci         check the last commit as CI does it, in a fresh clone in a new folder"
 	@echo "make mutants    change lines of FILES='backend/x.py app/y' one by one (N=20 SEED=1), and test"
@@ -52,6 +53,10 @@ test: .dev
 fast:
 	@began=$$(date +%s); $(MAKE) --no-print-directory .dev \
 		&& QT_QPA_PLATFORM=offscreen $(PY) tests/fast.py --base $(or $(BASE),HEAD) --began $$began
+
+# tests/journeys/__init__.py says what they are. What is known of a failure is in build/journeys/failures.
+journeys:
+	@python=$$(ls $(PY) 2>/dev/null || command -v python3); $$python tests/journeys $(if $(ALL),--all) $(ARGS)
 
 ci:
 	@python3 packaging/rehearse.py

@@ -277,6 +277,15 @@ def test_python_imports() -> None:
     assert python_faults(ROOT) == []
 
 
+def test_the_journeys_know_nothing_of_the_product() -> None:
+    """They see what a person sees; so do the stand-ins that they use."""
+    files = [*(ROOT / "tests" / "journeys").glob("*.py"), ROOT / "tests" / "fake_hub.py"]
+    assert len(files) > 5
+    for path in files:
+        for name in imported(ast.parse(path.read_text(encoding="utf-8"))):
+            assert not below(name, {"app", "backend", "predictors"}), f"{path} imports {name}"
+
+
 def test_every_package_has_a_row() -> None:
     found = {
         module_name(path.relative_to(ROOT))

@@ -1,0 +1,193 @@
+"""A screen with a mouse, a keyboard and a session bus, for windows that a journey opens."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from journeys.at_spi import Accessibility, Node, What, matches
+
+WAIT_S = 120.0
+"""Only a failure waits so long."""
+POLL_S = 0.1
+SCREEN = "1400x900x24"
+T = TypeVar("T")
+
+
+class Lacks(AssertionError):
+    """What was waited for did not come to pass."""
+
+
+def until(is_so: Callable[[], T], what: str, limit_s: float = WAIT_S) -> T:
+    """Wait until a condition holds. Return its value. Raise Lacks after the limit."""
+    end_s = time.monotonic() + limit_s
+    while not (found := is_so()):
+        if time.monotonic() > end_s:
+            raise Lacks(f"It did not come to pass in {limit_s:.0f} s: {what}.")
+        time.sleep(POLL_S)
+    return found
+
+
+class Desktop:
+    """A screen of its own. `environment`: what a program needs to open its window there.
+
+    nameless: controls that were seen, can have the focus and have no name.
+    """
+
+    def __init__(self) -> None:
+        self.nameless: set[str] = set()
+        self._folder = Path(tempfile.mkdtemp(prefix="journeys-"))  # sockets need a short path
+        self._processes: list[subprocess.Popen[str]] = []
+        number = self._start(
+            "Xvfb", "-displayfd", "1", "-screen", "0", SCREEN, "-fbdir", str(self._folder),
+            "-nolisten", "tcp", "-noreset",
+        )  # fmt: skip
+        self.environment = {
+            "DISPLAY": f":{number}",
+            "XDG_RUNTIME_DIR": str(self._folder),
+            "QT_LINUX_ACCESSIBILITY_ALWAYS_ON": "1",
+        }
+        bus = self._start("dbus-daemon", "--session", "--nofork", "--print-address", "1")
+        self.environment["DBUS_SESSION_BUS_ADDRESS"] = bus
+        self._seen = Accessibility(bus)
+
+    def _start(self, *command: str) -> str:
+        """Start a program. Return the first line that it prints."""
+        environment = {"PATH": "/usr/bin:/bin", "HOME": str(self._folder)}
+        environment |= getattr(self, "environment", {})
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env=environment, text=True,
+        )  # fmt: skip
+        self._processes.append(process)
+        assert process.stdout is not None
+        if not (line := process.stdout.readline().strip()):
+            raise Lacks(f"{command[0]} does not start")
+        return line
+
+    def close(self) -> None:
+        """End all that was started for it."""
+        self._seen.close()
+        for process in reversed(self._processes):
+            process.terminate()
+            process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # What is seen
+
+    def windows(self) -> list[Node]:
+        """Return the shown windows with all that they show."""
+        windows = self._seen.windows()
+        for node in (node for window in windows for node in window.walk()):
+            if "focusable" in node.states and not node.name.strip() and node.role != "table cell":
+                self.nameless.add(f"{node} in {windows[0].name!r}")
+        return windows
+
+    def nodes(self, role: str = "") -> list[Node]:
+        """Return all that is shown, in the order of the screen reader."""
+        return [node for window in self.windows() for node in window.walk() if role in node.role]
+
+    def find_all(self, name: What, role: str = "") -> list[Node]:
+        """Return the shown controls with this name, in the order of the screen reader."""
+        return [node for node in self.nodes(role) if matches(name, node.name)]
+
+    def find(self, name: What, role: str = "", *, nth: int = 0) -> Node | None:
+        """Return the shown control with this name; the last with nth -1. None if there is none."""
+        found = self.find_all(name, role)
+        return found[nth] if -len(found) <= nth < len(found) else None
+
+    def words(self) -> str:
+        """Return all words that are shown."""
+        return "\n".join(node.words for node in self.nodes() if node.words)
+
+    def wait(self, name: What, role: str = "", *, nth: int = 0) -> Node:
+        """Wait until a control is shown and can be used. Return it."""
+
+        def found() -> Node | None:
+            node = self.find(name, role, nth=nth)
+            return node if node is not None and "enabled" in node.states else None
+
+        return until(found, f"{role or 'a control'} named {name!r} that can be used is shown")
+
+    def wait_words(self, what: What) -> str:
+        """Wait until words are shown. Return all words that are shown then."""
+
+        def found() -> str:
+            words = self.words()
+            is_there = what in words if isinstance(what, str) else what.search(words)
+            return words if is_there else ""
+
+        return until(found, f"the words {what!r} are shown")
+
+    def wait_gone(self, name: What, role: str = "") -> None:
+        """Wait until no such control is shown."""
+        until(lambda: self.find(name, role) is None, f"{role or 'control'} {name!r} is gone")
+
+    def tree(self) -> str:
+        """Return all that is shown, a line for each control."""
+        lines: list[str] = []
+
+        def add(node: Node, depth: int) -> None:
+            lines.append("  " * depth + str(node))
+            for child in node.children:
+                add(child, depth + 1)
+
+        for window in self.windows():
+            add(window, 0)
+        return "\n".join(lines)
+
+    def picture(self, path: Path) -> None:
+        """Write what the screen shows as a PNG file."""
+        data = (self._folder / "Xvfb_screen0").read_bytes()
+        head = struct.unpack(">25I", data[:100])  # the format of xwd
+        size, width, height, line, n_colour = head[0], head[4], head[5], head[12], head[19]
+        begin = size + 12 * n_colour
+        rows = bytearray()
+        for y in range(height):
+            row = data[begin + y * line : begin + y * line + 4 * width]
+            rgb = bytearray(3 * width)
+            rgb[0::3], rgb[1::3], rgb[2::3] = row[2::4], row[1::4], row[0::4]
+            rows += b"\0" + rgb
+
+        def chunk(kind: bytes, body: bytes) -> bytes:
+            check = zlib.crc32(kind + body)
+            return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", check)
+
+        about = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+        path.write_bytes(
+            b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", about)
+            + chunk(b"IDAT", zlib.compress(bytes(rows), 6)) + chunk(b"IEND", b"")
+        )  # fmt: skip
+
+    # What a hand does
+
+    def click(self, name: What, role: str = "", *, nth: int = 0) -> None:
+        """Click a control in its middle, once it can be used and rests at its place."""
+        node = self.wait(name, role, nth=nth)
+
+        def rests() -> Node | None:
+            nonlocal node
+            before, node = node, self.wait(name, role, nth=nth)
+            return node if node.rect == before.rect and min(node.rect[2:]) > 0 else None
+
+        x, y, width, height = until(rests, f"{name!r} rests at its place").rect
+        self._hand("mousemove", str(x + width // 2), str(y + height // 2), "click", "1")
+
+    def press(self, *keys: str) -> None:
+        """Press keys, such as ctrl+g."""
+        self._hand("key", "--clearmodifiers", *keys)
+
+    def type(self, text: str) -> None:
+        """Type a text."""
+        self._hand("type", "--delay", "4", "--", text)
+
+    def _hand(self, *command: str) -> None:
+        environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", **self.environment}
+        subprocess.run(["xdotool", *command], env=environment, check=True)

@@ -1,0 +1,178 @@
+"""What a journey gets: an empty home with the programs, a desktop, and a stand-in hub."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_hub import FakeHub
+
+from journeys.desktop import Desktop, until
+
+ROOT = Path(__file__).resolve().parents[2]
+FAILURES = ROOT / "build" / "journeys" / "failures"
+WINDOW = "Outrider"
+END_S = 60
+
+
+class Home:
+    """An empty home folder, in which the programs run. Its variables are all that they get."""
+
+    def __init__(self, folder: Path, programs: Path, variables: dict[str, str]) -> None:
+        self.folder = folder / "home"
+        self.folder.mkdir()
+        self.logs: list[Path] = []
+        self._around = folder
+        self._programs = programs
+        self._running: list[subprocess.Popen[bytes]] = []
+        temporary = folder / "tmp"
+        temporary.mkdir()
+        self.variables = {
+            "HOME": str(self.folder), "PATH": f"{programs}:/usr/bin:/bin", "LANG": "C.UTF-8",
+            "TMPDIR": str(temporary), **variables,
+        }  # fmt: skip
+
+    @property
+    def data(self) -> Path:
+        """The folder of chats, models and what was measured."""
+        return self.folder / ".local" / "share" / "outrider"
+
+    @property
+    def settings(self) -> Path:
+        """The file of the settings."""
+        return self.folder / ".config" / "outrider" / "settings.json"
+
+    def write(self, name: str, data: bytes) -> Path:
+        """Write a file below the home, with its folders. Return its path."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return path
+
+    def start(self, program: str, *arguments: object) -> subprocess.Popen[bytes]:
+        """Start a program. Its output goes to a file, which a failure keeps."""
+        log = self._around / f"{len(self.logs) + 1}-{program}.log"
+        self.logs.append(log)
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [self._programs / program, *map(str, arguments)], cwd=self.folder,
+                env=self.variables, stdin=subprocess.DEVNULL, stdout=out,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        self._running.append(process)
+        return process
+
+    def run(self, *arguments: object, status: int = 0, given: str = "") -> str:
+        """Run `outrider` to its end with a text as input. Return what it prints, errors too."""
+        log = self._around / f"{len(self.logs) + 1}-outrider.log"
+        self.logs.append(log)
+        done = subprocess.run(
+            [self._programs / "outrider", *map(str, arguments)], cwd=self.folder,
+            env=self.variables, input=given.encode(), stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, timeout=300,
+        )  # fmt: skip
+        log.write_bytes(f"$ outrider {' '.join(map(str, arguments))}\n".encode() + done.stdout)
+        said = done.stdout.decode()
+        assert done.returncode == status, f"it ended with {done.returncode}: {said}"
+        return said
+
+    def ended(self, process: subprocess.Popen[bytes]) -> int:
+        """Wait until a program has ended. Return its status."""
+        return process.wait(timeout=END_S)
+
+    def close(self) -> None:
+        """End what still runs."""
+        for process in self._running:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(timeout=END_S)
+                except subprocess.TimeoutExpired:
+                    pass
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def faults(self) -> list[str]:
+        """Return where a program has printed a traceback."""
+        return [
+            f"{log.name}: {said[said.index('Traceback') :]}"
+            for log in self.logs if "Traceback" in (said := log.read_text("utf-8", "replace"))
+        ]  # fmt: skip
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that names the programs."""
+    parser.addoption("--programs", type=Path, help="the folder of outrider and outrider-app")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Keep what is known of a journey that failed, before its programs end."""
+    report = yield
+    folder = FAILURES / item.name
+    if report.failed and not folder.exists():
+        keep(folder, getattr(item, "funcargs", {}))
+        said = "\n".join(
+            f"{log.name}: {log.read_text('utf-8', 'replace')[-1500:]}"
+            for log in sorted(folder.glob("*.log"))
+        )
+        report.sections.append(("What the programs printed", said))
+        report.sections.append(("What was kept", f"Screen, tree and output are in {folder}"))
+    return report
+
+
+def keep(folder: Path, fixtures: dict[str, object]) -> None:
+    """Write the screen, what the windows say and what the programs printed into a folder."""
+    folder.mkdir(parents=True)
+    home, desktop, hub = (fixtures.get(name) for name in ("home", "desktop", "hub"))
+    if isinstance(desktop, Desktop):
+        desktop.picture(folder / "screen.png")
+        (folder / "tree.txt").write_text(desktop.tree(), "utf-8")
+    if isinstance(home, Home):
+        for log in home.logs:
+            shutil.copy(log, folder)
+    if isinstance(hub, FakeHub):
+        (folder / "hub.txt").write_text("\n".join(map(str, hub.requests)), "utf-8")
+
+
+@pytest.fixture(scope="session")
+def screen() -> Iterator[Desktop]:
+    """Return the screen of all journeys."""
+    desktop = Desktop()
+    yield desktop
+    desktop.close()
+
+
+@pytest.fixture
+def desktop(screen: Desktop) -> Iterator[Desktop]:
+    """Return the screen. Each control that gets the focus must have had a name."""
+    screen.nameless.clear()
+    yield screen
+    assert not screen.nameless, f"controls without a name: {sorted(screen.nameless)}"
+
+
+@pytest.fixture
+def hub() -> Iterator[FakeHub]:
+    """Return a hub on this machine, without models at first."""
+    with FakeHub() as hub:
+        yield hub
+
+
+@pytest.fixture
+def home(
+    request: pytest.FixtureRequest, tmp_path: Path, screen: Desktop, hub: FakeHub
+) -> Iterator[Home]:
+    """Return an empty home."""
+    variables = {**screen.environment, "HF_ENDPOINT": hub.url}
+    home = Home(tmp_path, request.config.getoption("--programs").absolute(), variables)
+    yield home
+    home.close()
+    until(lambda: not screen.windows(), "all windows are closed", END_S)
+    assert home.faults() == []

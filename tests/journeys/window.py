@@ -1,0 +1,72 @@
+"""The window as a person uses it: the chat, and the start and the end of the program."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+from journeys.at_spi import Node
+from journeys.desktop import Desktop, until
+from journeys.fixtures import Home
+
+MESSAGE = "Message"
+SEND = re.compile("^Send ")
+STOP = re.compile("^Stop ")
+RETRY = "Ask for another answer"
+READY = re.compile(r"^Model: .+\d")  # the size of a model is known once it is loaded
+
+
+class Window:
+    """A window of `outrider-app`."""
+
+    def __init__(self, home: Home, desktop: Desktop, *arguments: object) -> None:
+        self._home, self.desktop = home, desktop
+        self._process: subprocess.Popen[bytes] = home.start("outrider-app", *arguments)
+        desktop.wait(MESSAGE)
+
+    def quit(self) -> None:
+        """Leave the program as its menu does, and wait until it has ended without a fault."""
+        self.desktop.press("ctrl+q")
+        assert self._home.ended(self._process) == 0
+
+    def wait_model(self, name: str) -> None:
+        """Wait until a model is loaded whose title has this name."""
+        until(lambda: any(name in node.name for node in self._named(READY)), f"{name} is loaded")
+
+    def say(self, text: str) -> None:
+        """Write a message and send it, without waiting for the answer."""
+        self.desktop.click(MESSAGE)
+        self.desktop.type(text)
+        self.desktop.wait(SEND)
+        self.desktop.press("Return")
+
+    def ask(self, text: str) -> str:
+        """Send a message. Return the whole answer."""
+        n_before = len(self.answers())
+        self.say(text)
+        return self.wait_answer(n_before + 1)
+
+    def wait_answer(self, n: int) -> str:
+        """Wait until there are n answers and none is written any more. Return the last one."""
+
+        def is_over() -> bool:
+            return len(self._named("Answer")) == n == len(self._named(RETRY))
+
+        until(is_over, f"there are {n} whole answers")
+        return self.answers()[-1]
+
+    def answers(self) -> list[str]:
+        """Return the texts of the answers that are shown, in order."""
+        return [_text(node, "Part of the answer") for node in self._named("Answer")]
+
+    def questions(self) -> list[str]:
+        """Return the texts of the messages that are shown, in order."""
+        shown = self._named("Your message")
+        return [_text(node, "Your message") for node in shown if node.role == "filler"]
+
+    def _named(self, name: str | re.Pattern[str]) -> list[Node]:
+        return self.desktop.find_all(name)
+
+
+def _text(node: Node, part: str) -> str:
+    return "\n".join(one.text for one in node.walk() if one.name == part and one.text)
