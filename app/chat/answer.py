@@ -179,6 +179,8 @@ class AnswerView(QWidget):
                     view = CodeCard(blocks[index].language) if is_code else TextBlock()
                     self._views.append(view)
                     self._blocks.addWidget(view)
+                    # Screen readers read in the order of the stack.
+                    view.stackUnder(self._cards[0] if self._cards else self._progress)
                 _fill(self._views[index], blocks[index], caret=live and index == len(blocks) - 1)
                 self._dirty = index + 1
                 if is_over() and index + 1 < len(blocks):
@@ -215,6 +217,7 @@ class AnswerView(QWidget):
         if self._thought is None:
             self._thought = ThoughtFold()
             self._column.insertWidget(0, self._thought)
+            self._thought.lower()
         is_open = message.is_live and not message.content.strip() and not message.tool_calls
         self._thought.show_thought(message.reasoning, is_open, message.thought_s)
 
@@ -229,6 +232,7 @@ class AnswerView(QWidget):
             if index == len(self._cards):
                 self._cards.append(ToolCard())
                 self._calls.addWidget(self._cards[-1])
+                self._cards[-1].stackUnder(self._progress)
             card, result = self._cards[index], self._results.get(call.id)
             state = CallState.WRITING if self._message.is_live else CallState.NOT_RUN
             if result is not None:

@@ -198,8 +198,10 @@ class Transcript(ScrollColumn):
             view = _Result(message)
         if not isinstance(view, _Result):
             view.stepped.connect(lambda step: self.stepped.emit(self._index(view), step))
-        self._views.insert(row, view)
         self._messages.insertWidget(row, view)
+        if row < len(self._views):  # screen readers read in the order of the stack
+            view.stackUnder(self._views[row])
+        self._views.insert(row, view)
         self._give_results(row)
         if isinstance(view, AnswerView) and view.cards:
             self.cards_shown.emit(view)

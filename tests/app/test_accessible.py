@@ -1,9 +1,11 @@
 """Every control has a name and works from the keyboard."""
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QAccessible
+from PySide6.QtGui import QAccessible, QAccessibleInterface
 from PySide6.QtWidgets import (
     QAbstractButton,
     QAbstractItemView,
@@ -21,9 +23,12 @@ from PySide6.QtWidgets import (
 from window_samples import WAIT_MS, Model, Opener
 
 from app.chat.preset_dialog import PresetDialog
+from app.chat.transcript import ROW_HEIGHT, Transcript
+from app.state.conversation import Conversation, Ending, Message
 from app.state.engine_state import State
 from app.state.preset import Preset
 from app.window.main_window import MainWindow
+from backend.protocol.chat import ToolCall
 
 INTERACTIVE = (
     QAbstractButton, QAbstractSlider, QAbstractSpinBox, QComboBox, QLineEdit, QAbstractItemView,
@@ -172,3 +177,33 @@ def test_chats_are_renamed_pinned_found_and_deleted_by_keyboard(
     undo.setFocus()
     qtbot.keyClick(undo, key.Key_Space)
     assert "Red apples" in [row.title for row in window.chats.rows()]
+
+
+def rows(interface: QAccessibleInterface) -> Iterator[list[int]]:
+    """Yield the tops of the visible parts of each control, in the order of a screen reader."""
+    parts = [interface.child(i) for i in range(interface.childCount())]
+    parts = [part for part in parts if not part.state().invisible]
+    yield [part.rect().top() for part in parts]
+    for part in parts:
+        yield from rows(part)
+
+
+def test_a_chat_is_read_from_top_to_bottom(qtbot: Any) -> None:
+    """Also one that is opened, whose messages are made from the last to the first."""
+    call = ToolCall("1", "search", '{"text": "crow"}')
+    said = Message(
+        "assistant", "A fox.\n\n```c\nint x;\n```\n\nA crow.", Ending.FINISHED,
+        reasoning="Hm.", tool_calls=[call],
+    )  # fmt: skip
+    conversation = Conversation([Message("user", "Who?"), said, Message("user", "So?"), said])
+    transcript = Transcript()
+    qtbot.addWidget(transcript)
+    transcript.resize(700, 1500)
+    transcript.show()
+    transcript.show_conversation(conversation)
+    qtbot.waitUntil(lambda: transcript.is_whole, timeout=WAIT_MS)
+    interface = QAccessible.queryAccessibleInterface(transcript.widget())
+    found = list(rows(interface))
+    assert max(map(len, found)) >= 4
+    for tops in found:
+        assert all(below > above - ROW_HEIGHT for above, below in pairwise(tops)), tops
