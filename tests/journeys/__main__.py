@@ -21,7 +21,12 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 WORK = ROOT / "build" / "journeys"
-PROGRAMS = {"Xvfb": "xvfb", "xdotool": "xdotool", "dbus-daemon": "dbus-daemon"}
+PROGRAMS = {
+    "Xvfb": "xvfb",
+    "dbus-daemon": "dbus-daemon",
+    "matchbox-window-manager": "matchbox-window-manager",
+    "xdotool": "xdotool",
+}
 """What a screen with a session bus needs, and the Debian packages that have it."""
 LAUNCHER = Path("/usr/libexec/at-spi-bus-launcher"), "at-spi2-core"
 
@@ -70,8 +75,8 @@ def install_system_packages() -> None:
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         install = ["install", "--yes", "--no-install-recommends", *missing]
         for arguments in (["update"], install):
-            subprocess.run(["apt-get", "-qq", *arguments], env=quiet, stdin=subprocess.DEVNULL,
-                           stdout=subprocess.DEVNULL)  # fmt: skip
+            command = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *arguments]
+            subprocess.run(command, env=quiet, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     if missing := lacking():
         raise SetupError(
             "The journeys need programs that are not installed; install them with: "

@@ -8,11 +8,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jeepney import DBusAddress, HeaderFields, MessageType, new_method_call
+from jeepney import (
+    DBusAddress,
+    HeaderFields,
+    MatchRule,
+    MessageType,
+    message_bus,
+    new_method_call,
+)
 from jeepney.io.blocking import open_dbus_connection
 from jeepney.low_level import Message
 
 A11Y = "org.a11y.atspi."
+REGISTRY = f"{A11Y}Registry"
+ROOT = "/org/a11y/atspi"
 STATES = {
     "checked": 4, "enabled": 8, "expanded": 10, "focusable": 11, "focused": 12, "selected": 23,
     "showing": 25,
@@ -28,16 +37,19 @@ What = str | re.Pattern[str]
 
 @dataclass
 class Node:
-    """One control or text. rect: (x, y, width, height) on the screen."""
+    """One control or text. rect: (x, y, width, height) on the screen.
+
+    The fields from the description on are read by Accessibility.read_whole().
+    """
 
     bus: str
     path: str
     role: str = ""
     name: str = ""
+    states: frozenset[str] = frozenset()
     description: str = ""
     text: str = ""
     value: float | None = None
-    states: frozenset[str] = frozenset()
     rect: tuple[int, int, int, int] = (0, 0, 0, 0)
     children: list[Node] = field(default_factory=list)
 
@@ -74,13 +86,27 @@ class Accessibility:
         answer = session.send_and_get_reply(new_method_call(bus, "GetAddress"), timeout=ANSWER_S)
         session.close()
         self._connection = open_dbus_connection(answer.body[0])
+        self._focused: Node | None = None
+        rule = MatchRule(type="signal", interface=f"{A11Y}Event.Object", member="StateChanged")
+        registry = DBusAddress(f"{ROOT}/registry", REGISTRY, REGISTRY)
+        wanted = new_method_call(registry, "RegisterEvent", "s", ("object:state-changed:focused",))
+        self._ask([message_bus.AddMatch(rule), wanted])
 
     def windows(self) -> list[Node]:
-        """Return the shown windows of all programs, with all that they show."""
-        registry = Node("org.a11y.atspi.Registry", "/org/a11y/atspi/accessible/root")
-        programs = self._children([registry])[0]
+        """Return the shown windows of all programs, with the controls in them.
+
+        Roles, names and states are read; read_whole() reads the rest. Qt lists no menus: one is
+        found from its item with the focus.
+        """
+        programs = self._children([Node(REGISTRY, f"{ROOT}/accessible/root")])[0]
         found = [one for below in self._children(programs) for one in below]
         self._read(found)
+        if self._focused is not None:
+            (answer,) = self._ask([_property(self._focused, "Accessible", "Parent")])
+            menus = [Node(*answer[0][1])] if answer else []
+            self._read(menus)
+            found += [menu for menu in menus if menu.role == "popup menu"]
+            self._focused = self._focused if answer else None
         shown = level = [window for window in found if "showing" in window.states]
         while level:
             below = self._children(level)
@@ -99,38 +125,35 @@ class Accessibility:
         return [[Node(*ref) for ref in (answer or ((),))[0]] for answer in answers]
 
     def _read(self, nodes: Sequence[Node]) -> None:
-        """Read what is said of nodes. A node that is gone meanwhile shows nothing."""
-        calls = []
-        for node in nodes:
-            calls += [
-                _call(node, "Accessible", "GetState"),
-                _call(node, "Accessible", "GetRoleName"),
-                _property(node, "Accessible", "Name"),
-                _property(node, "Accessible", "Description"),
-                _call(node, "Component", "GetExtents", "u", 0),
-            ]
-        answers = iter(self._ask(calls))
-        for node in nodes:
-            state, role, name, description, rect = (next(answers) for _ in range(5))
-            if state is None or role is None or name is None:
-                continue
-            bits = state[0][0] | state[0][1] << 32
+        """Read what tells nodes apart. A node that is gone meanwhile shows nothing."""
+        states = self._ask([_call(node, "Accessible", "GetState") for node in nodes])
+        for node, state in zip(nodes, states, strict=True):
+            bits = state[0][0] | state[0][1] << 32 if state else 0
             node.states = frozenset(name for name, bit in STATES.items() if bits >> bit & 1)
-            node.role, node.name = role[0], name[0][1]
-            node.description = description[0][1] if description else ""
-            node.rect = tuple(rect[0]) if rect else node.rect
-        self._read_contents([node for node in nodes if "showing" in node.states])
+        shown = [node for node in nodes if "showing" in node.states]
+        roles = [_call(node, "Accessible", "GetRoleName") for node in shown]
+        names = [_property(node, "Accessible", "Name") for node in shown]
+        answers = self._ask(roles + names)
+        for node, role, name in zip(shown, answers, answers[len(shown) :], strict=False):
+            node.role = role[0] if role else ""
+            node.name = name[0][1] if name else ""
 
-    def _read_contents(self, nodes: Sequence[Node]) -> None:
+    def read_whole(self, nodes: Sequence[Node]) -> None:
+        """Read all else that is said of nodes."""
+        asked = [_property(node, "Accessible", "Description") for node in nodes]
+        asked += [_call(node, "Component", "GetExtents", "u", 0) for node in nodes]
         texts = [node for node in nodes if node.role.startswith(WITH_TEXT)]
+        asked += [_call(node, "Text", "GetText", "ii", 0, -1) for node in texts]
         values = [node for node in nodes if node.role in WITH_VALUE]
-        asked = self._ask(
-            [_call(node, "Text", "GetText", "ii", 0, -1) for node in texts]
-            + [_property(node, "Value", "CurrentValue") for node in values]
-        )
-        for node, answer in zip(texts, asked, strict=False):
+        asked += [_property(node, "Value", "CurrentValue") for node in values]
+        answers = iter(self._ask(asked))
+        for node, answer in zip(nodes, answers, strict=False):
+            node.description = answer[0][1] if answer else ""
+        for node, answer in zip(nodes, answers, strict=False):
+            node.rect = tuple(answer[0]) if answer else (0, 0, 0, 0)
+        for node, answer in zip(texts, answers, strict=False):
             node.text = answer[0] if answer and answer[0] != node.name else ""
-        for node, answer in zip(values, asked[len(texts) :], strict=True):
+        for node, answer in zip(values, answers, strict=False):
             node.value = float(answer[0][1]) if answer else None
 
     def _ask(self, calls: Sequence[Message]) -> list[Any]:
@@ -145,7 +168,10 @@ class Accessibility:
             end_s = time.monotonic() + ANSWER_S
             while waiting:
                 message = self._connection.receive(timeout=end_s - time.monotonic())
-                serial = message.header.fields.get(HeaderFields.reply_serial)
+                fields = message.header.fields
+                serial = fields.get(HeaderFields.reply_serial)
+                if message.body[:2] == ("focused", 1):
+                    self._focused = Node(fields[HeaderFields.sender], fields[HeaderFields.path])
                 number = waiting.pop(serial, -1)
                 if number >= 0 and message.header.message_type is MessageType.method_return:
                     answers[number] = message.body

@@ -28,11 +28,13 @@ class Lacks(AssertionError):
 def until(is_so: Callable[[], T], what: str, limit_s: float = WAIT_S) -> T:
     """Wait until a condition holds. Return its value. Raise Lacks after the limit."""
     end_s = time.monotonic() + limit_s
-    while not (found := is_so()):
-        if time.monotonic() > end_s:
+    while True:
+        began_s = time.monotonic()
+        if found := is_so():
+            return found
+        if began_s > end_s:
             raise Lacks(f"It did not come to pass in {limit_s:.0f} s: {what}.")
-        time.sleep(POLL_S)
-    return found
+        time.sleep(max(POLL_S, time.monotonic() - began_s))  # leaves the programs their time
 
 
 class Desktop:
@@ -54,12 +56,13 @@ class Desktop:
             "XDG_RUNTIME_DIR": str(self._folder),
             "QT_LINUX_ACCESSIBILITY_ALWAYS_ON": "1",
         }
+        self._start("matchbox-window-manager", "-use_titlebar", "no", is_silent=True)
         bus = self._start("dbus-daemon", "--session", "--nofork", "--print-address", "1")
         self.environment["DBUS_SESSION_BUS_ADDRESS"] = bus
         self._seen = Accessibility(bus)
 
-    def _start(self, *command: str) -> str:
-        """Start a program. Return the first line that it prints."""
+    def _start(self, *command: str, is_silent: bool = False) -> str:
+        """Start a program. Return the first line that it prints, if it is one that prints."""
         environment = {"PATH": "/usr/bin:/bin", "HOME": str(self._folder)}
         environment |= getattr(self, "environment", {})
         process = subprocess.Popen(
@@ -68,6 +71,8 @@ class Desktop:
         )  # fmt: skip
         self._processes.append(process)
         assert process.stdout is not None
+        if is_silent:
+            return ""
         if not (line := process.stdout.readline().strip()):
             raise Lacks(f"{command[0]} does not start")
         return line
@@ -83,20 +88,22 @@ class Desktop:
     # What is seen
 
     def windows(self) -> list[Node]:
-        """Return the shown windows with all that they show."""
+        """Return the shown windows with the controls in them."""
         windows = self._seen.windows()
         for node in (node for window in windows for node in window.walk()):
-            if "focusable" in node.states and not node.name.strip() and node.role != "table cell":
+            if "focusable" in node.states and not node.name.strip() and node.role != "cell":
                 self.nameless.add(f"{node} in {windows[0].name!r}")
         return windows
 
     def nodes(self, role: str = "") -> list[Node]:
-        """Return all that is shown, in the order of the screen reader."""
+        """Return the shown controls, in the order of the screen reader."""
         return [node for window in self.windows() for node in window.walk() if role in node.role]
 
     def find_all(self, name: What, role: str = "") -> list[Node]:
         """Return the shown controls with this name, in the order of the screen reader."""
-        return [node for node in self.nodes(role) if matches(name, node.name)]
+        found = [node for node in self.nodes(role) if matches(name, node.name)]
+        self._seen.read_whole([one for node in found for one in node.walk()])
+        return found
 
     def find(self, name: What, role: str = "", *, nth: int = 0) -> Node | None:
         """Return the shown control with this name; the last with nth -1. None if there is none."""
@@ -105,7 +112,9 @@ class Desktop:
 
     def words(self) -> str:
         """Return all words that are shown."""
-        return "\n".join(node.words for node in self.nodes() if node.words)
+        nodes = self.nodes()
+        self._seen.read_whole(nodes)
+        return "\n".join(node.words for node in nodes if node.words)
 
     def wait(self, name: What, role: str = "", *, nth: int = 0) -> Node:
         """Wait until a control is shown and can be used. Return it."""
@@ -140,6 +149,7 @@ class Desktop:
                 add(child, depth + 1)
 
         for window in self.windows():
+            self._seen.read_whole(list(window.walk()))
             add(window, 0)
         return "\n".join(lines)
 
@@ -179,6 +189,17 @@ class Desktop:
 
         x, y, width, height = until(rests, f"{name!r} rests at its place").rect
         self._hand("mousemove", str(x + width // 2), str(y + height // 2), "click", "1")
+
+    def choose(self, button: What, item: What, *, nth: int = 0) -> None:
+        """Open the menu of a button, and choose an item."""
+        self.click(button, nth=nth)
+
+        def is_open() -> bool:
+            self.press("Down")  # the items are known once one has the focus
+            return self.find(item, "menu item") is not None
+
+        until(is_open, f"a menu has {item!r}")
+        self.click(item, "menu item")
 
     def press(self, *keys: str) -> None:
         """Press keys, such as ctrl+g."""

@@ -2,24 +2,87 @@
 
 from __future__ import annotations
 
+import numpy as np
+from factory import make_png
 from fake_hub import FakeHub
 
 from journeys import models
-from journeys.desktop import Desktop
+from journeys.desktop import Desktop, until
 from journeys.fixtures import Home
-from journeys.window import Window
+from journeys.models import Line
+from journeys.window import STOP, Window
+
+MAX = "Anna has a white dog called Max."
+WHICH = "What is the name of the dog?"  # the model knows it from the turn before alone
 
 
 def journey_three_clicks_to_a_model(home: Home, desktop: Desktop, hub: FakeHub) -> None:
-    """A listed model comes from the hub and is loaded, and it remembers the turn before."""
+    """A listed model comes from the hub and opens, and it remembers the turn before."""
     of_hub = models.small("Of the hub")
     for repository, file in models.listed():
         hub.repositories.setdefault(repository, {})[file] = of_hub
     window = Window(home, desktop)
     desktop.click("Get a larger model\u2026")
     desktop.click("Download")
-    window.wait_model("Q4")
+    window.wait_model("Q4_K_M")
     assert [path.read_bytes() == of_hub for path in home.data.rglob("*.gguf")] == [True]
-    window.ask("Anna has a white dog called Max.")
-    assert "Max" in window.ask("What is the name of the dog?")
+    window.ask(MAX)
+    assert "Max" in window.ask(WHICH)
+    assert MAX in window.seen()
+    window.quit()
+
+
+def journey_a_chat_and_the_next_start(home: Home, desktop: Desktop) -> None:
+    """Retry and Edit make branches, and the next start shows the chat where it was."""
+    window = Window(home, desktop)
+    window.ask(MAX)
+    window.ask(WHICH)
+    assert "Max" in window.answer_again()
+    assert "Max" in window.change("How is the dog called?")
+    shown = window.questions(), window.answers()
+    assert shown[0] == [MAX, "How is the dog called?"]
+    window.quit()
+    window = Window(home, desktop)
+    until(lambda: (window.questions(), window.answers()) == shown, "the chat is as it was")
+    assert "Max" in window.ask(WHICH)
+    window.quit()
+
+
+def journey_files(home: Home, desktop: Desktop) -> None:
+    """A text is read with the question. An image waits for a model that can see it."""
+    text = home.write("notes.txt", b"The dog of Anna is called Max.\n")
+    image = home.write("picture.png", make_png(np.zeros((32, 32, 3), np.uint8)))
+    window = Window(home, desktop)
+    window.attach(text)
+    window.attach(image)
+    desktop.wait_words("The loaded model cannot see images.")
+    desktop.click("Remove picture.png")
+    window.ask(WHICH)
+    assert "The dog of Anna is called Max." in window.seen()
+    window.quit()
+
+
+def journey_stop_and_go_on(home: Home, desktop: Desktop) -> None:
+    """An answer without an end is stopped, continued, and left behind by a closed window."""
+    endless = models.scripted([Line("\n", ("Day ", "and ", "night. "), is_endless=True)])
+    window = Window(home, desktop, home.write("endless.gguf", endless))
+    window.wait_model("endless")
+
+    def grown(than: int) -> int:
+        return until(
+            lambda: len(said) if len(said := "".join(window.answers())) > than else 0,
+            f"the answer has more than {than} letters",
+        )
+
+    window.say("Go on.")
+    grown(0)
+    desktop.click(STOP)
+    stopped = window.wait_answer(1)
+    assert stopped.startswith("Day and night. Day and night. ")
+    desktop.click("Continue this answer")
+    grown(len(stopped))
+    desktop.wait(STOP)
+    window.quit()
+    window = Window(home, desktop)
+    assert len(window.wait_answer(1)) > len(stopped)
     window.quit()

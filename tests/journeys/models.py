@@ -34,6 +34,13 @@ def listed() -> list[tuple[str, str]]:
     return [(item["repository"], item["file"]) for item in about["models"]]
 
 
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
 @dataclass(frozen=True)
 class Line:
     """What a scripted model says when its prompt ends with a letter. is_endless: over and over."""
@@ -43,7 +50,7 @@ class Line:
     is_endless: bool = False
 
 
-def scripted(lines: Sequence[Line], template: str, context_length: int = 4096) -> bytes:
+def scripted(lines: Sequence[Line], template: str = TEMPLATE, context_length: int = 4096) -> bytes:
     """Return a model with experts whose next token follows from the last one alone.
 
     Each of the words of a line is one token. Its weights are random but for the output, which

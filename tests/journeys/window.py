@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from pathlib import Path
 
 from journeys.at_spi import Node
 from journeys.desktop import Desktop, until
@@ -13,7 +14,8 @@ MESSAGE = "Message"
 SEND = re.compile("^Send ")
 STOP = re.compile("^Stop ")
 RETRY = "Ask for another answer"
-READY = re.compile(r"^Model: .+\d")  # the size of a model is known once it is loaded
+READY = re.compile(r"^Model: .+[KMG]iB$")  # the size of a model is known once it is loaded
+SECOND = "2/2"  # the number of a version, and how many there are
 
 
 class Window:
@@ -54,6 +56,46 @@ class Window:
 
         until(is_over, f"there are {n} whole answers")
         return self.answers()[-1]
+
+    def answer_again(self) -> str:
+        """Ask for another answer in place of the last one, which had none so far. Return it."""
+        n = len(self.answers())
+        self.desktop.click(RETRY, nth=-1)
+        self.desktop.wait(SECOND)
+        return self.wait_answer(n)
+
+    def change(self, text: str) -> str:
+        """Ask something else in place of the last question, for the first time. Return the answer.
+
+        The answer to it is the last one of the chat.
+        """
+        n, before = len(self.answers()), self.questions()
+        self.desktop.click("Change this message", nth=-1)
+        self.desktop.wait("Your message, to change")
+        self.desktop.press("ctrl+a")
+        self.desktop.type(text)
+        self.desktop.press("Return")
+        until(lambda: self.questions() == [*before[:-1], text], "the other question is shown")
+        return self.wait_answer(n)
+
+    def attach(self, path: Path) -> None:
+        """Attach a file to the next message, and wait until it was read."""
+        self.desktop.press("ctrl+u")
+        self.desktop.wait("File name:", "text")
+        self.desktop.type(str(path))
+        self.desktop.press("Return")
+        self.desktop.wait_gone("File name:")
+        self.desktop.wait(f"Remove {path.name}")
+
+    def seen(self) -> str:
+        """Return the prompt of the last answer, as the window shows what the model saw."""
+        self.desktop.choose("More about this answer", "What the model saw\u2026", nth=-1)
+        prompt = until(
+            lambda: [one.text for one in self._named("Prompt") if "\n" in one.text], "a prompt"
+        )
+        self.desktop.click("Close")
+        self.desktop.wait_gone("Prompt")
+        return prompt[0]
 
     def answers(self) -> list[str]:
         """Return the texts of the answers that are shown, in order."""
