@@ -179,7 +179,16 @@ class Desktop:
     # What a hand does
 
     def click(self, name: What, role: str = "", *, nth: int = 0) -> None:
-        """Click a control in its middle, once it can be used and rests at its place."""
+        """Click a control in its middle."""
+        self._hand("mousemove", *self._place(name, role, nth), "click", "1")
+
+    def drag(self, name: What, role: str, begin: float, end: float) -> None:
+        """Drag within a control, from one share of its width to another."""
+        self._hand("mousemove", *self._place(name, role, 0, begin), "mousedown", "1")
+        self._hand("mousemove", *self._place(name, role, 0, end), "mouseup", "1")
+
+    def _place(self, name: What, role: str, nth: int, share: float = 0.5) -> tuple[str, str]:
+        """Return a place in a control, once it can be used and rests at its place."""
         node = self.wait(name, role, nth=nth)
 
         def rests() -> Node | None:
@@ -188,7 +197,7 @@ class Desktop:
             return node if node.rect == before.rect and min(node.rect[2:]) > 0 else None
 
         x, y, width, height = until(rests, f"{name!r} rests at its place").rect
-        self._hand("mousemove", str(x + width // 2), str(y + height // 2), "click", "1")
+        return str(x + round(width * share)), str(y + height // 2)
 
     def choose(self, button: What, item: What, *, nth: int = 0) -> None:
         """Open the menu of a button, and choose an item."""
