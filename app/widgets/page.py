@@ -116,13 +116,10 @@ def small(text: str) -> QLabel:
 def beside(*widgets: QWidget) -> QWidget:
     """Return one widget that holds widgets in a row."""
     row = QWidget()
-    row.setAccessibleName(widgets[0].accessibleName())
-    row.setFocusProxy(widgets[0])
     layout = QHBoxLayout(row)
     layout.setContentsMargins(0, 0, 0, 0)
     layout.setSpacing(8)
     for widget in widgets:
         layout.addWidget(widget)
     layout.addStretch(1)
-    row.setFocusPolicy(Qt.FocusPolicy.NoFocus)
     return row
