@@ -169,7 +169,7 @@ MAY_INCLUDE = {
     "live": ({"core", "live"}, r"ggml[a-z-]*\.h"),
     "sampling": ({"sampling"}, r"llama\.h"),
     "sim": ({"core", "sim"}, r"(?!)"),
-    "chat": ({"chat"}, r"nanobind/.+|(chat|common|json|log)\.h"),
+    "chat": ({"chat"}, r"nanobind/.+|(chat|chat-peg-parser|common|json|log)\.h"),
     "bindings": ({"core", "live", "sampling", "sim", "bindings"}, r"nanobind/.+"),
 }
 # Each folder of live includes only those before it; the last two do not include each other.

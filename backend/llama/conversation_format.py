@@ -6,13 +6,15 @@ Runs in the process of format_child.py, because templates are not trusted.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import datetime
 import json
+import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -109,6 +111,9 @@ _GROWTH_MAX = 8.0
 _CLOSES_LATER = "\ue000"  # a private-use character, which no mark begins with
 _THOUGHT, _CONTENT = "\ue001", "\ue002"
 _PROBE = " probe"
+_HIDDEN = 0x40000
+"""Added to a letter that is hidden from the parser: Unicode has no letters from here on."""
+_HIDDEN_LETTERS = f"[{chr(_HIDDEN)}-{chr(2 * _HIDDEN)}]"
 _GAP = 770_077_007_700_000
 """Stands in a grammar for JSON that llguidance matches; further gaps have the next numbers."""
 _NOTHING: Json = {"reasoning": "", "content": ""}
@@ -152,7 +157,7 @@ class ConversationFormat:
             start = applied["thinking_start"]
             self._own_tags = [(start, end) for end in applied["thinking_ends"] if start and end]
             shows_thoughts = bool(applied["supports_thinking"] and start)
-            shows_thoughts |= any(thought.start in self._source for thought in THOUGHTS)
+            shows_thoughts |= self._marked_thought() is not None
             self._switches = self._find_switches(ask)
             self._words = None if self._switches else self._find_words(ask)
             has_switch = bool(self._switches or self._words)
@@ -190,6 +195,7 @@ class ConversationFormat:
         opened: str = applied["generation_prompt"]
         is_opened = _is_in_thought(opened, starts, applied["thinking_ends"])
         own = [] if is_opened else [i for i, row in enumerate(THOUGHTS) if row.start not in starts]
+        marked = None if applied["thinking_start"] else self._marked_thought()
         continued, prompt = applied["continued"], applied["prompt"]
         if not options.get("opens", True) and messages[-1]["role"] != "assistant":
             prompt = prompt.removesuffix(applied["begun"])  # as llama.cpp, whose parser keeps it
@@ -207,8 +213,8 @@ class ConversationFormat:
             "thinks": bool(continued["reasoning"])
             if continued["reasoning"] or continued["content"]
             else is_opened,
-            "thinking_start": applied["thinking_start"],
-            "thinking_ends": applied["thinking_ends"],
+            "thinking_start": marked.start if marked else applied["thinking_start"],
+            "thinking_ends": [marked.end] if marked else applied["thinking_ends"],
             "parser": {
                 "format": applied["format"],
                 "parser": applied["parser"],
@@ -216,7 +222,10 @@ class ConversationFormat:
                 "prefill": unmarked(applied["prefill"]),
                 "continued": continued,
                 "marks": preserved,
+                "ends": [*(end.strip() for end in applied["thinking_ends"]), *applied["stops"]],
                 "start": applied["thinking_start"],
+                "thought": _known_thought(applied, is_opened),
+                "calls": bool(options["tools"]) and options["tool_choice"] != "none",
                 "described": applied["described"],
                 "ids": sorted({unmarked(call.get("id", "")) for call in calls}),
                 "separators": [
@@ -310,6 +319,9 @@ class ConversationFormat:
             applied["grammar"], applied["grammar_lazy"] = request["grammar"], False
         if applied["thinking_start"] not in self._source:
             applied["thinking_start"] = ""
+        # llama.cpp also names the mark of a call where some models leave a thought open before one.
+        ends = applied["thinking_ends"]
+        applied["thinking_ends"] = [end for end in ends if ends[0].strip() in end]
         return {**applied, "n_left_out": 0, "prefill": "", "continued": _NOTHING, "described": None}
 
     def _request(self, messages: Sequence[Json], options: Json) -> Json:
@@ -454,7 +466,7 @@ class ConversationFormat:
     ) -> tuple[str, str]:
         """Return what stands before a thought, and between it and the content."""
         if not applied["thinking_start"]:
-            row = next((row for row in THOUGHTS if row.start in self._source), THOUGHTS[0])
+            row = self._marked_thought() or THOUGHTS[0]
             wrappers = [f"{start}\n" for start, _ in WRAPPERS if start and start in self._source]
             return f"{row.start}\n", f"\n{row.end}{row.then}\n{''.join(wrappers)}"
         marked = _message_of(AnswerText(_THOUGHT, _CONTENT))
@@ -466,6 +478,10 @@ class ConversationFormat:
             return head.removeprefix(opened), between
         at = head.rfind(applied["thinking_start"])
         return head[max(at, 0) :], between
+
+    def _marked_thought(self) -> Thought | None:
+        """Return the marks of thoughts that the template has."""
+        return next((row for row in THOUGHTS if row.start in self._source), None)
 
     def _plain(self, messages: Sequence[Json], **variables: Any) -> str | None:
         """Return the prompt with just these variables, or None where the template refuses them."""
@@ -537,27 +553,117 @@ class ConversationFormat:
         return tuple(e for e in different if first[different[e]] == e)
 
 
+class _Body:
+    """Reads what stands behind a thought. What is no call is hidden from llama.cpp's parser.
+
+    Where the parser stops, something begins that looks like a call and is none. Its first letter
+    is hidden, so that the parser takes it as text and goes on. head: what stands before. ends: what
+    may stand at the end and is no text.
+    """
+
+    def __init__(self, parser: _chat.Parser, ends: Sequence[str], head: str = "") -> None:
+        self._parser, self._ends, self._head = parser, ends, head
+        self._hidden: set[int] = set()
+
+    def read(self, text: str, first: int, *, hides: bool) -> AnswerText:
+        """Return the parts of a text. What cannot be read is content.
+
+        Nothing before `first` is hidden. hides: no call has been shown yet.
+        """
+        found = self._found(text, first, hides=hides)
+        n = found["n_read"]
+        if n < 0:
+            lengths = range(1, len(text) + 1)
+            n = bisect.bisect(lengths, False, key=lambda n: self._parse(text[:n])["n_read"] < 0)
+            found = self._parse(text[:n])
+        answer = _message_in(found)
+        rest = text[n if answer.tool_calls else max(min(n, found["n_text"]), first) :]
+        if n < len(text) and not self._is_end(rest):
+            answer.content += rest
+        for name in ("reasoning", "content"):
+            setattr(answer, name, _shown_again(getattr(answer, name)))
+        calls = answer.tool_calls
+        answer.tool_calls = [replace(c, arguments=_shown_again(c.arguments)) for c in calls]
+        return answer
+
+    def end_calls(self, text: str) -> tuple[int, list[ToolCall]]:
+        """Return the calls with which a text ends, whole ones, and where they begin.
+
+        Without such calls: the end of what cannot become one.
+        """
+        found = self._found(text, 0, hides=True, at_end=True)
+        if found["n_read"] < len(text):
+            return len(text), []
+        return found["n_text"], _message_in(found).tool_calls if found["is_whole"] else []
+
+    def _found(self, text: str, first: int, *, hides: bool, at_end: bool = False) -> Json:
+        """Return what the parser finds. at_end: a call that text follows is none."""
+        found = self._parse(text)
+        while found["n_read"] < len(text) or (at_end and found["ends_in_text"]):
+            at = max(found["n_text"], first)
+            is_call = found["has_call"] and not at_end
+            if not hides or is_call or self._is_end(text[at:]) or ord(text[at]) >= _HIDDEN:
+                break
+            self._hidden.add(at)
+            further = self._parse(text)
+            if further["n_text"] <= at:
+                self._hidden.remove(at)
+                break
+            found = further
+        return found
+
+    def _is_end(self, text: str) -> bool:
+        """Return whether a text is only end marks, and perhaps the beginning of one."""
+        for end in self._ends:
+            text = text.replace(end, "")
+        left = text.strip()
+        return left in ("", _CLOSES_LATER) or any(end.startswith(left) for end in self._ends)
+
+    def _parse(self, text: str) -> Json:
+        """Return what the parser says of a text, with places in this text."""
+        if self._hidden:
+            shifts = dict.fromkeys(self._hidden, _HIDDEN)
+            text = "".join(chr(ord(c) + shifts.get(i, 0)) for i, c in enumerate(text))
+        found: Json = json.loads(self._parser.parse(self._head + text))
+        n_head = len(self._head)
+        return {**found, "n_read": found["n_read"] - n_head, "n_text": found["n_text"] - n_head}
+
+
+def _shown_again(text: str) -> str:
+    """Return a text with the letters that were hidden."""
+    return re.sub(_HIDDEN_LETTERS, lambda found: chr(ord(found[0]) - _HIDDEN), text)
+
+
 class AnswerSplitter:
     """Splits one answer into thought, content and tool calls while it is written.
 
     parser: what ConversationFormat.render() returned by this name. shown: what has been returned
     for this answer before, by another process (AnswerText.to_message()'s fields).
+
+    A thought ends at its first end mark, whatever it quotes: the parser gets a letter in its place.
+    Where no end mark follows in the whole answer, a call counts that is whole and ends the answer.
     """
 
     def __init__(self, parser: Json, shown: Json) -> None:
-        self._parser = _chat.Parser(parser["format"], parser["opened"], parser["parser"])
+        read = _chat.Parser(parser["format"], parser["opened"], parser["parser"])
         self._start: str = parser["start"]
         self._marks: list[str] = parser["marks"]
         self._separators = [SEPARATORS[i] for i in parser["separators"]]
+        self._known = Thought(*parser["thought"]) if parser["thought"] else None
         self._thoughts = [THOUGHTS[i] for i in parser["thoughts"]]
         self._wrappers: list[int] = parser["wrappers"]
         self._continued: Json = parser["continued"]
         self._described: list[str] | None = parser["described"]
+        self._calls: bool = parser["calls"]
         self._ids = {*parser["ids"], *(call_id for _, call_id, *_ in shown["tool_calls"])}
         self._raw: str = parser["prefill"]
-        self._prompted = ""  # a thought that is in the prompt, complete
-        with contextlib.suppress(RuntimeError):
-            self._prompted = _message(self._parser.parse("", True)).reasoning.strip()
+        self._begun = ""  # of a thought, in the prompt
+        if self._known is not None and not self._known.start:
+            _, _, self._begun = parser["opened"].rpartition(self._start)
+        self._prompted = _message(read.parse("")).reasoning.strip()  # in the prompt, complete
+        self._body = _Body(read, parser["ends"])
+        closed = self._known.start + self._known.end if self._known is not None else ""
+        self._open = _Body(read, parser["ends"], closed)  # an open thought, as if it were content
         self._shown = AnswerText(
             **{
                 "reasoning": self._continued["reasoning"] + shown["reasoning"],
@@ -569,45 +675,58 @@ class AnswerSplitter:
     def feed(self, text: str, *, is_final: bool) -> Delta:
         """Add text and return what the answer gained. is_final: it is complete."""
         self._raw += text
-        delta = self._gained(self._split(is_final))
+        delta = self._gained(self._split(is_final), is_final)
         self._shown.add(delta)
         return delta
 
     def _split(self, is_final: bool) -> AnswerText:
-        raw = self._raw
-        for separator in self._separators:
-            raw = _separated(raw, separator)
-        reasoning, raw, is_open = _own_thought(raw, self._thoughts, is_final)
+        rows = [*([self._known] if self._known is not None else []), *self._thoughts]
+        row, thought, rest, is_open = _own_thought(self._raw, rows, is_final)
         if is_open:
-            return AnswerText(reasoning.strip())
-        answer = self._parsed(raw, is_final)
-        if reasoning:
-            answer.reasoning = reasoning
+            answer = self._unfinished(thought, is_final)
+        elif row is not None and row is self._known:
+            # White space alone is no thought for the parser.
+            placed = row.start + (_THOUGHT if thought.strip() else thought) + row.end
+            answer = self._parsed(placed + rest, len(placed), is_final)
+            if _THOUGHT not in answer.reasoning:
+                answer.reasoning = self._begun + _THOUGHT
+            answer.reasoning = answer.reasoning.replace(_THOUGHT, thought)
+        else:
+            answer = self._parsed(rest, 0, is_final)
+            answer.reasoning = thought or answer.reasoning
         self._tidy(answer, is_final)
-        if self._described is not None:
+        if self._described is not None and not is_open:
             answer.content, answer.tool_calls = generic_calls.read(
                 answer.content, self._described, is_final=is_final
             )
         return answer
 
-    def _parsed(self, raw: str, is_final: bool) -> AnswerText:
+    def _unfinished(self, thought: str, is_final: bool) -> AnswerText:
+        """Return a thought without its end mark, and calls at the end of the whole answer."""
+        before, calls = thought, list[ToolCall]()
+        if self._described is not None:
+            before, calls = generic_calls.read(thought, self._described, is_final=is_final)
+            calls = calls if thought.startswith(before) else []
+        elif self._calls:
+            n, calls = self._open.end_calls(thought)
+            before = thought[:n]
+        if is_final and not calls:
+            before = thought
+        return AnswerText(self._begun + before, "", calls if is_final else [])
+
+    def _parsed(self, raw: str, n_thought: int, is_final: bool) -> AnswerText:
         """Return llama.cpp's view of the answer; a broken one is content from its fault on."""
-        try:
-            answer = _message(self._parser.parse(raw, not is_final))
-        except RuntimeError:
-            try:
-                answer = _message(self._parser.parse(raw, True))
-            except RuntimeError:
-                return AnswerText(content=raw)
-        if is_final:  # what could have become a mark is text
-            try:
-                longer = _message(self._parser.parse(raw + _CLOSES_LATER, True))
-            except RuntimeError:
-                return answer
+        text = raw
+        for separator in self._separators:
+            text = _separated(text, separator)
+        hides = not self._shown.tool_calls
+        answer = self._body.read(text, n_thought, hides=hides)
+        if is_final and not answer.tool_calls:  # what could have become a mark is text
+            longer = self._body.read(text + _CLOSES_LATER, n_thought, hides=hides)
             for name in ("reasoning", "content"):
-                text = getattr(longer, name).removesuffix(_CLOSES_LATER)
-                if text.startswith(getattr(answer, name)) and not longer.tool_calls:
-                    setattr(answer, name, text)
+                closed = getattr(longer, name).removesuffix(_CLOSES_LATER)
+                if closed.startswith(getattr(answer, name)) and not longer.tool_calls:
+                    setattr(answer, name, closed)
         return answer
 
     def _tidy(self, answer: AnswerText, is_final: bool) -> None:
@@ -635,21 +754,26 @@ class AnswerSplitter:
         if is_final and is_lost and not any(mark in self._raw for mark in self._marks):
             answer.content = self._raw.strip()
 
-    def _gained(self, answer: AnswerText) -> Delta:
-        """Return the difference from what was shown; empty where the answer took something back."""
+    def _gained(self, answer: AnswerText, is_final: bool) -> Delta:
+        """Return the difference from what was shown.
+
+        Where the answer took something back, nothing is, and from there on all in the end.
+        """
         shown = self._shown
         calls: dict[int, ToolCall] = {}
         for i, call in enumerate(answer.tool_calls):
             before = shown.tool_calls[i] if i < len(shown.tool_calls) else None
-            if before is None:
-                if call.name:
+            if before is None:  # a name alone may be quoted
+                if call.name and (is_final or len(call.arguments) > len("{")):
                     calls[i] = ToolCall(self._new_id(call.id), call.name, call.arguments)
                 else:
                     break
-            elif more := _more(before.arguments, call.arguments):
+            elif more := _more(before.arguments, call.arguments, False):
                 calls[i] = ToolCall("", "", more)
         return Delta(
-            _more(shown.reasoning, answer.reasoning), _more(shown.content, answer.content), calls
+            _more(shown.reasoning, answer.reasoning, is_final),
+            _more(shown.content, answer.content, is_final),
+            calls,
         )
 
     def _new_id(self, written: str) -> str:
@@ -722,12 +846,17 @@ def _dumps(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _more(before: str, now: str) -> str:
-    return now[len(before) :] if now.startswith(before) else ""
+def _more(before: str, now: str, is_final: bool) -> str:
+    if now.startswith(before) or not is_final:
+        return now[len(before) :] if now.startswith(before) else ""
+    return now[len(os.path.commonprefix([before, now])) :]
 
 
 def _message(parsed: str) -> AnswerText:
-    data = json.loads(parsed)
+    return _message_in(json.loads(parsed))
+
+
+def _message_in(data: Json) -> AnswerText:
     calls = [ToolCall(*call) for call in data["tool_calls"]]
     return AnswerText(data["reasoning"], data["content"], calls)
 
@@ -740,7 +869,7 @@ def _goes_on(applied: Json) -> bool:
     """Return whether the parser adds what follows to the end of what was said."""
     try:
         parser = _chat.Parser(applied["format"], applied["generation_prompt"], applied["parser"])
-        answer = _message(parser.parse(unmarked(applied["prefill"]) + _PROBE, True))
+        answer = _message(parser.parse(unmarked(applied["prefill"]) + _PROBE))
     except RuntimeError:
         return False
     reasoning: str = applied["continued"]["reasoning"]
@@ -748,6 +877,14 @@ def _goes_on(applied: Json) -> bool:
     if content:
         return answer.content.strip() == (content + _PROBE).strip()
     return answer.reasoning.strip() == (reasoning + _PROBE).strip()
+
+
+def _known_thought(applied: Json, is_opened: bool) -> list[str]:
+    """Return the marks of a thought at the beginning of an answer; empty where none can be."""
+    start, ends = applied["thinking_start"], applied["thinking_ends"]
+    if not (start and ends) or (start in applied["generation_prompt"] and not is_opened):
+        return []
+    return ["" if is_opened else start, ends[0].strip()]
 
 
 def _separated(raw: str, separator: Separator) -> str:
@@ -762,21 +899,23 @@ def _separated(raw: str, separator: Separator) -> str:
     return separator.message.sub(header, raw)
 
 
-def _own_thought(raw: str, rows: Sequence[Thought], is_final: bool) -> tuple[str, str, bool]:
-    """Return (thought, what follows, whether the thought goes on) of an answer that marks one."""
-    text = raw.lstrip()
+def _own_thought(
+    raw: str, rows: Sequence[Thought], is_final: bool
+) -> tuple[Thought | None, str, str, bool]:
+    """Return (row, thought, what follows, whether the thought goes on) of an answer."""
     for row in rows:
+        text = raw.lstrip() if row.start else raw
         if text.startswith(row.start):
             thought, found, rest = text[len(row.start) :].partition(row.end)
             if not found:
-                return _before(text[len(row.start) :], row.end, is_final), "", True
+                return row, _before(text[len(row.start) :], row.end, is_final), "", True
             following = rest.lstrip()
-            if not is_final and row.then.startswith(following):
-                return thought, "", True
-            return thought, following.removeprefix(row.then) if row.then else rest, False
+            if row.then and not is_final and row.then.startswith(following):
+                return row, thought, "", False
+            return row, thought, following.removeprefix(row.then) if row.then else rest, False
         if not is_final and text and row.start.startswith(text):
-            return "", "", True
-    return "", raw, False
+            return row, "", "", True
+    return None, "", raw, False
 
 
 def _before(text: str, end: str, is_final: bool) -> str:

@@ -241,6 +241,142 @@ def test_a_tool_is_called(name: str, n_step: int, formats: dict[str, ChatFormat]
     assert "Paris" in again and "It rains." in again
 
 
+# Calls that are quoted. A thought ends at its first end mark, and a call counts only outside of it.
+
+# The template, what begins and ends a thought, and a call.
+QUOTING = {
+    "Qwen3.5-4B": ("", "\n</think>\n\n", TAGGED_CALL),
+    "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": ("", "\n</think>\n", TAGGED_CALL),
+    "Qwen-Qwen3-0.6B": ("<think>\n", "\n</think>\n\n", JSON_CALL),
+    "GLM-4.6": ("\n<think>", "</think>\n", PAIRS_CALL),
+    "inclusionai-ling-3.0-flash": ("", "\n</think>\n", PAIRS_CALL),
+    "Kimi-K2-Thinking": ("<think>", "</think>", CALLS["moonshotai-Kimi-K2"]),
+    "MiniMax-M2": ("", "\n</think>\n\n", CALLS["MiniMax-M2"].partition("</think>\n\n")[2]),
+    "mistralai-Ministral-3-14B-Reasoning-2512": (
+        "[THINK]",
+        "[/THINK]",
+        CALLS["mistralai-Ministral-3-14B-Reasoning-2512"],
+    ),
+    "ByteDance-Seed-OSS": ("<seed:think>", "</seed:think>\n", CALLS["ByteDance-Seed-OSS"]),
+    "deepseek-ai-DeepSeek-V3.1": ("", "</think>", CALLS["deepseek-ai-DeepSeek-V3.1"]),
+    "deepseek-ai-DeepSeek-V3.2": ("", "</think>", CALLS["deepseek-ai-DeepSeek-V3.2"]),
+    "google-gemma-4-31B-it": (
+        "<|channel>thought\n",
+        "<channel|>",
+        CALLS["google-gemma-4-31B-it"],
+    ),
+    "LFM2-8B-A1B": ("<think>", "</think>", CALLS["LFM2-8B-A1B"]),
+    "openai-gpt-oss-120b": (
+        "<|channel|>analysis<|message|>",
+        "<|end|><|start|>assistant<|channel|>final<|message|>",
+        CALLS["openai-gpt-oss-120b"].partition("<|start|>assistant")[2],
+    ),
+}
+QUOTES = "Marks: {mark}, <tool_call> or <function=f>, or even <think>. A whole one:\n{call}\nSo."
+
+
+def said_of(
+    name: str, formats: dict[str, ChatFormat], output: str, n_step: int, *tools: Any
+) -> tuple[str, str, list[str]]:
+    """Return thought, content and names of calls of an output of a model that thinks."""
+    prompt = rendered(formats[name], CHAT, tools=tools, thinking=True)
+    answer = read(formats[name], prompt, output, n_step)
+    return answer.reasoning, answer.content, [call.name for call in answer.tool_calls]
+
+
+@pytest.mark.parametrize("name", QUOTING)
+@pytest.mark.parametrize("n_step", [3, 1000])
+def test_a_call_that_a_thought_quotes_is_none(
+    name: str, n_step: int, formats: dict[str, ChatFormat]
+) -> None:
+    begin, end, call = QUOTING[name]
+    quotes = QUOTES.format(mark=call[: call.find(">") + 1], call=call)
+    output = begin + quotes + end
+    for tools in ((), (WEATHER,)):
+        said = said_of(name, formats, f"{output}Hello.", n_step, *tools)
+        assert said == (quotes, "Hello.", [])
+    if "gpt-oss" in name:
+        output = output.removesuffix("<|channel|>final<|message|>")
+    said = said_of(name, formats, output + call, n_step, WEATHER)
+    assert said == (quotes, "", ["get_weather"])
+
+
+# gpt-oss has no thought without an end: its calls are messages of their own.
+OPEN = [name for name in QUOTING if "gpt-oss" not in name]
+
+
+@pytest.mark.parametrize("name", OPEN)
+@pytest.mark.parametrize("n_step", [3, 1000])
+def test_a_whole_call_may_end_a_thought(
+    name: str, n_step: int, formats: dict[str, ChatFormat]
+) -> None:
+    """Some models leave a thought open before a call. Text behind the call makes it a quotation."""
+    begin, end, call = QUOTING[name]
+    for behind, calls in (("", ["get_weather"]), ("\n", ["get_weather"]), (" is a call.", [])):
+        thought = "I look." if calls else f"I look.\n{call}{behind}"
+        output = f"{begin}I look.\n{call}{behind}"
+        assert said_of(name, formats, output, n_step, WEATHER) == (thought, "", calls)
+    cut = f"I look.\n{call[:-9]}"
+    for thought, tools in ((cut, [WEATHER]), (f"I look.\n{call}", [])):
+        assert said_of(name, formats, begin + thought, n_step, *tools) == (thought, "", [])
+
+
+def test_a_call_in_an_open_thought_is_held_back(formats: dict[str, ChatFormat]) -> None:
+    """What was shown is never taken back, whether the thought ends behind the call or not."""
+    chat_format = formats["Qwen3.5-4B"]
+    reader = chat_format.reader(rendered(chat_format, CHAT, tools=(WEATHER,), thinking=True))
+    reader.feed(f"I look: {TAGGED_CALL}")
+    assert reader.shown == AnswerText("I look:")
+    assert reader.feed(" is a call.").reasoning.endswith(f"{TAGGED_CALL} is a call.")
+    reader.feed(f"\n{TAGGED_CALL}")
+    reader.feed("\n</think>\n\nHello.")
+    reader.finish()
+    thought = f"I look: {TAGGED_CALL} is a call.\n{TAGGED_CALL}"
+    assert reader.shown == AnswerText(thought, "Hello.")
+
+
+@pytest.mark.parametrize("name", QUOTING)
+@pytest.mark.parametrize("n_step", [3, 1000])
+def test_what_the_parser_cannot_read_is_text(
+    name: str, n_step: int, formats: dict[str, ChatFormat]
+) -> None:
+    """A mark that begins no call, also at the end and before a call, and text behind a call."""
+    begin, end, call = QUOTING[name]
+    mark = call[: call.find(">") + 1] or call[: call.find("]") + 1]
+    think = f"{begin}Hm.{end}"
+    if "gpt-oss" in name:
+        texts, call = ("The tag <|end is one.",), ""
+    else:
+        texts = (f"The tag {mark} starts a call.", f"The tag {mark}")
+    for text in texts:
+        assert said_of(name, formats, think + text, n_step, WEATHER)[:2] == ("Hm.", text)
+    if call and "ling" not in name:  # Ling's form takes any text behind a mark that is no call
+        output = f"{think}{texts[0]}\n{call}"
+        said = said_of(name, formats, output, n_step, WEATHER)
+        assert (said[1].strip(), said[2]) == (texts[0], ["get_weather"])
+    if call:
+        said = said_of(name, formats, f"{think}{call}\nBye.", n_step, WEATHER)
+        assert (said[1].strip(), said[2]) == ("Bye.", ["get_weather"])
+
+
+@pytest.mark.parametrize("n_step", [1, 1000])
+def test_a_quoted_name_is_no_call(n_step: int, formats: dict[str, ChatFormat]) -> None:
+    text = 'In JSON: {"name": "x"}, {"name": "get_weather"} and {}.'
+    said = said_of("meta-llama-Llama-3.1-8B-Instruct", formats, text, n_step, WEATHER)
+    assert said == ("", text, [])
+    text = "<tool_call>\n<function=get_weather>\nis how a call begins."
+    said = said_of("Qwen3.5-4B", formats, f"Hm.\n</think>\n\n{text}", n_step, WEATHER)
+    assert said == ("Hm.", text, [])
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_no_mark_of_a_call_ends_a_thought(name: str, formats: dict[str, ChatFormat]) -> None:
+    """Otherwise the grammar of calls would begin in a thought that quotes it."""
+    prompt = rendered(formats[name], CHAT, tools=(WEATHER,))
+    words = [trigger.value.strip() for trigger in prompt.triggers]
+    assert [end for end in prompt.thinking_ends if end.strip() in words] == []
+
+
 def test_a_tool_can_be_required_or_named(formats: dict[str, ChatFormat]) -> None:
     other = {"type": "function", "function": {**WEATHER["function"], "name": "get_time"}}
     for choice in ("required", "get_weather"):

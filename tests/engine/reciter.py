@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from factory import make_tiny, tiny_vocabulary
 from factory.vocabulary import byte_symbols
-from gguf import GGUFReader, GGUFWriter, PoolingType
+from gguf import GGUFReader, GGUFWriter, PoolingType, TokenType
 
 
 def byte_token(byte: int) -> int:
@@ -16,21 +16,32 @@ def byte_token(byte: int) -> int:
     return tiny_vocabulary().tokens.index(byte_symbols()[byte])
 
 
+WORD_TOKEN = tiny_vocabulary().bos_id - 1
+"""The last token of a word. No merge of others begins with it."""
 _ADDING = ("attn_output.weight", "ffn_down_exps.weight", "ffn_down.weight", "ffn_down_shexp.weight")
 
 
 def make_reciter(
-    path: Path, text: str, *, ends: bool = True, arch: str = "qwen3moe", **sizes: Any
+    path: Path,
+    text: str,
+    *,
+    word: str = "",
+    ends: bool = True,
+    arch: str = "qwen3moe",
+    **sizes: Any,
 ) -> Path:
     """Write a model that continues a prompt that ends in a line break with `text`, byte by byte.
 
-    All bytes of the text must differ. Attention and experts add nothing to a token's
+    All bytes of the text must differ, except for those of `word`, which is one token: WORD_TOKEN,
+    whose text with_template() writes. Attention and experts add nothing to a token's
     embedding, and the output matrix holds for each byte the embedding of the one before. With
     `ends` the end-of-answer token follows, otherwise the line break and the text again. sizes: of
     the factory's Geometry; a layer for multi-token prediction knows what follows, too.
     """
-    data = text.encode()
-    assert len(set(data) | {ord("\n")}) == len(data) + 1
+    before, _, behind = text.partition(word) if word else (text, "", "")
+    data = [byte_token(b) for b in ("\n" + before).encode()]
+    chain = [*data, *([WORD_TOKEN] if word else []), *map(byte_token, behind.encode())]
+    assert len(set(chain)) == len(chain)
     make_tiny(arch, "F16", path, **sizes)
     tensors = {t.name: t.data for t in GGUFReader(path, "r+").tensors}
     for name, values in tensors.items():
@@ -39,7 +50,6 @@ def make_reciter(
         if name.endswith("nextn.eh_proj.weight"):  # the token alone, and not the state before it
             values[:] = np.eye(*values.shape)
     embedding, output = tensors["token_embd.weight"], tensors["output.weight"]
-    chain = [byte_token(b) for b in b"\n" + data]
     output[:] = 0
     for token, following in zip(chain, chain[1:], strict=False):
         output[following] = embedding[token]
@@ -51,11 +61,16 @@ def make_reciter(
 
 
 def with_template(
-    path: Path, out: Path, template: str | None, without: str = "", pooling: int | None = None
+    path: Path,
+    out: Path,
+    template: str | None,
+    without: str = "",
+    pooling: int | None = None,
+    word: str = "",
 ) -> Path:
     """Write a copy of a model with another chat template, or with none, and without a tensor.
 
-    pooling: llama.cpp's number of the pooling that the copy names.
+    pooling: llama.cpp's number of the pooling that the copy names. word: the text of WORD_TOKEN.
     """
     reader = GGUFReader(path)
     writer = GGUFWriter(out, reader.fields["general.architecture"].contents())
@@ -65,7 +80,12 @@ def with_template(
             "tokenizer.chat_template",
         ):
             kind = value.types[-1] if len(value.types) > 1 else None
-            writer.add_key_value(key, value.contents(), value.types[0], kind)
+            contents = value.contents()
+            if word and key == "tokenizer.ggml.tokens":
+                contents[WORD_TOKEN] = word
+            if word and key == "tokenizer.ggml.token_type":
+                contents[WORD_TOKEN] = TokenType.USER_DEFINED
+            writer.add_key_value(key, contents, value.types[0], kind)
     if template is not None:
         writer.add_chat_template(template)
     if pooling is not None:

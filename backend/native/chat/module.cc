@@ -5,13 +5,18 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "chat-peg-parser.h"
 #include "chat.h"
 #include "common.h"
 #include "json.h"
@@ -174,26 +179,80 @@ class Template {
 class Parser {
   public:
     // The fields of the same names that Template::render() returned.
-    Parser(int format, const std::string & generation_prompt, const std::string & parser) {
-        params_.format = static_cast<common_chat_format>(format);
-        params_.generation_prompt = generation_prompt;
-        params_.reasoning_format = COMMON_REASONING_FORMAT_AUTO;
-        if (!parser.empty()) params_.parser.load(parser);
+    Parser(int format, const std::string & generation_prompt, const std::string & parser)
+        : format_(static_cast<common_chat_format>(format)), opened_(generation_prompt) {
+        if (parser.empty())
+            arena_ = build_chat_peg_parser([](common_chat_peg_builder & p) { return p.content(p.rest()) + p.end(); });
+        else
+            arena_.load(parser);
     }
 
-    // Returns reasoning, content and tool_calls of an answer, complete or so far, as JSON. Throws std::exception where
-    // the answer does not have the template's form.
-    std::string parse(const std::string & text, bool is_partial) const {
-        const common_chat_msg message = common_chat_parse(text, is_partial, params_);
+    // Returns what is read of an answer so far, as JSON: reasoning, content, tool_calls; n_read, the characters that
+    // have the template's form, or -1 where the answer has not (all else is empty then, but for n_text); n_text, the
+    // characters to the end of the text before the first call; is_whole: nothing has to follow; has_call: a whole call
+    // is in it; ends_in_text: text follows a call.
+    std::string parse(const std::string & text) const {
+        const std::string input = opened_ + text;
+        common_peg_parse_context context(input, COMMON_PEG_PARSE_FLAG_LENIENT);
+        const common_peg_parse_result result = arena_.parse(context);
+        common_chat_msg message;
+        Places places{opened_.size(), opened_.size()};
+        if (result.fail()) {
+            for (common_peg_ast_id id = 0; id < context.ast.size(); ++id) places.add(context.ast.get(id));
+        } else {
+            mapper_of(message)->from_ast(context.ast, result);
+            context.ast.visit(result, [&](const common_peg_ast_node & node) { places.add(node); });
+        }
         json calls = json::array();
         for (const common_chat_tool_call & call : message.tool_calls)
             calls.push_back(json::array({call.id, call.name, call.arguments}));
-        return json{{"reasoning", message.reasoning_content}, {"content", message.content}, {"tool_calls", calls}}
+        return json{
+            {"reasoning", message.reasoning_content},
+            {"content", message.content},
+            {"tool_calls", calls},
+            {"n_read", result.fail() ? -1 : count(input, opened_.size(), result.success() ? result.end : input.size())},
+            {"n_text", count(input, opened_.size(), places.text)},
+            {"is_whole", result.success()},
+            {"has_call", places.has_whole_call || (result.success() && !calls.empty())},
+            {"ends_in_text", places.ends_in_text},
+        }
             .dump_safe();
     }
 
   private:
-    common_chat_parser_params params_;
+    // Where text and calls stand in an answer.
+    struct Places {
+        size_t begin, text;  // the answer's beginning, and the end of the text before the first call
+        bool has_call = false, has_whole_call = false, ends_in_text = false;
+
+        void add(const common_peg_ast_node & node) {
+            const bool is_text =
+                node.tag == common_chat_peg_builder::CONTENT || node.tag == common_chat_peg_builder::REASONING;
+            if (node.tag == common_chat_peg_builder::TOOL_OPEN) has_call = true;
+            if (node.tag == common_chat_peg_builder::TOOL_CLOSE) has_whole_call = true;
+            if (is_text && !has_call) text = std::max(begin, node.end);
+            if (is_text && has_call) ends_in_text |= node.text.find_first_not_of(" \t\r\n") != std::string_view::npos;
+        }
+    };
+
+    // Returns the characters between two places of a text in UTF-8.
+    static int64_t count(const std::string & text, size_t from, size_t to) {
+        const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+        if (to <= from) return 0;
+        return std::count_if(text.begin() + std::ptrdiff_t(from), text.begin() + std::ptrdiff_t(to), begins);
+    }
+
+    // As common_chat_parse(), which does not say how far it read.
+    std::unique_ptr<common_chat_peg_mapper> mapper_of(common_chat_msg & message) const {
+        if (format_ == COMMON_CHAT_FORMAT_PEG_GEMMA4) return std::make_unique<common_chat_peg_gemma4_mapper>(message);
+        if (format_ == COMMON_CHAT_FORMAT_PEG_MINIMAX_M3)
+            return std::make_unique<common_chat_peg_minimax_m3_mapper>(message);
+        return std::make_unique<common_chat_peg_mapper>(message);
+    }
+
+    common_chat_format format_;
+    std::string opened_;
+    common_peg_arena arena_;
 };
 
 }  // namespace
@@ -212,5 +271,5 @@ NB_MODULE(_chat, m) {
     nb::class_<Parser>(m, "Parser")
         .def(nb::init<int, const std::string &, const std::string &>(), nb::arg("format"), nb::arg("generation_prompt"),
              nb::arg("parser"))
-        .def("parse", &Parser::parse, nb::arg("text"), nb::arg("is_partial"));
+        .def("parse", &Parser::parse, nb::arg("text"));
 }
