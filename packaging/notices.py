@@ -75,6 +75,9 @@ INSIDE = (
     Inside("D3D12 Memory Allocator", "MIT", r"Qt6Gui[.]dll", b"D3D12MA", "d3d12-memory-allocator"),
     Inside("libjpeg-turbo", "IJG AND BSD-3-Clause AND Zlib", r"qjpeg[.]", b"", "libjpeg-turbo"),
     Inside("libwebp", "BSD-3-Clause", r"qwebp[.]", b"", "libwebp"),
+    # Packages of PyPI.
+    Inside("OpenSSL", "Apache-2.0", r"^cryptography/", b"OpenSSL ", "apache-2.0"),
+    Inside("libffi", "MIT", r"^_cffi_backend", b"ffi_", "libffi"),
     # Python. The licence of its build for Windows has those of bzip2, libffi and OpenSSL.
     Inside("Expat", "MIT", r"pyexpat[.]", b"XML_ERROR_SUSPEND", "expat"),
     Inside("libmpdec", "BSD-2-Clause", r"_decimal[.]", b"", "libmpdec"),

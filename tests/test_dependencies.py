@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -217,3 +218,31 @@ def test_what_is_declared_is_locked(system: str) -> None:
 def test_the_licences_of_what_is_declared_are_shown() -> None:
     shown = {plain(name) for name in packages()}
     assert names(PROJECT["dependencies"], "linux") <= shown
+
+
+def test_a_bundle_has_what_is_imported() -> None:
+    """In a process without what outrider.spec excludes, each package gives what is imported."""
+    spec = ast.parse((ROOT / "packaging" / "outrider.spec").read_text("utf-8"))
+    excluded = next(
+        [item.value for item in ast.walk(node) if isinstance(item, ast.Constant)]
+        for node in spec.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EXCLUDED"
+    )
+    assert "torch" in excluded and "matplotlib" in excluded
+    own = sys.stdlib_module_names | {*FOLDERS, "torch", "gguf", "tokenizers", "matplotlib"}
+    wanted = sorted({i.name for its in modules(ROOT).values() for i in its if i.top not in own})
+    code = f"""if True:
+        import pkgutil, sys
+        class Excluded:
+            def find_spec(self, name, path=None, target=None):
+                if any(f"{{name}}.".startswith(f"{{one}}.") for one in {excluded}):
+                    raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+        sys.meta_path.insert(0, Excluded())
+        for name in {wanted}:
+            try:
+                pkgutil.resolve_name(name)
+            except (ImportError, AttributeError) as error:
+                print(name, "-", error)
+    """
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr
