@@ -109,7 +109,7 @@ class Job:
     def release(self, pid: int) -> None:
         """Add a process that was started with start_flags, and let it run."""
         if sys.platform == "win32":
-            import psutil
+            import psutil  # each child of a bundle imports this module first
 
             self.add(pid)
             try:
