@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +15,7 @@ from backend.cli.common import (
     add_engine_options,
     cache_rate,
     engine_config,
+    number_that,
     whole_number,
 )
 from backend.engine.loading import NotCacheable
@@ -98,6 +100,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="layout of the experts: as in the model (file), or as the processor computes fastest, "
         "which stock llama.cpp chooses (repacked) (default: the pack's, or else file)",
     )
+    add(
+        "--seconds",
+        type=number_that(lambda value: 0 < value < math.inf, "the time must be a positive number"),
+        default=math.inf,
+        metavar="S",
+        help="compute no longer with stock llama.cpp, nor with each method; compare the tokens "
+        "until then (default: all)",
+    )
     add_engine_options(parser, "hybrid", "host_bytes", "n_thread", "pack", device="cpu")
     add("--json", action="store_true", help="print one JSON object")
 
@@ -140,6 +150,7 @@ def run(args: argparse.Namespace) -> int:
             n_stage=_N_STAGE if placement.on_device else 0,
             hybrid=config.hybrid,
             host_bytes=_host_bytes(config.host_bytes, file),
+            limit_s=args.seconds,
         ):
             if not args.json:
                 if not results:

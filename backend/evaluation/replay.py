@@ -29,6 +29,7 @@ from backend.llama import function_of, of_cpp
 from backend.llama.batch_log import DamagedLog, digest, digest_at, read, unpacked
 from backend.llama.guard import MEDIA
 from backend.llama.past import Step, steps_of
+from backend.system.pipes import die_with_parent
 from backend.text import text, to_json
 
 check_llama_cpp()
@@ -394,6 +395,7 @@ class Replay:
         if self._out is not None:
             for i in numbers:
                 self._out.write(self._logits(i).data)
+            self._out.flush()  # verify uses them, too, where it ends this process
         if hashes is not None and len(numbers) != len(hashes):
             raise Differs(text("replay.rows", number=self._number, n=len(hashes), all=len(numbers)))
         for i, expected in zip(numbers, hashes or (), strict=hashes is not None):
@@ -844,6 +846,7 @@ def main() -> int:
 
     `--logits FILE LOG` also writes the logits of a log.
     """
+    die_with_parent()
     names, shown = sys.argv[1:], Shown()
     if names[:1] == ["--logits"]:
         with Path(names[1]).open("wb") as out:

@@ -13,8 +13,11 @@ first, so that memory holds one copy of the model at a time.
 from __future__ import annotations
 
 import json
+import math
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -65,6 +68,8 @@ HYBRID_PERPLEXITY = 1e-3
 """Largest relative difference of the perplexity of the compared tokens with hybrid misses, as
 above."""
 _N_UBATCH = 512
+_N_FIRST = 8
+"""Tokens of the first pass where time is limited. A pass of few tokens reads few experts."""
 
 
 Bound = Literal["bits", "cut", "hybrid"]
@@ -151,6 +156,7 @@ def compare(
     hybrid: str = "off",
     n_stage: int = 0,
     host_bytes: int = 0,
+    limit_s: float = math.inf,
 ) -> Iterator[Comparison]:
     """Compute `n_token` tokens with each method and rate, and compare the logits with stock's.
 
@@ -164,7 +170,9 @@ def compare(
     in_layout: the layout of the experts, here and in stock. pack: read the experts from this pack,
     in any layout. placement: with a device, stock llama.cpp computes on it too, with all experts
     there. hybrid: how experts that the device lacks are computed (HYBRID). n_stage: slots of the
-    staging buffer for prompts. host_bytes: bytes of experts that RAM keeps for the device.
+    staging buffer for prompts. host_bytes: bytes of experts that RAM keeps for the device. limit_s:
+    stock computes no longer, and neither does each method; the passes until then are compared. The
+    prompt then comes in passes that begin short, and double.
 
     Raises LlamaError if the model cannot be loaded or computed, NotCacheable if it cannot be run
     with a cache.
@@ -176,21 +184,26 @@ def compare(
     n_vocab = cached.model.n_vocab
     cached.close()  # raises NotCacheable before the slow part
     tokens = _tokens(n_vocab, n_token)
-    batches = {n: _passes(tokens, n, streams) for n in sequences}
+    n_first = _N_UBATCH if limit_s == math.inf else _N_FIRST
+    batches = {n: _passes(tokens, n, streams, n_first) for n in sequences}
     if placement.on_device:
-        expected = _by_device(file, placement, batches, n_thread, streams)
+        expected = _by_device(file, placement, batches, n_thread, streams, limit_s)
     else:
         expected = {
-            n: _by_stock(file, b, n, n_thread, in_layout, in_memory, streams)
+            n: _by_stock(file, b, n, n_thread, in_layout, in_memory, streams, n_vocab, limit_s)
             for n, b in batches.items()
         }
     hybrid_nmse, hybrid_perplexity = HYBRID_NMSE, HYBRID_PERPLEXITY
     if hybrid != "off" and placement.on_device and in_memory:
         n = sequences[0]
-        by_cpu = _by_stock(file, batches[n], n, n_thread, in_layout, in_memory, streams)
-        hybrid_nmse = max(hybrid_nmse, _relative_difference(expected[n], by_cpu) ** 2)
-        scored = tokens if n == 1 else []
-        of_cpu = _perplexity(by_cpu, scored) / _perplexity(expected[n], scored) - 1
+        by_cpu = _by_stock(
+            file, batches[n], n, n_thread, in_layout, in_memory, streams, n_vocab, limit_s
+        )
+        both = min(len(by_cpu), len(expected[n]))
+        of_device, by_cpu = expected[n][:both], by_cpu[:both]
+        hybrid_nmse = max(hybrid_nmse, _relative_difference(of_device, by_cpu) ** 2)
+        scored = tokens[:both] if n == 1 else []
+        of_cpu = _perplexity(by_cpu, scored) / _perplexity(of_device, scored) - 1
         hybrid_perplexity = max(hybrid_perplexity, abs(of_cpu))
 
     cached = CachedModel(file, n_thread=n_thread, repack=in_memory, pack=pack, placement=placement)
@@ -198,8 +211,6 @@ def compare(
         shape = cached.patch.shape
         for method in methods:
             for rate, (n_sequence, reference) in product(rates, expected.items()):
-                # A perplexity needs the logits of every token.
-                scored = tokens if n_sequence == 1 else []
                 slots = layout(METHODS[method], shape, slots_of(rate, shape.n_expert), n_stage)
                 options = _native.PatchOptions(
                     n_thread=n_thread,
@@ -219,8 +230,13 @@ def compare(
                 )
                 cached.patch.configure(slots, parts, options)
                 cached.patch.request_began()
-                passes = batches[n_sequence]
-                logits = _logits(file, cached.model, passes, n_sequence, n_thread, cached, streams)
+                logits = _logits(
+                    file, cached.model, batches[n_sequence], n_sequence, n_thread, cached, streams,
+                    limit_s, len(reference),
+                )  # fmt: skip
+                reference = reference[: len(logits)]
+                # A perplexity needs the logits of every token.
+                scored = tokens[: len(logits)] if n_sequence == 1 else []
                 counts = cached.patch.counts()
                 different = reference.view(np.uint32) != logits.view(np.uint32)
                 rows = np.flatnonzero(different.any(axis=1))
@@ -271,8 +287,13 @@ class _Pass:
     is_token: bool
 
 
-def _passes(tokens: list[int], n_sequence: int, streams: bool = False) -> list[_Pass]:
+def _passes(
+    tokens: list[int], n_sequence: int, streams: bool = False, n_first: int = _N_UBATCH
+) -> list[_Pass]:
     """Return the passes that compute a prompt, and then the rest of the tokens one by one.
+
+    n_first: tokens of the first pass of a single sequence. Each further pass has twice as many as
+    the one before, up to _N_UBATCH.
 
     Of several sequences, those that run are decoded at once. Their prompts differ in length. The
     last one joins later, in a pass that decodes the others: as in a group of requests. In streams
@@ -281,7 +302,10 @@ def _passes(tokens: list[int], n_sequence: int, streams: bool = False) -> list[_
     if n_sequence == 1:
         n_prompt = max(1, len(tokens) * 3 // 4)
         rows = [Row(token, i, 0, has_logits=True) for i, token in enumerate(tokens)]
-        steps = [rows[i : min(i + _N_UBATCH, n_prompt)] for i in range(0, n_prompt, _N_UBATCH)]
+        steps, begin = [], 0
+        while begin < n_prompt:
+            steps.append(rows[begin : min(begin + n_first, n_prompt)])
+            begin, n_first = begin + len(steps[-1]), min(2 * n_first, _N_UBATCH)
         ones = [[row] for row in rows[n_prompt:]]
         return [_Pass(s, [], False) for s in steps] + [_Pass(s, [], True) for s in ones]
     n_mean = max(len(tokens) * 3 // 4 // n_sequence, 2)
@@ -322,6 +346,17 @@ def _passes(tokens: list[int], n_sequence: int, streams: bool = False) -> list[_
     return passes
 
 
+def _within(passes: list[_Pass], n_row: int) -> list[_Pass]:
+    """Return the first passes whose rows with logits are n_row at most."""
+    kept = []
+    for each in passes:
+        n_row -= sum(row.has_logits for row in each.rows)
+        if n_row < 0:
+            break
+        kept.append(each)
+    return kept
+
+
 def _n_context(passes: list[_Pass], n_sequence: int, streams: bool) -> int:
     """Return the cells of a context that these passes fill."""
     return (sum(len(each.rows) for each in passes) + 8) * (n_sequence if streams else 1)
@@ -335,9 +370,12 @@ def _by_stock(
     in_layout: Layout,
     in_memory: bool,
     streams: bool,
+    n_vocab: int,
+    limit_s: float,
 ) -> NDArray[np.float32]:
     """Have stock llama.cpp compute the passes in another process. Return all logits, [n, n_vocab].
 
+    It is ended after limit_s; the logits are those of the passes that it has completed by then.
     Model and context are made with llama.cpp's defaults, but for the context's size, the length of
     a pass, the threads, the sequences and the layout of the experts. Raises LlamaError, also if a
     logit is not finite.
@@ -372,23 +410,32 @@ def _by_stock(
             asked.write("pass", runs(rows), 0, None)
         asked.close()
         command = children.command("backend.evaluation.replay", "--logits", str(logits), str(log))
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True)
+        timeout = None if limit_s == math.inf else limit_s
         try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout
+            )
             said = json.loads(done.stdout, object_hook=from_json)
         except ValueError:
             tail = done.stderr.decode(errors="replace")
             raise LlamaError(describe_exit(done.returncode, tail)) from None
+        except subprocess.TimeoutExpired:
+            said = {"difference": "", "obstacle": ""}
         if fault := said["difference"] or said["obstacle"]:
             raise LlamaError(str(fault))
         try:
             files.require_unchanged()
         except FileChangedError as error:
             raise LlamaError(str(error)) from None
-        found = np.fromfile(logits, np.float32)
+        found = np.fromfile(logits, np.float32) if logits.exists() else np.empty(0, np.float32)
+    passes = _within(passes, found.size // n_vocab)
+    if not passes:
+        raise LlamaError(f"Stock llama.cpp computed no pass within {limit_s:.3g} s.")
     n_row = sum(row.has_logits for each in passes for row in each.rows)
+    found = found[: n_row * n_vocab]
     if not np.isfinite(found).all():
         raise LlamaError(not_finite_sentence(file))
-    return found.reshape(n_row, -1)
+    return found.reshape(n_row, n_vocab)
 
 
 def _by_device(
@@ -397,6 +444,7 @@ def _by_device(
     batches: dict[int, list[_Pass]],
     n_thread: int,
     streams: bool,
+    limit_s: float,
 ) -> dict[int, NDArray[np.float32]]:
     """Return stock's logits by numbers of sequences, from a device with all experts.
 
@@ -405,7 +453,7 @@ def _by_device(
     stock = load_native(file, placement)
     try:
         return {
-            n: _logits(file, stock, passes, n, n_thread, None, streams)
+            n: _logits(file, stock, passes, n, n_thread, None, streams, limit_s)
             for n, passes in batches.items()
         }
     finally:
@@ -420,9 +468,12 @@ def _logits(
     n_thread: int,
     cached: CachedModel | None,
     streams: bool = False,
+    limit_s: float = math.inf,
+    n_row: int = sys.maxsize,
 ) -> NDArray[np.float32]:
     """Compute the passes. Return all logits that they ask for, [n, n_vocab].
 
+    None begins after limit_s, nor after n_row rows of logits. The context has room for all.
     Raises LlamaError, also if a logit is not finite or the model's files were changed.
     """
     patch = cached.patch if cached else None
@@ -436,11 +487,14 @@ def _logits(
         user_data=patch.user_data if patch else None,
         streams=streams and n_sequence > 1,
     )
-    found = []
+    found: list[NDArray[np.float32]] = []
+    end_s = time.monotonic() + limit_s
     try:
         if cached is not None:
             cached.computes_in(context)
-        for each in passes:
+        for each in _within(passes, n_row):
+            if found and time.monotonic() > end_s:
+                break
             if patch is not None:
                 phase = _native.Phase.decode if each.is_token else _native.Phase.prefill
                 patch.begin_pass(phase, [row.token for row in each.rows], each.numbers)

@@ -19,6 +19,7 @@ from backend.engine.drafts import Width
 from backend.engine.engine import Engine, EngineError
 from backend.evaluation import verify
 from backend.gguf.model_file import read_model
+from backend.llama.api import LlamaError
 from backend.llama.batch_log import VARIABLE
 from backend.packs import write as pack
 from backend.packs.file import LAYOUTS
@@ -103,6 +104,37 @@ def test_verify_compares_with_the_context_that_everybody_has(
     [found] = verify.compare(file, [0.5], ["lru"], n_token=100, n_thread=1)
     assert found.identical == (n_sequence == 1)
     assert found.first_position == (None if n_sequence == 1 else 32)
+
+
+@pytest.mark.parametrize(("n_row", "n_compared"), [(1000, 40), (35, 35), (25, 24), (7, 0)])
+def test_verify_compares_the_passes_that_there_was_time_for(
+    n_row: int, n_compared: int, monkeypatch: pytest.MonkeyPatch, tiny: Path
+) -> None:
+    """Stock ends within a pass; here after n_row rows. The prompt comes in passes of 8, 16, 6."""
+    file = read_model(tiny)
+    program = (
+        "import os, sys; from backend.evaluation.replay import main; main()\n"
+        "out, most = sys.argv[2], int(sys.argv[4])\n"
+        "os.truncate(out, min(os.path.getsize(out), most))"
+    )
+
+    def command(_module: str, *words: str) -> list[str]:
+        return [sys.executable, "-c", program, *words, str(n_row * n_vocab * 4)]
+
+    n_vocab = len(file.metadata["tokenizer.ggml.tokens"])  # type: ignore[arg-type]
+    monkeypatch.setattr(verify.children, "command", command)
+    compare = verify.compare(file, [0.5], ["lru"], n_token=40, n_thread=1, limit_s=600)
+    if n_compared:
+        [found] = compare
+        assert (found.identical, found.n_position) == (True, n_compared)
+    else:
+        with pytest.raises(LlamaError, match="no pass"):
+            list(compare)
+
+
+def test_verify_ends_stock_after_its_time(tiny: Path) -> None:
+    with pytest.raises(LlamaError, match="no pass within"):
+        list(verify.compare(read_model(tiny), [0.5], ["lru"], n_token=9, n_thread=1, limit_s=1e-3))
 
 
 @pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss", "deepseek2", "qwen3next"])
