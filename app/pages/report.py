@@ -5,27 +5,21 @@ It contains nothing personal.
 
 from __future__ import annotations
 
-import platform
-import re
-import sys
 from dataclasses import asdict
 from importlib import metadata
-from pathlib import Path
 
 from PySide6.QtCore import QLibraryInfo, qVersion
 from PySide6.QtGui import QGuiApplication
 
 from app.session.engine import EngineSession
-from app.session.event_log import EventLog, without_names
+from app.session.event_log import EventLog
 from app.settings.settings import Settings
 from app.state.engine_choice import EngineChoice
-from backend import LLAMA_CPP_PYTHON_VERSION, __version__
-from backend.machines import Hardware
+from backend.machines import Hardware, facts
 from backend.protocol.statistics import Statistics
 from backend.protocol.status import Json
-from backend.system.memory import memory_facts, physical_cores
+from backend.system.names import without_models, without_names
 
-_GIB = 1 << 30
 # The settings that affect behaviour; no paths, no key.
 _SETTINGS = {
     *EngineChoice.rules(),
@@ -48,7 +42,7 @@ def report(
     """Return the report as plain text, in English for its readers."""
     parts = [
         ("Versions", versions()),
-        ("Machine", _machine(machine)),
+        ("Machine", {**facts.hardware(), **facts.speeds(machine)}),
         ("Window", _window()),
         ("Model", _model(engine)),
         ("Engine settings in force", _cache(engine)),
@@ -62,43 +56,19 @@ def report(
     text += "Last errors\n" + "".join(f"  {line}\n" for line in errors)
     text += "Engine's last words\n" + _indented(engine.link.last_words)
     text += "Log\n" + "".join(f"  {line}\n" for line in log.lines[-60:])
-    return _without_models(without_names(text), engine.path)
-
-
-def _without_models(text: str, loaded: Path | None) -> str:
-    """Replace names of models: the loaded one, and others in quotes or without spaces."""
-    if loaded is not None:
-        text = text.replace(loaded.name, "model.gguf")
-    return re.sub(
-        r"""(?<=["'])[^"'\n]+[.]gguf(?=["'])|[^\s"'/\\\u2026]+[.]gguf\b""", "model.gguf", text
-    )
+    models = [engine.path] if engine.path is not None else []
+    return without_models(without_names(text, *models), *models)
 
 
 def versions() -> Json:
     """Return the versions of the software, by name."""
-    found = {"Outrider": __version__, "llama-cpp-python": LLAMA_CPP_PYTHON_VERSION}
-    found |= {"Python": platform.python_version(), "Qt": qVersion()}
+    found: Json = {**facts.versions(), "Qt": qVersion()}
     for name in ("PySide6-Essentials", "numpy", "starlette", "uvicorn", "huggingface_hub"):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             found[name] = "not found"
-    found["system"] = f"{platform.system()} {platform.release()} {platform.machine()}"
-    found["bundled"] = str(bool(getattr(sys, "frozen", False)))
     return found
-
-
-def _machine(machine: Hardware | None) -> Json:
-    memory = memory_facts()
-    values: Json = {
-        "memory": f"{memory.total_bytes / _GIB:.1f} GiB",
-        "available": f"{memory.available_bytes / _GIB:.1f} GiB, limited by {memory.limited_by}",
-        "physical cores": physical_cores(),
-    }
-    if machine is not None:
-        values["drive"] = f"{machine.link_gb_per_s:.2f} GB/s, {machine.link_latency_us:.0f} us"
-        values["memory speed"] = f"{machine.memory_gb_per_s:.1f} GB/s"
-    return values
 
 
 def _window() -> Json:

@@ -6,22 +6,14 @@ titles of chats. Every path is cut to its last name.
 
 from __future__ import annotations
 
-import getpass
-import os
-import re
 import time
 from collections import deque
-from pathlib import Path
 
 from app.session.engine import EngineSession
 from backend.protocol.status import CacheFacts, ModelFacts
+from backend.system.names import without_names
 
 N_LINE = 400
-_PATH = re.compile(
-    r"""(?P<quote>["'])(?:~|[A-Za-z]:)?[/\\][^"'\n]*(?P=quote)   # in quotes: with spaces
-      | (?<![\w.])(?:~|[A-Za-z]:)?[/\\](?:[^\s"'/\\:,;()]+[/\\])+[^\s"'/\\:,;()]*""",
-    re.VERBOSE,
-)
 
 
 class EventLog:
@@ -52,31 +44,6 @@ class EventLog:
     def errors(self) -> list[str]:
         """Return the last error lines, oldest first."""
         return list(self._errors)
-
-
-def without_names(text: str) -> str:
-    """Return a text with each path cut to its last name and the user's name replaced."""
-
-    def shorten(match: re.Match[str]) -> str:
-        inside = match[0].strip("\"'")
-        name = re.split(r"[/\\]", inside.rstrip("/\\"))[-1]
-        return f"\u2026/{name}"
-
-    home = str(Path.home())
-    text = _PATH.sub(shorten, text.replace(home, "~") if len(home) > 1 else text)
-    for name in _user_names():
-        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "user", text)
-    return text
-
-
-def _user_names() -> set[str]:
-    names = {os.environ.get(key, "") for key in ("USER", "USERNAME", "LOGNAME")}
-    try:
-        names.add(getpass.getuser())
-    except (OSError, KeyError, ImportError):
-        pass
-    names.add(Path.home().name)
-    return {name for name in names if len(name) > 2 and name != "root"}
 
 
 def follow(log: EventLog, engine: EngineSession) -> None:

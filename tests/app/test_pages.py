@@ -28,7 +28,6 @@ from window_samples import WAIT_MS, Model, Opener
 
 from app.chat.preset_dialog import PresetDialog
 from app.pages.licences import components
-from app.session.event_log import without_names
 from app.state.engine_state import State
 from app.state.preset import Preset
 from app.text import language
@@ -295,19 +294,6 @@ def test_the_report_holds_no_personal_text(
     models = ("secret-folder-model", "broken.gguf")
     for personal in ("Zebedee", "annabel", "private", str(tmp_path), str(home), key, *models):
         assert personal not in report, report
-
-
-def test_paths_and_names_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("USER", "annabel")
-    for text, expected in (
-        ("No /home/x/My models/a b.gguf", "models/a b.gguf"),
-        ('"/mnt/x y/z.gguf" is bad', "…/z.gguf is bad"),
-        (r"C:\Users\Annabel K\m.gguf", "m.gguf"),
-    ):
-        cut = without_names(text)
-        assert cut.endswith(expected) and "home" not in cut and "mnt" not in cut, cut
-    assert without_names("annabel sent 3/4 token/s") == "user sent 3/4 token/s"
-    assert without_names("http://127.0.0.1:8088/v1") == "http://127.0.0.1:8088/v1"
 
 
 # Shortcuts, about
