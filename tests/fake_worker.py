@@ -141,7 +141,7 @@ class FakeEngine(Stepping):
             reason = self.options.get("reason", "This model is dense: it has no experts to cache.")
             return _Facts(
                 asked_rate=rate, rate=1.0, min_rate=1.0, n_slot=0, bytes=0, mode="plain",
-                reason=reason, method="", asked_method=self.method, n_thread=2,
+                reason=reason, method="", asked_method=self.method, n_thread=2, kv_type="f16",
             )  # fmt: skip
         n_slot = max(slots_of(rate, self.n_expert), self.n_used)
         plain = n_slot == self.n_expert
@@ -156,6 +156,7 @@ class FakeEngine(Stepping):
             method=self.method,
             asked_method=self.method,
             n_thread=2,
+            kv_type="f16",
             device=self.device,
             hybrid=self.hybrid,
             drafts=self.drafts,
@@ -524,6 +525,6 @@ def play(script: list[Any]) -> None:
 if __name__ == "__main__":
     if sys.argv[1:]:
         sys.exit(play(json.loads(sys.argv[1])))
-    found = SimpleNamespace(name="FAKE0", description="make-believe")
+    found = SimpleNamespace(name="FAKE0", description="make-believe", free_bytes=1, total_bytes=2)
     devices.available = lambda: [found]  # type: ignore[assignment, list-item]
     sys.exit(worker.main(open_fake, check_fake))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The page with the report that can be copied into a bug report."""
+"""The page with the report that can be copied into a bug report, and the way to a longer one."""
 
 from __future__ import annotations
 
@@ -8,21 +8,37 @@ from PySide6.QtCore import QTimer
 from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QPlainTextEdit, QPushButton, QWidget
 
+from app.pages.model_report import ModelReport
+from app.session.engine import EngineSession
+from app.state.engine_state import State
 from app.widgets.page import Page, small
 
 REFRESH_MS = 2000
 
 
 class DiagnosticsPage(Page):
-    """Shows a report and copies it. `make_report` returns an up-to-date report."""
+    """Shows a report and copies it. `make_report` returns an up-to-date report.
 
-    def __init__(self, make_report: Callable[[], str], parent: QWidget | None = None) -> None:
+    `measure` opens a ModelReport on the loaded model.
+    """
+
+    def __init__(
+        self,
+        make_report: Callable[[], str],
+        engine: EngineSession,
+        parent: QWidget | None = None,
+    ) -> None:
         super().__init__(self.tr("Diagnostics"), scrolls=False, parent=parent)
-        self._make_report = make_report
+        self._make_report, self._engine = make_report, engine
         self.copy = QPushButton(self.tr("Copy the report"))
         self.copy.setProperty("role", "primary")
         self.copy.setAccessibleName(self.tr("Copy the report"))
         self.copy.clicked.connect(self._copy)
+        self.measure = QPushButton(self.tr("Measure the model\u2026"))
+        self.measure.setAccessibleName(self.tr("Measure the model"))
+        self.measure.clicked.connect(self._measure)
+        engine.state_changed.connect(self._show_state)
+        self._show_state(engine.state)
         self.text = QPlainTextEdit()
         self.text.setObjectName("report")
         self.text.setReadOnly(True)
@@ -31,6 +47,7 @@ class DiagnosticsPage(Page):
         self._done = small("")
         row = QHBoxLayout()
         row.addWidget(self.copy)
+        row.addWidget(self.measure)
         row.addWidget(self._done, 1)
         self.column.addWidget(
             small(
@@ -55,6 +72,20 @@ class DiagnosticsPage(Page):
             place = bar.value()
             self.text.setPlainText(text)
             bar.setValue(place)
+
+    def _show_state(self, state: State) -> None:
+        """Let the model be measured while nothing else is done with it."""
+        self.measure.setEnabled(state is State.IDLE)
+        self.measure.setToolTip(
+            self.tr(
+                "Compares the model with stock llama.cpp and measures its speed on this machine"
+            )
+            if state is State.IDLE
+            else self.tr("Needs a model that is loaded and writes no answer")
+        )
+
+    def _measure(self) -> None:
+        ModelReport(self._engine, self).open()
 
     def _copy(self) -> None:
         QApplication.clipboard().setText(self._make_report())

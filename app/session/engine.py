@@ -222,6 +222,14 @@ class EngineSession(QObject):
         """Return whether another model will be loaded as soon as the engine is free."""
         return self._next_path is not None
 
+    def free(self) -> None:
+        """Free the model; `link.unloaded` follows. REQUIRES: the engine is idle."""
+        self.path, self._asked, self.model, self.cache = None, self.usual, None, None
+        self.dismiss()
+        self.set_state(State.EMPTY)
+        self.model_changed.emit()
+        self.link.unload()
+
     def cancel_loading(self) -> None:
         """Cancel loading."""
         if self.state is State.LOADING:

@@ -52,6 +52,7 @@ class EngineLink(QObject):
     refused = Signal(object)  # sentence: a file cannot be loaded; the model before is still loaded
     attaching = Signal(int, int, int)  # number of the request, pages read, pages in all
     attached = Signal(int, object, object)  # number; Attachment or None; refusal, one sentence
+    unloaded = Signal()  # the model is freed
     counted = Signal(int, int)  # number of the request, tokens
     died = Signal(object)  # sentence; the process has ended, start() makes a new one
     hangs = Signal(object)  # sentence; the process runs but shows no progress
@@ -177,6 +178,10 @@ class EngineLink(QObject):
     def list_devices(self) -> None:
         """Request the list of devices other than the CPU."""
         self._request("devices")
+
+    def unload(self) -> None:
+        """Free the model."""
+        self._request("unload")
 
     def attach(self, path: Path) -> int:
         """Read a file, also without a model. Return the number of the request."""

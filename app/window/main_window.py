@@ -223,7 +223,7 @@ class MainWindow(QMainWindow):
         from app.pages.shortcuts_page import ShortcutsPage
 
         pages: dict[str, Callable[[], Page]] = {
-            "diagnostics": lambda: DiagnosticsPage(self._report),
+            "diagnostics": lambda: DiagnosticsPage(self._report, self.engine),
             "shortcuts": ShortcutsPage,
             "about": AboutPage,
         }

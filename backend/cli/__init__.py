@@ -41,6 +41,7 @@ COMMANDS = {
     "format": "show a model's prompt for a conversation, and how its answer is split",
     "inspect": "show what is in a model file and whether it will run here",
     "pack": "write a second file from which a model's experts are read faster",
+    "report": "measure a model on this machine, for a report without names or chats",
     "simulate": "replay a trace in virtual time, with any method on any machine",
     "trace": "record which experts a model chooses while it answers prompts",
     "train": "train predictors of a model's routing on this machine",

@@ -383,7 +383,7 @@ class _Terminal:
                 rate = cache_rate(rest.strip())
             except argparse.ArgumentTypeError as error:
                 raise UserError(str(error)[:1].upper() + str(error)[1:] + ".") from None
-            self._session.set_cache_rate(rate)
+            self._session.decide(cache_rate=rate)
             notice(self._session.summary())
         else:
             raise UserError(f"There is no command {name}; /help lists them.")

@@ -65,6 +65,7 @@ class Session:
         self.cache: dict[str, Any] = {}
         self.model: dict[str, Any] = {}
         self._client: WorkerClient | None = None
+        self._reply: Reply | None = None  # of the load or the answer in progress
 
     def start(self) -> None:
         """Start a worker, in place of a dead one, and load the model.
@@ -75,6 +76,7 @@ class Session:
         self._client = WorkerClient()
         config = self.settings.config
         reply = self._client.request("load", path=self.settings.model, **config.to_json())
+        self._reply = reply
         shown = False
         for message in reply:
             if message["type"] == "loading" and sys.stderr is not None and sys.stderr.isatty():
@@ -105,10 +107,20 @@ class Session:
             if before is not None:
                 signal.signal(signal.SIGINT, before)
 
-    def set_cache_rate(self, rate: float) -> None:
-        """Change the cache rate. Raises RequestFailed or WorkerDied."""
+    def stop(self) -> None:
+        """Ask the worker to end the load or the answer in progress. Any thread may call it."""
+        if self._client is not None and self._reply is not None:
+            self._client.stop(self._reply)
+
+    def kill(self) -> None:
+        """End the worker at once; what is in progress raises WorkerDied. Any thread may call it."""
+        if self._client is not None:
+            self._client.kill()
+
+    def decide(self, **values: Any) -> None:
+        """Set some of the engine's settings by hand. Raises RequestFailed or WorkerDied."""
         assert self._client is not None
-        config = self.settings.config.decided(cache_rate=rate)
+        config = self.settings.config.decided(**values)
         self.cache = self._client.request("configure", **config.to_json()).final()["cache"]
         self.settings = replace(self.settings, config=config)
 
@@ -139,6 +151,7 @@ class Session:
                 options=self.settings.options.to_json(),
                 max_tokens=self.settings.max_tokens,
             )
+            self._reply = reply
             with _Interrupts(self._client, reply):
                 progress = _Progress()
                 for message in reply:

@@ -16,13 +16,19 @@ if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
 
 
-def said_of(path: Path, n_context: int) -> dict[str, Any] | None:
+def said_of(path: Path, n_context: int, limit_s: float | None = None) -> dict[str, Any] | None:
     """Return what llama.cpp says of a model with a context in tokens; None where it cannot load it.
 
-    It is asked in a child process, because it ends its process on some malformed models.
+    It is asked in a child process, because it ends its process on some malformed models. Return
+    None also if that takes longer than limit_s.
     """
     command = children.command("backend.engine.dry_run", str(path), str(n_context))
-    found = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL)
+    try:
+        found = subprocess.run(
+            command, capture_output=True, stdin=subprocess.DEVNULL, timeout=limit_s
+        )
+    except subprocess.TimeoutExpired:
+        return None
     said: dict[str, Any] | None = json.loads(found.stdout) if found.returncode == 0 else None
     return said
 

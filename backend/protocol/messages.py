@@ -202,7 +202,7 @@ REQUESTS: Mapping[str, _Fields] = {
         "is_open": (_BOOL, False),
         "origins": (_TEXT, False),
     },
-    "devices": _ID,
+    "devices": {**_ID, "details": (_BOOL, False)},
     "unload": _ID,
     "ping": _ID,
     "forget": {"owner": (_OWNER, True)},

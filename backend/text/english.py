@@ -1340,6 +1340,14 @@ ENGLISH: Mapping[str, str] = {
     "server.port_range": QT_TRANSLATE_NOOP(
         "messages", "A port is a number from 0 to 65535, not {port}."
     ),
+    # A report on a model
+    "report.load": QT_TRANSLATE_NOOP("messages", "Loading the model."),
+    "report.machine": QT_TRANSLATE_NOOP("messages", "Measuring the machine."),
+    "report.speed": QT_TRANSLATE_NOOP("messages", "Measuring the speed at two cache rates."),
+    "report.stock": QT_TRANSLATE_NOOP(
+        "messages", "Comparing {n:count} rows of logits with stock llama.cpp."
+    ),
+    "report.turns": QT_TRANSLATE_NOOP("messages", "Holding three turns of a chat."),
     # The batch log, computed again
     "replay.cut": QT_TRANSLATE_NOOP(
         "messages",

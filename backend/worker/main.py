@@ -383,7 +383,7 @@ class Worker:
             self._forget_own()
             return {"type": "unloaded", "id": job.id}
         if job.kind == "devices":
-            return _devices(job.id)
+            return _devices(job.id, details=job.message.get("details", False))
         try:
             engine = self._own_engine(job)
         except Exception:
@@ -581,11 +581,23 @@ def _forget(owner: str, engine: Engine | None) -> None:
     shutil.rmtree(states_folder() / owner, ignore_errors=True)
 
 
-def _devices(job_id: int) -> Message:
-    """Return the message with this machine's devices and backends. Uses no network."""
-    found = [{"name": d.name, "description": d.description} for d in devices.available()]
+def _devices(job_id: int, *, details: bool) -> Message:
+    """Return the message with this machine's devices and backends. Uses no network.
+
+    details: also their memory, and what llama.cpp says of its build and of the processor.
+    """
+    found: list[Message] = []
+    for d in devices.available():
+        found.append({"name": d.name, "description": d.description})
+        if details:
+            found[-1] |= {"free_bytes": d.free_bytes, "total_bytes": d.total_bytes}
     modules = [asdict(module) for module in devices.modules()]
-    return {"type": "devices", "id": job_id, "devices": found, "modules": modules}
+    message = {"type": "devices", "id": job_id, "devices": found, "modules": modules}
+    if details:
+        from backend.llama.api import kernels  # heavy
+
+        message["kernels"] = kernels()
+    return message
 
 
 def check_file(path: Path) -> None:

@@ -611,12 +611,28 @@
 <translation>Bericht kopieren</translation>
 </message>
 <message>
+<source>Measure the model…</source>
+<translation>Das Modell messen …</translation>
+</message>
+<message>
+<source>Measure the model</source>
+<translation>Das Modell messen</translation>
+</message>
+<message>
 <source>Report</source>
 <translation>Bericht</translation>
 </message>
 <message>
 <source>The report contains versions, the machine, the model, settings, figures and errors. It contains no chats, names or folders. It is sent nowhere; you can paste it where you want.</source>
 <translation>Der Bericht enthält Versionen, Rechner, Modell, Einstellungen, Zahlen und Fehler. Er enthält keine Chats, Namen oder Ordner. Er wird nirgendwohin gesendet; Sie können ihn einfügen, wo Sie wollen.</translation>
+</message>
+<message>
+<source>Compares the model with stock llama.cpp and measures its speed on this machine</source>
+<translation>Vergleicht das Modell mit unverändertem llama.cpp und misst seine Geschwindigkeit auf diesem Rechner</translation>
+</message>
+<message>
+<source>Needs a model that is loaded and writes no answer</source>
+<translation>Braucht ein geladenes Modell, das gerade keine Antwort schreibt</translation>
 </message>
 <message>
 <source>The report is in the clipboard.</source>
@@ -1399,6 +1415,93 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <message>
 <source>Open a GGUF file…</source>
 <translation>GGUF-Datei öffnen …</translation>
+</message>
+</context>
+<context>
+<name>ModelReport</name>
+<message>
+<source>Report on this model</source>
+<translation>Bericht über dieses Modell</translation>
+</message>
+<message>
+<source>{name} is measured on this machine: three turns of a chat that is made up for it, its speed at two cache rates, and whether it computes the same numbers as stock llama.cpp. This takes less than five minutes.</source>
+<translation>{name} wird auf diesem Rechner gemessen: drei Fragen eines dafür erfundenen Chats, seine Geschwindigkeit bei zwei Cache-Anteilen, und ob es dieselben Zahlen berechnet wie unverändertes llama.cpp. Das dauert weniger als fünf Minuten.</translation>
+</message>
+<message>
+<source>The model is freed meanwhile, and loaded again at the end. Your chats are not read. The report holds no names or folders and is sent nowhere: you read it here, then copy or save it.</source>
+<translation>Das Modell wird solange freigegeben und am Ende wieder geladen. Ihre Chats werden nicht gelesen. Der Bericht enthält weder Namen noch Ordner und wird nirgendwohin gesendet: Sie lesen ihn hier und kopieren oder speichern ihn dann.</translation>
+</message>
+<message>
+<source>Progress</source>
+<translation>Fortschritt</translation>
+</message>
+<message>
+<source>Report</source>
+<translation>Bericht</translation>
+</message>
+<message>
+<source>Copy the report</source>
+<translation>Bericht kopieren</translation>
+</message>
+<message>
+<source>Save…</source>
+<translation>Speichern …</translation>
+</message>
+<message>
+<source>Measure</source>
+<translation>Messen</translation>
+</message>
+<message>
+<source>Stop</source>
+<translation>Anhalten</translation>
+</message>
+<message>
+<source>Close</source>
+<translation>Schließen</translation>
+</message>
+<message>
+<source>Freeing the model.</source>
+<translation>Das Modell wird freigegeben.</translation>
+</message>
+<message>
+<source>Stopping.</source>
+<translation>Wird angehalten.</translation>
+</message>
+<message>
+<source>The process for the report did not start.</source>
+<translation>Der Prozess für den Bericht ist nicht gestartet.</translation>
+</message>
+<message>
+<source>The report is complete, and all numbers are those of llama.cpp.</source>
+<translation>Der Bericht ist vollständig, und alle Zahlen sind die von llama.cpp.</translation>
+</message>
+<message>
+<source>It was stopped. The report holds what was measured before.</source>
+<translation>Angehalten. Der Bericht enthält, was bis dahin gemessen wurde.</translation>
+</message>
+<message>
+<source>Something is missing or different; the report says what.</source>
+<translation>Etwas fehlt oder weicht ab; der Bericht sagt, was.</translation>
+</message>
+<message>
+<source>The report is in the clipboard.</source>
+<translation>Der Bericht ist in der Zwischenablage.</translation>
+</message>
+<message>
+<source>Save the report</source>
+<translation>Bericht speichern</translation>
+</message>
+<message>
+<source>Text (*.txt)</source>
+<translation>Text (*.txt)</translation>
+</message>
+<message>
+<source>The report could not be saved: {reason}.</source>
+<translation>Der Bericht konnte nicht gespeichert werden: {reason}.</translation>
+</message>
+<message>
+<source>The report is saved.</source>
+<translation>Der Bericht ist gespeichert.</translation>
 </message>
 </context>
 <context>
@@ -5828,6 +5931,26 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>llama.cpp could not make the log&apos;s context.</source>
 <translation>llama.cpp konnte den Kontext des Protokolls nicht anlegen.</translation>
+</message>
+<message>
+<source>Loading the model.</source>
+<translation>Das Modell wird geladen.</translation>
+</message>
+<message>
+<source>Measuring the machine.</source>
+<translation>Der Rechner wird gemessen.</translation>
+</message>
+<message>
+<source>Measuring the speed at two cache rates.</source>
+<translation>Die Geschwindigkeit wird bei zwei Cache-Anteilen gemessen.</translation>
+</message>
+<message>
+<source>Comparing {n:count} rows of logits with stock llama.cpp.</source>
+<translation>{n:count} Zeilen von Logits werden mit unverändertem llama.cpp verglichen.</translation>
+</message>
+<message>
+<source>Holding three turns of a chat.</source>
+<translation>Drei Fragen eines Chats werden beantwortet.</translation>
 </message>
 <message>
 <source>A device of the log is missing here: {device}.</source>
