@@ -226,7 +226,8 @@ class Keeping:
     def note_token(self, owner: str) -> None:
         """Note which experts a decoded token has used that was alone in its pass."""
         self._n_token += 1
-        if owner and self._passes.loaded.patch is not None and not self._n_token % _LOOK_TOKENS:
+        is_kept = owner and owner in self._owners.values()  # else it was forgotten meanwhile
+        if is_kept and self._passes.loaded.patch is not None and not self._n_token % _LOOK_TOKENS:
             found = np.frombuffer(self._passes.loaded.residency(), np.uint8) & cells.FOUND
             used = self._used.pop(owner, None)
             if used is None or len(used) != len(found):

@@ -770,3 +770,17 @@ def test_a_file_that_is_no_longer_wanted_is_not_read(pipe: Pipe, tmp_path: Path)
     pipe.send("stop", id=2)
     assert pipe.reply(1)[-1]["file"]["name"] == "a.txt"
     assert "was not read to its end" in pipe.reply(2)[-1]["refusal"]
+
+
+def test_without_a_model_a_deleted_chat_leaves_nothing_and_others_stay(
+    pipe: Pipe, states_folder: Path
+) -> None:
+    for owner in ("chat-1", "chat-2"):
+        (states_folder / owner).mkdir(parents=True)
+    pipe.send("hello", version=VERSION)
+    for owner in ("", ".", "..", "../states", "chat-2/", "/chat-2", "*", "chat-*", "Chat-2"):
+        pipe.send("forget", owner=owner)
+        assert '"owner"' in pipe.until(lambda m: m["type"] == "error")[-1]["message"]
+    pipe.send("forget", owner="chat-1")
+    until(lambda: not (states_folder / "chat-1").exists())
+    assert (states_folder / "chat-2").exists()

@@ -415,22 +415,41 @@ def test_branches_share_their_beginning(
     assert read_tokens(engine, tokens) == len(tokens) - 1  # chat 2 still has all
 
 
+@pytest.mark.parametrize("when", ["answered", "before it is kept", "while it is kept"])
 def test_the_state_of_a_deleted_chat_does_not_come_back(
+    when: str, open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    """Nor what says which experts it used."""
+    engine = open_engine(tiny, context_length=1024, cache_rate=0.5)
+    engine.keep_in(tmp_path)
+    keep(engine, "chat-1", "the end")  # the model's digest is known
+    pieces = engine.answer(of_text(PROMPT, GREEDY, 12, owner="chat-2"))
+    if when == "answered":
+        next(pieces)
+        engine.forget_kept("chat-2")
+    n_piece = len(list(pieces))
+    assert n_piece > 8
+    if when == "while it is kept":
+        assert engine.keep()
+    if when != "answered":
+        engine.forget_kept("chat-2")
+    while engine.keep():
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["chat-1"]
+
+
+def test_what_is_not_trusted_takes_no_other_chat_with_it(
     open_engine: OpenEngine, tiny: Path, tmp_path: Path
 ) -> None:
-    """It is deleted before it is written, or in the middle of that."""
-    states = tmp_path / "states"
-    engine = open_engine(tiny, context_length=1024)
-    engine.keep_in(states)
-    keep(engine, "chat-1", "the end")  # the model's digest is known
-    for owner, n_step in (("chat-2", 0), ("chat-3", 1)):
-        list(engine.answer(of_text(PROMPT, GREEDY, 8, owner=owner)))
-        for _ in range(n_step):
-            assert engine.keep()
-        engine.forget_kept(owner)
-        while engine.keep():
-            pass
-    assert [path.name for path in states.iterdir()] == ["chat-1"]
+    """The chat in the context that is not trusted has a state, or is private and has none."""
+    engine = open_engine(tiny)
+    engine.keep_in(tmp_path)
+    assert engine.passes.keeping is not None
+    for owner in ("chat-1", "chat-2", ""):
+        keep(engine, owner)
+        if owner != "chat-1":
+            engine.passes.keeping.drop()
+        assert [path.name for path in tmp_path.iterdir()] == ["chat-1"]
 
 
 def test_a_longer_chat_replaces_its_end_only(
