@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from processes import DATA_HOME
 
+from backend.learning import consent
 from backend.learning import recordings as learning
-from backend.learning.recordings import adopt_if_better
+from backend.learning.recordings import Recordings, adopt_if_better, number_of
 from backend.traces.trace import PREFILL, Trace
 from backend.weights.file import PredictorWeights, write
 from backend.weights.lookup import in_data_folder, sizes_of
@@ -104,3 +105,107 @@ def test_equal_weights_do_not_replace_the_present_ones(adopt: Callable[..., bool
     assert not adopt(predicting(0, 1, about="new"), predicting(0, 1, about="old"), trace)
     assert not adopt(predicting(0, 5), predicting(1, 6), trace)  # half of them is right
     assert adopt(predicting(0, 1), predicting(1, 6), trace)
+
+
+def test_what_is_no_better_leaves_the_present_weights(
+    adopt: Callable[..., bool], file: Any
+) -> None:
+    present, trace = predicting(1, 6), routed_to(0, 1)
+    assert not adopt(predicting(5, 6), present, trace)
+    assert not adopt(predicting(0, 1), present), "nothing was held out"
+    assert not adopt(predicting(0, 1), present, routed_to(0, 1, model=OTHER))
+    assert not adopt(predicting(0, 1), present, trace, model=OTHER)
+    assert not adopt(b"broken", present, trace)
+
+
+def test_a_long_chat_counts_more_than_a_short_one(adopt: Callable[..., bool]) -> None:
+    long, short = routed_to(0, 1, n=20), routed_to(4, 5, n=2)
+    assert not adopt(predicting(4, 5), predicting(0, 6), long, short)
+    assert adopt(predicting(0, 1), predicting(4, 5), long, short)
+
+
+def test_the_first_weights_have_to_beat_the_next_router(adopt: Callable[..., bool]) -> None:
+    assert not adopt(predicting(2, 3), None, routed_to(2, 3))
+    assert adopt(predicting(0, 1), None, routed_to(0, 1))
+
+
+@pytest.fixture
+def recorded(file: Any, tmp_path: Path) -> Recordings:
+    """Return the recordings of a model, with consent."""
+    consent.allow(tmp_path / "recordings", True)
+    return Recordings(file, tmp_path / "recordings")
+
+
+def numbers(paths: list[Path]) -> list[int]:
+    return [number_of(path) for path in paths]
+
+
+def test_nothing_is_recorded_after_consent_was_withdrawn(
+    recorded: Recordings, tmp_path: Path
+) -> None:
+    """An answer may wait to be written at that moment."""
+    assert recorded.add(routed_to(0, 1))
+    consent.allow(tmp_path / "recordings", False)
+    assert not recorded.add(routed_to(0, 1)) and len(recorded.paths) == 1
+    (tmp_path / "recordings" / "consent.json").unlink()
+    assert not recorded.add(routed_to(0, 1)) and len(recorded.paths) == 1
+
+
+@pytest.mark.parametrize("choice", ["false", "0", "null", '"false"', '"no"', "1", '"true"', "{}"])
+def test_only_a_plain_yes_is_consent(recorded: Recordings, tmp_path: Path, choice: str) -> None:
+    (tmp_path / "recordings" / "consent.json").write_text(f'{{"record": {choice}}}', "utf-8")
+    assert not recorded.allowed and not recorded.add(routed_to(0, 1))
+
+
+def test_held_out_recordings_are_never_trained_on(recorded: Recordings) -> None:
+    for _ in range(2 * learning.EVERY + 1):
+        recorded.add(routed_to(0, 1))
+    train, held_out = recorded.split()
+    assert numbers(held_out) == [10, 20]
+    assert numbers(train) == [*range(1, 10), *range(11, 20), 21]
+
+
+def test_training_is_due_once_for_the_same_recordings(
+    recorded: Recordings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learning, "ENOUGH_TOKENS", 60)
+    for number in range(1, 11):
+        assert not recorded.is_due
+        recorded.add(routed_to(0, 1, n=7))
+        if number == 9:
+            assert not recorded.is_due, "nothing is held out"
+    assert recorded.is_due
+    recorded.note_training(10, "done")
+    assert not recorded.is_due and recorded.result == "done"
+    recorded.add(routed_to(0, 1, n=7))
+    recorded.add(routed_to(0, 1, n=7))
+    assert not recorded.is_due, "14 of 60 tokens are less than a quarter"
+    recorded.add(routed_to(0, 1, n=1))
+    assert recorded.is_due
+
+
+def test_the_oldest_recordings_leave_and_numbers_go_on(
+    file: Any, recorded: Recordings, tmp_path: Path
+) -> None:
+    """Also where the newest one alone is too large: what comes then is new for the training."""
+    for _ in range(4):
+        recorded.add(routed_to(0, 1))
+    recorded.note_training(4, "done")
+    one = recorded.n_bytes // 4
+    small = Recordings(file, tmp_path / "recordings", most_bytes=2 * one + one // 2)
+    small.add(routed_to(0, 1))
+    assert numbers(small.paths) == [4, 5]
+    none = Recordings(file, tmp_path / "recordings", most_bytes=1)
+    none.add(routed_to(0, 1))
+    assert none.paths == []
+    recorded.add(routed_to(0, 1))
+    assert numbers(recorded.paths) == [5], "not 1, which counts as trained on"
+
+
+def test_a_training_brings_no_deleted_recordings_back(recorded: Recordings, tmp_path: Path) -> None:
+    """They were deleted while it went on. The user's choice stays."""
+    recorded.add(routed_to(0, 1))
+    learning.delete_all(tmp_path / "recordings")
+    recorded.note_training(1, "done")
+    assert [path.name for path in (tmp_path / "recordings").iterdir()] == ["consent.json"]
+    assert recorded.allowed and recorded.result == ""
