@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import httpx2 as httpx
@@ -405,6 +406,55 @@ def test_the_token_goes_to_no_address_that_begins_like_the_hub(
 
     with httpx.Client(transport=httpx.MockTransport(answer)) as client, opened(client, url):
         assert ("hf_secret" in sent[0]) == is_hub
+
+
+@pytest.mark.parametrize(
+    ("place", "range_", "tag"),
+    [
+        ({}, "", ""), ({"tag": '"a"'}, "", ""), ({"start": 5}, "bytes=5-", ""),
+        ({"end": 100}, "bytes=0-99", ""), ({"start": 5, "end": 6}, "bytes=5-5", ""),
+        ({"start": 5, "tag": '"a"'}, "bytes=5-", '"a"'),
+    ],
+)  # fmt: skip
+def test_what_is_asked_of_a_server(place: dict[str, Any], range_: str, tag: str) -> None:
+    """The bytes that are wanted, of one version of the file, and not compressed."""
+    asked: list[httpx.Headers] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers)
+        return httpx.Response(200)
+
+    with (
+        new_client() as kept,
+        httpx.Client(transport=httpx.MockTransport(answer), headers=kept.headers) as client,
+        opened(client, "https://example.org/x.gguf", **place),
+    ):
+        names = ("range", "if-range", "accept-encoding")
+        assert [asked[0].get(name, "") for name in names] == [range_, tag, "identity"]
+
+
+@pytest.mark.parametrize("status", [201, 202, 204, 300, 304])
+def test_what_is_no_file_is_refused(status: int) -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(status))
+    with (
+        httpx.Client(transport=transport) as client,
+        pytest.raises(DownloadError, match=f"HTTP {status}"),
+        opened(client, "https://example.org/x.gguf"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("word", ["1", "ON", "yes", "True"])
+def test_nothing_is_asked_offline(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In any word that the hub's own programs understand."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", word)
+    transport = httpx.MockTransport(lambda _: pytest.fail("it was asked"))
+    with (
+        httpx.Client(transport=transport) as client,
+        pytest.raises(DownloadError, match="HF_HUB_OFFLINE"),
+        opened(client, "https://example.org/x.gguf"),
+    ):
+        pass
 
 
 # Facts from headers, before a download

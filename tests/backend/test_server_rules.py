@@ -392,6 +392,12 @@ def test_a_request_of_another_machine_names_this_one(
         host.close()
 
 
+@pytest.mark.parametrize("path", ["/v1/models/health", "/x/health", "/health/", "//health"])
+def test_only_whether_it_runs_is_told_without_the_key(served: Served, path: str) -> None:
+    """Not whether there is a model with such a name, for one."""
+    assert ask(served, "GET", path, (HOST,)).status == 401
+
+
 @pytest.mark.parametrize("path", PATHS)
 def test_other_methods_are_refused(served: Served, path: str) -> None:
     allowed = {PATHS[path], "HEAD" if PATHS[path] == "GET" else PATHS[path]}
