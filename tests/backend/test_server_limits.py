@@ -239,6 +239,32 @@ def test_others_are_served_while_a_large_body_is_read(
     assert found == [200]
 
 
+def test_large_bodies_are_read_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two at once would take the memory of both."""
+    found, data = bodies.Bodies(), b'"' + b"x" * (100 * KIB) + b'"'
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield data
+
+    async def take() -> bool:
+        with found.room() as room:
+            return await room.read(pieces(), "", lambda _: found.parsing.locked())
+
+    async def both() -> list[bool]:
+        return await asyncio.gather(take(), take())
+
+    assert asyncio.run(both()) == [True, True]
+
+
+@pytest.mark.parametrize("half", ["\\ud800", "\\uDFFF", "\\udc00\\ud800", "a\\uD83Db"])
+def test_half_a_character_is_refused(half: str) -> None:
+    """It could be neither tokenised nor sent back."""
+    for body in (f'["{half}"]', f'{{"{half}": 1}}'):
+        with pytest.raises(RequestRefused, match="not valid JSON in UTF-8"):
+            bodies.parse_measured(body.encode())
+    assert bodies.parse_measured(b'["\\ud83d\\ude00"]') == ["\U0001f600"]
+
+
 # Measuring.
 
 values = st.recursive(
