@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import ctypes
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,24 @@ def test_the_context_keeps_equal_images_and_drops_others(models: dict[str, Path]
     finally:
         engine.close()
         fresh.close()
+
+
+def test_no_state_on_the_drive_has_an_image(models: dict[str, Path], tmp_path: Path) -> None:
+    """Another worker gives the same number to another image."""
+    words = "it was one of the words that they had not said " * 8
+    engine = opened(models["mlp"], n_context=1024)
+    try:
+        engine.keep_in(tmp_path)
+        messages = asked(words, image(1), words * 2)
+        list(engine.answer(Request("", GREEDY, 3, messages, owner="chat-1")))
+        assert min(engine.passes.tokens) < 0
+        while engine.keep():
+            pass
+        (kept,) = tmp_path.glob("*/*.state")  # the end, behind the image, is a piece of its own
+        (tokens,) = re.findall(rb'"tokens":\[([-0-9,]+)\]', kept.read_bytes())
+        assert b"-" not in tokens
+    finally:
+        engine.close()
 
 
 @pytest.mark.parametrize("projector", ["gemma3", "qwen2vl_merger"])
