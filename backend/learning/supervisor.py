@@ -75,7 +75,9 @@ class Learner:
         self._traces: Traces | None = None
         self._recordings: Recordings | None = None
         self._is_cached: Callable[[], bool] = bool
-        self._answers: queue.Queue[tuple[Recordings, Trace] | None] = queue.Queue(maxsize=4)
+        # With the number of deletions before: what was answered before one is not written after it.
+        self._answers: queue.Queue[tuple[Recordings, Trace, int] | None] = queue.Queue(maxsize=4)
+        self._n_deletion = 0
         self._child: subprocess.Popen[str] | None = None
         self._progress: float | None = None
         self._is_paused = False
@@ -123,6 +125,7 @@ class Learner:
             if action in ("forbid", "delete"):
                 self._end_child()
             if action == "delete":
+                self._n_deletion += 1
                 learning.delete_all(self._root)
                 self._fault = ""
             return self.state()
@@ -193,7 +196,7 @@ class Learner:
         recordings = self._recordings
         if recordings is not None:
             try:
-                self._answers.put_nowait((recordings, trace))
+                self._answers.put_nowait((recordings, trace, self._n_deletion))
             except queue.Full:
                 pass
 
@@ -208,9 +211,12 @@ class Learner:
                 continue
             if answer is None:
                 return
-            recordings, trace = answer
+            recordings, trace, n_deletion = answer
             try:
-                recordings.add(trace)
+                if n_deletion == self._n_deletion:
+                    recordings.add(trace)
+                if n_deletion != self._n_deletion:  # deleted while it was written
+                    recordings.delete()
             except (ContainerError, OSError) as error:
                 self._fault = text("learning.not_recorded", reason=str(error))
             self._tell(self.state())

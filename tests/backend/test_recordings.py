@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from processes import DATA_HOME
+from waiting import WAIT_S
 
 from backend.learning import consent
 from backend.learning import recordings as learning
 from backend.learning.recordings import Recordings, adopt_if_better, number_of
+from backend.learning.supervisor import Learner
 from backend.traces.trace import PREFILL, Trace
 from backend.weights.file import PredictorWeights, write
 from backend.weights.lookup import in_data_folder, sizes_of
@@ -209,3 +212,34 @@ def test_a_training_brings_no_deleted_recordings_back(recorded: Recordings, tmp_
     recorded.note_training(1, "done")
     assert [path.name for path in (tmp_path / "recordings").iterdir()] == ["consent.json"]
     assert recorded.allowed and recorded.result == ""
+
+
+def test_an_answer_before_a_deletion_is_not_recorded_after_it(
+    file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither one that is being written at that moment, nor one that waits for that."""
+    root, add = tmp_path / "recordings", Recordings.add
+    is_writing, goes_on, listeners = threading.Event(), threading.Event(), []
+
+    def slowly(recordings: Recordings, trace: Trace) -> bool:
+        is_writing.set()
+        assert goes_on.wait(WAIT_S)
+        return add(recordings, trace)
+
+    monkeypatch.setattr(Recordings, "add", slowly)
+    file.is_moe = True
+    traces: Any = SimpleNamespace(
+        want=lambda listener, **_: listeners.append(listener), unwant=lambda _: listeners.clear()
+    )
+    learner = Learner(lambda _: None, root)
+    learner.act("allow")
+    learner.attach(file, traces, lambda: True)
+    (listener,) = listeners
+    listener(routed_to(0, 1))
+    assert is_writing.wait(WAIT_S)
+    listener(routed_to(0, 1))
+    assert learner.act("delete").n_bytes == 0
+    listener(routed_to(0, 1, n=3))  # of a new answer
+    goes_on.set()
+    learner.close()
+    assert [path.name for path in root.rglob("*.npz")] == ["00000001-3.npz"]
