@@ -200,7 +200,9 @@ def test_stop_of_a_waiting_request_leaves_the_running_one(pipe: Pipe) -> None:
     pipe.send("stop", id=2)
     pipe.send("stop", id=77)  # an unknown request
     pipe.send("ping", id=3)
-    pipe.reply(3)
+    n_token = pipe.reply(3)[-1]["n_token"]
+    more = pipe.until(lambda m: m["type"] == "done" or m.get("n_token", 0) > n_token + 50)
+    assert more[-1]["type"] == "text"
     pipe.send("stop", id=1)
     assert pipe.reply(1)[-1]["reason"] == "cancelled"
     second = pipe.reply(2)
@@ -532,6 +534,17 @@ def test_a_port_that_is_taken_and_a_missing_key_are_said(pipe: Pipe) -> None:
     assert "65535" in pipe.reply(3)[-1]["message"]
 
 
+def test_an_old_key_is_refused_as_soon_as_there_is_a_new_one(pipe: Pipe) -> None:
+    pipe.ready()
+    pipe.send("serve", id=1, on=True, port=0, key="old")
+    port = pipe.reply(1)[-1]["port"]
+    pipe.send("serve", id=2, on=True, port=port, key="new")
+    url = pipe.reply(2)[-1]["address"]
+    for key, status in (("old", 401), ("new", 200)):
+        headers = {"Authorization": f"Bearer {key}"}
+        assert httpx.get(f"{url}/models", headers=headers, timeout=WAIT_S).status_code == status
+
+
 def test_another_model_ends_what_a_program_waits_for(pipe: Pipe) -> None:
     pipe.ready()
     pipe.send("serve", id=1, on=True, port=0, key="k")
@@ -631,6 +644,38 @@ def test_a_program_names_a_model_and_the_client_gets_its_own_again(pipe: Pipe) -
     assert (refused.status_code, refused.json()["error"]["message"]) == (503, "The file is broken.")
     pipe.send("configure", id=3, **{**LOAD, "cache_rate": 0.75})
     assert pipe.reply(3)[-1]["cache"]["rate"] == 0.75
+    assert program.ask("other").json()["model"] == "other"
+    pipe.send("count", id=4, text="hello")
+    loaded = next(m for m in pipe.reply(4) if m["type"] == "reloaded")
+    assert (loaded["model"]["name"], loaded["cache"]["rate"]) == ("model", 0.75)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("format", {"messages": [{"role": "user", "content": "hello"}]}),
+        ("count", {"text": "hello"}),
+        ("configure", {**LOAD, "cache_rate": 0.75}),
+    ],
+)
+def test_a_model_that_a_program_named_answers_nothing_of_the_clients(
+    pipe: Pipe, kind: str, fields: dict[str, Any]
+) -> None:
+    """Its template and tokens are others, and it is not what the client has settings for."""
+    program = Program(pipe.ready(), models={"other": "other"})
+    body = {"prompt": "endless", "max_tokens": 100_000_000, "stream": True, "model": "other"}
+    to = f"{program.url}/completions"
+    with httpx.stream("POST", to, json=body, headers=program.headers, timeout=WAIT_S) as reply:
+        pieces = reply.iter_bytes()
+        next(pieces)
+        pipe.send(kind, id=2, **fields)
+        pipe.send("ping", id=3)
+        before = pipe.until(lambda m: m["type"] == "pong")
+        next(pieces)
+        next(pieces)
+    messages = before + pipe.reply(2)
+    (loaded,) = [m for m in messages if m["type"] == "reloaded"]
+    assert loaded["model"]["name"] == "model" and messages[-1]["type"] != "error"
 
 
 def test_the_same_server_goes_on_with_other_models(pipe: Pipe) -> None:

@@ -28,6 +28,7 @@ from waiting import until
 from backend.engine import keeping
 from backend.engine.engine import Engine, EngineError
 from backend.engine.group import Group
+from backend.engine.keeping import Keeping
 from backend.engine.kept_states import DISK_SHARE, KeptStates, key_of, root_of
 from backend.gguf import identity
 from backend.gguf.model_file import read_model
@@ -262,6 +263,69 @@ def test_states_of_one_pack_are_not_used_with_another(
         tokens = tokens or keep(engine, "chat-1")
         engine.forget()
         assert read_tokens(engine, tokens) == (0 if is_other else len(tokens) - 1)
+
+
+def root_with(folder: Path, **changes: Any) -> str:
+    """Return the root of a loaded model with these changes, by the places "of__name"."""
+    parts = [(Path("m.gguf"), "first", "first")]
+    plan = SimpleNamespace(
+        is_plain=False, mapped=False, repack=False, n_context=512, device_names=[],
+        tier=SimpleNamespace(pack=None), placement=SimpleNamespace(n_gpu_layers=0, shares=[]),
+    )  # fmt: skip
+    file = SimpleNamespace(
+        tensors=[SimpleNamespace(name="output.weight")], paths=[Path("m.gguf")],
+        n_expert_used_by_layer=[4, 4],
+    )  # fmt: skip
+    loaded = SimpleNamespace(
+        file=file, plan=plan, placement=plan.placement,
+        context=SimpleNamespace(arithmetic="f16", n_piece=256),
+        cache=SimpleNamespace(hybrid="off", layout="file"),
+        llama=SimpleNamespace(files=SimpleNamespace(states=parts, condemn=lambda _: None)),
+    )  # fmt: skip
+    for place, value in changes.items():
+        of, _, name = place.partition("__")
+        assert hasattr(getattr(loaded, of), name)
+        setattr(getattr(loaded, of), name, value)
+    passes: Any = SimpleNamespace(loaded=loaded)
+    found = Keeping(passes, folder)
+    root = found.root()
+    found.close()
+    return root
+
+
+FACTORS = [SimpleNamespace(name="rope_factors_long.weight")]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"file__n_expert_used_by_layer": [4, 2]},
+        {"plan__device_names": ["CUDA0"]},
+        {"placement__n_gpu_layers": 1},
+        {"placement__shares": [0.5, 0.5]},
+        {"cache__hybrid": "on"},
+        {"cache__layout": "repacked"},
+        {"context__arithmetic": "q8_0"},
+        {"context__n_piece": 0},
+        {"plan__mapped": True},
+        {"plan__is_plain": True},
+        {"plan__is_plain": True, "plan__repack": True},
+        {"file__tensors": FACTORS},
+        {"file__tensors": FACTORS, "plan__n_context": 1024},
+    ],
+)
+def test_a_state_belongs_to_all_that_its_bits_depend_on(
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "library_files", list)
+    monkeypatch.setattr(digests.Digests, "of", lambda _, identity: f"digest of {identity}")
+    usual = root_with(tmp_path)
+    assert usual == root_with(tmp_path)
+    assert usual == root_with(tmp_path, plan__n_context=1024, plan__repack=True), "no matter"
+    *_, last = changes
+    fewer = {place: value for place, value in changes.items() if place != last}
+    assert len({usual, root_with(tmp_path, **changes)}) == 2
+    assert not fewer or root_with(tmp_path, **fewer) != root_with(tmp_path, **changes)
 
 
 def test_nothing_is_kept_until_the_digest_is_known(
@@ -737,6 +801,19 @@ def test_the_oldest_states_leave_first(tmp_path: Path) -> None:
     states.write(piece, bytearray(10), lambda: False)
     assert not states.wait() and states.wait()
     assert not (tmp_path / "chat-9").exists()
+    states.close()
+
+
+def test_a_piece_that_is_being_written_goes_with_its_owner(tmp_path: Path) -> None:
+    states, may_write = KeptStates(tmp_path), threading.Event()
+    for forget in (lambda: states.forget("chat-1"), states.forget_all):
+        may_write.clear()
+        (piece,), _ = states.missing("chat-1", ROOT, [1] * 8, 8)
+        states.write(piece, bytearray(10), lambda: may_write.wait(20))
+        threading.Timer(0.1, may_write.set).start()
+        forget()
+        states.wait()
+        assert may_write.is_set() and not list(tmp_path.glob("**/*.state"))
     states.close()
 
 
