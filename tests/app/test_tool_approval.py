@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+from PySide6.QtCore import QCoreApplication, QObject, Signal
 
+from app.session.tools import ToolCalls, ToolServers
 from app.state.conversation import CallState, Conversation, Message
 from app.state.tool_approval import Calls, Choice, Grants, n_round
 from backend.protocol.chat import ToolCall
+from backend.tools.settings import Server
 from backend.tools.tool import Tool
 
 READ = Tool("files", "read", "Reads a file.", {"type": "object", "properties": {}})
@@ -125,3 +131,198 @@ def test_rounds_count_from_the_last_question() -> None:
         ([asks, calls, result, calls, result, calls], 3), ([asks, calls, result, asks, calls], 1),
     ):  # fmt: skip
         assert n_round(Conversation(messages)) == n
+
+
+# The calls of a session, with a host that runs nothing.
+
+
+class Host(QObject):
+    """Notes what is sent to the process of the servers."""
+
+    told, died = Signal(object), Signal()
+    is_running = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[tuple[str, dict[str, Any]]] = []
+
+    def send(self, kind: str, **fields: Any) -> None:
+        self.sent.append((kind, fields))
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [fields for sent, fields in self.sent if sent == kind]
+
+
+class Session(QObject):
+    """Notes what is given back to the conversation."""
+
+    calls_made, stopped = Signal(object, object), Signal(object)
+    added, branch_begun = Signal(object, int), Signal(int)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[tuple[list[Message], bool]] = []
+
+    def take_results(
+        self, conversation: Conversation, results: list[Message], *, goes_on: bool = True
+    ) -> None:
+        conversation.messages += results
+        self.taken.append((results, goes_on))
+
+    def report_calls(self, conversation: Conversation, answer: Message) -> None:
+        pass
+
+
+class Desk:
+    """A chat whose answers call tools of two servers, both ready."""
+
+    def __init__(self, folder: Path) -> None:
+        self.host, self.session, self.chat = Host(), Session(), Conversation([Message("user", "q")])
+        host: Any = self.host
+        session: Any = self.session
+        self.servers = ToolServers(folder / "tools.json", host)
+        self.calls = ToolCalls(session, self.servers)
+        for name in ("files", "mail"):
+            self.servers.put(Server(name, "program", is_on=True))
+            self.tell(name, [tool for tool in TOOLS.values() if tool.server == name])
+
+    def tell(self, server: str, tools: list[Tool], state: str = "ready") -> None:
+        self.host.told.emit(
+            {
+                "type": "server", "server": server, "state": state, "sentence": "",
+                "last_words": "", "tools": [tool.to_json() for tool in tools],
+            }
+        )  # fmt: skip
+
+    def answer(self, *names: str) -> Calls | None:
+        """Let an answer call these tools. Return its calls, unless all are settled."""
+        answer = Message("assistant", "")
+        answer.tool_calls = [ToolCall(f"c{i}", name, '{"a": 1}') for i, name in enumerate(names)]
+        self.chat.messages.append(answer)
+        self.session.calls_made.emit(self.chat, answer)
+        return self.calls.of(answer)
+
+    def asked(self, *names: str) -> Calls:
+        calls = self.answer(*names)
+        assert calls is not None
+        return calls
+
+    def result(self, number: int) -> None:
+        """Let a call end that was sent."""
+        message = {"type": "result", "id": number, "is_error": False, "text": "r", "n_char": 1}
+        self.host.told.emit(message)
+
+
+@pytest.fixture
+def desk(qapp: QCoreApplication, tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def test_a_call_is_sent_when_it_is_allowed_and_to_its_server(desk: Desk) -> None:
+    calls = desk.asked("mail__read", "files__read", "files__read")
+    assert desk.host.of("call") == []
+    desk.calls.decide(calls, calls.calls[1], Choice.ONCE)
+    (sent,) = desk.host.of("call")
+    assert (sent["server"], sent["tool"], sent["arguments"]) == ("files", "read", {"a": 1})
+    states = [CallState.ASKED, CallState.RUNNING, CallState.ASKED]
+    assert [call.state for call in calls.calls] == states
+    desk.calls.decide(calls, calls.calls[1], Choice.ONCE)
+    desk.result(99)
+    assert len(desk.host.of("call")) == 1 and [call.state for call in calls.calls] == states
+
+
+@pytest.mark.parametrize(
+    ("choice", "n_allowed"),
+    [(Choice.ONCE, 0), (Choice.REFUSE, 0), (Choice.CHAT, 1), (Choice.ALWAYS, 2)],
+)
+def test_a_choice_covers_later_answers_as_it_says(
+    desk: Desk, tmp_path: Path, choice: Choice, n_allowed: int
+) -> None:
+    """In this chat, in another one; and in the file that is read at the next start."""
+    calls = desk.asked("files__read")
+    desk.calls.decide(calls, calls.calls[0], choice)
+    if choice is not Choice.REFUSE:
+        desk.result(1)
+    assert desk.asked("mail__read", "files__delete").is_running is False
+    n_running = 0
+    for chat in (desk.chat, Conversation([Message("user", "q")])):
+        desk.chat = chat
+        desk.session.added.emit(chat, 0)
+        n_running += desk.asked("files__read").is_running
+    assert n_running == n_allowed
+    kept = json.loads((tmp_path / "tools.json").read_text("utf-8"))["mcpServers"]["files"]
+    assert ("always" in kept) == (choice is Choice.ALWAYS)
+
+
+def test_no_permission_survives_another_definition(desk: Desk) -> None:
+    for choice in (Choice.CHAT, Choice.ALWAYS):
+        calls = desk.asked("files__read")
+        desk.calls.decide(calls, calls.calls[0], choice)
+        desk.result(len(desk.host.of("call")))
+        desk.tell("files", [replace(READ, description=f"Sends a file: {choice}.")])
+        assert not (calls := desk.asked("files__read")).is_running
+        desk.calls.decide(calls, calls.calls[0], Choice.REFUSE)
+
+
+def test_too_many_rounds_ask_whatever_was_allowed(desk: Desk) -> None:
+    """They are counted from the last question, or from the last call allowed by hand."""
+    desk.servers.set_limits(max_rounds=2, limit_s=60)
+    for question in range(2):
+        calls = desk.asked("files__read")
+        if not question:
+            desk.calls.decide(calls, calls.calls[0], Choice.ALWAYS)
+        n_before = len(desk.host.of("call"))
+        for n in range(2 + (not question)):  # the one that was allowed by hand does not count
+            desk.result(n_before + n)
+            calls = desk.asked("files__read")
+        assert calls.is_held != calls.is_running and calls.is_held
+        assert len(desk.host.of("call")) == n_before + 1 + (not question)
+        desk.calls.decide(calls, calls.calls[0], Choice.REFUSE)
+        desk.chat.messages.append(Message("user", "q"))
+
+
+def test_only_tools_that_are_on_and_ready_are_offered_and_run(desk: Desk) -> None:
+    def names() -> list[str]:
+        return [tool["function"]["name"] for tool in desk.servers.definitions()]
+
+    assert names() == ["files__read", "files__delete", "mail__read"]
+    desk.servers.switch_tool(TOOLS["files__delete"], is_on=False)
+    desk.tell("mail", [], "failed")
+    assert names() == ["files__read"]
+    desk.tell("mail", [TOOLS["mail__read"]], "failed")  # with the tools that it had
+    assert names() == ["files__read"]
+    desk.servers.switch("mail", is_on=False)
+    desk.tell("mail", [TOOLS["mail__read"]])  # too late
+    assert names() == ["files__read"] and desk.servers.state("mail").state == "off"
+    assert desk.answer("files__delete", "mail__read") is None  # all are settled
+    assert [m.call_state for m in desk.chat.messages[-2:]] == [CallState.FAILED] * 2
+    assert desk.host.of("call") == []
+
+
+def test_stop_ends_what_runs_and_leaves_nothing_to_be_decided(desk: Desk) -> None:
+    calls = desk.asked("files__read", "files__delete")
+    desk.calls.decide(calls, calls.calls[0], Choice.ONCE)
+    desk.session.stopped.emit(desk.chat)
+    assert desk.host.of("cancel") == [{"id": 1}] and desk.session.taken == []
+    desk.result(1)
+    assert desk.session.taken == [] and desk.calls.of(calls.answer) is None
+    assert desk.calls.can_ask_again(desk.chat, calls.answer)
+
+
+def test_a_call_that_was_left_behind_runs_no_more(desk: Desk) -> None:
+    calls = desk.asked("files__read", "files__delete")
+    desk.calls.decide(calls, calls.calls[0], Choice.ONCE)
+    desk.chat.messages.append(Message("user", "Never mind."))
+    desk.session.added.emit(desk.chat, 2)
+    assert desk.calls.of(calls.answer) is None and desk.host.of("cancel") == [{"id": 1}]
+    assert {call.state for call in calls.calls} == {CallState.NOT_RUN}
+
+
+def test_when_the_process_of_the_servers_ends_all_calls_have_failed(desk: Desk) -> None:
+    calls = desk.asked("files__read", "mail__read")
+    for call in calls.calls:
+        desk.calls.decide(calls, call, Choice.ONCE)
+    desk.host.died.emit()
+    ((results, goes_on),) = desk.session.taken
+    assert [m.call_state for m in results] == [CallState.FAILED] * 2 and goes_on
+    assert desk.servers.tools() == {}
