@@ -536,10 +536,11 @@ def test_a_port_that_is_taken_and_a_missing_key_are_said(pipe: Pipe) -> None:
 
 def test_an_old_key_is_refused_as_soon_as_there_is_a_new_one(pipe: Pipe) -> None:
     pipe.ready()
-    pipe.send("serve", id=1, on=True, port=0, key="old")
-    port = pipe.reply(1)[-1]["port"]
-    pipe.send("serve", id=2, on=True, port=port, key="new")
-    url = pipe.reply(2)[-1]["address"]
+    url, port = "", 0
+    for number, key in enumerate(("first", "old", "new")):
+        pipe.send("serve", id=number, on=True, port=port, key=key)
+        served = pipe.reply(number)[-1]
+        url, port = served["address"], served["port"]
     for key, status in (("old", 401), ("new", 200)):
         headers = {"Authorization": f"Bearer {key}"}
         assert httpx.get(f"{url}/models", headers=headers, timeout=WAIT_S).status_code == status
@@ -644,10 +645,12 @@ def test_a_program_names_a_model_and_the_client_gets_its_own_again(pipe: Pipe) -
     assert (refused.status_code, refused.json()["error"]["message"]) == (503, "The file is broken.")
     pipe.send("configure", id=3, **{**LOAD, "cache_rate": 0.75})
     assert pipe.reply(3)[-1]["cache"]["rate"] == 0.75
+    pipe.send("configure", id=4, **{**LOAD, "cache_rate": 0.25})
+    assert pipe.reply(4)[-1]["cache"]["rate"] == 0.25
     assert program.ask("other").json()["model"] == "other"
-    pipe.send("count", id=4, text="hello")
-    loaded = next(m for m in pipe.reply(4) if m["type"] == "reloaded")
-    assert (loaded["model"]["name"], loaded["cache"]["rate"]) == ("model", 0.75)
+    pipe.send("count", id=5, text="hello")
+    loaded = next(m for m in pipe.reply(5) if m["type"] == "reloaded")
+    assert (loaded["model"]["name"], loaded["cache"]["rate"]) == ("model", 0.25)
 
 
 @pytest.mark.parametrize(
@@ -661,7 +664,7 @@ def test_a_program_names_a_model_and_the_client_gets_its_own_again(pipe: Pipe) -
 def test_a_model_that_a_program_named_answers_nothing_of_the_clients(
     pipe: Pipe, kind: str, fields: dict[str, Any]
 ) -> None:
-    """Its template and tokens are others, and it is not what the client has settings for."""
+    """Its template, tokens and settings are others. Nor does it go before the program is done."""
     program = Program(pipe.ready(), models={"other": "other"})
     body = {"prompt": "endless", "max_tokens": 100_000_000, "stream": True, "model": "other"}
     to = f"{program.url}/completions"
@@ -669,11 +672,11 @@ def test_a_model_that_a_program_named_answers_nothing_of_the_clients(
         pieces = reply.iter_bytes()
         next(pieces)
         pipe.send(kind, id=2, **fields)
+        for _ in range(30):
+            next(pieces)
         pipe.send("ping", id=3)
-        before = pipe.until(lambda m: m["type"] == "pong")
-        next(pieces)
-        next(pieces)
-    messages = before + pipe.reply(2)
+        assert "reloaded" not in types(pipe.until(lambda m: m["type"] == "pong"))
+    messages = pipe.reply(2)
     (loaded,) = [m for m in messages if m["type"] == "reloaded"]
     assert loaded["model"]["name"] == "model" and messages[-1]["type"] != "error"
 

@@ -817,6 +817,26 @@ def test_a_piece_that_is_being_written_goes_with_its_owner(tmp_path: Path) -> No
     states.close()
 
 
+def test_a_branch_of_a_chat_leaves_the_other_one(tmp_path: Path) -> None:
+    """A longer one takes the place of its beginning."""
+    states, begins = KeptStates(tmp_path), [1] * 8
+    for tokens in ([*begins, 2, 3], [*begins, 2, 4], [*begins, 2, 3, 5], [*begins, 2, 3, 6]):
+        write(states, "chat-1", tokens)
+    ends = [[*begins, 2, 4], [*begins, 2, 3, 5], [*begins, 2, 3, 6]]
+    assert [sum(p.n for p in states.find(ROOT, tokens, 8)) for tokens in ends] == [10, 11, 11]
+    assert len(list(tmp_path.glob("*/*.state"))) == 4
+    states.close()
+
+
+def test_which_experts_were_used_is_known_of_one_model(tmp_path: Path) -> None:
+    states = KeptStates(tmp_path)
+    states.write_used("chat-1", "a model", b"used")
+    assert states.wait()
+    found = [states.read_used(*key) for key in (("chat-1", "a model"), ("chat-1", "b"), ("c", ""))]
+    assert found == [b"used", b"", b""]
+    states.close()
+
+
 def test_states_that_are_not_there_are_forgotten(tmp_path: Path) -> None:
     states = KeptStates(tmp_path / "none" / "states")
     for _ in range(2):
