@@ -52,6 +52,23 @@ class Node:
     value: float | None = None
     rect: tuple[int, int, int, int] = (0, 0, 0, 0)
     children: list[Node] = field(default_factory=list)
+    parent: Node | None = None
+
+    @property
+    def centre(self) -> tuple[int, int]:
+        """The middle, on the screen."""
+        x, y, width, height = self.rect
+        return x + width // 2, y + height // 2
+
+    def holds(self, place: tuple[int, int]) -> bool:
+        """Return whether a place on the screen lies in it."""
+        x, y, width, height = self.rect
+        return x <= place[0] < x + width and y <= place[1] < y + height
+
+    @property
+    def around(self) -> list[Node]:
+        """Return what it lies in, the innermost first."""
+        return [] if self.parent is None else [self.parent, *self.parent.around]
 
     def walk(self) -> Iterator[Node]:
         """Yield this node and those below it, in the order of the screen reader."""
@@ -113,6 +130,8 @@ class Accessibility:
             self._read([child for children in below for child in children])
             for node, children in zip(level, below, strict=True):
                 node.children = [child for child in children if "showing" in child.states]
+                for child in node.children:
+                    child.parent = node
             level = [child for node in level for child in node.children]
         return shown
 
@@ -136,7 +155,7 @@ class Accessibility:
         answers = self._ask(roles + names)
         for node, role, name in zip(shown, answers, answers[len(shown) :], strict=False):
             node.role = role[0] if role else ""
-            node.name = name[0][1] if name else ""
+            node.name = _plain(name[0][1]) if name else ""
 
     def read_whole(self, nodes: Sequence[Node]) -> None:
         """Read all else that is said of nodes."""
@@ -148,11 +167,12 @@ class Accessibility:
         asked += [_property(node, "Value", "CurrentValue") for node in values]
         answers = iter(self._ask(asked))
         for node, answer in zip(nodes, answers, strict=False):
-            node.description = answer[0][1] if answer else ""
+            node.description = _plain(answer[0][1]) if answer else ""
         for node, answer in zip(nodes, answers, strict=False):
             node.rect = tuple(answer[0]) if answer else (0, 0, 0, 0)
         for node, answer in zip(texts, answers, strict=False):
-            node.text = answer[0] if answer and answer[0] != node.name else ""
+            text = _plain(answer[0]) if answer else ""
+            node.text = text if text != node.name else ""
         for node, answer in zip(values, answers, strict=False):
             node.value = float(answer[0][1]) if answer else None
 
@@ -176,6 +196,11 @@ class Accessibility:
                 if number >= 0 and message.header.message_type is MessageType.method_return:
                     answers[number] = message.body
         return answers
+
+
+def _plain(text: str) -> str:
+    """Return a text with spaces where it has those that keep a number and its unit together."""
+    return text.replace("\u00a0", " ")
 
 
 def _call(node: Node, interface: str, method: str, signature: str = "", *body: object) -> Message:

@@ -188,15 +188,27 @@ class Desktop:
         self._hand("mousemove", *self._place(name, role, 0, end), "mouseup", "1")
 
     def _place(self, name: What, role: str, nth: int, share: float = 0.5) -> tuple[str, str]:
-        """Return a place in a control, once it can be used and rests at its place."""
-        node = self.wait(name, role, nth=nth)
+        """Return a place in a control, once it can be used, is in sight, and rests."""
+        last = (0, 0, 0, 0)
 
-        def rests() -> Node | None:
-            nonlocal node
-            before, node = node, self.wait(name, role, nth=nth)
-            return node if node.rect == before.rect and min(node.rect[2:]) > 0 else None
+        def rests() -> tuple[int, int, int, int]:
+            nonlocal last
+            before, node = last, self.wait(name, role, nth=nth)
+            last = node.rect
+            if node.rect != before or min(node.rect[2:]) <= 0:
+                return (0, 0, 0, 0)
+            self._seen.read_whole(node.around)
+            for outer in node.around:
+                if not outer.holds(node.centre):  # it is scrolled out of sight
+                    is_below = node.centre[1] > outer.centre[1]
+                    wheel = ("click", "5" if is_below else "4")
+                    self._hand("mousemove", *map(str, outer.centre), *wheel)
+                    return (0, 0, 0, 0)
+            return node.rect
 
-        x, y, width, height = until(rests, f"{name!r} rests at its place").rect
+        x, y, width, height = until(
+            lambda: rect if any(rect := rests()) else None, f"{name!r} rests at its place"
+        )
         return str(x + round(width * share)), str(y + height // 2)
 
     def choose(self, button: What, item: What, *, nth: int = 0) -> None:

@@ -37,7 +37,7 @@ def journey_models_of_other_programs(home: Home, desktop: Desktop) -> None:
     desktop.press("ctrl+m")
     for title, name in TITLES.items():
         desktop.click(title, "cell")
-        desktop.wait_words(f"{name:13}, 16.5\u00a0MiB in {home.folder}")
+        desktop.wait_words(f"{name:13}, 16.5 MiB in {home.folder}")
     assert len(desktop.find_all("fits in memory", "cell")) == len(TITLES) + 1  # the embedded one
     for title in TITLES:
         desktop.click(title, "cell")

@@ -91,3 +91,26 @@ def scripted(lines: Sequence[Line], template: str = TEMPLATE, context_length: in
         writer.write_tensors_to_file()
         writer.close()
         return written.read_bytes()
+
+
+WITH_TOOLS = """\
+{% if tools %}<|im_start|>system
+You may call these tools:
+<tools>
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}</tools>
+Call one as <tool_call>
+{"name": ..., "arguments": {...}}
+</tool_call><|im_end|>
+{% endif %}{% for message in messages %}{% if message['role'] == 'tool' %}<|im_start|>user
+<tool_response>
+{{ message['content'] }}
+</tool_response><|im_end|>
+{% else %}<|im_start|>{{ message['role'] }}
+{{ message['content'] or '' }}{% for call in message['tool_calls'] or [] %}<tool_call>
+{"name": "{{ call['function']['name'] }}",\
+ "arguments": {{ call['function']['arguments'] | tojson }}}
+</tool_call>{% endfor %}<|im_end|>
+{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\
+{{ '\t' if messages[-1]['role'] == 'tool' else '\n' }}{% endif %}"""
+"""After a tool's message the prompt ends with a tab, so that a scripted model says another line."""
