@@ -154,8 +154,10 @@ class Accessibility:
         names = [_property(node, "Accessible", "Name") for node in shown]
         answers = self._ask(roles + names)
         for node, role, name in zip(shown, answers, answers[len(shown) :], strict=False):
-            node.role = role[0] if role else ""
-            node.name = _plain(name[0][1]) if name else ""
+            if role is None or name is None:
+                node.states = frozenset()
+            else:
+                node.role, node.name = role[0], _plain(name[0][1])
 
     def read_whole(self, nodes: Sequence[Node]) -> None:
         """Read all else that is said of nodes."""

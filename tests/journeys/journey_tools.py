@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from journeys import models
-from journeys.desktop import Desktop
+from journeys.desktop import Desktop, until
 from journeys.fixtures import Home
 from journeys.models import Line
 from journeys.window import Window
@@ -38,4 +38,9 @@ def journey_a_tool_is_added_allowed_and_called(home: Home, desktop: Desktop) -> 
     desktop.click("Result: 12 characters")
     seen = window.seen()
     assert "<tool_response>\na black crow\n</tool_response>" in seen
+    window.say("Again.")
+    desktop.click("Allow in this chat: echo")  # once was once
+    until(lambda: window.answers().count(ANSWER) == 2, "the second answer is there")
+    window.say("And again.")
+    until(lambda: window.answers().count(ANSWER) == 3, "the third one, without a question")
     window.quit()
