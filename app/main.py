@@ -12,7 +12,7 @@ from app.display import why_no_window
 from app.store.chats import ChatStore
 from app.store.schema import ChatsTaken
 from backend import __version__
-from backend.system import paths
+from backend.system import faults, paths
 from backend.system.kept_file import keep_private
 
 WAIT_S = 10.0
@@ -89,6 +89,7 @@ def _run(model: Path | None) -> int:
     starts.started.connect(window.come_forward)
     window.closing.connect(starts.close)
     app.styleHints().colorSchemeChanged.connect(lambda _: window.preferences.dress())
+    faults.watch(window.failed.emit)
     window.show()
     window.open_first(model)
     # Ctrl+C in the terminal ends the program; the timer lets Python see the signal. Python may see

@@ -154,6 +154,7 @@ class PackDesk(QObject):
         self._process = process = QProcess(self)
         process.readyReadStandardOutput.connect(self._read)
         process.finished.connect(self._finished)
+        process.errorOccurred.connect(self._not_started)
         process.start(command[0], command[1:])
 
     def _read(self) -> None:
@@ -178,6 +179,11 @@ class PackDesk(QObject):
         elif "error" in data:
             self._fault = data["error"]
         self.changed.emit()
+
+    def _not_started(self, error: QProcess.ProcessError) -> None:
+        if self._process is not None and error is QProcess.ProcessError.FailedToStart:
+            self._fault = self._process.errorString()
+            self._finished(1, None)
 
     def _finished(self, status: int, _: object) -> None:
         process, self._process = self._process, None

@@ -19,6 +19,7 @@ from backend.library.places import known_folders
 from backend.library.scan import Entry, Scan, scan
 from backend.machines import Hardware
 from backend.protocol.settings import EngineConfig
+from backend.system import faults
 from backend.system.memory import available_bytes, is_busy
 from backend.system.paths import is_folder
 
@@ -61,11 +62,14 @@ class Library(QObject):
         changed: the rows changed or were judged again.
         busy: (bool) a scan began or ended.
         check_moved: the check of a file went on.
+        failed: (str) one sentence: what could not be done, unexpectedly.
     """
 
     changed = Signal()
     busy = Signal(bool)
     check_moved = Signal()
+    failed = Signal(object)
+    _scan_failed = Signal(int, object)
     _read = Signal(float)
     _checked = Signal(object)
     _scanned = Signal(int, object)
@@ -99,6 +103,7 @@ class Library(QObject):
         self._loaded: Entry | None = None  # the loaded model
         self._process: QProcess | None = None
         self._measure_failed = False
+        self._pid = 0  # of the last measurement
         self._watcher = QFileSystemWatcher(self)
         self._settle = QTimer(self, singleShot=True, interval=SETTLE_MS)
         self._settle.timeout.connect(self.rescan)
@@ -107,6 +112,7 @@ class Library(QObject):
         self._read.connect(self._on_read)
         self._checked.connect(self._on_checked)
         self._scanned.connect(self._on_scanned)
+        self._scan_failed.connect(self._on_scan_failed)
         self._speed_measured.connect(self.history.remember_speed)
         self._loaded_read.connect(self._on_loaded_read)
 
@@ -146,7 +152,10 @@ class Library(QObject):
         number = self._number
         folders, files = [folder for _, folder in self.folders], list(self.loose)
         self.busy.emit(True)
-        self._background.later(lambda: self._scan_folders(number, folders, files))
+        self._background.later(
+            lambda: self._scan_folders(number, folders, files),
+            lambda sentence: self._scan_failed.emit(number, sentence),
+        )
 
     def verdict(self, facts: Facts) -> Verdict:
         """Judge a model, in the list or not, with the memory that is free now."""
@@ -168,7 +177,7 @@ class Library(QObject):
                 if entry.facts is not None:
                     self._speed_measured.emit(entry.facts.fingerprint, n_slot, tokens_per_s)
 
-        self._background.later(recognise)
+        self._background.later(recognise, self.failed.emit)
 
     def look_at(self, path: Path | None) -> None:
         """Read the facts of the loaded model, for `speed`."""
@@ -182,7 +191,7 @@ class Library(QObject):
             for entry in scan([], [path], self._facts_cache()).entries:
                 self._loaded_read.emit(entry)
 
-        self._background.later(look)
+        self._background.later(look, self.failed.emit)
 
     def speed(self, n_slot: int) -> Speed | None:
         """Return the speed of the loaded model with `n_slot` slots per layer; None if unknown."""
@@ -221,7 +230,7 @@ class Library(QObject):
             except ChecksumError as error:
                 self._checked.emit(str(error))
 
-        self._checks.later(work)
+        self._checks.later(work, self._checked.emit)
         self.check_moved.emit()
 
     def stop_check(self) -> None:
@@ -260,6 +269,7 @@ class Library(QObject):
         model = large.path if large is not None and is_large(large.path) else None
         command = measure_command(self._machine_path, model)
         self._process = QProcess(self)
+        self._process.started.connect(self._note_pid)
         self._process.finished.connect(self._measured)
         self._process.errorOccurred.connect(self._measured)
         self._process.start(command[0], command[1:])
@@ -303,6 +313,11 @@ class Library(QObject):
         self.judge()
         self.measure()
 
+    def _on_scan_failed(self, number: int, sentence: str) -> None:
+        if number == self._number:
+            self.busy.emit(False)
+            self.failed.emit(sentence)
+
     def _row(self, entry: Entry, free_bytes: int) -> Row:
         facts = entry.facts
         verdict = self._verdict(facts, entry.path, free_bytes) if facts is not None else None
@@ -335,6 +350,10 @@ class Library(QObject):
         if new := wanted - present:
             self._watcher.addPaths(sorted(new))
 
+    def _note_pid(self) -> None:
+        if self._process is not None:
+            self._pid = self._process.processId()
+
     def _measured(self, *_: object) -> None:
         if self._process is None:
             return
@@ -342,4 +361,6 @@ class Library(QObject):
         self._process = None
         self.machine = kept_machine(self._machine_path)
         self._measure_failed = self.machine is None
+        if fault := faults.of_process(self._pid):
+            self.failed.emit(fault)
         self.judge()

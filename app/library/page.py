@@ -73,6 +73,7 @@ class LibraryPage(QObject):
         engine.model_changed.connect(self._model_changed)
         engine.state_changed.connect(self._state_changed)
         engine.link.done.connect(self._answered)
+        self.library.failed.connect(lambda sentence: self.notice.emit(Notice(sentence)))
 
     def show_recent(self, recent: list[str]) -> None:
         """Set the recent files; they belong to the library, wherever they are."""

@@ -150,7 +150,10 @@ class Search(QObject):
         self._number += 1
         number, offer = self._number, self.listing.offers[i]
         self.busy.emit(True)
-        self._background.later(lambda: self._read_header(number, i, offer))
+        self._background.later(
+            lambda: self._read_header(number, i, offer),
+            lambda sentence: self._failed.emit(number, sentence),
+        )
 
     def shut_down(self) -> None:
         """End the thread."""
@@ -192,7 +195,7 @@ class Search(QObject):
                 self._failed.emit(number, str(error))
 
         self.busy.emit(True)
-        self._background.later(run)
+        self._background.later(run, lambda sentence: self._failed.emit(number, sentence))
 
     def _list(self, address: Address) -> Listing:
         from backend.downloads.hub import look_up  # imported late: it loads the HTTP client

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QListWidget, QPlainTextEdit, QWidget
@@ -12,6 +10,7 @@ from app.pages.licences import Component, components
 from app.text.messages import localized
 from app.widgets.page import Page, small
 from backend import __version__
+from backend.system import faults
 
 _LOOK_MS = 20  # between two looks for what the thread has read
 
@@ -24,8 +23,11 @@ class AboutPage(Page):
         self._components: list[Component] = []
         # The thread knows nothing of this page, which may be deleted meanwhile.
         self._found: list[Component] = []
-        self._reading = threading.Thread(
-            target=lambda found: found.extend(components()), args=(self._found,), daemon=True
+        found, unread = self._found, self.tr("Parts")
+        self._reading = faults.Thread(
+            "parts",
+            lambda: found.extend(components()),
+            failed=lambda sentence: found.append(Component(unread, "", "", localized(sentence))),
         )
         self._look = QTimer(self, interval=_LOOK_MS)
         self._look.timeout.connect(self._take)

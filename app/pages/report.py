@@ -18,6 +18,7 @@ from app.state.engine_choice import EngineChoice
 from backend.machines import Hardware, facts
 from backend.protocol.statistics import Statistics
 from backend.protocol.status import Json
+from backend.system import faults
 from backend.system.names import without_models, without_names
 
 # The settings that affect behaviour; no paths, no key.
@@ -54,6 +55,7 @@ def report(
         text += f"{title}\n" + "".join(f"  {name}: {value}\n" for name, value in values.items())
     errors = log.errors or ["none"]
     text += "Last errors\n" + "".join(f"  {line}\n" for line in errors)
+    text += "Unexpected errors\n" + _indented("\n".join(faults.recent()), 200)
     text += "Engine's last words\n" + _indented(engine.link.last_words)
     text += "Log\n" + "".join(f"  {line}\n" for line in log.lines[-60:])
     models = [engine.path] if engine.path is not None else []
@@ -102,6 +104,6 @@ def _figures(statistics: Statistics | None) -> Json:
     }
 
 
-def _indented(text: str) -> str:
-    lines = text.strip().splitlines()[-40:] or ["none"]
+def _indented(text: str, n_line: int = 40) -> str:
+    lines = text.strip().splitlines()[-n_line:] or ["none"]
     return "".join(f"  {line}\n" for line in lines)

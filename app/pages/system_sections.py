@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import PurePath
 
 from PySide6.QtCore import Qt, QUrl, Signal
@@ -13,10 +12,11 @@ from PySide6.QtWidgets import QPushButton
 from app.session.worker_link import EngineLink
 from app.text.messages import localized
 from app.widgets import files
+from app.widgets.background import while_there
 from app.widgets.page import Section, beside, small
 from backend import __version__
 from backend.downloads import newer
-from backend.downloads.errors import DownloadError
+from backend.system import faults
 from backend.system.paths import backends_folder
 from backend.text import text
 
@@ -114,23 +114,16 @@ class VersionSection(Section):
         self.look.setEnabled(False)
         self.page.hide()
         self.answer.setText(self.tr("Looking\u2026"))
-        threading.Thread(target=self._ask, daemon=True).start()
+        tell = while_there(self._found.emit)
+        faults.Thread("newer version", self._ask, tell, failed=tell).start()
 
     def _open(self) -> None:
         if said := files.open_page(QUrl(self._page)):
             self.answer.setText(said)
 
-    def _ask(self) -> None:
+    def _ask(self, tell: Callable[[newer.Release], object]) -> None:
         """Ask the server, in a thread: it may be slow."""
-        answer: newer.Release | str
-        try:
-            answer = newer.latest()
-        except DownloadError as error:
-            answer = str(error)
-        try:
-            self._found.emit(answer)
-        except RuntimeError:  # the window has been closed
-            pass
+        tell(newer.latest())
 
     def _show(self, answer: newer.Release | str) -> None:
         self.look.setEnabled(True)

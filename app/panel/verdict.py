@@ -116,6 +116,8 @@ def _speed(stats: Statistics) -> float:
 
 def what_helps(cache: CacheFacts | None, advice: Advice | None) -> str:
     """Return the best improvement, then the second, in one sentence; empty without a forecast."""
+    if advice is not None and advice.fault:
+        return localized(advice.fault)
     if cache is None or advice is None or advice.reason:
         return ""
     larger, other = advice.cache, advice.method

@@ -10,6 +10,7 @@ from typing import Any
 from PySide6.QtCore import QObject, QProcess, QTimer, Signal
 
 from backend.protocol.messages import Decoder, Message, ProtocolError, encode
+from backend.system import faults
 
 END_MS = 1500
 PING_MS = 5_000
@@ -21,11 +22,12 @@ class ToolHost(QObject):
 
     Signals:
         told: (dict) a message of the process.
-        died: the process has ended, or was stuck and was killed.
+        died: (str) the process has ended, or was stuck and was killed. With the sentence about the
+            unexpected error that ended it, or "".
     """
 
     told = Signal(object)
-    died = Signal()
+    died = Signal(object)
 
     def __init__(self, command: list[str], parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -33,7 +35,7 @@ class ToolHost(QObject):
         self._process: QProcess | None = None
         self._decoder = Decoder()
         self._groups: dict[str, int] = {}  # process groups of the servers, by name
-        self._n_ping = 0
+        self._n_ping = self._pid = 0
         self._timer = QTimer(self)
         self._timer.setInterval(PING_MS)
         self._timer.timeout.connect(self._ping)
@@ -65,15 +67,20 @@ class ToolHost(QObject):
         self._drop()
 
     def _start(self) -> None:
-        self._decoder, self._n_ping = Decoder(), 0
+        self._decoder, self._n_ping, self._pid = Decoder(), 0, 0
         self._process = process = QProcess(self)
         process.setProcessChannelMode(QProcess.ProcessChannelMode.SeparateChannels)
         process.setStandardErrorFile(QProcess.nullDevice())
+        process.started.connect(self._note_pid)
         process.readyReadStandardOutput.connect(self._read)
         process.finished.connect(self._give_up)
         process.errorOccurred.connect(self._give_up)
         process.start(self._command[0], self._command[1:])
         self._timer.start()
+
+    def _note_pid(self) -> None:
+        if self._process is not None:
+            self._pid = self._process.processId()
 
     def _read(self) -> None:
         process = self._process
@@ -114,7 +121,7 @@ class ToolHost(QObject):
     def _give_up(self, *_: object) -> None:
         if self._process is not None:
             self._drop()
-            self.died.emit()
+            self.died.emit(faults.of_process(self._pid))
 
     def _drop(self) -> None:
         """Kill the process, and servers that have outlived it."""

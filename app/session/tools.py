@@ -15,7 +15,7 @@ from app.state.tool_approval import Call, Calls, Choice, Grants, n_round
 from backend.protocol.chat import Json
 from backend.protocol.messages import Message as HostMessage
 from backend.system import children
-from backend.text import text
+from backend.text import joined, text
 from backend.tools.settings import Imported, Server, ToolSettings, kept_file, read_foreign
 from backend.tools.tool import Tool, offered
 
@@ -173,8 +173,8 @@ class ToolServers(QObject):
         )
         self.changed.emit()
 
-    def _on_died(self) -> None:
-        ended = ServerState("failed", text("tools.host_ended"))
+    def _on_died(self, fault: str) -> None:
+        ended = ServerState("failed", joined(fault, text("tools.host_ended")))
         self._states = dict.fromkeys(self._states, ended)
         self.changed.emit()
 

@@ -19,6 +19,7 @@ from app.store.schema import StoreError
 from app.store.search import Found, find
 from backend.protocol.chat import Delta, ToolCall
 from backend.protocol.statistics import Statistics
+from backend.system import faults
 from backend.system.kept_file import parse_json, parse_kept
 from backend.text import Text, text, to_json
 
@@ -424,7 +425,9 @@ class ChatStore:
                 return
         except OSError:
             return
-        self._checkpoint = threading.Thread(target=_write_journal, args=(self.path,), daemon=True)
+        self._checkpoint = faults.Thread(
+            "journal", _write_journal, self.path, failed=faults.no_place
+        )
         self._checkpoint.start()
 
 

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 from collections.abc import Callable
+from typing import Any
+
+from backend.system import faults
 
 _JOIN_S = 2.0
+
+
+def while_there(work: Callable[..., object]) -> Callable[..., None]:
+    """Return a function that does `work`, unless a Qt object that it uses was deleted."""
+
+    def run(*args: Any) -> None:
+        try:
+            work(*args)
+        except RuntimeError as error:  # of this type for anything else, too
+            if "deleted" not in str(error):
+                raise
+
+    return run
 
 
 class Background:
@@ -18,12 +33,16 @@ class Background:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def later(self, job: Callable[[], None]) -> None:
-        """Append a job."""
+    def later(self, job: Callable[[], None], failed: faults.Failed) -> None:
+        """Append a job. failed: called in the thread with the sentence about an error of the job.
+
+        The thread goes on with the next job.
+        """
+        failed = while_there(failed)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread = faults.Thread(self._name, self._work, failed=failed)
             self._thread.start()
-        self._jobs.put(job)
+        self._jobs.put(faults.guarded(self._name, while_there(job), failed))
 
     def shut_down(self) -> None:
         """End the thread after its present job, and wait for it for at most two seconds."""
@@ -34,5 +53,4 @@ class Background:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            with contextlib.suppress(RuntimeError):  # the window was deleted
-                job()
+            job()

@@ -59,9 +59,11 @@ class MainWindow(QMainWindow):
 
     Signals:
         closing: the window is closed for good; the chats are released next.
+        failed: (str) one sentence about an unexpected error, from any thread.
     """
 
     closing = Signal()
+    failed = Signal(object)
 
     def __init__(
         self,
@@ -261,6 +263,7 @@ class MainWindow(QMainWindow):
         session, bar = self.session, self.top_bar
         self.engine.model_changed.connect(self._show_model)
         session.statistics_changed.connect(self._note_statistics)
+        self.failed.connect(self._show_fault, Qt.ConnectionType.QueuedConnection)
         self.engine_page.notice.connect(session.notice)
         parts = self.panel.parts
         parts.show_counters(self.settings.show_counters)
@@ -481,6 +484,10 @@ class MainWindow(QMainWindow):
         self.controls.show_trusted()
         self._show_controls(self.settings.show_controls)
         self._arrangement.fit(self.width())
+
+    def _show_fault(self, sentence: str) -> None:
+        actions = ((self.tr("Show the report"), functools.partial(self.pages.go, "diagnostics")),)
+        self.session.notice.emit(Notice(sentence, actions))
 
     def _report(self) -> str:
         from app.pages.report import report  # the list of packages is slow to import

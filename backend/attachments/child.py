@@ -19,7 +19,6 @@ import os
 import signal
 import stat
 import sys
-import threading
 from collections.abc import Callable
 
 from backend.attachments.pdf import MARK, MARK_BYTES, pdf_text
@@ -29,6 +28,7 @@ from backend.attachments.text_files import decoded, kind_of
 from backend.protocol.attachments import TEXT_CHARS_MAX, Attachment
 from backend.protocol.errors import RequestError
 from backend.protocol.messages import Decoder, Message, encode
+from backend.system import faults
 from backend.system.limits import limit_memory, time_limit
 from backend.system.pipes import die_with_parent, private_pipes
 from backend.text import text
@@ -48,7 +48,7 @@ def main() -> int:
     request = _request(in_fd)
     if request is None:
         return 0
-    threading.Thread(target=_end_with_input, args=(in_fd,), daemon=True).start()
+    faults.Thread("input", _end_with_input, in_fd, failed=lambda _: os._exit(1)).start()
     with os.fdopen(out_fd, "wb") as out:
 
         def say(message: Message) -> None:
@@ -88,6 +88,8 @@ def answer(request: Message, say: Callable[[Message], None]) -> Message:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         return {"refusal": text("attach.unreadable", file=name, reason=reason)}
+    except ImportError:  # the file is right, and this program is not
+        raise
     except Exception:  # pypdf raises nearly anything for a damaged file
         if "data" in request:
             return {"refusal": text("attach.damaged_picture", file=name)}

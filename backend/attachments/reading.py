@@ -11,7 +11,7 @@ from collections.abc import Callable
 from backend.protocol.attachments import PICTURE_PIXELS_MAX, Attachment, Picture, plain_name
 from backend.protocol.errors import RequestError
 from backend.protocol.messages import Decoder, Message, ProtocolError, encode
-from backend.system import children
+from backend.system import children, faults
 from backend.text import text
 
 CPU_LIMIT_S = 60.0
@@ -36,11 +36,10 @@ class _Reading:
 
         Raises RequestError with one sentence: why the file is refused, or that it was stopped.
         """
-        deadline = threading.Timer(DEADLINE_S, self._kill)
-        deadline.daemon = True
+        deadline: threading.Timer | None = None
         try:
             process = self._start()
-            deadline.start()
+            deadline = faults.timer("reading deadline", DEADLINE_S, self._kill, faults.no_place)
             self._exchange(process, encode(self._request), take)
         except (OSError, ProtocolError, KeyError, TypeError, ValueError) as error:
             if self._is_stopped.is_set():
@@ -49,7 +48,8 @@ class _Reading:
                 raise
             raise RequestError(text("attach.too_complex", file=self._name)) from None
         finally:
-            deadline.cancel()
+            if deadline is not None:
+                deadline.cancel()
             self._close()
 
     def stop(self) -> None:
@@ -79,6 +79,9 @@ class _Reading:
                     raise RequestError(reply["refusal"])
                 if take(reply):
                     return
+        process.wait()
+        if fault := faults.of_process(process.pid):
+            raise RequestError(fault)
         raise OSError
 
     def _kill(self) -> None:

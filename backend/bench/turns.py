@@ -23,7 +23,7 @@ from backend.bench.workload import Request
 from backend.gguf.model_file import ModelFile
 from backend.memory.plan import plan, slots
 from backend.protocol.settings import EngineConfig
-from backend.system import children
+from backend.system import children, faults
 from backend.system.memory import available_bytes, physical_cores, total_bytes
 
 FORMAT, VERSION = "outrider-bench", 1
@@ -165,7 +165,8 @@ class Child:
             return "It was killed: it needs more memory than the cap."
         if status == _KILLED:
             return "It was killed: memory ran out."
-        return f"It ended by itself (status {status})."
+        fault = faults.of_process(self._process.pid)
+        return fault or f"It ended by itself (status {status})."
 
 
 def run(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:

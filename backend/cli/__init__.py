@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import threading
-import traceback
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -23,7 +22,7 @@ from backend import __version__
 from backend.cli.common import Parser, UserError, plain_sentence, write_error
 from backend.cli.crashes import Crashes
 from backend.protocol.worker_exit import describe_exit, has_crashed, was_told
-from backend.system import children
+from backend.system import children, faults
 from backend.system.kept_file import keep_private
 from backend.system.memory import oom_kills
 from backend.system.paths import data_folder, models_folder
@@ -63,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     process: llama.cpp ends its process on some malformed models.
     """
     if argv is None:
+        faults.watch(writes=False)
         _speak_utf8()
         if mark := os.environ.pop(_CHILD_MARK, ""):
             _be_child(*map(int, mark.split()))
@@ -82,8 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_error(str(error))
         return error.status
     except Exception as error:
-        if os.environ.get("OUTRIDER_DEBUG"):
-            traceback.print_exc()
+        if not (faults.is_expected(error) or isinstance(error, OSError | MemoryError)):
+            faults.record("command", error, writes=False)
         write_error(plain_sentence(error))
         if isinstance(error, OSError):
             _silence_stdout()  # a failed write must not fail again at exit
@@ -186,7 +186,7 @@ def _start_child(
     child = subprocess.Popen(children.command("backend.cli", *argv), env=env, **options)
     os.close(out_fd)
     said = bytearray()
-    reader = threading.Thread(target=_collect, args=(in_fd, said), daemon=True)
+    reader = faults.Thread("standard error", _collect, in_fd, said, failed=faults.no_place)
     reader.start()
     return child, said, reader
 

@@ -40,7 +40,7 @@ from backend.protocol.chat import ChatOptions, Json
 from backend.protocol.client import RequestFailed, WorkerClient, WorkerDied
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.protocol.status import CacheFacts
-from backend.system import children
+from backend.system import children, faults
 from backend.system.kept_file import write_whole
 from backend.system.memory import is_busy
 from backend.system.names import without_models, without_names
@@ -456,9 +456,7 @@ class _Run:
 @contextlib.contextmanager
 def _after(limit_s: float, end: Callable[[], None]) -> Iterator[None]:
     """Call `end` from a thread if the body takes longer than limit_s."""
-    timer = threading.Timer(limit_s, end)
-    timer.daemon = True
-    timer.start()
+    timer = faults.timer("time of a part", limit_s, end, faults.no_place)
     try:
         yield
     finally:

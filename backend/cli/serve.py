@@ -10,6 +10,7 @@ import secrets
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from backend.cli.common import UserError, add_automatic_options, automatic_config, whole_number
 from backend.engine.embedding_model import EmbeddingModel
@@ -117,12 +118,23 @@ def run(args: argparse.Namespace) -> int:
     for warning in _warnings(access):
         print(warning, file=sys.stderr, flush=True)
     engine = _open(path, config)
+    servers: list[Any] = []
+    fault = ""
+
+    def failed(sentence: str) -> None:
+        """End: nothing can be computed any more."""
+        nonlocal fault
+        fault = sentence
+        for server in servers:
+            server.should_exit = True
+
     host = EngineThread(
         engine,
         lambda path: _open(path, config),
         paths,
         60 * args.unload_after if args.unload_after else None,
         embedder,
+        failed,
     )
     try:
         port = listener.getsockname()[1]
@@ -139,13 +151,17 @@ def run(args: argparse.Namespace) -> int:
             print(engine.cache.overridden, file=sys.stderr, flush=True)
         print("Ctrl-C ends it.", file=sys.stderr, flush=True)
         turns = Turns(host, n_parallel=args.parallel)
-        make_server(turns, key, access).run(sockets=[listener])
+        servers.append(make_server(turns, key, access))
+        if not fault:
+            servers[0].run(sockets=[listener])
     finally:
         host.stop()
         host.close()
         if embedder is not None:
             embedder.close()
         listener.close()
+    if fault:
+        raise UserError(fault)
     return 0
 
 

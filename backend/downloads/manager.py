@@ -17,6 +17,7 @@ from typing import Any
 
 from backend.downloads.errors import DownloadError, Stopped
 from backend.downloads.job import Job
+from backend.system import faults
 from backend.system.kept_file import KeptFile
 from backend.text import text
 
@@ -162,9 +163,10 @@ class Downloads:
 
         Downloads with a common file, such as the mmproj file of a repository, run one by one.
         """
-        for item in list(self._all.values()):
+        for number in list(self._all):
             if not self._is_open or len(self._threads) >= N_RUNNING_MAX:
                 break
+            item = self._all[number]
             is_free = all(paths.isdisjoint(item.job.paths) for paths in self._paths.values())
             if item.state is State.WAITING and is_free:
                 self._start(item)
@@ -182,9 +184,9 @@ class Downloads:
             for other in self._all.values()
             if other.state is State.RUNNING and other.number != number
         ]
-        self._threads[number] = threading.Thread(
-            target=self._run, name=f"download-{number}", daemon=True,
-            args=(number, item.job, self._stops[number], sum(promised)),
+        self._threads[number] = faults.Thread(
+            f"download-{number}", self._run, number, item.job, self._stops[number], sum(promised),
+            failed=lambda sentence: self._end(number, item.job, State.FAILED, sentence),
         )  # fmt: skip
         self._threads[number].start()
 
@@ -216,13 +218,13 @@ class Downloads:
         except OSError as error:
             state = State.FAILED
             trouble = text("download.failed", reason=error.strerror or str(error))
+        self._end(number, job, state, trouble)
+
+    def _end(self, number: int, job: Job, state: State, trouble: str) -> None:
         with self._lock:
-            del (
-                self._threads[number],
-                self._stops[number],
-                self._samples[number],
-                self._paths[number],
-            )
+            of_thread = self._threads, self._stops, self._samples, self._paths
+            for kept in of_thread:
+                kept.pop(number, None)
             item = self._all.get(number)
             if item is None:
                 job.forget()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.protocol.chat import AnswerText, ChatOptions, Delta, ToolCall
 from backend.protocol.settings import Sampling
+from backend.system import faults
 
 if TYPE_CHECKING:
     from backend.llama.vision import ImageChunk
@@ -152,7 +153,8 @@ class Reading:
         self._text: list[str] = []
         self._waits_for_text = False
         self._is_over = False
-        self._thread = threading.Thread(target=self._run, name="answer reader", daemon=True)
+        # _run passes its own errors on in `fault`.
+        self._thread = faults.Thread("answer reader", self._run, failed=faults.no_place)
         self._thread.start()
 
     def feed(self, text: str) -> None:

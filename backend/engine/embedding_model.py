@@ -19,6 +19,7 @@ from backend.llama.embedding import POOLINGS, RANKS, EmbeddingContext, unit
 from backend.memory.plan import kv_bytes
 from backend.protocol.errors import EngineError
 from backend.protocol.vectors import Vectors
+from backend.system import faults
 from backend.system.memory import forget_mapped, physical_cores
 from backend.text import text
 
@@ -97,9 +98,9 @@ class EmbeddingModel:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-            if self._loaded is not None:
-                self._loaded.close()
-                self._loaded = None
+            loaded, self._loaded = self._loaded, None
+            if loaded is not None:
+                loaded.close()
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[EmbeddingContext]:
@@ -112,9 +113,9 @@ class EmbeddingModel:
             try:
                 yield self._loaded
             finally:
-                self._timer = threading.Timer(self._unload_after_s, self.close)
-                self._timer.daemon = True
-                self._timer.start()
+                self._timer = faults.timer(
+                    "unload embeddings", self._unload_after_s, self.close, faults.no_place
+                )
 
     def _load(self) -> EmbeddingContext:
         model = loading.load_plain(self._file)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backend.llama.past import UNKNOWN, Made, steps_of
+from backend.system import faults
 from backend.system.kept_file import make_folder, sync_folder, write_whole
 from backend.system.paths import open_regular
 
@@ -186,7 +187,7 @@ class KeptStates:
                 if _parent_in(name) == root:
                     self._tokens_of(owner, name)
 
-        self._reader.submit(read)
+        self._reader.submit(faults.guarded("states", read, faults.no_place))
 
     def states(self, pieces: Sequence[Piece]) -> Iterator[tuple[Piece, bytearray]]:
         """Yield pieces with their states; end before one that cannot be read.

@@ -490,20 +490,27 @@ def _load_once(
     if not direct and params.load_mode == llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO:
         params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
     gave_up = False
+    fault: BaseException | None = None
     with log.captured() as lines:
 
         def on_progress(fraction: float, _user_data: int | None) -> bool:
-            nonlocal gave_up
+            nonlocal gave_up, fault
             while lines:
                 gave_up |= _GAVE_UP_DIRECT in lines.pop()
             if direct and gave_up:
                 return False
-            return progress is None or progress(min(fraction / max(share, 1e-9), 1.0))
+            try:
+                return progress is None or progress(min(fraction / max(share, 1e-9), 1.0))
+            except BaseException as error:  # ctypes would drop it
+                fault = error
+                return False
 
         params.progress_callback = llama_cpp.llama_progress_callback(on_progress)
         pointer = llama_cpp.llama_model_load_from_file(os.fsencode(file.paths[0]), params)
         gave_up |= any(_GAVE_UP_DIRECT in line for line in lines)
     try:
+        if fault is not None:
+            raise fault
         with _file_errors():
             held.require_unchanged()
         if direct and gave_up:

@@ -23,6 +23,7 @@ import psutil
 
 from backend.gguf.model_file import ModelFile, read_model
 from backend.learning.recordings import Recordings, Verdict, adopt_if_better, number_of
+from backend.system import faults
 from backend.text import Text, text, to_json
 from backend.traces.container import ContainerError
 from backend.traces.trace import read_trace
@@ -37,7 +38,7 @@ class _Line:
     def __init__(self) -> None:
         self._may_run = threading.Event()
         self._may_run.set()
-        threading.Thread(target=self._listen, daemon=True).start()
+        faults.Thread("commands", self._listen, failed=lambda _: os._exit(1)).start()
 
     def _listen(self) -> None:
         for line in sys.stdin:

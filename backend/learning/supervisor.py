@@ -23,7 +23,7 @@ from backend.learning import recordings as learning
 from backend.learning.consent import allow, allowed, recordings_folder
 from backend.learning.recordings import Recordings
 from backend.protocol.status import LearningFacts
-from backend.system import children
+from backend.system import children, faults
 from backend.text import from_json, text
 from backend.traces.container import ContainerError
 
@@ -188,7 +188,7 @@ class Learner:
         if allowed(self._root):
             self._traces.want(self._keep, inputs=True, scores=True)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="learner", daemon=True)
+                self._thread = faults.Thread("learner", self._run, failed=self._fail)
                 self._thread.start()
 
     def _keep(self, trace: Trace) -> None:
@@ -200,7 +200,16 @@ class Learner:
             except queue.Full:
                 pass
 
-    # The thread.
+    # The threads.
+
+    def _fail(self, sentence: str) -> None:
+        """Give up after an unexpected error, until another model or choice."""
+        with self._lock:
+            self._end_child()
+            self._fault = sentence
+            if self._thread is threading.current_thread():
+                self._thread = None
+        self._tell(self.state())
 
     def _run(self) -> None:
         while True:
@@ -259,7 +268,7 @@ class Learner:
             self._fault = text("learning.not_started", reason=error.strerror or str(error))
             return
         self._progress, self._is_paused = 0.0, False
-        threading.Thread(target=self._follow, args=(self._child,), daemon=True).start()
+        faults.Thread("training", self._follow, self._child, failed=self._fail).start()
         self._tell(self.state())
 
     def _pause(self, yes: bool) -> None:
@@ -295,7 +304,7 @@ class Learner:
                 return  # _end_child killed it
             self._child, self._progress, self._is_paused = None, None, False
             if status != 0:
-                self._fault = result or text("learning.ended")
+                self._fault = result or faults.of_process(child.pid) or text("learning.ended")
         self._tell(self.state())
 
     def _end_child(self) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.gguf.identity import FileIdentity
+from backend.system import faults
 from backend.system.kept_file import read_json, write_json
 
 _PIECE_BYTES = 1 << 20
@@ -73,8 +74,10 @@ class Digests:
             return False
         self._may_run.set()
         if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(
-                target=self._run, args=(left,), name="digests", daemon=True
+            # What it could not compute is not asked for again.
+            states = {one for _, one in left}
+            self._thread = faults.Thread(
+                "digests", self._run, left, failed=lambda _: self._give_up(states)
             )
             self._thread.start()
         self._thread.join(_WAIT_S)
@@ -91,6 +94,10 @@ class Digests:
         if self._thread is not None:
             self._thread.join()
 
+    def _give_up(self, states: set[FileIdentity]) -> None:
+        with self._lock:
+            self._failed |= states
+
     def _run(self, files: Sequence[tuple[Path, FileIdentity]]) -> None:
         _step_back()
         with self._lock:
@@ -105,8 +112,7 @@ class Digests:
             if sha256:
                 self.note(identity, sha256)
             elif not self._ends.is_set():
-                with self._lock:
-                    self._failed.add(identity)
+                self._give_up({identity})
 
     def _sha256(self, path: Path, identity: FileIdentity) -> str:
         """Return the SHA-256 of a file, or "" if it is another one or the thread shall end."""

@@ -31,7 +31,7 @@ from backend.protocol.chat import (
     tool_name,
 )
 from backend.protocol.messages import Decoder, Message, ProtocolError, encode
-from backend.system import children
+from backend.system import children, faults
 from backend.system.limits import reached_time_limit
 from backend.text import text
 
@@ -389,7 +389,7 @@ class ChatFormat:
             return None
         if is_late() or reached_time_limit(status, time.monotonic() - began_s, limit_s):
             raise _TooSlow(text("template.too_slow", model=self._name))
-        reason: str = text("template.ended", status=status)
+        reason = faults.of_process(process.pid) or text("template.ended", status=status)
         raise _ProcessEnded(text("template.failed", model=self._name, reason=reason))
 
     def _refusal(self, reason: str) -> LlamaError:
@@ -480,9 +480,7 @@ def _deadline(process: subprocess.Popen[bytes], limit_s: float) -> Iterator[Call
         is_late.set()
         process.kill()
 
-    timer = threading.Timer(limit_s, end)
-    timer.daemon = True
-    timer.start()
+    timer = faults.timer("template deadline", limit_s, end, faults.no_place)
     try:
         yield is_late.is_set
     finally:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 from backend.machines import kept
 from backend.machines.drive import LEAST_FILE_BYTES, Drive
+from backend.system import faults
 from backend.system.memory import is_busy, physical_cores
 from backend.system.processor import OtherPrograms
 
@@ -77,7 +77,7 @@ def measure(path: Path, drive: Drive, n_threads: range, *, ring: bool) -> Times:
         with contextlib.suppress(RuntimeError):  # then measure without reads
             _native.measure_reads(str(path), drive.read_bytes, drive.n_read, seconds, ring)
 
-    reader = threading.Thread(target=read)
+    reader = faults.Thread("read beside", read, failed=faults.no_place)
     reader.start()
     times: dict[int, float] = {}
     try:

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from backend.protocol.connection import Connection, Event
 from backend.protocol.messages import FINAL, Message, request_id
-from backend.system import children
+from backend.system import children, faults
 
 _READ_BYTES = 1 << 16
 _POLL_S = 0.5  # on Windows, a wait without a limit cannot be interrupted
@@ -114,8 +114,10 @@ class WorkerClient:
         except OSError as error:
             self._handle(self._connection.process_failed_to_start(error.strerror or ""))
             raise WorkerDied(self.death) from None
-        self._stderr_thread = threading.Thread(target=self._read_stderr, daemon=True)
-        self._reader_thread = threading.Thread(target=self._read_stdout, daemon=True)
+        self._stderr_thread = faults.Thread(
+            "worker's errors", self._read_stderr, failed=faults.no_place
+        )
+        self._reader_thread = faults.Thread("worker", self._read_stdout, failed=self._fail)
         self._stderr_thread.start()
         self._reader_thread.start()
         try:
@@ -224,6 +226,12 @@ class WorkerClient:
         self._stderr_thread.join(_EXIT_S)
         with self._lock:
             self._handle(self._connection.process_ended(returncode))
+
+    def _fail(self, sentence: str) -> None:
+        """Give up the worker: its messages are read no more."""
+        self._process.kill()
+        with self._lock:
+            self._handle(self._connection.give_up(sentence))
 
     def _read_stderr(self) -> None:
         pipe = self._process.stderr

@@ -120,7 +120,7 @@ class Connection:
             if self.is_over:
                 break
         if is_garbled:
-            events += self._end(text("worker.garbled"))
+            events += self.give_up(text("worker.garbled"))
         return events
 
     def receive_stderr(self, data: bytes) -> None:
@@ -135,8 +135,8 @@ class Connection:
     def process_failed_to_start(self, reason: str = "") -> list[Event]:
         """End the connection: the process did not start. reason: the system's, without a stop."""
         if not reason:
-            return self._end(text("worker.not_started"))
-        return self._end(text("worker.not_started_because", reason=f"{reason}."))
+            return self.give_up(text("worker.not_started"))
+        return self.give_up(text("worker.not_started_because", reason=f"{reason}."))
 
     def process_ended(self, returncode: int | None) -> list[Event]:
         """End the connection: the process ended, and its output was received.
@@ -144,10 +144,10 @@ class Connection:
         returncode: as for describe_exit.
         """
         if returncode == messages.EXIT_PROTOCOL and self._last_error:
-            return self._end(self._last_error)
+            return self.give_up(self._last_error)
         before, now = self._oom_kills, oom_kills()
         had_memory = now is not None and now == before
-        return self._end(describe_exit(returncode, self.last_words, had_memory))
+        return self.give_up(describe_exit(returncode, self.last_words, had_memory))
 
     # The clock
 
@@ -162,7 +162,7 @@ class Connection:
         if self.is_over:
             return []
         if not self._greeted and now_s >= self._hello_due_s:
-            return self._end(text("worker.no_answer"))
+            return self.give_up(text("worker.no_answer"))
         if not self._open or now_s < self._ping_due_s:
             return []
         events: list[Event] = []
@@ -187,7 +187,7 @@ class Connection:
             if kind != "hello":
                 raise ValueError("the worker did not greet")
             if message["version"] != messages.VERSION:
-                yield from self._end(text("worker.other_version"))
+                yield from self.give_up(text("worker.other_version"))
                 return
             self._greeted = True
         if reading.is_progress:
@@ -218,7 +218,8 @@ class Connection:
             self._hangs = bool(fault)
             yield Event("hangs", (fault,)) if fault else Event("recovered")
 
-    def _end(self, sentence: str) -> list[Event]:
+    def give_up(self, sentence: str) -> list[Event]:
+        """End the connection for another reason, one sentence."""
         if self.is_over:
             return []
         self.is_over = True

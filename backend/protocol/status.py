@@ -231,7 +231,7 @@ class Advice:
     """The stall share of an answer's tokens, and the best worthwhile change of each kind.
 
     scale: measured stall divided by simulated stall, with the present settings; 0 where nothing was
-    simulated. reason: why there is no forecast, or "".
+    simulated. reason: why there is no forecast, or "". fault: why the simulation failed, or "".
     """
 
     stall_share: float
@@ -239,6 +239,7 @@ class Advice:
     method: Option | None = None
     scale: float = 0.0
     reason: str = ""
+    fault: str = ""
 
     @classmethod
     def from_json(cls, data: Json) -> Advice:

@@ -19,6 +19,7 @@ _WINDOWS_EXITS = {
     0xC0000409: text("exit.what.check"),
 }
 _ASSERT = re.compile(r"GGML_ASSERT\((.*)\) failed|fatal error: (.*)")
+_ERROR = re.compile(r"^Traceback .*\n(?: .*\n|\n)+(?:\w+[.])*(\w+)(?:: (.*))?$", re.MULTILINE)
 _DEVICE_GONE = re.compile(r"Remote RPC server crashed|Failed to connect to|RPC handshake failed")
 _DEVICE_FAILED = re.compile(r"^(CUDA|ROCm|Vulkan|Metal|SYCL)[^:\n]*error:? *(.*)", re.MULTILINE)
 _KILLED = -9  # by SIGKILL, which Windows lacks
@@ -74,6 +75,9 @@ def describe_exit(returncode: int | None, stderr_tail: str, had_memory: bool = F
         return _because(_describe_signal(-returncode, memory, had_memory))
     if memory:
         return _because(text("exit.out_of_memory"))
+    if errors := _ERROR.findall(stderr_tail):
+        kind, reason = errors[-1]
+        return _because(text("exit.unexpected", kind=kind, reason=reason[:120] or kind))
     return text("exit.status", status=returncode)
 
 

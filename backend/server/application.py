@@ -48,6 +48,7 @@ from backend.server.ask import (
 )
 from backend.server.guard import LOCAL, Access, Guard, error_form, listen
 from backend.server.turns import News, Turns
+from backend.system import faults
 
 KEEP_ALIVE_S = 10.0
 """Longest silence of a stream; then the last comment is repeated."""
@@ -171,7 +172,7 @@ def make_application(turns: Turns, key: str, access: Access = LOCAL) -> ASGIApp:
     routes.append(counts("/apply-template", chat, server.apply_template))
     routes += [post(path, native, Fields, serve) for path, serve in server.posts.items()]
     routes += [Route(path, serve, methods=["GET"]) for path, serve in server.gets.items()]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: _on_http})
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _on_http, 500: _on_fault})
     return Guard(_Attended(app), key, access)
 
 
@@ -184,6 +185,15 @@ async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     refused = RequestRefused(f"{error.detail}.", status=error.status_code)
     return refuse(refused, error_form(request.url.path))
+
+
+async def _on_fault(request: Request, error: Exception) -> Response:
+    return refuse(_unexpected(error), error_form(request.url.path))
+
+
+def _unexpected(error: Exception) -> RequestRefused:
+    faults.record("request", error)  # its words may be of another request
+    return RequestRefused("Something unexpected failed in the server.", status=500)
 
 
 def refuse(
@@ -365,7 +375,8 @@ class _Attended:
                 watcher.cancel()  # the end of an answer is a disconnection, too
             await send(message)
 
-        watcher = asyncio.ensure_future(watch())
+        # Without the watcher nobody would notice that the client leaves.
+        watcher = faults.task("client", watch(), lambda _: serving.cancel())
         try:
             await self._app(scope, receive_body, send_until_end)
         except asyncio.CancelledError:
@@ -419,6 +430,8 @@ class _Stream:
             events = self._writer.closing(self._finishes)
         except RequestRefused as error:
             events = self._writer.failed(error)
+        except Exception as error:
+            events = self._writer.failed(_unexpected(error))
         yield self._lines(events) + self._writer.end
 
     def _write(self, news: News | None) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import queue
-import threading
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from backend.server.turns import Embedder, Work
+from backend.system import faults
 
 _KEEP_S = 0.01  # between two pieces of the state that is written while no request runs
 
@@ -20,7 +19,7 @@ class EngineThread:
     It owns the engine and closes it in the end. open_model: opens the model of a path. models: the
     paths of the models that a request may name. unload_after_s: seconds without work after which
     the engine is closed; the next request loads the model again. embedder: the small model beside
-    it, which the caller closes.
+    it, which the caller closes. failed: gets the sentence about an error that ended the thread.
     """
 
     n_other = 0
@@ -32,6 +31,7 @@ class EngineThread:
         models: Mapping[str, Path] | None = None,
         unload_after_s: float | None = None,
         embedder: Embedder | None = None,
+        failed: faults.Failed = faults.no_place,
     ) -> None:
         self.embedder = embedder
         self._engine = engine
@@ -46,7 +46,7 @@ class EngineThread:
         self._files = {self._name: own, **self._paths}
         self._unload_after_s = unload_after_s
         self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread = faults.Thread("engine", self._run, failed=failed)
         self._thread.start()
 
     @property
@@ -95,31 +95,32 @@ class EngineThread:
         if engine is not None:
             engine.close()
 
-    def _keep(self) -> bool:
-        """Write a piece of the conversation's state. Return False when all is written."""
-        try:
-            return self._engine is not None and self._engine.keep()
-        except Exception:
-            traceback.print_exc()
-            return False
-
     def _run(self) -> None:
         keeps = False  # something of the conversation may not be on the drive
+
+        def serve(work: Work) -> None:
+            nonlocal keeps
+            work(self._engine)
+            if self._work.empty() and self._engine is not None:
+                self._engine.idle()
+                keeps = True
+
+        def rest() -> None:
+            """Write a piece of the conversation's state, or free what was not used for a while."""
+            nonlocal keeps
+            if keeps:
+                keeps = False
+                keeps = self._engine is not None and self._engine.keep()
+            else:
+                self._unload()
+
+        # The clients have received the errors of their requests; the next request meets the others.
         while True:
             try:
                 work = self._work.get(timeout=_KEEP_S if keeps else self._unload_after_s)
             except queue.Empty:
-                if keeps:
-                    keeps = self._keep()
-                else:
-                    self._unload()
+                faults.guarded("upkeep", rest, faults.no_place)()
                 continue
             if work is None:
                 return
-            try:
-                work(self._engine)
-                if self._work.empty() and self._engine is not None:
-                    self._engine.idle()
-                    keeps = True
-            except Exception:
-                traceback.print_exc()  # the client has received the errors of its request
+            faults.guarded("work", serve, faults.no_place)(work)

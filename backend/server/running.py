@@ -10,6 +10,7 @@ from collections.abc import Callable
 from backend.server.application import make_server
 from backend.server.guard import ADDRESS, KEY_CHARS_MIN, LOCAL, Access, is_origin
 from backend.server.turns import Host, Turns
+from backend.system import faults
 from backend.text import text
 
 _JOIN_S = 3.0
@@ -60,7 +61,8 @@ class RunningServer:
     """Serves `host` until stop(). Raises ServerError.
 
     port 0: any free port; the attribute `port` is the one in use. changed: called from any thread
-    when a request has arrived or was answered.
+    when a request has arrived or was answered. failed: gets the sentence about an error that ended
+    it.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class RunningServer:
         key: str,
         changed: Callable[[], None],
         access: Access = LOCAL,
+        failed: faults.Failed = faults.no_place,
     ) -> None:
         if strange := sorted(origin for origin in access.origins if not is_origin(origin)):
             raise ServerError(text("server.no_origin", origin=strange[0]))
@@ -80,7 +83,7 @@ class RunningServer:
         self._listener = listen(port, access.address)
         self.port: int = self._listener.getsockname()[1]
         self._server = make_server(self.turns, key, access)
-        self._thread = threading.Thread(target=self._run, name="server", daemon=True)
+        self._thread = faults.Thread("server", self._run, failed=failed)
         self._thread.start()
 
     @property
@@ -92,7 +95,8 @@ class RunningServer:
         """Accept no more requests, end those in progress, and close the port."""
         self.turns.stop()
         self._server.should_exit = True
-        self._thread.join(_JOIN_S)
+        if self._thread is not threading.current_thread():  # it tells of its own end
+            self._thread.join(_JOIN_S)
         self._listener.close()
 
     def _run(self) -> None:

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import threading
 import time
-import traceback
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +38,7 @@ from backend.server.ask import (
     n_chosen,
 )
 from backend.server.figures import Figures
+from backend.system import faults
 from backend.text import Text
 
 MAX_WAITING = 64
@@ -238,9 +238,9 @@ class Turns:
         self._noted = self.host.model_name
         try:
             self.facts = LoadedFacts(engine.model, engine.vocabulary, engine.cache.runs)
-        except Exception:  # the requests are answered all the same
+        except Exception as error:  # the requests are answered all the same
             self.facts = None
-            traceback.print_exc()
+            faults.record("facts", error)
 
     @property
     def n_waiting(self) -> int:
@@ -360,10 +360,10 @@ class Turns:
             self.present = [] if turn is None else [turn]
         if turn is None:
             return
-        self._note(engine)
-        self._tell_positions()
         fault: Exception | None = None
         try:
+            self._note(engine)
+            self._tell_positions()
             engine = turn.loaded(engine)
             if isinstance(turn, _Answer):
                 self._make_room(engine)
@@ -399,9 +399,9 @@ class Turns:
             return
         try:
             engine.make_room(self.n_parallel)
-        except Exception:
+        except Exception as error:
             self._cramped = engine  # they are computed one after the other
-            traceback.print_exc()
+            faults.record("several answers", error)
 
     def next_of(self, engine: Any, n_free: int) -> _Answer | None:
         """Return the request that may join the present ones, of which there is room for n_free."""
@@ -813,8 +813,8 @@ def _refusal(error: Exception, *, before_answer: bool = False) -> RequestRefused
     """
     if isinstance(error, RequestRefused):
         return error
-    if not type(error).__module__.startswith("backend."):
-        traceback.print_exc()
+    if not faults.is_expected(error):
+        faults.record("request", error)  # its words may be of another request
         return RequestRefused("Something unexpected failed in the engine.", status=500)
     sentence = str(error)
     if isinstance(sentence, Text) and sentence.id == "engine.prompt_too_long":

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from backend.methods.slots import rate_of
 from backend.protocol.status import Advice, Option
 from backend.simulation.model import routers, token_experts
 from backend.simulation.run import Setting, run
+from backend.system import faults
 from backend.traces.trace import DECODE, Trace, read_trace
 from backend.weights import lookup as learned
 
@@ -214,7 +214,7 @@ def _limit_processor_time() -> None:
             time.sleep(1.0)
         os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
+    faults.Thread("time limit", watch, failed=lambda _: os._exit(1)).start()
 
 
 def main() -> int:

@@ -2,7 +2,8 @@
 
 In a checkout or an installation, the command is this Python with a module's `main`. A bundled
 application has no separate Python; there the executable starts itself, and its first argument makes
-it the child.
+it the child. A child that ends by an unexpected error records it for its parent and the report
+(backend.system.faults), also where its standard error goes nowhere.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from backend.system import faults
 
 MARK = "--outrider-child"
 """The first argument that makes a bundled executable a child; the module follows."""
@@ -42,7 +45,7 @@ def command(module: str, *arguments: str) -> list[str]:
     root = str(Path(__file__).resolve().parents[2])
     start = (
         f"import sys; {root!r} in sys.path or sys.path.insert(0, {root!r}); "
-        f"from {module} import main; sys.exit(main())"
+        f"from backend.system.children import run; sys.exit(run({module!r}))"
     )
     return [sys.executable, "-P", "-c", start, *arguments]
 
@@ -143,6 +146,17 @@ def start(module: str) -> subprocess.Popen[bytes]:
     )
 
 
+def run(module: str) -> int:
+    """Run a module's `main` as a child process. Return the exit status."""
+    faults.watch()
+    try:
+        status: int = importlib.import_module(module).main()
+        return status
+    except Exception as error:
+        print(faults.explain(module, error), file=sys.stderr)
+        return 1
+
+
 def become() -> None:
     """Run the child of the command line and exit. Return if the command line names none."""
     if sys.argv[1:2] != [MARK]:
@@ -151,4 +165,4 @@ def become() -> None:
     if module not in MODULES:
         sys.exit(f"There is no child process {module!r}.")
     sys.argv = [sys.argv[0], *arguments]
-    sys.exit(importlib.import_module(module).main())
+    sys.exit(run(module))

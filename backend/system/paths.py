@@ -113,6 +113,11 @@ def digests_file() -> Path:
     return states_folder().with_name("digests.json")
 
 
+def faults_file() -> Path:
+    """Return the file of unexpected errors, beside the folder of states."""
+    return states_folder().with_name("faults.jsonl")
+
+
 def learned_settings_file() -> Path:
     """Return the file of what the adaptive method learned, beside the folder of states."""
     return states_folder().with_name("auto.json")

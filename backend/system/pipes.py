@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
+
+from backend.system import faults
 
 
 def private_pipes() -> tuple[int, int]:
@@ -73,4 +74,4 @@ def die_at_end_of(pipe: int) -> None:
             pass
         os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
 
-    threading.Thread(target=wait, daemon=True).start()
+    faults.Thread("parent", wait, failed=lambda _: os._exit(1)).start()

@@ -20,6 +20,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from backend.system import faults
+
 _LOOK_S = 0.25
 _LEAST_NS = 20_000_000
 """Intervals in which the thread wanted to run for less time do not count."""
@@ -55,7 +57,7 @@ class Sleepers:
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sleepers", daemon=True)
+        self._thread = faults.Thread("sleepers", self._run, failed=faults.no_place)
         self._thread.start()
 
     def _run(self) -> None:
@@ -84,7 +86,7 @@ class _Watch:
         self._thread_id = threading.get_native_id()
         if not self._started:
             self._started = True
-            threading.Thread(target=self._run, name="spinning", daemon=True).start()
+            faults.Thread("spinning", self._run, failed=faults.no_place).start()
 
     def _run(self) -> None:
         libraries = [ctypes.CDLL(path) for path in libgomp()]

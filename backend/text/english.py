@@ -141,6 +141,12 @@ ENGLISH: Mapping[str, str] = {
     "newer.unreadable": QT_TRANSLATE_NOOP(
         "messages", "{host} does not say in a known form which version is the newest."
     ),
+    "fault.missing": QT_TRANSLATE_NOOP(
+        "messages", "A part of this program is missing or damaged ({reason}). Install it again."
+    ),
+    "fault.unexpected": QT_TRANSLATE_NOOP(
+        "messages", "Something unexpected failed ({kind}: {reason})."
+    ),
     "words.and": QT_TRANSLATE_NOOP("messages", "{first} and {last}"),
     "words.about": QT_TRANSLATE_NOOP("messages", "{what}: {sentence}"),
     # The engine's process.
@@ -190,6 +196,9 @@ ENGLISH: Mapping[str, str] = {
     "exit.status": QT_TRANSLATE_NOOP(
         "messages", "The engine's process ended unexpectedly with status {status}."
     ),
+    "exit.unexpected": QT_TRANSLATE_NOOP(
+        "messages", "something unexpected failed ({kind}: {reason})"
+    ),
     "exit.what.access": QT_TRANSLATE_NOOP("messages", "it crashed (access violation)"),
     "exit.what.check": QT_TRANSLATE_NOOP("messages", "it stopped on a failed check"),
     "exit.what.crash": QT_TRANSLATE_NOOP("messages", "it crashed"),
@@ -201,9 +210,6 @@ ENGLISH: Mapping[str, str] = {
     "exit.what.memory": QT_TRANSLATE_NOOP("messages", "memory ran out"),
     "exit.what.stack": QT_TRANSLATE_NOOP("messages", "it crashed (stack overflow)"),
     "exit.what.told": QT_TRANSLATE_NOOP("messages", "it was told to end"),
-    "worker.failed": QT_TRANSLATE_NOOP(
-        "messages", "The engine failed unexpectedly ({kind}): {reason}"
-    ),
     "worker.garbled": QT_TRANSLATE_NOOP(
         "messages", "The engine sent something that could not be understood."
     ),
@@ -1254,9 +1260,6 @@ ENGLISH: Mapping[str, str] = {
         "messages", "A page's origin is such as https://chat.example, without a path, not {origin}."
     ),
     "server.no_port": QT_TRANSLATE_NOOP("messages", "Port {port} cannot be used: {reason}."),
-    "server.not_started": QT_TRANSLATE_NOOP(
-        "messages", "The local server could not be started: {reason}."
-    ),
     "server.short_key": QT_TRANSLATE_NOOP(
         "messages", "A key that other machines may try must have at least {n} characters."
     ),

@@ -47,12 +47,13 @@ from pydantic import ValidationError
 
 from backend import __version__
 from backend.protocol.messages import Decoder, Message, encode
+from backend.system import faults
 from backend.system.pipes import private_pipes
 from backend.text import Text, text
 from backend.tools.plain_text import clean, shorten
 from backend.tools.settings import Server
 from backend.tools.tool import Tool
-from backend.tools.transports import Program, ServerFault, Streams, web
+from backend.tools.transports import GONE, Program, ServerFault, Streams, web
 
 START_S = 60.0
 """Time for a server to start; the first start of some downloads them."""
@@ -77,13 +78,12 @@ class _Connection:
         self._program = None if server.url else Program(server)
         self._changed = asyncio.Event()  # the server's list of tools has changed
         self.client: Client | None = None  # once it is ready
-        self.task = asyncio.create_task(self._run())
+        self.task = faults.task("tool server", self._run(), lambda said: self.say("failed", said))
 
     async def stop(self) -> None:
         """End the server and wait for that."""
         self.task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self.task
+        await asyncio.wait({self.task})  # it tells of its own error
 
     def kill(self) -> None:
         """End the server's processes at once. Call from any thread."""
@@ -91,9 +91,9 @@ class _Connection:
             self._program.kill()
 
     async def _run(self) -> None:
-        self.say("starting")
         sentence = ""
         try:
+            self.say("starting")
             async with contextlib.AsyncExitStack() as stack:
                 await self._live(stack)
         except asyncio.CancelledError:
@@ -121,7 +121,7 @@ class _Connection:
         except TimeoutError:
             raise ServerFault(text("tools.start_too_slow", seconds=round(self._start_s))) from None
         if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            listening = asyncio.create_task(self._listen(client))
+            listening = faults.task("tool changes", self._listen(client), faults.no_place)
             stack.callback(listening.cancel)
         self.client = client
         while True:
@@ -149,8 +149,11 @@ class _Connection:
             self._changed.set()
 
     async def _listen(self, client: Client) -> None:
-        """Subscribe to changes of tools (newest protocol). Older servers notify without it."""
-        with contextlib.suppress(Exception):  # an optional service
+        """Subscribe to changes of tools (newest protocol). Older servers notify without it.
+
+        Some servers refuse it.
+        """
+        with contextlib.suppress(MCPError, *GONE):
             async with client.listen(tools_list_changed=True) as events:
                 async for _ in events:
                     self._changed.set()
@@ -220,7 +223,17 @@ class Host:
         self._calls: dict[int, asyncio.Task[None]] = {}
 
     def take(self, request: Message) -> None:
-        """Begin what a request asks for. Raises KeyError, TypeError or ValueError."""
+        """Begin what a request asks for, or say why that is not possible."""
+        try:
+            self._take(request)
+        except Exception as error:
+            sentence = faults.explain("tool request", error)
+            if request.get("type") in ("start", "stop"):
+                self._fail(str(request.get("server")), sentence)
+            elif isinstance(number := request.get("id"), int):
+                self._answer(number, sentence, is_error=True)
+
+    def _take(self, request: Message) -> None:
         kind = request["type"]
         if kind == "start":
             server = Server.from_json(str(request["server"]), request["config"])
@@ -229,7 +242,11 @@ class Host:
             self._change(str(request["server"]), None)
         elif kind == "call":
             number = int(request["id"])
-            task = asyncio.create_task(self._call(number, request))
+
+            def failed(sentence: str) -> None:
+                self._answer(number, sentence, is_error=True)
+
+            task = faults.task("tool call", self._call(number, request), failed)
             self._calls[number] = task
             task.add_done_callback(lambda _: self._calls.pop(number, None))
         elif kind == "cancel":
@@ -254,7 +271,7 @@ class Host:
 
         async def change() -> None:
             if before is not None:
-                await before
+                await asyncio.wait({before})  # it tells of its own error
             if (old := self._connections.pop(name, None)) is not None:
                 await old.stop()
                 if server is None:
@@ -262,7 +279,14 @@ class Host:
             if server is not None:
                 self._connections[name] = _Connection(server, self._tell, self._start_s)
 
-        self._changes[name] = asyncio.create_task(change())
+        self._changes[name] = faults.task(
+            "tool server", change(), lambda sentence: self._fail(name, sentence)
+        )
+
+    def _fail(self, name: str, sentence: str) -> None:
+        """Say that a server was not started or ended, for want of a connection to say it."""
+        said = {"state": "failed", "sentence": sentence, "last_words": "", "tools": [], "pid": 0}
+        self._tell({"type": "server", "server": name, **said})
 
     async def _call(self, number: int, request: Message) -> None:
         """Call a tool. Report every ending as one result."""
@@ -283,6 +307,10 @@ class Host:
             said = clean(said[:_CLEANED_CHARS_MAX])
             n_char = max(n_char if n_char > _CLEANED_CHARS_MAX else 0, len(said))
             said = shorten(said, int(request["result_chars"]))
+        self._answer(number, said, is_error=is_error, n_char=n_char)
+
+    def _answer(self, number: int, said: str, *, is_error: bool, n_char: int = 0) -> None:
+        n_char = n_char or len(said)
         self._tell(
             {"type": "result", "id": number, "is_error": is_error, "text": said, "n_char": n_char}
         )
@@ -368,12 +396,15 @@ async def _requests(in_fd: int) -> AsyncIterator[Message]:
             while data := os.read(in_fd, _READ_BYTES):
                 for request in decoder.feed(data):
                     loop.call_soon_threadsafe(queue.put_nowait, request)
+        end()
+
+    def end(_: str = "") -> None:
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(queue.put_nowait, None)
         time.sleep(2 * _END_S)
         _ends.set()
 
-    threading.Thread(target=read, daemon=True).start()
+    faults.Thread("requests", read, failed=end).start()
     while (request := await queue.get()) is not None:
         yield request
 
@@ -391,10 +422,10 @@ async def _serve(in_fd: int, out_fd: int, start_s: float) -> None:
                 frame = frame[os.write(out_fd, frame) :]
 
     host = Host(tell, start_s)
-    threading.Thread(target=_end_with, args=(host,), daemon=True).start()
+    asyncio.get_running_loop().set_exception_handler(faults.of_loop)
+    faults.Thread("end", _end_with, host, failed=lambda _: os._exit(1)).start()
     async for request in _requests(in_fd):
-        with contextlib.suppress(KeyError, TypeError, ValueError):
-            host.take(request)
+        host.take(request)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_END_S):
             await host.close()

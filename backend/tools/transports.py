@@ -25,6 +25,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
+from backend.system import faults
 from backend.system.children import Job
 from backend.text import text
 from backend.tools.settings import Server
@@ -43,6 +44,8 @@ _ANSWER = re.compile(rb'(?=.{0,200}"(?:result|error)")[^\[]{0,100}"id"\s*:\s*(\d
 _CONNECT_S = 30.0
 
 Streams = tuple[Any, Any]
+GONE = OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream
+"""What is raised where the other side of a stream is gone."""
 
 
 class ServerFault(Exception):
@@ -95,10 +98,14 @@ class Program:
         self._process = await self._started()
         to_session, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         to_server, from_session = anyio.create_memory_object_stream[SessionMessage](0)
+
+        def failed(sentence: str) -> None:
+            self._give_up(sentence, to_session)
+
         tasks = [
-            asyncio.create_task(self._read(to_session)),
-            asyncio.create_task(self._write(from_session)),
-            asyncio.create_task(self._read_stderr()),
+            faults.task("tool answers", self._read(to_session), failed),
+            faults.task("tool requests", self._write(from_session), failed),
+            faults.task("tool errors", self._read_stderr(), failed),
         ]
         try:
             yield from_server, to_server
@@ -170,19 +177,23 @@ class Program:
                     error = ErrorData(code=PARSE_ERROR, message=words)
                     message = JSONRPCError(jsonrpc="2.0", id=int(broken[1]), error=error)
                 await to_session.send(SessionMessage(message))
-            self.fault = text("tools.ended")
-        except ServerFault as fault:
-            self.fault = str(fault)
+            fault = text("tools.ended")
+        except ServerFault as error:
+            fault = error.args[0]
         except ValueError:  # readline: the limit
-            self.fault = text("tools.long_message", limit=MESSAGE_BYTES_MAX)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-            self.fault = text("tools.ended")
+            fault = text("tools.long_message", limit=MESSAGE_BYTES_MAX)
+        except GONE:
+            fault = text("tools.ended")
+        self._give_up(fault, to_session)
+
+    def _give_up(self, fault: str, to_session: Any) -> None:
+        self.fault = self.fault or fault
         self.ended.set()
         to_session.close()
 
     async def _write(self, from_session: Any) -> None:
         assert self._process is not None and self._process.stdin is not None
-        with contextlib.suppress(OSError, anyio.ClosedResourceError):
+        with contextlib.suppress(*GONE):
             async for sent in from_session:
                 line = sent.message.model_dump_json(by_alias=True, exclude_unset=True) + "\n"
                 self._process.stdin.write(line.encode())

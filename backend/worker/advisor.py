@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.system import children
+from backend.protocol.status import Advice
+from backend.system import children, faults
 from backend.system.memory import available_bytes
 
 if TYPE_CHECKING:
@@ -71,7 +72,11 @@ class Advisor:
         is_new, self._is_new = self._is_new, False
         if is_new and self._engine.decoded.n_token > 0:
             arguments = (self.question(), list(self._traces), advised, self._n_asked)
-            self._asking = threading.Thread(target=self._ask, args=arguments, daemon=True)
+
+            def failed(sentence: str) -> None:
+                advised(Advice(0.0, fault=sentence).to_json())
+
+            self._asking = faults.Thread("advice", self._ask, *arguments, failed=failed)
             self._asking.start()
 
     def cancel(self) -> None:
@@ -135,8 +140,12 @@ class Advisor:
                     process = self._process = _start()
                 found, _ = process.communicate(json.dumps(request).encode("ascii"))
             with self._lock:
-                if self._n_asked == number and process.returncode == 0:
-                    advised(json.loads(found))
+                if self._n_asked != number:
+                    return
+            if process.returncode == 0:
+                advised(json.loads(found))
+            elif fault := faults.of_process(process.pid):
+                advised(Advice(0.0, fault=fault).to_json())
         except (OSError, ValueError) as error:
             print(f"advice: {error}", file=sys.stderr)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from backend.system import faults
 
 if TYPE_CHECKING:
     from backend.engine.engine import Engine
@@ -72,7 +73,5 @@ class AnswerTraces:
             return
         trace = recording.trace({})
         for listener in list(self._wishes):
-            try:
-                listener(trace)
-            except Exception:  # a listener's fault must not fail the answer
-                traceback.print_exc()
+            # A listener's fault must not fail the answer.
+            faults.guarded("trace", listener, faults.no_place)(trace)

@@ -8,7 +8,7 @@ import threading
 from backend.attachments.reading import FileReading
 from backend.protocol.errors import RequestError
 from backend.protocol.messages import Message
-from backend.worker.errors import explain
+from backend.system import faults
 from backend.worker.outbox import Outbox
 
 
@@ -31,7 +31,7 @@ class AttachmentDesk:
             self._waiting.put((request["id"], reading))
             if not self._is_running:
                 self._is_running = True
-                threading.Thread(target=self._read_all, name="attachments", daemon=True).start()
+                faults.Thread("attachments", self._read_all, failed=self._refuse_all).start()
 
     def cancel(self, request_id: int) -> None:
         """Stop reading a file. Ignore other requests."""
@@ -61,8 +61,19 @@ class AttachmentDesk:
         try:
             answer["file"] = reading.run(progress).to_json()
         except Exception as error:
-            answer["refusal"] = explain(error)
+            answer["refusal"] = faults.explain("attach", error)
+        self._end(answer)
+
+    def _end(self, answer: Message) -> None:
         with self._lock:
-            del self._open[request_id]
+            self._open.pop(answer["id"], None)
         self._outbox.settle()
         self._outbox.send(answer)
+
+    def _refuse_all(self, sentence: str) -> None:
+        """Refuse what waits, after the end of the thread. The next file gets another one."""
+        with self._lock:
+            left, self._is_running = list(self._open), False
+            self._waiting = queue.SimpleQueue()
+        for request_id in left:
+            self._end({"type": "attached", "id": request_id, "refusal": sentence})

@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.protocol.errors import EngineError, RequestError
 from backend.protocol.messages import Message
 from backend.protocol.settings import EngineConfig
+from backend.system import faults
 from backend.text import text
 from backend.worker.request_queue import Work
 
@@ -175,10 +177,11 @@ class ServerDesk:
             raise RequestError(text("setting.least", name="unload_after_s", low=0, value="-"))
         EngineConfig.from_message(request.get("settings") or {})  # refuses what is not valid
         self._request = request
-        thread = threading.Thread(
-            target=self._switch, args=(request, reply), name="server-switch", daemon=True
-        )
-        thread.start()
+
+        def failed(sentence: str) -> None:
+            reply({**self._facts(), "id": request["id"], "trouble": sentence})
+
+        faults.Thread("server-switch", self._switch, request, reply, failed=failed).start()
 
     def stop_answers(self) -> None:
         """End the answers to other programs, because the worker ends."""
@@ -222,7 +225,7 @@ class ServerDesk:
             try:
                 trouble = (self._start(place) if place is not None else "") or trouble
             except Exception as error:
-                trouble = text("server.not_started", reason=str(error))
+                trouble = faults.explain("server", error)
         # Without a server no request would load the model again.
         is_served = self._server is not None
         self.unload_after_s = request.get("unload_after_s", 0) if is_served else 0
@@ -253,11 +256,21 @@ class ServerDesk:
 
         access = Access(_ALL_ADDRESSES if place.is_open else ADDRESS, origins=place.origins)
         try:
-            self._server = RunningServer(self, place.port, place.key, self._changed, access)
+            self._server = RunningServer(
+                self, place.port, place.key, self._changed, access, partial(self._fail, place)
+            )
         except ServerError as error:
             return str(error)
         self._place = place
         return ""
+
+    def _fail(self, place: _Place, sentence: str) -> None:
+        """Take the end of the server by an error, from its thread."""
+        with self._lock:
+            if place is not self._place:
+                return
+            self._stop()
+        self._offer({**self._facts(), "trouble": sentence})
 
     def _stop(self) -> None:
         self._place = None

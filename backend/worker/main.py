@@ -18,7 +18,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -40,6 +39,7 @@ from backend.protocol.messages import (
 )
 from backend.protocol.settings import EngineConfig
 from backend.protocol.statistics import Statistics
+from backend.system import faults
 from backend.system.memory import trim_heap
 from backend.system.paths import states_folder
 from backend.system.pipes import die_with_parent, private_pipes
@@ -47,7 +47,6 @@ from backend.text import text
 from backend.worker.advisor import Advisor
 from backend.worker.answer_recorder import AnswerTraces
 from backend.worker.attachments import AttachmentDesk
-from backend.worker.errors import explain
 from backend.worker.generation import Answer, WatchScope, residency
 from backend.worker.learning import LearningDesk
 from backend.worker.local_server import ServerDesk
@@ -108,7 +107,7 @@ class Worker:
         self._joint: Answer | None = None  # the client's answer beside those to programs
         self._greeted = False
         self._finished = threading.Event()
-        self._outbox = Outbox(out_fd, on_broken=lambda: os._exit(0))
+        self._outbox = Outbox(out_fd, on_end=os._exit)
         self._learning = LearningDesk(self._outbox.send)
         self._attachments = AttachmentDesk(self._outbox)
         self._server = ServerDesk(
@@ -131,13 +130,15 @@ class Worker:
                 "llama_cpp": LLAMA_CPP_PYTHON_VERSION,
             }
         )
-        threading.Thread(target=self._read_all, name="reader", daemon=True).start()
+        # The client learns of a fault by the end of this process, and reads the last words.
+        faults.Thread("reader", self._read_all, failed=lambda _: os._exit(1)).start()
         while (job := self._next()) is not None:
             if isinstance(job, Job):
                 self._do(job)
             else:
                 self._learning.set_busy(True)
-                job(self._engine)  # an answer for the local server
+                # An answer for the local server, which tells its client of errors itself.
+                faults.guarded("work", job, faults.no_place)(self._engine)
                 self._learning.set_busy(len(self._line) > 0)
             self._used_s, self._is_trimmed = time.monotonic(), False
             if self._jobs.is_empty and self._engine is not None:
@@ -174,11 +175,8 @@ class Worker:
 
     def _upkeep(self, engine: Engine, work: Callable[[], bool | None]) -> bool:
         """Do what is done while no request runs. Return what it returns; False after a fault."""
-        try:
-            goes_on = bool(work())
-        except Exception:
-            traceback.print_exc()  # the next request reports the fault
-            goes_on = False
+        # The next request reports the fault.
+        goes_on = bool(faults.guarded("upkeep", work, faults.no_place)())
         self._send_cache(engine)
         if self._is_own and self._sent_map and engine.residency():  # b"" after some faults
             self._send_map(self._sent_map["id"], engine)
@@ -218,8 +216,6 @@ class Worker:
                     self._give_up(fault)
         except OSError:
             pass
-        except Exception:
-            traceback.print_exc()
         os._exit(0)
 
     def _give_up(self, sentence: str) -> None:
@@ -298,8 +294,8 @@ class Worker:
 
     def _do(self, job: Job) -> None:
         """Serve one request. Send exactly one final message."""
-        self._begin(job)
         try:
+            self._begin(job)
             final = self._perform(job)
         except Exception as error:
             final = self._failure(job, error)
@@ -563,7 +559,7 @@ class Worker:
         if job.kind == "load" and job.handle.is_cancelled:
             sentence: str = text("engine.cancelled")
         else:
-            sentence = explain(error)
+            sentence = faults.explain(job.kind, error)
         failed: Message = {"type": "error", "id": job.id, "message": sentence}
         if job.kind == "load" and self._engine is not None:
             failed["kept"] = True  # the model before is still loaded

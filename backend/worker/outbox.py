@@ -12,13 +12,13 @@ import os
 import sys
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from backend.protocol.chat import Delta
 from backend.protocol.messages import Message, encode
+from backend.system import faults
 from backend.text import text
 
 TEXT_PERIOD_S = 1 / 25
@@ -40,12 +40,13 @@ class _Text:
 class Outbox:
     """Writes frames to a file descriptor in a separate thread. Use from any thread.
 
-    on_broken: called once from the writing thread when the reader is gone.
+    on_end: called once from the writing thread when nothing can be written any more. It gets 0
+    where the reader is gone, and 1 after an unexpected error.
     """
 
-    def __init__(self, fd: int, on_broken: Callable[[], None]) -> None:
+    def __init__(self, fd: int, on_end: Callable[[int], object]) -> None:
         self._fd = fd
-        self._on_broken = on_broken
+        self._on_end = on_end
         self._changed = threading.Condition()
         self._ordered: deque[Message] = deque()
         self._latest: dict[str, Message] = {}
@@ -56,7 +57,7 @@ class Outbox:
         self._snapshot: Callable[[], list[Message]] | None = None
         self._busy = False
         self._closed = False
-        self._thread = threading.Thread(target=self._write_all, name="outbox", daemon=True)
+        self._thread = faults.Thread("outbox", self._write_all, failed=lambda _: on_end(1))
         self._thread.start()
 
     @property
@@ -169,8 +170,8 @@ class Outbox:
                 self._due_s["snapshot"] = now_s + STATE_PERIOD_S
                 try:
                     self._ordered += self._snapshot()
-                except Exception:  # a failing snapshot must not end the answer
-                    traceback.print_exc()
+                except Exception as error:  # a failing snapshot must not end the answer
+                    faults.record("snapshot", error)
                     self._snapshot = None
         if self._snapshot is not None:
             waiting.append("snapshot")
@@ -198,7 +199,7 @@ class Outbox:
                 with self._changed:
                     self._busy = False
                     self._changed.notify_all()
-                self._on_broken()
+                self._on_end(0)
                 return
 
 

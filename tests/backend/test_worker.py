@@ -295,7 +295,7 @@ def test_unload_then_no_model(pipe: Pipe) -> None:
     ("prompt", "sentence"),
     [
         ("fail", "The model's file could not be read any more."),
-        ("odd", "The engine failed unexpectedly (KeyError): 'surprise'."),
+        ("odd", "Something unexpected failed (KeyError: 'surprise')."),
     ],
 )
 def test_engine_error_ends_the_request_only(pipe: Pipe, prompt: str, sentence: str) -> None:

@@ -9,6 +9,8 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
+from backend.system import faults
+
 LINE_CHARS_MAX = 2000  # longer lines stay plain, because patterns may be slow on them
 
 _loaded: dict[str, Any] = {}  # language -> lexer; None if there is none
@@ -32,7 +34,8 @@ def is_ready(language: str) -> bool:
             return True
         if language not in _loading:
             _loading.add(language)
-            threading.Thread(target=_load, args=(language,), daemon=True).start()
+            # A lexer that fails leaves the code plain.
+            faults.Thread("highlight", _load, language, failed=faults.no_place).start()
         return False
 
 

@@ -1343,6 +1343,10 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <source>Keep them</source>
 <translation>Behalten</translation>
 </message>
+<message>
+<source>Show the report</source>
+<translation>Den Bericht zeigen</translation>
+</message>
 </context>
 <context>
 <name>MemoryBar</name>
@@ -4045,10 +4049,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>er wurde zum Ende aufgefordert</translation>
 </message>
 <message>
-<source>The engine failed unexpectedly ({kind}): {reason}</source>
-<translation>Die Engine scheiterte unerwartet ({kind}): {reason}</translation>
-</message>
-<message>
 <source>The engine sent something that could not be understood.</source>
 <translation>Die Engine hat etwas Unverständliches gesendet.</translation>
 </message>
@@ -4871,6 +4871,18 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>A text has {n:count} characters, too many for {n_token:count} tokens.</source>
 <translation>Ein Text hat {n:count} Zeichen, zu viele für {n_token:count} Tokens.</translation>
+</message>
+<message>
+<source>A part of this program is missing or damaged ({reason}). Install it again.</source>
+<translation>Ein Teil dieses Programms fehlt oder ist beschädigt ({reason}). Installieren Sie es neu.</translation>
+</message>
+<message>
+<source>Something unexpected failed ({kind}: {reason}).</source>
+<translation>Etwas scheiterte unerwartet ({kind}: {reason}).</translation>
+</message>
+<message>
+<source>something unexpected failed ({kind}: {reason})</source>
+<translation>etwas scheiterte unerwartet ({kind}: {reason})</translation>
 </message>
 <message>
 <source>llama.cpp does not tell its hidden states</source>
@@ -5747,10 +5759,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Port {port} cannot be used: {reason}.</source>
 <translation>Der Port {port} kann nicht benutzt werden: {reason}.</translation>
-</message>
-<message>
-<source>The local server could not be started: {reason}.</source>
-<translation>Der lokale Server konnte nicht gestartet werden: {reason}.</translation>
 </message>
 <message>
 <source>A key that other machines may try must have at least {n} characters.</source>
