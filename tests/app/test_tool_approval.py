@@ -139,7 +139,7 @@ def test_rounds_count_from_the_last_question() -> None:
 class Host(QObject):
     """Notes what is sent to the process of the servers."""
 
-    told, died = Signal(object), Signal()
+    told, died = Signal(object), Signal(object)
     is_running = True
 
     def __init__(self) -> None:
@@ -322,7 +322,7 @@ def test_when_the_process_of_the_servers_ends_all_calls_have_failed(desk: Desk) 
     calls = desk.asked("files__read", "mail__read")
     for call in calls.calls:
         desk.calls.decide(calls, call, Choice.ONCE)
-    desk.host.died.emit()
+    desk.host.died.emit("")
     ((results, goes_on),) = desk.session.taken
     assert [m.call_state for m in results] == [CallState.FAILED] * 2 and goes_on
     assert desk.servers.tools() == {}
