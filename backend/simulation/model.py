@@ -1,4 +1,4 @@
-"""Reads from a model file what the simulator needs beside a trace: further sizes, and routers."""
+"""Reads from a model file what simulation and training need beside a trace: sizes and weights."""
 
 from __future__ import annotations
 
@@ -19,11 +19,6 @@ from backend.weights.file import PredictorSizes, read
 
 SIGMOID = 2
 """Of llama.cpp's enum llama_expert_gating_func_type."""
-_FLOATS: dict[str, np.dtype[Any]] = {
-    "F32": np.dtype("<f4"),
-    "F16": np.dtype("<f2"),
-    "BF16": np.dtype("<u2"),
-}
 
 
 def with_model(path: Path, trace: Trace, file: ModelFile) -> Trace:
@@ -58,9 +53,9 @@ def routers(file: ModelFile, layers: tuple[int, ...]) -> list[NDArray[np.float32
     """Return the router of each MoE layer, [n_expert, n_embd], or [] if one cannot be read."""
     by_name = {t.name: t for t in file.tensors}
     found = [by_name.get(f"blk.{layer}.ffn_gate_inp.weight") for layer in layers]
-    if any(tensor is None or tensor.type_name not in _FLOATS for tensor in found):
+    if any(tensor is None for tensor in found):
         return []
-    return [_matrix(file, tensor) for tensor in found if tensor is not None]
+    return [matrix(file, tensor) for tensor in found if tensor is not None]
 
 
 def router_biases(file: ModelFile, layers: tuple[int, ...]) -> list[_native.RouterBias]:
@@ -69,9 +64,7 @@ def router_biases(file: ModelFile, layers: tuple[int, ...]) -> list[_native.Rout
 
     def row(name: str) -> list[float]:
         tensor = by_name.get(name)
-        if tensor is None or tensor.type_name not in _FLOATS:
-            return []
-        return [float(x) for x in _matrix(file, tensor).ravel()]
+        return [] if tensor is None else [float(x) for x in matrix(file, tensor).ravel()]
 
     is_sigmoid = file.key("expert_gating_func", 0) == SIGMOID
     return [
@@ -102,14 +95,15 @@ def token_experts(file: ModelFile, layers: tuple[int, ...]) -> list[NDArray[np.i
     return tables if any(map(len, tables)) else []
 
 
-def _matrix(file: ModelFile, tensor: TensorInfo) -> NDArray[np.float32]:
-    n_column, n_row = (*tensor.shape[:2], 1)[:2]
-    values: NDArray[Any] = np.fromfile(
-        file.paths[tensor.part],
-        _FLOATS[tensor.type_name],
-        count=n_column * n_row,
-        offset=tensor.offset,
-    )
-    if tensor.type_name == "BF16":  # the upper half of a float32
-        values = (values.astype(np.uint32) << 16).view(np.float32)
-    return np.ascontiguousarray(values.reshape(n_row, n_column), np.float32)
+def matrix(
+    file: ModelFile, tensor: TensorInfo, begin: int = 0, n_row: int | None = None
+) -> NDArray[np.float32]:
+    """Return rows of a tensor of weights, [n_row, row length]; by default all. Raises OSError."""
+    n_row = tensor.shape[1] - begin if n_row is None else n_row
+    row_bytes = tensor.matrix_bytes // tensor.shape[1]
+    with file.paths[tensor.part].open("rb") as part:
+        part.seek(tensor.offset + begin * row_bytes)
+        values: NDArray[np.float32] = _native.values_of(
+            tensor.type_id, part.read(n_row * row_bytes)
+        )
+    return values.reshape(n_row, tensor.shape[0])

@@ -1,9 +1,12 @@
-// The CPU backend's fastest layout of weights.
+// Weights in ggml's types: their values, and the CPU backend's fastest layout.
 #include "live/ggml/repack.h"
+
+#include <nanobind/ndarray.h>
 
 #include <stdexcept>
 
 #include "bindings/bindings.h"
+#include "live/ggml/values.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -11,6 +14,24 @@ using namespace nb::literals;
 namespace outrider {
 
 void bind_repack(nb::module_ & m) {
+    m.def(
+        "values_of",
+        [](int type_id, const nb::bytes & blocks) {
+            const bool is_type = type_id >= 0 && type_id < GGML_TYPE_COUNT;
+            const size_t block_bytes = is_type ? ggml_type_size(ggml_type(type_id)) : 0;
+            if (block_bytes == 0 || blocks.size() % block_bytes != 0) {
+                throw std::invalid_argument("These are not whole blocks of such a type");
+            }
+            auto * owned = new std::vector<float>;
+            const nb::capsule owner(owned, [](void * p) noexcept { delete static_cast<std::vector<float> *>(p); });
+            const std::span from(static_cast<const uint8_t *>(blocks.data()), blocks.size());
+            {
+                const nb::gil_scoped_release release;
+                *owned = values_of(ggml_type(type_id), from);
+            }
+            return nb::ndarray<nb::numpy, float, nb::ndim<1>>(owned->data(), {owned->size()}, owner);
+        },
+        "type_id"_a, "blocks"_a, "Return the values of weights, or none if ggml cannot convert the type.");
     m.def(
         "can_repack",
         [](int type_id, int64_t n_column, int64_t n_row) { return can_repack(ggml_type(type_id), n_column, n_row); },

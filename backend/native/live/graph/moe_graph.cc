@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "live/ggml/values.h"
+
 namespace outrider {
 namespace {
 
@@ -82,19 +84,9 @@ std::vector<float> router_weights(const ggml_tensor * logits, int32_t n_expert) 
     if (!w || !is_readable(w) || w->ne[1] != n_expert || !ggml_is_contiguous(w)) {
         return {};
     }
-    const auto to_float = ggml_get_type_traits(w->type)->to_float;
-    if (w->type != GGML_TYPE_F32 && !to_float) {
-        return {};
-    }
     std::vector<uint8_t> bytes(ggml_nbytes(w));
     ggml_backend_tensor_get(w, bytes.data(), 0, bytes.size());
-    std::vector<float> values(size_t(ggml_nelements(w)));
-    if (w->type == GGML_TYPE_F32) {
-        std::memcpy(values.data(), bytes.data(), bytes.size());
-    } else {
-        to_float(bytes.data(), values.data(), ggml_nelements(w));
-    }
-    return values;
+    return values_of(w->type, bytes);
 }
 
 // The router will get the input of the layer before. Divide by that layer's norm weights and multiply by its own, so
