@@ -1,4 +1,7 @@
-"""Train DuoServe-MoE's ExpertMLP (section 4): one network of seven layers for all model layers."""
+"""Train DuoServe-MoE's ExpertMLP (section 4): one network of seven layers for all model layers.
+
+This and the recipe of the embedded model are all that needs torch.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from backend.traces.trace import Trace
-from backend.weights.file import PredictorSizes, PredictorWeights, Storage
+from backend.weights.file import PredictorSizes, PredictorWeights
 from predictors import tables
 from predictors.routings import Routings
 
@@ -19,11 +22,6 @@ WIDTHS = (2048, 1024, 512, 256, 128, 64)
 DROPOUT = 0.1
 BATCH = 512
 RATE = 1e-3
-STORAGE: dict[str, Storage] = {
-    **{f"w{i}": "i1" for i in range(len(WIDTHS) + 1)},
-    "popularity": "f4",
-    "affinity": "f2",
-}
 
 
 class Features:
@@ -32,14 +30,16 @@ class Features:
     def __init__(self, data: Routings, traces: Sequence[Trace]) -> None:
         counts = torch.from_numpy(tables.popularity_counts(traces))
         pairs = torch.from_numpy(tables.pair_counts(traces))
-        self.data = data
+        self.sizes = data.sizes
+        self.ids = torch.from_numpy(data.ids).long()
+        self.routed = torch.from_numpy(data.routed)
         self.popularity = counts / counts.sum(1, keepdim=True).clamp(min=1)  # Eq. 2
         self.affinity = pairs / pairs.sum(2, keepdim=True).clamp(min=1)  # Eq. 3
 
     @property
     def width(self) -> int:
         """Return the number of values of one input."""
-        s: PredictorSizes = self.data.sizes
+        s: PredictorSizes = self.sizes
         return (s.n_layer - 1) * s.n_expert_used + 2 * s.n_expert
 
     def batch(self, rows: Tensor, layers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -48,16 +48,16 @@ class Features:
         rows: [n] token numbers; layers: [n] layers to predict, from 1. inputs: [n, width];
         targets: [n, E]; known: [n], 1 where the layer computed the token.
         """
-        s = self.data.sizes
-        chosen = self.data.ids[:-1, rows].transpose(0, 1)  # [batch, L - 1, k]
+        s = self.sizes
+        chosen = self.ids[:-1, rows].transpose(0, 1)  # [batch, L - 1, k]
         is_past = torch.arange(s.n_layer - 1) < layers[:, None]
         history = ((chosen + 1) / s.n_expert) * is_past.unsqueeze(-1)
-        last = self.data.ids[layers - 1, rows]
+        last = self.ids[layers - 1, rows]
         affinity = self.affinity[layers.unsqueeze(1), last].mean(1)
         inputs = torch.cat([history.flatten(1), self.popularity[layers], affinity], 1)
         target = torch.zeros(len(rows), s.n_expert)
-        target.scatter_(1, self.data.ids[layers, rows], 1.0)
-        return inputs, target, self.data.routed[layers, rows].float()
+        target.scatter_(1, self.ids[layers, rows], 1.0)
+        return inputs, target, self.routed[layers, rows].float()
 
 
 def network(n_input: int, n_expert: int) -> nn.Sequential:
@@ -83,12 +83,13 @@ def train(
     Raise ValueError for a model of one layer.
     """
     torch.manual_seed(seed)
+    torch.set_num_threads(1)
     data = Routings.of(traces)
     features = Features(data, traces)
     n_layer = data.sizes.n_layer
     if n_layer < 2:
         raise ValueError("ExpertMLP predicts later layers, and this model has one only.")
-    train_rows, held_out = data.split()
+    train_rows, held_out = map(torch.from_numpy, data.split())
     model = network(features.width, data.sizes.n_expert)
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE)
     n_step = max(len(train_rows) * (n_layer - 1) // BATCH, 1)
@@ -127,9 +128,10 @@ def train(
     arrays["popularity"] = features.popularity.numpy()
     arrays["affinity"] = features.affinity.numpy()
     about = {
+        "torch": torch.__version__.split("+")[0],
         "accuracy_by_stride_and_layer": {
             "1": {str(i + 1): round(share, 4) for i, share in enumerate(shares)}
-        }
+        },
     }
     return PredictorWeights("expert_mlp", data.sizes, arrays, {}, about)
 
@@ -138,10 +140,10 @@ def train(
 def _accuracy(model: nn.Module, features: Features, rows: Tensor) -> list[float]:
     """Return, for each layer from 1, the share of the k best experts that were chosen."""
     model.eval()
-    n_used = features.data.sizes.n_expert_used
+    n_used = features.sizes.n_expert_used
     found = []
     rows = rows[:8192]
-    for layer in range(1, features.data.sizes.n_layer):
+    for layer in range(1, features.sizes.n_layer):
         inputs, target, known = features.batch(rows, torch.full((len(rows),), layer))
         best = model(inputs).topk(n_used, 1).indices
         right = target.gather(1, best).mean(1)

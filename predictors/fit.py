@@ -7,16 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
+from backend.gguf.model_file import ModelFile
 from backend.traces.trace import Trace
 from backend.weights import file as predictor_file
 from backend.weights.file import PredictorWeights, Storage
-from predictors import expert_mlp, learned, model_arrays, networks, tables
+from predictors import learned, model_arrays, networks, tables
 from predictors.routings import Routings
 
-METHODS = ("learned", "expert_mlp", "correlation", "token_table", "eam", "popularity")
-"""Predictors that can be trained. All but the first two are tables of counts."""
 _COUNTED = {
     "correlation": tables.correlation,
     "token_table": tables.token_table,
@@ -24,7 +21,7 @@ _COUNTED = {
     "popularity": tables.popularity,
 }
 _STORAGE: dict[str, dict[str, Storage]] = {
-    "expert_mlp": expert_mlp.STORAGE,
+    "expert_mlp": {**{f"w{i}": "i1" for i in range(7)}, "affinity": "f2"},
     "token_table": tables.STORAGE,
 }
 
@@ -32,53 +29,52 @@ _STORAGE: dict[str, dict[str, Storage]] = {
 def fit(
     method: str,
     traces: Sequence[Trace],
-    model_paths: Sequence[Path],
+    file: ModelFile,
     *,
     strides: tuple[int, ...],
-    dense_bytes: int,
-    n_vocab: int,
     minutes: float,
     epochs: int,
     checkpoint: Path | None,
     progress: Callable[[float, str], None],
     of_paper: bool = False,
 ) -> PredictorWeights:
-    """Train one predictor.
+    """Train one predictor of the model that the traces are of.
 
-    of_paper: "learned" has ProMoE's own network instead of ours. dense_bytes: size of the model's
-    dense weights. minutes, epochs: training stops at the first limit that it reaches. Raise
-    ValueError with one sentence if the traces do not suffice.
+    of_paper: "learned" has ProMoE's own network instead of ours. minutes, epochs: training stops at
+    the first limit that it reaches. Raise ValueError with one sentence if the traces do not
+    suffice. "expert_mlp" needs torch.
     """
-    torch.set_num_threads(1)
-    n_token = sum(len(trace.tokens) for trace in traces)
     about = {
         "date": datetime.date.today().isoformat(),
-        "tokens": n_token,
-        "torch": torch.__version__.split("+")[0],
+        "tokens": sum(len(trace.tokens) for trace in traces),
     }
     if method in _COUNTED:
         found = _COUNTED[method](traces)
         return replace(found, about={**found.about, **about})
     if method == "expert_mlp":
+        from predictors import expert_mlp  # needs torch, which packages do not have
+
         found = expert_mlp.train(traces, minutes=minutes, epochs=epochs, progress=progress)
         return replace(found, about={**found.about, **about})
     data = Routings.of(traces)
-    design = (
-        networks.Design.of_paper(data.sizes, strides)
-        if of_paper
-        else networks.Design.fitting(data.sizes, strides, dense_bytes, n_vocab)
-    )
+    embedding = model_arrays.vocabulary(file)
+    n_vocab = embedding.shape[1] if embedding is not None else 0
+    if of_paper:
+        design = networks.Design.of_paper(data.sizes, strides)
+    else:
+        dense_bytes = file.file_size_bytes - file.expert_bytes_total
+        design = networks.Design.fitting(data.sizes, strides, dense_bytes, n_vocab)
     rows = None
-    if design.token_rank:
-        rows = model_arrays.token_rows(model_paths, n_vocab, design.token_rank)
-    routers = None if of_paper else model_arrays.routers(model_paths, traces[0].layers)
-    model = learned.Model(data, design, routers, rows)
+    if design.token_rank and embedding is not None and (data.tokens >= 0).any():
+        rows = model_arrays.token_rows(file, embedding, design.token_rank)
+    routers = None if of_paper else model_arrays.routers(file, traces[0].layers)
+    model = networks.Model(data.sizes, design, routers, rows)
     run = learned.train(
         data, model, minutes=minutes, epochs=epochs, checkpoint=checkpoint, progress=progress
     )
     _, held_out = data.split()
     about |= {"seconds": round(run.spent_s), "epochs": run.epoch, "history": run.history}
-    return model.weights(data, held_out, about)
+    return learned.weights(model, data, held_out, about)
 
 
 def write(path: Path, model: str, weights: PredictorWeights) -> None:

@@ -2,38 +2,52 @@
 
 The loss is the cross-entropy with the router's probabilities. The network thus learns the scores
 of nearly chosen experts too. docs/log/predictors.md compares the losses that were tried.
+
+Equal data, design and seed give equal weights on the same machine, unless time runs out first.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
+from backend.traces import container
+from backend.traces.container import ContainerError
 from backend.weights.file import PredictorWeights
-from predictors.networks import Design, Networks, Rounding, TokenNetworks
-from predictors.rounding import Factors
-from predictors.routings import Routings
+from backend.weights.four_bits import group_of
+from predictors.adam import Adam
+from predictors.networks import ROUNDED, Model, Span
+from predictors.rounding import in_half, split
+from predictors.routings import Floats, Routings, Rows
 
 BATCH = 1024
 RATE = 3e-3
+BETAS, DECAY = (0.9, 0.98), 0.01
 WITHOUT_BEFORE = 0.15
 """Share of tokens trained without the previous token's experts: a prompt does not know them."""
 WARM_UP_STEPS = 50
 PATIENCE = 2
 """Number of epochs without a better held-out accuracy after which training ends."""
 CHECKPOINT_S = 20.0
+CHECKPOINT_SHARE = 0.05
+"""Largest share of the time that checkpoints of a large model may take."""
 UNROUNDED = 0.6
 """Share of the training after which the forward pass uses the rounded weights of the file."""
 MAIN = 0.85
 """Share of the time after which only factors and biases are trained (see _finish)."""
 FACTOR_RATE, BIAS_RATE = 1e-4, 3e-4
+FINISH_BETAS = (0.9, 0.999)
+FINISH = 1 << 32
+"""Takes the place of an epoch's number in the seeds of _finish."""
+
+_KIND, _VERSION = "outrider-checkpoint", 1
 
 Progress = Callable[[float, str], None]
 """Receives the share that is done, and a few words about the present step."""
@@ -48,120 +62,44 @@ class Run:
     spent_s: float = 0.0
     best: float = -1.0
     best_epoch: int = 0
-    best_state: dict[str, Tensor] = field(default_factory=dict)
     history: list[dict[str, float]] = field(default_factory=list)
 
 
-class Model(torch.nn.Module):
-    """The networks of all layers, and the token networks of the first layers."""
+@dataclass
+class _State:
+    """What an interrupted training needs to go on."""
 
-    def __init__(
-        self,
-        data: Routings,
-        design: Design,
-        routers: Tensor | None,
-        rows: Tensor | None,
-    ) -> None:
-        super().__init__()
-        self.design = design
-        self.of_layers = Networks(data.sizes, design, routers)
-        self.of_tokens = None
-        if rows is not None and design.token_rank and bool((data.tokens >= 0).any()):
-            self.of_tokens = TokenNetworks(data.sizes, design, rows)
-
-    @property
-    def parts(self) -> list[Rounding]:
-        """Return the kinds of networks that this model has."""
-        return [self.of_layers] if self.of_tokens is None else [self.of_layers, self.of_tokens]
-
-    def round(self, yes: bool) -> None:
-        """Compute with the weights rounded as in the file (yes), or with the full weights."""
-        for part in self.parts:
-            part.is_rounded = yes
-
-    def loss(self, data: Routings, rows: Tensor) -> Tensor:
-        """Return the loss: sum over the networks, mean over the tokens."""
-        keeps = (torch.rand(1, len(rows), 1) > WITHOUT_BEFORE).float()
-        x, before, wanted, _, counts = self.of_layers.batch(data, rows)
-        total = _loss(self.of_layers(x, before * keeps), wanted, counts)
-        if self.of_tokens is not None:
-            tokens, last, before, wanted, _, counts = self.of_tokens.batch(data, rows)
-            scores = self.of_tokens(tokens, last * keeps[0], before * keeps)
-            total = total + _loss(scores, wanted, counts)
-        return total
-
-    @torch.no_grad()
-    def accuracy(self, data: Routings, rows: Tensor) -> tuple[list[float], list[float]]:
-        """Return, for each network, the share of its k best experts that were chosen.
-
-        The first list is of (layer, stride) pairs, the second of the first layers' token networks.
-        Weights are rounded as in the file.
-        """
-        self.round(True)
-        layers, firsts = _Shares(), _Shares()
-        for part in torch.split(rows, 4 * BATCH):
-            x, before, _, ids, counts = self.of_layers.batch(data, part)
-            layers.add(self.of_layers(x, before), ids, counts)
-            if self.of_tokens is not None:
-                tokens, last, before, _, ids, counts = self.of_tokens.batch(data, part)
-                firsts.add(self.of_tokens(tokens, last, before), ids, counts)
-        return layers.shares(), firsts.shares()
-
-    def weights(self, data: Routings, rows: Tensor, about: dict[str, Any]) -> PredictorWeights:
-        """Return the arrays that the engine loads, with the accuracy on held-out rows."""
-        arrays = self.of_layers.arrays()
-        of_layers, of_first = self.accuracy(data, rows)
-        by_stride: dict[str, Any] = {}
-        for (layer, stride), target, share in zip(
-            self.of_layers.pairs, self.of_layers.targets, of_layers, strict=True
-        ):
-            of_stride = by_stride.setdefault(str(stride), {})
-            of_stride[str(target)] = round(share, 4)
-            if layer + stride >= data.sizes.n_layer and target < len(of_first):
-                of_stride[f"{target} before its token is known"] = round(share, 4)
-                of_stride[str(target)] = round(of_first[target], 4)
-        if self.of_tokens is not None:
-            arrays |= self.of_tokens.arrays()
-        return PredictorWeights(
-            "learned",
-            data.sizes,
-            arrays,
-            {"activation": 0, "bytes": int(self.design.in_bytes(data.sizes))},
-            {
-                **about,
-                "strides": list(self.design.strides),
-                "hidden_width": self.design.n_hidden,
-                "token_rank": self.design.token_rank,
-                "accuracy_by_stride_and_layer": by_stride,
-            },
-        )
+    model: Model
+    adam: Adam
+    run: Run
+    best: Floats
+    """The values with the best held-out accuracy; empty before the first epoch ends."""
 
 
-class _Shares:
-    """Accumulate, for each network, the share of the k best that was right."""
-
-    def __init__(self) -> None:
-        self.right: Tensor | None = None
-        self.n: Tensor | None = None
-
-    def add(self, scores: Tensor, ids: Tensor, counts: Tensor) -> None:
-        n_used = ids.shape[2]
-        best = scores.topk(n_used, -1).indices
-        found = (best.unsqueeze(-1) == ids.unsqueeze(-2)).any(-1).float().mean(-1)
-        right, n = (found * counts).sum(1), counts.sum(1)
-        self.right = right if self.right is None else self.right + right
-        self.n = n if self.n is None else self.n + n
-
-    def shares(self) -> list[float]:
-        if self.right is None or self.n is None:
-            return []
-        values: list[float] = (self.right / self.n.clamp(min=1)).tolist()
-        return values
-
-
-def _loss(scores: Tensor, wanted: Tensor, counts: Tensor) -> Tensor:
-    entropy = -(wanted.float() * torch.log_softmax(scores, -1)).sum(-1)
-    return (entropy * counts).mean(1).sum()
+def weights(model: Model, data: Routings, rows: Rows, about: dict[str, Any]) -> PredictorWeights:
+    """Return the arrays that the engine loads, with the accuracy on held-out rows."""
+    n_layer, design = data.sizes.n_layer, model.design
+    of_layers, of_first = model.accuracy(data, rows)
+    by_stride: dict[str, Any] = {str(stride): {} for stride in design.strides}
+    for (layer, stride), target, share in zip(model.pairs, model.targets, of_layers, strict=True):
+        of_stride = by_stride[str(stride)]
+        of_stride[str(target)] = round(share, 4)
+        if layer + stride >= n_layer and target < len(of_first):
+            of_stride[f"{target} before its token is known"] = round(share, 4)
+            of_stride[str(target)] = round(of_first[target], 4)
+    return PredictorWeights(
+        "learned",
+        data.sizes,
+        model.named_arrays(),
+        {"activation": 0, "bytes": int(design.in_bytes(data.sizes))},
+        {
+            **about,
+            "strides": list(design.strides),
+            "hidden_width": design.n_hidden,
+            "token_rank": design.token_rank,
+            "accuracy_by_stride_and_layer": by_stride,
+        },
+    )
 
 
 def train(
@@ -178,82 +116,137 @@ def train(
 
     Continue from `checkpoint` if it belongs to the same data and design.
     """
-    torch.manual_seed(seed)
     train_rows, held_out = data.split()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01, betas=(0.9, 0.98))
-    run = _resume(checkpoint, model, optimiser, data)
+    adam = Adam(len(model.values), BETAS, DECAY)
+    state = _State(model, adam, Run(), np.empty(0, np.float32))
+    if checkpoint is not None:
+        _resume(checkpoint, state, data)
+    run = state.run
     batch = min(BATCH, max(len(train_rows) // 8, 1))
     n_step = max(len(train_rows) // batch, 1)
     before_s, began_s = run.spent_s, time.monotonic()
-    saved_s = began_s
+    due_s = began_s + CHECKPOINT_S
     while run.epoch < epochs and run.epoch - run.best_epoch < PATIENCE:
-        generator = torch.Generator().manual_seed(seed * 1000 + run.epoch)
-        order = train_rows[torch.randperm(len(train_rows), generator=generator)]
+        order = np.random.default_rng([seed, run.epoch]).permutation(train_rows)
         while run.step < n_step:
             run.spent_s = before_s + time.monotonic() - began_s
             by_steps = (run.epoch + run.step / n_step) / epochs
-            done = max(by_steps, run.spent_s / (60 * minutes * MAIN))
+            by_time = run.spent_s / (60 * minutes * MAIN) if by_steps else 0.0
+            done = max(by_steps, by_time)
             if done >= 1:
                 break
-            model.round(done > UNROUNDED)
+            model.is_rounded = done > UNROUNDED
             begin = run.step * batch
             warm = min(1.0, (run.epoch * n_step + run.step + 1) / WARM_UP_STEPS)
-            for group in optimiser.param_groups:
-                group["lr"] = RATE * warm * (1 - done)
-            loss = model.loss(data, order[begin : begin + batch])
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
+            rate = RATE * warm * (1 - done)
+            adam.begin_step()
+            rows = order[begin : begin + batch]
+            keeps = _keeps(len(rows), [seed, run.epoch, run.step])
+            model.gradients(data, rows, keeps, partial(_step, model, adam, rate))
             run.step += 1
             reported_s = time.monotonic()
             progress(done * MAIN, _progress_text(run, epochs, done))
             began_s += time.monotonic() - reported_s  # the caller may pause training in progress()
-            if checkpoint is not None and time.monotonic() - saved_s > CHECKPOINT_S:
-                _save(checkpoint, model, optimiser, run, data)
-                saved_s = time.monotonic()
+            if checkpoint is not None and time.monotonic() > due_s:
+                due_s = _save(checkpoint, state, data)
         is_over = run.step < n_step
         run.epoch, run.step = run.epoch + 1, 0
-        _evaluate(run, model, data, held_out)
+        _evaluate(state, data, held_out)
         if checkpoint is not None:
-            _save(checkpoint, model, optimiser, run, data)
+            due_s = _save(checkpoint, state, data)
         if is_over:
             break
-    if run.best_state:
-        model.load_state_dict(run.best_state)
-    _finish(data, model, run, 60 * minutes - run.spent_s, progress)
+    if len(state.best):
+        model.values[:] = state.best
+    _finish(data, state, 60 * minutes - run.spent_s, progress, seed)
     return run
 
 
-def _finish(data: Routings, model: Model, run: Run, budget_s: float, progress: Progress) -> None:
+def _step(model: Model, adam: Adam, rate: float, span: Span, gradient: Floats) -> None:
+    adam.update(span.begin, span.of(model.values), gradient, rate)
+
+
+def _keeps(n: int, seed: list[int]) -> Floats:
+    """Return [n]: 0 for the tokens to train without the token before, otherwise 1."""
+    drawn = np.random.default_rng(seed).random(n, np.float32)
+    return (drawn > WITHOUT_BEFORE).astype(np.float32)
+
+
+class Factors:
+    """The factors of the groups of a model's four-bit weights, for training with fixed numbers.
+
+    The loss is smooth in the factors, whereas training through the rounding stays noisy. Biases and
+    scales are trained too.
+    """
+
+    def __init__(self, model: Model) -> None:
+        """Round the model's weights."""
+        self._model = model
+        self._numbers: dict[tuple[str, str], NDArray[np.int8]] = {}
+        self._places: dict[tuple[str, str], tuple[int, int]] = {}
+        found: list[Floats] = []
+        n = 0
+        for span in model.spans:
+            for name, array in model.arrays(span).items():
+                if name in ROUNDED:
+                    if not group_of(array.shape[-1]):
+                        continue
+                    values, numbers = split(array)
+                    self._numbers[span.name, name] = numbers.astype(np.int8)
+                    array[:] = (values * numbers).reshape(array.shape)
+                else:
+                    values = array
+                self._places[span.name, name] = n, n + values.size
+                found.append(values.ravel())
+                n += values.size
+        self.values = np.concatenate(found)
+        self._adam = Adam(n, FINISH_BETAS)
+
+    def begin_step(self) -> None:
+        """Count a step."""
+        self._adam.begin_step()
+
+    def update(self, share: float, span: Span, gradient: Floats) -> None:
+        """Change a network's factors and biases, at a share of the full rates."""
+        arrays = self._model.arrays(span)
+        for name, of_array in span.arrays(gradient).items():
+            if (place := self._places.get((span.name, name))) is None:
+                continue
+            values = self.values[slice(*place)]
+            numbers = self._numbers.get((span.name, name))
+            if numbers is None:
+                self._adam.update(place[0], values, of_array.ravel(), BIAS_RATE * share)
+                arrays[name][:] = values.reshape(of_array.shape)
+                continue
+            of_factors = np.einsum("gn,gn->g", of_array.reshape(numbers.shape), numbers)
+            self._adam.update(place[0], values, of_factors, FACTOR_RATE * share)
+            arrays[name][:] = (in_half(values)[:, None] * numbers).reshape(of_array.shape)
+
+
+def _finish(data: Routings, state: _State, budget_s: float, progress: Progress, seed: int) -> None:
     """Train factors and biases of the rounded weights, one epoch at most. Keep them if better."""
     train_rows, held_out = data.split()
-    kept = [pair for part in model.parts for pair in part.kept_parameters()]
-    factors, chosen = Factors(kept), {id(parameter) for parameter, _ in kept}
-    model.round(False)  # Factors has rounded them already
-    rest = [parameter for parameter in model.parameters() if id(parameter) not in chosen]
-    groups = [(factors.factors, FACTOR_RATE), (rest, BIAS_RATE)]
-    optimiser = torch.optim.Adam([{"params": p, "lr": rate} for p, rate in groups])
-    order = train_rows[torch.randperm(len(train_rows), generator=torch.Generator().manual_seed(7))]
-    batches = torch.split(order, min(BATCH, max(len(train_rows) // 8, 1)))
+    model, run = state.model, state.run
+    factors = Factors(model)
+    model.is_rounded = False  # Factors has rounded them already
+    order = np.random.default_rng([seed, FINISH]).permutation(train_rows)
+    batch = min(BATCH, max(len(train_rows) // 8, 1))
     left_s = budget_s
-    for number, rows in enumerate(batches):
+    for begin in range(0, len(order), batch):
         began_s = time.monotonic()
-        done = max(number / len(batches), 1 - left_s / max(budget_s, 1e-9))
+        done = max(begin / len(order), 1 - left_s / max(budget_s, 1e-9))
         if done >= 1:
             break
-        for group, (_, rate) in zip(optimiser.param_groups, groups, strict=True):
-            group["lr"] = rate * (1 - done)
-        optimiser.zero_grad(set_to_none=True)
-        model.loss(data, rows).backward()  # type: ignore[no-untyped-call]
-        factors.take_gradients()
-        optimiser.step()
-        factors.put()
+        rows = order[begin : begin + batch]
+        factors.begin_step()
+        keeps = _keeps(len(rows), [seed, FINISH, begin])
+        model.gradients(data, rows, keeps, partial(factors.update, 1 - done))
         left_s -= time.monotonic() - began_s
         progress(MAIN + (1 - MAIN) * done, f"factors, {max(run.best, 0):.1%} right before")
     before = run.best
-    _evaluate(run, model, data, held_out)
-    if run.best == before and run.best_state:
-        model.load_state_dict(run.best_state)
+    _evaluate(state, data, held_out)
+    if run.best == before and len(state.best):
+        model.values[:] = state.best
 
 
 def _progress_text(run: Run, epochs: int, done: float) -> str:
@@ -262,47 +255,61 @@ def _progress_text(run: Run, epochs: int, done: float) -> str:
     return f"epoch {run.epoch + 1} of {epochs}{accuracy}, {left_s:.0f} s left"
 
 
-def _evaluate(run: Run, model: Model, data: Routings, held_out: Tensor) -> None:
-    """Measure the accuracy on the held-out requests. Keep the state if it is the best."""
-    of_layers, of_first = model.accuracy(data, held_out)
+def _evaluate(state: _State, data: Routings, held_out: Rows) -> None:
+    """Measure the accuracy on the held-out requests. Keep the values if they are the best."""
+    run = state.run
+    of_layers, of_first = state.model.accuracy(data, held_out)
     mean = sum(of_layers + of_first) / max(len(of_layers + of_first), 1)
     run.history.append({"epoch": run.epoch, "accuracy": round(mean, 4)})
     if mean > run.best:
         run.best, run.best_epoch = mean, run.epoch
-        run.best_state = {name: value.clone() for name, value in model.state_dict().items()}
+        state.best = state.model.values.copy()
 
 
-def _key(model: Model, data: Routings) -> list[int]:
+def _key(model: Model, data: Routings) -> list[Any]:
     """Return a key of data and design; a checkpoint must have the same."""
-    return [data.n, int(data.ids[:, :: max(data.n // 97, 1)].sum()), model.design.n_hidden]
+    some = data.ids[:, :: max(data.n // 97, 1)]
+    return [data.n, int(some.sum()), len(model.values), repr(model.design)]
 
 
-def _save(
-    path: Path, model: Model, optimiser: torch.optim.Optimizer, run: Run, data: Routings
-) -> None:
-    partial = path.with_name(path.name + ".partial")
-    values = {
-        "key": _key(model, data),
-        "model": model.state_dict(),
-        "optimiser": optimiser.state_dict(),
-        "run": dict(vars(run)),
+def _save(path: Path, state: _State, data: Routings) -> float:
+    """Write a checkpoint. Return when the next one is due."""
+    began_s = time.monotonic()
+    header = {
+        "kind": _KIND,
+        "version": _VERSION,
+        "model": "",
+        "key": _key(state.model, data),
+        "run": asdict(state.run),
+        "n_step": state.adam.n_step,
     }
-    torch.save(values, partial)
-    partial.replace(path)
+    arrays = {
+        "values": state.model.values,
+        "mean": state.adam.mean,
+        "square": state.adam.square,
+        "best": state.best,
+    }
+    container.write(path, header, arrays)
+    now_s = time.monotonic()
+    return now_s + max(CHECKPOINT_S, (now_s - began_s) / CHECKPOINT_SHARE)
 
 
-def _resume(
-    path: Path | None, model: Model, optimiser: torch.optim.Optimizer, data: Routings
-) -> Run:
-    """Load the state of an interrupted run, or return a new one."""
-    if path is None or not path.is_file():
-        return Run()
+def _resume(path: Path, state: _State, data: Routings) -> None:
+    """Load the state of an interrupted run, if there is one of the same data and design."""
+    for unfinished in path.parent.glob(f"{path.name}.*.part"):  # of a process that was killed
+        unfinished.unlink(missing_ok=True)
+    model, adam = state.model, state.adam
     try:
-        values = torch.load(path, map_location="cpu", weights_only=True)
-        if values["key"] != _key(model, data):
-            return Run()
-        model.load_state_dict(values["model"])
-        optimiser.load_state_dict(values["optimiser"])
-        return Run(**values["run"])
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError, EOFError, UnpicklingError):
-        return Run()  # the checkpoint is damaged or of another version
+        header, arrays = container.read(path, _KIND, _VERSION)
+        if header["key"] != _key(model, data):
+            return
+        run = Run(**header["run"])
+        n = len(model.values)
+        if any(len(arrays[name]) != n for name in ("values", "mean", "square")):
+            return
+    except (ContainerError, KeyError, TypeError):
+        return  # the checkpoint is damaged or of another version
+    model.values[:], adam.mean[:], adam.square[:] = (
+        arrays[name] for name in ("values", "mean", "square")
+    )
+    adam.n_step, state.run, state.best = int(header["n_step"]), run, arrays["best"]

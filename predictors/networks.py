@@ -1,21 +1,23 @@
-"""The networks of backend/native/core/predict/learned.h in torch, for all layers at once.
+"""The networks of backend/native/core/predict/learned.h, with their gradients.
 
-Networks of equal shape are stacked: a layer's network is a slice of every parameter.
+Each array has the shape that it has in the file: a row belongs to one output. All arrays of a model
+lie in one vector, network after network, so that optimisers and checkpoints work on vectors. A
+network has two layers; backward() has its gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
 
 from backend.weights.file import PredictorSizes, Storage
 from backend.weights.four_bits import GROUP, group_of
 from predictors.rounding import rounded
-from predictors.routings import Routings
+from predictors.routings import Floats, Routings, Rows, best, hot
 
 ROUNDED = ("w1", "w1_last", "w2", "skip", "rows", "before", "hidden_before")
 """Arrays stored in four bits if their rows divide into groups, otherwise in bytes."""
@@ -77,6 +79,12 @@ class Design:
         return sizes.n_embd * (self.n_hidden + sizes.n_expert) > FEW_PRODUCTS
 
 
+EVALUATED_TOKENS = 4096
+"""Tokens evaluated at once, which bounds memory."""
+
+Arrays = dict[str, Floats]
+
+
 def storage(arrays: Mapping[str, np.ndarray]) -> dict[str, Storage]:
     """Return the type in which the file stores each array."""
     kept: dict[str, Storage] = dict(_SMALL)
@@ -86,173 +94,322 @@ def storage(arrays: Mapping[str, np.ndarray]) -> dict[str, Storage]:
     return kept
 
 
-def _zeros(*shape: int) -> nn.Parameter:
-    return nn.Parameter(torch.zeros(*shape))
+@dataclass(frozen=True)
+class Span:
+    """The part of a vector in which the arrays of one network lie."""
+
+    name: str
+    """Prefix of the arrays' names in the file."""
+    begin: int
+    shapes: Mapping[str, tuple[int, ...]]
+
+    @property
+    def n(self) -> int:
+        """Return the number of values."""
+        return sum(map(math.prod, self.shapes.values()))
+
+    @property
+    def end(self) -> int:
+        """Return the place behind the last value."""
+        return self.begin + self.n
+
+    def of(self, vector: Floats) -> Floats:
+        """Return this part of a vector."""
+        return vector[self.begin : self.end]
+
+    def arrays(self, part: Floats) -> Arrays:
+        """Return the arrays by their names. They share the memory of `part`, a vector [n]."""
+        found, begin = {}, 0
+        for name, shape in self.shapes.items():
+            end = begin + math.prod(shape)
+            found[name] = part[begin:end].reshape(shape)
+            begin = end
+        return found
 
 
-def _random(*shape: int, scale: float) -> nn.Parameter:
-    return nn.Parameter(torch.randn(*shape) * scale)
+Update = Callable[[Span, Floats], None]
+"""Receives a span and the gradient [n] of its values, whose memory it may change."""
 
 
-class Rounding(nn.Module):
-    """Base of both kinds of networks: gives weights in full or rounded as the file stores them."""
+@dataclass(frozen=True)
+class Samples:
+    """The inputs and the targets of one network for some tokens."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_rounded = False
+    x: Floats
+    """[batch, width]: the layer's inputs, or the rows of the token ids."""
+    before: Floats
+    """[batch, E]: 1 for the experts that the later layer chose for the token before."""
+    wanted: Floats
+    """[batch, E]: the soft targets."""
+    ids: NDArray[np.int32]
+    """[batch, k]: the chosen experts."""
+    counts: Floats
+    """[batch]: 1 if inputs and targets are known, otherwise 0."""
+    last: Floats | None = None
+    """[batch, n_embd]: the last layer's inputs for the token before, for token networks only."""
+    by_router: Floats | None = None
+    """[batch, E]: the later layer's router applied to x, if the linear term only scales it."""
 
-    def kept(self, values: Tensor, dim: int = -1) -> Tensor:
-        """Return the values, rounded if `is_rounded`. The file's rows are along `dim`."""
-        return rounded(values, dim) if self.is_rounded else values
 
-    def kept_parameters(self) -> Iterator[tuple[nn.Parameter, int]]:
-        """Yield the parameters stored in four bits, each with the dimension of its rows."""
-        for name, parameter in self.named_parameters(recurse=False):
-            if name in ROUNDED:
-                yield parameter, 1 if name in ("w1", "w1_last", "w2", "skip") else -1
+def forward(w: Arrays, s: Samples) -> tuple[Floats, Floats]:
+    """Return the scores [batch, E] and the hidden values [batch, n_hidden] of a network."""
+    hidden: Floats = s.x @ w["w1"].T
+    hidden += w["b1"]
+    if s.last is not None:
+        hidden += s.last @ w["w1_last"].T
+    if "hidden_before" in w:
+        hidden += s.before @ w["hidden_before"]
+    np.maximum(hidden, 0, out=hidden)
+    scores: Floats = hidden @ w["w2"].T
+    scores += w["b2"]
+    if "before" in w:
+        scores += s.before @ w["before"]
+    if "skip" in w:
+        scores += s.x @ w["skip"].T
+    if s.by_router is not None:
+        scores += s.by_router * w["router"]
+    return scores, hidden
 
 
-class Networks(Rounding):
-    """Networks of every layer and stride, from the layer's input to the later layer's scores."""
+def loss(scores: Floats, s: Samples) -> tuple[float, Floats]:
+    """Return the cross-entropy with the targets, mean over the tokens, and the scores' gradient."""
+    odds = scores - scores.max(1, keepdims=True)
+    by_wanted = np.einsum("be,be->b", s.wanted, odds)
+    np.exp(odds, out=odds)
+    total, n_wanted = odds.sum(1), s.wanted.sum(1)
+    value = float((np.log(total) * n_wanted - by_wanted) @ s.counts) / len(scores)
+    odds *= (n_wanted / total)[:, None]
+    odds -= s.wanted
+    odds *= (s.counts / np.float32(len(scores)))[:, None]
+    return value, odds
 
-    def __init__(self, sizes: PredictorSizes, design: Design, routers: Tensor | None) -> None:
-        """Initialise the linear term with routers [L, E, n_embd] if they are given."""
-        super().__init__()
-        self.sizes = sizes
-        pairs = [(layer, s) for s in design.strides for layer in range(sizes.n_layer)]
-        n_layer = sizes.n_layer
+
+def backward(w: Arrays, s: Samples, hidden: Floats, of_scores: Floats, to: Arrays) -> Floats:
+    """Write the gradients of all arrays, given the scores' gradient. Return the hidden layer's.
+
+    to: arrays with the shapes of w.
+    """
+    of_hidden = of_scores @ w["w2"]
+    of_hidden *= hidden > 0
+    np.matmul(of_hidden.T, s.x, out=to["w1"])
+    np.sum(of_hidden, 0, out=to["b1"])
+    np.matmul(of_scores.T, hidden, out=to["w2"])
+    np.sum(of_scores, 0, out=to["b2"])
+    if s.last is not None:
+        np.matmul(of_hidden.T, s.last, out=to["w1_last"])
+    if "hidden_before" in w:
+        np.matmul(s.before.T, of_hidden, out=to["hidden_before"])
+        np.matmul(s.before.T, of_scores, out=to["before"])
+    if "skip" in w:
+        np.matmul(of_scores.T, s.x, out=to["skip"])
+    if s.by_router is not None:
+        np.einsum("be,be->e", of_scores, s.by_router, out=to["router"])
+    return of_hidden
+
+
+class Model:
+    """The networks of all layers and strides, and the token networks of the first layers.
+
+    A layer's network maps the layer's input to the scores of a later layer. The first layers have
+    token networks: from the token's id and the last layer's input for the token before.
+    """
+
+    def __init__(
+        self,
+        sizes: PredictorSizes,
+        design: Design,
+        routers: Floats | None,
+        rows: Floats | None,
+        seed: int = 1,
+    ) -> None:
+        """Initialise the linear terms with routers [L, E, n_embd], if they are given.
+
+        rows: [n_vocab, token_rank], the initial rows of the token ids; None: no token networks.
+        """
+        self.sizes, self.design = sizes, design
+        n_layer, h, e, d = sizes.n_layer, design.n_hidden, sizes.n_expert, sizes.n_embd
+        pairs = [(layer, stride) for layer in range(n_layer) for stride in design.strides]
         # The engine predicts at most one pass ahead (layer_after in ranking.h).
         self.pairs = [(a, s) for a, s in pairs if a + s < n_layer or a + s - n_layer <= a]
-        self.sources = [layer for layer, _ in self.pairs]
         self.targets = [(layer + stride) % n_layer for layer, stride in self.pairs]
-        n, h, e, d = len(self.pairs), design.n_hidden, sizes.n_expert, sizes.n_embd
-        self.w1 = _random(n, d, h, scale=d**-0.5)
-        self.b1, self.w2, self.b2 = _zeros(n, 1, h), _zeros(n, h, e), _zeros(n, 1, e)
-        self.hidden_before: nn.Parameter | None = None
-        self.before: nn.Parameter | None = None
-        self.router: nn.Parameter | None = None
-        self.skip: nn.Parameter | None = None
-        self.routers: Tensor
-        if design.plain:
-            self.w2 = _random(n, h, e, scale=h**-0.5)
-            return
-        self.hidden_before, self.before = _zeros(n, e, h), _zeros(n, e, e)
-        of_target = None if routers is None else routers[self.targets].transpose(1, 2).clone()
-        if design.full_skip:
-            self.skip = _zeros(n, d, e) if of_target is None else nn.Parameter(of_target)
-        elif of_target is not None:
-            self.router = nn.Parameter(torch.ones(n, 1, e))
-            self.register_buffer("routers", of_target, persistent=False)
+        shapes: dict[str, tuple[int, ...]] = {"w1": (h, d), "b1": (h,), "w2": (e, h), "b2": (e,)}
+        self._routers = None
+        if not design.plain:
+            shapes |= {"hidden_before": (e, h), "before": (e, e)}
+            if design.full_skip:
+                shapes["skip"] = (e, d)
+            elif routers is not None:
+                shapes["router"] = (e,)
+                self._routers = routers
+        self.layers = _spans(0, [f"l{layer}.s{stride}." for layer, stride in self.pairs], shapes)
+        self.firsts: list[Span] = []
+        self.rows: Span | None = None
+        if rows is not None:
+            r, n_first = rows.shape[1], min(max(design.strides), n_layer)
+            shapes = {
+                "w1": (h, r), "w1_last": (h, d), "b1": (h,), "w2": (e, h), "b2": (e,),
+                "skip": (e, r), "hidden_before": (e, h), "before": (e, e),
+            }  # fmt: skip
+            self.firsts = _spans(self.layers[-1].end, [f"t{i}." for i in range(n_first)], shapes)
+            self.rows = Span("token.", self.firsts[-1].end, {"rows": rows.shape})
+        self.spans = [*self.layers, *self.firsts, *([self.rows] if self.rows else [])]
+        """The spans of all networks, then that of the token rows."""
+        self.values: Floats = np.zeros(self.spans[-1].end, np.float32)
+        self.is_rounded = False
+        """Compute with the weights rounded as in the file, instead of the full weights."""
+        self._initialise(routers, rows, np.random.default_rng(seed))
 
-    def forward(self, x: Tensor, before: Tensor) -> Tensor:
-        """Map x [n, batch, n_embd] and before [n, batch, E] to scores [n, batch, E]."""
-        kept = self.kept
-        hidden = torch.baddbmm(self.b1, x, kept(self.w1, 1))
-        if self.hidden_before is not None:
-            hidden = hidden + before @ kept(self.hidden_before)
-        scores = torch.baddbmm(self.b2, torch.relu(hidden), kept(self.w2, 1))
-        if self.before is not None:
-            scores = scores + before @ kept(self.before)
-        if self.skip is not None:
-            return scores + x @ kept(self.skip, 1)
-        return scores if self.router is None else scores + (x @ self.routers) * self.router
+    def _initialise(
+        self, routers: Floats | None, rows: Floats | None, draw: np.random.Generator
+    ) -> None:
+        for span in (*self.layers, *self.firsts):
+            arrays = self.arrays(span)
+            for name in ("w1", "w2") if self.design.plain else ("w1",):
+                draw.standard_normal(dtype=np.float32, out=arrays[name])
+                arrays[name] *= arrays[name].shape[1] ** -0.5
+        if routers is not None:
+            for span, target in zip(self.layers, self.targets, strict=True):
+                arrays = self.arrays(span)
+                if "skip" in arrays:
+                    arrays["skip"][:] = routers[target]
+                if "router" in arrays:
+                    arrays["router"].fill(1)
+        if self.rows is not None and rows is not None:
+            self.arrays(self.rows)["rows"][:] = rows
 
-    def batch(self, data: Routings, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Return (x, before, wanted, ids, counts) of some tokens. counts [n, batch]: 1 if known."""
+    def arrays(self, span: Span) -> Arrays:
+        """Return a network's arrays in full. They share the memory of `values`."""
+        return span.arrays(span.of(self.values))
+
+    def named_arrays(self) -> Arrays:
+        """Return copies of all arrays by their names in learned.h."""
+        return {
+            span.name + name: array.copy()
+            for span in self.spans
+            for name, array in self.arrays(span).items()
+        }
+
+    def gradients(self, data: Routings, rows: Rows, keeps: Floats, update: Update) -> float:
+        """Pass the gradient of every span to `update`, which may change the values of that span.
+
+        Return the loss: sum over the networks, mean over the tokens. keeps [len(rows)]: 0 for
+        tokens that are computed without the token before, otherwise 1.
+        """
+        total = 0.0
+        of_rows: Floats | None = None
+        for span, samples in self.samples(data, rows):
+            of_before = [samples.before] if samples.last is None else [samples.before, samples.last]
+            for values in of_before:
+                values *= keeps[:, None]
+            w, gradient = self._weights(span), np.empty(span.n, self.values.dtype)
+            scores, hidden = forward(w, samples)
+            value, of_scores = loss(scores, samples)
+            total += value
+            of_hidden = backward(w, samples, hidden, of_scores, span.arrays(gradient))
+            if samples.last is not None:
+                of_x = of_hidden @ w["w1"] + of_scores @ w["skip"]
+                of_rows = of_x if of_rows is None else of_rows + of_x
+            update(span, gradient)
+        if self.rows is not None and of_rows is not None:
+            gradient = np.zeros(self.rows.n, self.values.dtype)
+            tokens = self._tokens(data, rows)
+            order = np.argsort(tokens, kind="stable")
+            distinct, begins = np.unique(tokens[order], return_index=True)
+            to = self.rows.arrays(gradient)["rows"]
+            to[distinct] = np.add.reduceat(of_rows[order], begins)
+            update(self.rows, gradient)
+        return total
+
+    def accuracy(self, data: Routings, rows: Rows) -> tuple[list[float], list[float]]:
+        """Return, for each network, the share of its k best experts that were chosen.
+
+        The first list is of (layer, stride) pairs, the second of the first layers' token networks.
+        Weights are rounded as in the file.
+        """
+        self.is_rounded = True
+        right: dict[str, float] = {}
+        n: dict[str, float] = {}
+        for begin in range(0, len(rows), EVALUATED_TOKENS):
+            for span, s in self.samples(data, rows[begin : begin + EVALUATED_TOKENS]):
+                chosen = best(forward(self._weights(span), s)[0], s.ids.shape[1])
+                share = np.take_along_axis(hot(s.ids, self.sizes.n_expert), chosen, 1).mean(1)
+                right[span.name] = right.get(span.name, 0.0) + float(share @ s.counts)
+                n[span.name] = n.get(span.name, 0.0) + float(s.counts.sum())
+
+        def shares(spans: list[Span]) -> list[float]:
+            return [right[span.name] / max(n[span.name], 1.0) for span in spans if n]
+
+        return shares(self.layers), shares(self.firsts)
+
+    def samples(self, data: Routings, rows: Rows) -> Iterator[tuple[Span, Samples]]:
+        """Yield each network with its inputs and targets for some tokens."""
         n_layer = self.sizes.n_layer
-        after, prior = (rows + 1).clamp(max=data.n - 1), (rows - 1).clamp(min=0)
-        is_followed = (data.follows[after] & (after > rows)).float()
-        has_prior = data.follows[rows].unsqueeze(1).float()
-        chosen = [data.chosen(layer, rows) for layer in range(n_layer)]
-        prior_chosen = [data.chosen(layer, prior) * has_prior for layer in range(n_layer)]
-        before, wanted, ids, counts = [], [], [], []
-        for (source, stride), target in zip(self.pairs, self.targets, strict=True):
-            wraps = source + stride >= n_layer
-            at = after if wraps else rows
-            before.append(chosen[target] if wraps else prior_chosen[target])
-            wanted.append(data.wanted[target, at])
-            ids.append(data.ids[target, at])
-            known = data.routed[source, rows] & data.routed[target, at]
-            counts.append(known.float() * is_followed if wraps else known.float())
-        x = data.inputs[:, rows].float()[self.sources]
-        stacked = (torch.stack(parts) for parts in (before, wanted, ids, counts))
-        return (x, *stacked)  # type: ignore[return-value]
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays by their names in learned.h."""
-        found: dict[str, np.ndarray] = {}
-        for i, (layer, stride) in enumerate(self.pairs):
-            values = {
-                "w1": self.w1[i].T, "b1": self.b1[i, 0], "w2": self.w2[i].T, "b2": self.b2[i, 0],
-            }  # fmt: skip
-            if self.hidden_before is not None and self.before is not None:
-                values |= {"hidden_before": self.hidden_before[i], "before": self.before[i]}
-            if self.skip is not None:
-                values["skip"] = self.skip[i].T
-            elif self.router is not None:
-                values["router"] = self.router[i, 0]
-            found |= _named(f"l{layer}.s{stride}.", values)
-        return found
-
-
-class TokenNetworks(Rounding):
-    """Networks of the first layers: from the token's id and the previous token's last input."""
-
-    def __init__(self, sizes: PredictorSizes, design: Design, rows: Tensor) -> None:
-        """Initialise the token rows with `rows` [n_vocab, token_rank]."""
-        super().__init__()
-        self.sizes = sizes
-        n, h, e = max(design.strides), design.n_hidden, sizes.n_expert
-        n = min(n, sizes.n_layer)
-        rank, d = design.token_rank, sizes.n_embd
-        self.rows = nn.Parameter(rows)
-        self.w1 = _random(n, rank, h, scale=rank**-0.5)
-        self.w1_last = _zeros(n, d, h)
-        self.b1, self.w2, self.b2 = _zeros(n, 1, h), _zeros(n, h, e), _zeros(n, 1, e)
-        self.skip, self.hidden_before, self.before = (
-            _zeros(n, rank, e), _zeros(n, e, h), _zeros(n, e, e),
-        )  # fmt: skip
-
-    def forward(self, tokens: Tensor, last: Tensor, before: Tensor) -> Tensor:
-        """Map tokens [batch], last [batch, n_embd] and before [n, batch, E] to [n, batch, E]."""
-        kept = self.kept
-        x = kept(self.rows[tokens]).expand(len(self.w1), -1, -1)
-        hidden = torch.baddbmm(self.b1, x, kept(self.w1, 1)) + last @ kept(self.w1_last, 1)
-        hidden = torch.relu(hidden + before @ kept(self.hidden_before))
-        scores = torch.baddbmm(self.b2, hidden, kept(self.w2, 1))
-        return scores + x @ kept(self.skip, 1) + before @ kept(self.before)
-
-    def batch(
-        self, data: Routings, rows: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Return (tokens, last, before, wanted, ids, counts) of some tokens."""
-        n = len(self.w1)
-        prior = (rows - 1).clamp(min=0)
-        has_prior = data.follows[rows].unsqueeze(1).float()
-        known = data.routed[-1, prior].unsqueeze(1).float() * has_prior
-        last = data.inputs[-1, prior].float() * known
-        before = torch.stack([data.chosen(layer, prior) * has_prior for layer in range(n)])
+        after, prior = np.minimum(rows + 1, data.n - 1), np.maximum(rows - 1, 0)
+        is_followed = data.follows[after] & (after > rows)
+        has_prior = data.follows[rows]
+        x: Floats = np.empty((0, 0), np.float32)
+        of_layer = -1
+        for span, (layer, stride), target in zip(
+            self.layers, self.pairs, self.targets, strict=True
+        ):
+            if layer != of_layer:
+                of_layer, x = layer, data.inputs[layer][rows].astype(np.float32)
+            if layer + stride >= n_layer:  # of the next token
+                at, is_known, before = after, is_followed, data.chosen(target, rows)
+            else:
+                at, is_known, before = rows, np.ones_like(has_prior), data.chosen(target, prior)
+                before *= has_prior[:, None]
+            known = data.routed[layer][rows] & data.routed[target][at] & is_known
+            yield (
+                span,
+                Samples(
+                    x=x,
+                    before=before,
+                    wanted=data.wanted[target][at].astype(np.float32),
+                    ids=data.ids[target][at],
+                    counts=known.astype(np.float32),
+                    by_router=None if self._routers is None else x @ self._routers[target].T,
+                ),
+            )
+        if self.rows is None:
+            return
+        last = data.inputs[-1][prior].astype(np.float32)
+        last *= (data.routed[-1][prior] & has_prior)[:, None]
         tokens = data.tokens[rows]
-        is_known = (tokens >= 0) & (tokens < len(self.rows))
-        counts = data.routed[:n, rows].float() * is_known.float()
-        tokens = tokens.clamp(0, len(self.rows) - 1)
-        return tokens, last, before, data.wanted[:n, rows], data.ids[:n, rows], counts
+        is_known = (tokens >= 0) & (tokens < self.rows.shapes["rows"][0])
+        x = self.arrays(self.rows)["rows"][self._tokens(data, rows)]
+        if self.is_rounded:
+            x = rounded(x)
+        for layer, span in enumerate(self.firsts):
+            before = data.chosen(layer, prior)
+            before *= has_prior[:, None]
+            yield (
+                span,
+                Samples(
+                    x=x,
+                    before=before,
+                    wanted=data.wanted[layer][rows].astype(np.float32),
+                    ids=data.ids[layer][rows],
+                    counts=(data.routed[layer][rows] & is_known).astype(np.float32),
+                    last=last,
+                ),
+            )
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays by their names in learned.h."""
-        found = _named("token.", {"rows": self.rows})
-        for i in range(len(self.w1)):
-            values = {
-                "w1": self.w1[i].T, "w1_last": self.w1_last[i].T, "b1": self.b1[i, 0],
-                "w2": self.w2[i].T, "b2": self.b2[i, 0], "skip": self.skip[i].T,
-                "hidden_before": self.hidden_before[i], "before": self.before[i],
-            }  # fmt: skip
-            found |= _named(f"t{i}.", values)
-        return found
+    def _tokens(self, data: Routings, rows: Rows) -> Rows:
+        """Return the places of the tokens' rows; any place for an unknown token."""
+        assert self.rows is not None
+        return np.clip(data.tokens[rows], 0, self.rows.shapes["rows"][0] - 1)
+
+    def _weights(self, span: Span) -> Arrays:
+        """Return a network's arrays as the forward pass uses them."""
+        arrays = self.arrays(span)
+        if not self.is_rounded:
+            return arrays
+        return {n: rounded(a) if n in ROUNDED else a for n, a in arrays.items()}
 
 
-def _named(prefix: str, values: dict[str, Tensor]) -> dict[str, np.ndarray]:
-    return {
-        prefix + name: np.ascontiguousarray(value.detach().numpy(), np.float32)
-        for name, value in values.items()
-    }
+def _spans(begin: int, names: list[str], shapes: dict[str, tuple[int, ...]]) -> list[Span]:
+    spans: list[Span] = []
+    for name in names:
+        spans.append(Span(name, spans[-1].end if spans else begin, shapes))
+    return spans

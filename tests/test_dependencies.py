@@ -35,9 +35,8 @@ LOCKS = {
 # These import a package of an extra, or a module that needs one, inside a function. The reason why
 # they need not catch its absence there:
 GUARDED = {
-    "backend.cli.train": "run() looks for torch and gguf before it records anything",
-    "backend.learning.child": "the supervisor starts this process only where torch and gguf are",
     "predictors.embedded.__main__": "main() says what is missing",
+    "predictors.fit": "`outrider train` offers ExpertMLP only where torch is",
 }
 INSTALLED = {re.sub(r"[-_.]+", "-", one.name).lower() for one in metadata.distributions()}
 UNCAUGHT = "does not catch the absence of the extra"

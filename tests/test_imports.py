@@ -90,6 +90,8 @@ MAY_IMPORT = {
         "uvicorn",
     },
     "predictors": {
+        "backend.gguf",
+        "backend.simulation",
         "backend.traces",
         "backend.weights",
         "gguf",
@@ -137,6 +139,7 @@ ONLY_FROM = {
     "anyio": {"backend.tools.transports"},
     "backend.tools.host": set(),  # a process of its own
     "backend.tools.transports": {"backend.tools.host"},
+    "gguf": {"predictors.embedded"},
     "httpx2": {"backend.cli.download", "backend.downloads", "backend.tools.transports"},
     "huggingface_hub": {"backend.downloads"},
     "llama_cpp": {
@@ -158,7 +161,7 @@ ONLY_FROM = {
         "backend.server.guard",
         "backend.server.llama_native",
     },
-    "torch": {"predictors"},
+    "torch": {"predictors.embedded", "predictors.expert_mlp"},
     "uvicorn": {"backend.server.application", "backend.server.guard"},
 }
 WITHOUT_QT = ("app.state", "app.store", "app.chat.markdown")
@@ -335,6 +338,8 @@ def test_the_core_links_nothing() -> None:
         ("backend/x.py", "from predictors import embedded"),
         ("predictors/x.py", "from backend import engine"),
         ("predictors/x.py", "import app"),
+        ("predictors/x.py", "import torch"),
+        ("predictors/x.py", "import gguf"),
         ("packaging/x.py", "import torch"),
     ],
 )
@@ -379,6 +384,19 @@ def test_the_window_and_the_command_line_load_no_engine_and_no_network() -> None
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_training_a_predictor_needs_no_package_of_developers() -> None:
+    """What users have has neither torch nor gguf. The imports of a fresh process show it."""
+    code = (
+        "import sys\n"
+        "sys.modules.update(dict.fromkeys(('torch', 'gguf', 'tokenizers', 'matplotlib')))\n"
+        "import backend.learning.child, backend.cli.train\n"
+        "print(backend.cli.train.METHODS)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    offered = "('learned', 'correlation', 'token_table', 'eam', 'popularity')\n"
+    assert (done.stdout, done.stderr) == (offered, "")
 
 
 def test_on_windows_the_native_part_finds_the_libraries_of_llama_cpp() -> None:

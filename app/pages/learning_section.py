@@ -84,7 +84,8 @@ class LearningGroup(QGroupBox):
     def show_facts(self, facts: LearningFacts | None) -> None:
         """Show the worker's state; None: there is no worker."""
         self._facts = facts
-        self.switch.setEnabled(facts is not None)
+        # Consent can always be withdrawn.
+        self.switch.setEnabled(facts is not None and (facts.can_learn or facts.allowed))
         self.switch.setChecked(facts is not None and facts.allowed)
         self.delete.setEnabled(facts is not None and facts.n_bytes > 0)
         self.bar.setVisible(facts is not None and facts.share is not None)

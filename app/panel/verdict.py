@@ -105,7 +105,7 @@ def _warnings(lines: list[str]) -> list[str]:
     words = translate("verdict", "llama.cpp warns: {text}")
     found = [words.format(text=line) for line in lines[:N_WARNING]]
     if n_more := len(lines) - len(found):
-        more = translate("verdict", "llama.cpp has {n} more warnings: see outrider inspect --json.")
+        more = translate("verdict", "llama.cpp has {n} more warnings.")
         found.append(more.format(n=units.number(n_more)))
     return found
 

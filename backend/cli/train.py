@@ -24,12 +24,15 @@ from backend.methods.slots import rate_of
 from backend.protocol.settings import EngineConfig
 from backend.traces.trace import Trace, read_trace
 from backend.weights.lookup import in_data_folder
+from predictors.fit import fit, write
 
-NEEDS_TORCH = (
-    "Training needs torch and gguf, which are not installed: pip install torch gguf "
-    "(for processors only: add --index-url https://download.pytorch.org/whl/cpu)."
+NEEDS_TORCH = "expert_mlp"
+"""This method is trained with torch, which only a developer's environment has."""
+METHODS = tuple(
+    name
+    for name in ("learned", NEEDS_TORCH, "correlation", "token_table", "eam", "popularity")
+    if name != NEEDS_TORCH or importlib.util.find_spec("torch") is not None
 )
-METHODS = ("learned", "expert_mlp", "correlation", "token_table", "eam", "popularity")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -86,6 +89,10 @@ _METHODS_HELP = f'{", ".join(METHODS)} or "all" (default learned)'
 def _methods(text: str) -> tuple[str, ...]:
     names = METHODS if text == "all" else tuple(text.replace("expertmlp", "expert_mlp").split(","))
     for name in names:
+        if name not in METHODS and name == NEEDS_TORCH:
+            raise argparse.ArgumentTypeError(
+                "expert_mlp is trained in a developer's environment only (CONTRIBUTING.md)"
+            )
         if name not in METHODS:
             raise argparse.ArgumentTypeError(f"there is no method '{name}'; see --help")
     return names
@@ -96,8 +103,6 @@ _minutes = number_that(lambda value: 0 < value < 1e6, "must be a number of minut
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    if any(importlib.util.find_spec(name) is None for name in ("torch", "gguf")):
-        raise UserError(NEEDS_TORCH)
     file = read_model(args.model)
     if not file.is_moe:
         raise UserError(f"{args.model.name} is a dense model: it has no experts to predict.")
@@ -159,22 +164,17 @@ def _train(
     path: Path,
     work: Path,
 ) -> dict[str, Any]:
-    from predictors.fit import fit, write  # needs torch, which is optional
-
-    vocabulary = next(t for t in file.tensors if t.name == "token_embd.weight")
     began_s = time.monotonic()
     bar = _Bar(f"Training {method}")
     try:
         weights = fit(
             method,
             traces,
-            file.paths,
+            file,
             strides=(1, 2) if args.stride is None else (args.stride,),
-            dense_bytes=file.file_size_bytes - file.expert_bytes_total,
-            n_vocab=vocabulary.shape[1],
             minutes=args.minutes,
             epochs=args.epochs,
-            checkpoint=work / f"{method}.pt",
+            checkpoint=work / f"{method}.npz",
             progress=bar.show,
             of_paper=args.of_paper,
         )

@@ -28,6 +28,7 @@ from backend.text import Text, text, to_json
 from backend.traces.container import ContainerError
 from backend.traces.trace import read_trace
 from backend.weights.lookup import in_data_folder
+from predictors.fit import fit, write
 
 EPOCHS = 6
 
@@ -72,14 +73,11 @@ def step_back() -> None:
 
 def train(file: ModelFile, recordings: Recordings, minutes: float, line: _Line) -> str:
     """Train, and adopt the weights if they are better. Return the outcome, a sentence."""
-    from predictors.fit import fit, write  # torch
-
     paths, held_out = recordings.split()
     trained_to = max(map(number_of, recordings.paths), default=0)
     candidate = in_data_folder(file, "learned").with_suffix(".candidate")
     work = candidate.with_suffix(".work")
     work.mkdir(parents=True, exist_ok=True)
-    vocabulary = next(t for t in file.tensors if t.name == "token_embd.weight")
     last_s = 0.0
 
     def progress(share: float, text: str) -> None:
@@ -91,13 +89,11 @@ def train(file: ModelFile, recordings: Recordings, minutes: float, line: _Line) 
     weights = fit(
         "learned",
         [read_trace(path, file.fingerprint, mapped=True) for path in paths],
-        file.paths,
+        file,
         strides=(1, 2),
-        dense_bytes=file.file_size_bytes - file.expert_bytes_total,
-        n_vocab=vocabulary.shape[1],
         minutes=minutes,
         epochs=EPOCHS,
-        checkpoint=work / "learned.pt",
+        checkpoint=work / "learned.npz",
         progress=progress,
     )
     write(candidate, file.fingerprint, weights)

@@ -6,7 +6,6 @@ It never delays an answer. Its own thread writes traces and starts the training 
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import queue
 import subprocess
@@ -75,6 +74,7 @@ class Learner:
         self._traces: Traces | None = None
         self._recordings: Recordings | None = None
         self._is_cached: Callable[[], bool] = bool
+        self._shows_inputs = True
         # With the number of deletions before: what was answered before one is not written after it.
         self._answers: queue.Queue[tuple[Recordings, Trace, int] | None] = queue.Queue(maxsize=4)
         self._n_deletion = 0
@@ -92,7 +92,7 @@ class Learner:
         with self._lock:
             self.detach()
             self._file, self._traces, self._fault = file, traces, ""
-            self._is_cached = is_cached
+            self._is_cached, self._shows_inputs = is_cached, True
             self._recordings = Recordings(file, self._root) if file.is_moe else None
             self._listen()
         self._tell(self.state())
@@ -145,6 +145,7 @@ class Learner:
                 enough_tokens=recordings.enough_tokens if recordings else 0,
                 share=self._progress,
                 is_paused=self._is_paused,
+                can_learn=not self._obstacle(),
                 sentence=self._sentence(tokens),
             )
 
@@ -160,24 +161,34 @@ class Learner:
     def _sentence(self, tokens: int) -> str:
         recordings = self._recordings
         if not allowed(self._root):
-            return text("learning.off")
+            return self._obstacle() or text("learning.off")
         if self._fault:
             return self._fault
         if self._file is None:
             return text("learning.no_model")
-        if recordings is None:
-            return text("learning.no_experts")
+        if recordings is None or not self._shows_inputs:
+            return self._obstacle()
         if self._progress is not None:
             if self._is_paused:
                 return text("learning.paused", share=self._progress)
             return text("learning.background", share=self._progress)
         if recordings.result and not recordings.is_due:
             return recordings.result
-        if not recordings.is_due and not self._is_cached():
-            return text("learning.no_cache")
+        if not recordings.is_due and (obstacle := self._obstacle()):
+            return obstacle
         if not recordings.is_due:
             return text("learning.recorded", n=tokens, enough=recordings.enough_tokens)
         return text("learning.idle")
+
+    def _obstacle(self) -> str:
+        """Return why nothing can be learnt of the loaded model, a sentence, or ""."""
+        if self._file is None:
+            return ""
+        if self._recordings is None:
+            return text("learning.no_experts")
+        if not self._shows_inputs:
+            return text("learning.no_inputs")
+        return "" if self._is_cached() else text("learning.no_cache")
 
     # Recording.
 
@@ -194,7 +205,8 @@ class Learner:
     def _keep(self, trace: Trace) -> None:
         """Queue an answer's trace, in the engine's thread. Drop it if the queue is full."""
         recordings = self._recordings
-        if recordings is not None:
+        self._shows_inputs &= trace.shows_inputs
+        if recordings is not None and self._shows_inputs:
             try:
                 self._answers.put_nowait((recordings, trace, self._n_deletion))
             except queue.Full:
@@ -241,13 +253,9 @@ class Learner:
 
     def _may_train(self) -> bool:
         recordings = self._recordings
-        if recordings is None or self._fault or not recordings.allowed or not recordings.is_due:
+        if recordings is None or self._fault:
             return False
-        if any(importlib.util.find_spec(name) is None for name in ("torch", "gguf")):
-            self._fault = text("learning.needs_torch")
-            self._tell(self.state())
-            return False
-        return True
+        return recordings.allowed and recordings.is_due
 
     def _start_child(self) -> None:
         assert self._file is not None
@@ -262,6 +270,7 @@ class Learner:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 text=True,
+                env=children.environment(),
                 **options,
             )
         except OSError as error:

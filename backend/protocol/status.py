@@ -197,6 +197,8 @@ class LearningFacts:
     share: float | None
     """Progress of the training, 0 to 1; None where none runs."""
     is_paused: bool
+    can_learn: bool
+    """False where the loaded model cannot be learnt; `sentence` says why."""
     sentence: str
 
     @classmethod

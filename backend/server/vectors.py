@@ -162,6 +162,7 @@ def _usage(found: Vectors) -> Json:
 def no_model() -> RequestRefused:
     """Return the refusal where there is no model for it."""
     return RequestRefused(
-        "This server has no model for it; start it with --embedding-model FILE, a small model.",
+        "This server has no model for it: choose a small one in its settings, or start it with "
+        "--embedding-model FILE.",
         status=501,
     )

@@ -240,7 +240,8 @@ ENGLISH: Mapping[str, str] = {
     ),
     "engine.embeds": QT_TRANSLATE_NOOP(
         "messages",
-        "{file} makes embeddings and writes no text. It can be named with --embedding-model.",
+        "{file} makes embeddings and writes no text. Choose it as the local server's model for "
+        "embeddings.",
     ),
     "engine.no_context": QT_TRANSLATE_NOOP("messages", "The context could not be made: {reason}."),
     "engine.no_images": QT_TRANSLATE_NOOP("messages", "This model cannot see images."),
@@ -838,7 +839,7 @@ ENGLISH: Mapping[str, str] = {
     ),
     "pack.file_missing": QT_TRANSLATE_NOOP(
         "messages",
-        "its file {file} is missing; connect that drive, or let outrider pack write it again",
+        "its file {file} is missing; connect that drive, or write the pack again",
     ),
     "pack.file_of_other": QT_TRANSLATE_NOOP(
         "messages", "its file {file} is of another pack, or damaged"
@@ -881,7 +882,7 @@ ENGLISH: Mapping[str, str] = {
     "pack.stopped": QT_TRANSLATE_NOOP(
         "messages", "Packing was stopped; it continues there when it is asked for again."
     ),
-    "pack.write_again": QT_TRANSLATE_NOOP("messages", "{reason}; outrider pack writes it again"),
+    "pack.write_again": QT_TRANSLATE_NOOP("messages", "{reason}; write the pack again"),
     "gguf.alignment": QT_TRANSLATE_NOOP(
         "messages", "general.alignment is {n}, which is not a power of two from 8 to {most}"
     ),
@@ -1225,15 +1226,15 @@ ENGLISH: Mapping[str, str] = {
     "learning.idle": QT_TRANSLATE_NOOP(
         "messages", "Training begins when nobody has used the engine for a while."
     ),
-    "learning.needs_torch": QT_TRANSLATE_NOOP(
-        "messages",
-        "Training needs torch and gguf, which are not installed: pip install torch gguf.",
-    ),
     "learning.no_cache": QT_TRANSLATE_NOOP(
         "messages", "This model runs without the expert cache, so nothing is recorded."
     ),
     "learning.no_experts": QT_TRANSLATE_NOOP(
         "messages", "This model has no experts, so there is nothing to learn."
+    ),
+    "learning.no_inputs": QT_TRANSLATE_NOOP(
+        "messages",
+        "This model does not show what its experts compute with, so there is nothing to learn.",
     ),
     "learning.no_model": QT_TRANSLATE_NOOP(
         "messages", "Answers will be recorded once a model is loaded."

@@ -117,6 +117,12 @@ class Trace:
         arrays = (getattr(self, name) for name in (*_ARRAYS, *_OPTIONAL))
         return sum(array.nbytes for array in arrays if array is not None)
 
+    @property
+    def shows_inputs(self) -> bool:
+        """Whether the inputs of every layer were recorded."""
+        has_inputs = self.has_inputs
+        return self.inputs is not None and has_inputs is not None and bool(has_inputs.all())
+
     @functools.cached_property
     def begins(self) -> Array:
         """[pass + 1]: the first token of each pass, then the end of the last pass."""

@@ -63,7 +63,7 @@ def test_other_causes_are_named() -> None:
     assert causes(warned, ANSWER, None) == [
         "llama.cpp warns: no pre-tokenizer",
         "llama.cpp warns: an odd token",
-        "llama.cpp has 2 more warnings: see outrider inspect --json.",
+        "llama.cpp has 2 more warnings.",
     ]
     slow = replace(ANSWER, ttft_s=60.0, n_prompt=5000, n_reused=1000)
     assert causes(CACHE, slow, None) == [

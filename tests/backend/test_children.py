@@ -93,6 +93,13 @@ def test_huge_pages_are_asked_for_beside_the_users_own_settings(
         assert environment["PATH"] == os.environ["PATH"]
 
 
+def test_numpy_has_one_thread_unless_the_user_wants_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    assert children.environment()["OPENBLAS_NUM_THREADS"] == "1"
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
+    assert children.environment()["OPENBLAS_NUM_THREADS"] == "3"
+
+
 @pytest.mark.skipif(os.name == "nt", reason="descriptors are inherited on POSIX")
 def test_a_child_ends_with_the_last_holder_of_its_pipe() -> None:
     """As on macOS, which has no signal for the end of a parent."""

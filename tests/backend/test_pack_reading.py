@@ -17,7 +17,7 @@ from backend.packs import write as pack
 from backend.packs.offer import PackOffer
 from backend.protocol.settings import EngineConfig
 
-AGAIN = "outrider pack writes it again."
+AGAIN = "write the pack again."
 
 
 @pytest.fixture

@@ -152,14 +152,14 @@ def test_a_wrong_file_of_a_striped_pack(
     assert found is None
     if fault in ("missing", "folder"):
         assert remark == (
-            f"m.pack is not used: its file {two} is missing; connect that drive, or let outrider "
-            "pack write it again."
+            f"m.pack is not used: its file {two} is missing; connect that drive, or write "
+            "the pack again."
         )
     else:
         which = one if fault == "swapped" else two
         assert remark == (
-            f"m.pack is not used: its file {which} is of another pack, or damaged; outrider pack "
-            "writes it again."
+            f"m.pack is not used: its file {which} is of another pack, or damaged; write the "
+            "pack again."
         )
     strange = [path for path in (one, two) if path.is_file()]
     two.parent.mkdir(exist_ok=True)
@@ -177,7 +177,7 @@ def test_a_striped_pack_of_other_weights_is_not_used(file: ModelFile, folders: l
         handle.seek(t.offset)
         handle.write(bytes(t.n_bytes))
     assert pack.find(read_model(file.path))[1] == (
-        "m.pack is not used: it was made for another model; outrider pack writes it again."
+        "m.pack is not used: it was made for another model; write the pack again."
     )
 
 
@@ -202,7 +202,7 @@ def test_a_head_with_strange_files(stripes: Any, file: ModelFile) -> None:
     )
     assert pack.find(file) == (
         None,
-        "m.pack is not used: it is no pack, or a damaged one; outrider pack writes it again.",
+        "m.pack is not used: it is no pack, or a damaged one; write the pack again.",
     )
     assert pack.delete(head) == 16 + len(body)
 
@@ -335,7 +335,7 @@ def test_a_pack_of_a_model_with_other_weights_is_not_used(file: ModelFile) -> No
     other = read_model(file.path)
     assert other.fingerprint == file.fingerprint
     assert pack.find(other)[1] == (
-        "m.pack is not used: it was made for another model; outrider pack writes it again."
+        "m.pack is not used: it was made for another model; write the pack again."
     )
     pack.write(other, "file")
     assert pack.find(other)[1] == ""

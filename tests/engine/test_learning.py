@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from asking import of_text
+from factory import make_tiny
 from processes import DATA_HOME
 from waiting import until
 
 from backend.engine.engine import Engine
 from backend.engine.recording import Recording
+from backend.gguf.model_file import read_model
 from backend.learning import consent
 from backend.learning import recordings as learning
-from backend.learning import supervisor as learner
 from backend.learning.supervisor import Learner
 from backend.protocol.settings import Sampling
 from backend.protocol.status import LearningFacts
@@ -124,24 +126,39 @@ def test_a_drive_that_cannot_be_written_is_told(
     wait(lambda: one.state().sentence.startswith("An answer could not be recorded: "))
 
 
-def test_without_torch_it_says_what_to_install(
-    engine: Engine, make_learner: Any, monkeypatch: pytest.MonkeyPatch
+class Answers:
+    """Stands in for the traces of an engine's answers."""
+
+    def want(self, listener: Any, **_: bool) -> None:
+        self.listener = listener
+
+    def unwant(self, listener: Any) -> None: ...
+
+
+@pytest.mark.parametrize("is_allowed", [False, True])
+@pytest.mark.parametrize("what", ["experts", "cache", "inputs"])
+def test_what_cannot_be_learnt_is_said_and_not_recorded(
+    what: str, is_allowed: bool, tiny: Path, tmp_path: Path, root: Path, make_learner: Any
 ) -> None:
-    monkeypatch.setattr(learner.importlib.util, "find_spec", lambda _: None)
-    monkeypatch.setattr(learning, "ENOUGH_TOKENS", 20)
-    one = make_learner(idle_s=0.0)
-    traces = attach(one, engine)
+    path = make_tiny("dense", "F16", tmp_path / "m.gguf") if what == "experts" else tiny
+    one, traces = make_learner(), Answers()
     one.act("allow")
-    for _ in range(learning.EVERY):
-        answer(engine, traces)
-        wait(lambda: one._answers.empty())
-    wait(lambda: "pip install torch" in one.state().sentence)
+    one.attach(read_model(path), traces, lambda: what != "cache")
+    if what == "inputs":
+        assert one.state().can_learn
+        traces.listener(SimpleNamespace(shows_inputs=False, tokens=[1]))
+        assert one._answers.empty()
+    if not is_allowed:
+        one.act("forbid")
+    state = one.state()
+    assert (state.can_learn, state.sentence) == (False, text(f"learning.no_{what}"))
+    one.detach()
+    assert one.state().can_learn  # nothing is known of the next model
 
 
 def test_trains_while_nobody_waits(
     engine: Engine, root: Path, make_learner: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("torch")
     monkeypatch.setattr(learning, "ENOUGH_TOKENS", 100)
     told: list[LearningFacts] = []
     one = make_learner(told.append, idle_s=0.0, minutes=0.02)

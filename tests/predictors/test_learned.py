@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,13 +20,11 @@ from backend.traces.trace import PREFILL, Trace
 from backend.weights import file as predictor_file
 from backend.weights import four_bits
 from backend.weights import lookup as learned
-
-torch = pytest.importorskip("torch")
-from predictors import expert_mlp, fit, tables  # noqa: E402
-from predictors import learned as training  # noqa: E402
-from predictors.networks import Design, Networks, TokenNetworks  # noqa: E402
-from predictors.rounding import Factors, rounded  # noqa: E402
-from predictors.routings import Routings  # noqa: E402
+from predictors import fit, tables
+from predictors import learned as training
+from predictors.networks import Design, Model, Span, forward
+from predictors.rounding import rounded, split
+from predictors.routings import Routings
 
 N_LAYER, N_EXPERT, N_USED, N_EMBD, N_VOCAB = 4, 8, 2, 12, 20
 MODEL = "ab" * 32
@@ -73,12 +72,27 @@ def a_trace(n: int = 600, n_request: int = 12, seed: int = 1) -> Trace:
     )
 
 
-def a_model(data: Routings, strides: tuple[int, ...] = (1, 2)) -> training.Model:
-    torch.manual_seed(0)
-    design = Design(strides, 16, True, 8)
-    return training.Model(
-        data, design, torch.from_numpy(drawn_routers()), torch.randn(N_VOCAB, 8) * 0.3
-    )
+def a_model(data: Routings, strides: tuple[int, ...] = (1, 2), *, full_skip: bool = True) -> Model:
+    rows = np.random.default_rng(9).normal(size=(N_VOCAB, 8), scale=0.3).astype(np.float32)
+    return Model(data.sizes, Design(strides, 16, full_skip, 8), drawn_routers(), rows)
+
+
+def fill(model: Model, seed: int = 0) -> Model:
+    """Give the model random values, so that every array matters."""
+    drawn = np.random.default_rng(seed).normal(size=model.values.shape, scale=0.3)
+    model.values[:] = drawn
+    return model
+
+
+def gradient_of(model: Model, data: Routings, rows: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return the loss and the gradient of all values."""
+    whole = np.zeros_like(model.values)
+    keeps = (np.arange(len(rows)) % 4 > 0).astype(np.float32)
+
+    def keep(span: Span, gradient: np.ndarray) -> None:
+        span.of(whole)[:] = gradient
+
+    return model.gradients(data, rows, keeps, keep), whole
 
 
 def trained(tmp_path: Path, trace: Trace, epochs: int = 40) -> predictor_file.PredictorWeights:
@@ -86,7 +100,7 @@ def trained(tmp_path: Path, trace: Trace, epochs: int = 40) -> predictor_file.Pr
     model = a_model(data)
     limits = {"minutes": 60.0, "epochs": epochs}
     training.train(data, model, **limits, checkpoint=None, progress=lambda *_: None)
-    return model.weights(data, data.split()[1], {})
+    return training.weights(model, data, data.split()[1], {})
 
 
 def accuracies(trace: Trace, weights: predictor_file.PredictorWeights | None) -> dict[Any, float]:
@@ -101,7 +115,7 @@ def accuracies(trace: Trace, weights: predictor_file.PredictorWeights | None) ->
 def test_begins_as_the_next_router_and_beats_it_trained(tmp_path: Path) -> None:
     trace = a_trace()
     data = Routings.of([trace])
-    new = a_model(data).weights(data, data.split()[1], {})
+    new = training.weights(a_model(data), data, data.split()[1], {})
     without_first = {n: a for n, a in new.arrays.items() if n.startswith("l")}
     probe_of = {}
     for name, part_, arrays in (
@@ -124,76 +138,100 @@ def test_begins_as_the_next_router_and_beats_it_trained(tmp_path: Path) -> None:
         assert found["learned", stride] > max(rivals) + 0.03
 
 
+@pytest.mark.parametrize(
+    "design",
+    [
+        Design((1, 2), 16, full_skip=True, token_rank=8),
+        Design((1, 2), 16, full_skip=False, token_rank=8),  # the later layer's router, scaled
+        Design((2,), 16, full_skip=False, token_rank=0, plain=True),  # ProMoE's own
+    ],
+)
+def test_the_gradients_are_those_of_the_loss(design: Design) -> None:
+    data = Routings.of([a_trace(n=120, n_request=6)])
+    drawn = np.random.default_rng(2)
+    token_rows = drawn.normal(size=(N_VOCAB, 8)).astype(np.float32) if design.token_rank else None
+    model = fill(Model(data.sizes, design, drawn_routers(), token_rows))
+    model.values = kept = model.values.astype(np.float64)
+    rows = np.arange(0, 120, 2)
+    _, gradient = gradient_of(model, data, rows)
+    for span in model.spans:
+        for name, of_array in span.arrays(span.of(gradient)).items():
+            direction = drawn.normal(size=of_array.shape)
+            losses = []
+            for step in (1e-6, -1e-6):
+                model.values = kept.copy()
+                model.arrays(span)[name][:] += step * direction
+                losses.append(gradient_of(model, data, rows)[0])
+            slope, scale = (losses[0] - losses[1]) / 2e-6, np.linalg.norm(of_array)
+            assert scale > 0, (span.name, name)
+            assert abs(slope - (of_array * direction).sum()) < 1e-5 * scale, (span.name, name)
+
+
 def test_rounds_as_the_file_does() -> None:
-    values = torch.randn(3, 128, 5, requires_grad=True)
-    kept = rounded(values, 1)
-    rows = np.ascontiguousarray(values.detach().movedim(1, -1).numpy())
-    of_file = four_bits.unpacked("w", four_bits.packed("w", rows), 128)
-    assert np.array_equal(kept.detach().movedim(1, -1).numpy(), of_file)
-    kept.sum().backward()
-    assert values.grad is not None and bool((values.grad == 1).all())
+    values = np.random.default_rng(1).normal(size=(3, 5, 128)).astype(np.float32)
+    values[0, 0] = 0
+    packed = four_bits.packed("w", values)
+    assert np.array_equal(rounded(values), four_bits.unpacked("w", packed, 128))
+    assert rounded(values[..., :65]) is not values and values.shape[-1] == 128
+    odd = values[..., :65]
+    assert rounded(odd) is odd  # such rows have no groups
 
 
 def test_factors_are_trained_and_numbers_stay() -> None:
-    weights = torch.nn.Parameter(torch.randn(2, 64, 3))
-    numbers = rounded(weights, 1).detach()
-    numbers = numbers / numbers.abs().amax(1, keepdim=True) * 8
-    target = 1.25 * rounded(weights, 1).detach()
-    factors = Factors([(weights, 1)])
-    optimiser = torch.optim.Adam(factors.factors, lr=3e-3)
-    for _ in range(200):
-        (weights - target).square().sum().backward()
-        factors.take_gradients()
-        optimiser.step()
-        factors.put()
-    assert torch.allclose(weights, target, atol=0.02)
-    assert torch.equal(rounded(weights, 1), weights)  # as the file stores it
-    now = weights.detach() / weights.detach().abs().amax(1, keepdim=True) * 8
-    assert torch.allclose(now, numbers, atol=1e-4)
+    data = Routings.of([a_trace(n=240, n_request=6)])
+    model = fill(a_model(data))
+    factors = training.Factors(model)
+    rows, keeps = np.arange(200), np.ones(200, np.float32)
+    names = [(span, name) for span in model.spans for name in ("w2", "b2") if name in span.shapes]
+    before = [model.arrays(span)[name].copy() for span, name in names]
+    losses = []
+    for _ in range(30):
+        factors.begin_step()
+        losses.append(model.gradients(data, rows, keeps, partial(factors.update, 30.0)))
+    assert losses[-1] < losses[0] - 0.5
+    for (span, name), old in zip(names, before, strict=True):
+        new = model.arrays(span)[name]
+        assert not np.array_equal(new, old)
+        if name == "w2":
+            assert np.array_equal(rounded(new), new)  # as the file stores it
+            assert np.array_equal(split(new)[1], split(old)[1])
 
 
-def test_the_engine_computes_what_torch_does() -> None:
-    data = Routings.of([a_trace(n=60, n_request=3)])
-    model = a_model(data)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    weights = model.weights(data, torch.arange(60), {})
-    model.round(False)
-    layout = _native.Layout.per_layer([N_EXPERT] * N_LAYER)
+def test_the_engine_computes_what_the_training_does() -> None:
     trace = a_trace(n=60, n_request=3)
+    data = Routings.of([trace])
+    model = fill(a_model(data))
+    weights = training.weights(model, data, np.arange(60), {})
+    model.is_rounded = False
+    layout = _native.Layout.per_layer([N_EXPERT] * N_LAYER)
     known = Learned({"learned": weights.arrays}, {"learned": weights.numbers})
     probe = _native.PredictorProbe(
         spec(part("learned"), known), trace.shape(), layout, N_EMBD, [], None, N_EXPERT
     )
-    rows = torch.arange(60)
-    with torch.no_grad():
-        x, before, *_ = model.of_layers.batch(data, rows)
-        of_layers = model.of_layers(x, before)
-        assert isinstance(model.of_tokens, TokenNetworks)
-        tokens, last, before, *_ = model.of_tokens.batch(data, rows)
-        of_tokens = model.of_tokens(tokens, last, before)
-    assert isinstance(model.of_layers, Networks)
-    number = {pair: i for i, pair in enumerate(model.of_layers.pairs)}
+    scores = {
+        span.name: forward(model.arrays(span), samples)[0]
+        for span, samples in model.samples(data, np.arange(60))
+    }
     for at in range(20):
         if at == 0:
             probe.request_began()
-        for layer, experts, scores in probe.pass_began(
+        for layer, experts, found in probe.pass_began(
             _native.Phase.decode, [int(trace.tokens[at])]
         ):
-            assert np.allclose(of_tokens[layer, at][experts], scores, atol=1e-4)
+            assert np.allclose(scores[f"t{layer}."][at][experts], found, atol=1e-4)
         for layer in range(N_LAYER):
             probe.routed(layer, trace.ids[at, layer].tolist(), [], 1)
             row = np.ascontiguousarray(trace.inputs[at, layer][None], np.float32)
-            for target, experts, scores in probe.gate_seen(layer, row):
+            for target, experts, found in probe.gate_seen(layer, row):
                 stride = (target - layer) % N_LAYER
-                expected = of_layers[number[layer, stride], at]
-                assert np.allclose(expected[experts], scores, atol=1e-4)
+                expected = scores[f"l{layer}.s{stride}."][at]
+                assert np.allclose(expected[experts], found, atol=1e-4)
 
 
 def test_an_interrupted_training_ends_as_one_that_was_not(tmp_path: Path) -> None:
     data = Routings.of([a_trace(n=240)])
 
-    def run(model: training.Model, epochs: int, checkpoint: Path | None, until: int) -> Any:
+    def run(checkpoint: Path | None, epochs: int = 4, until: int = -1) -> Any:
         calls = 0
 
         def stop(*_: object) -> None:
@@ -202,19 +240,21 @@ def test_an_interrupted_training_ends_as_one_that_was_not(tmp_path: Path) -> Non
             if calls == until:
                 raise KeyboardInterrupt
 
-        return training.train(
+        model = a_model(data)
+        done = training.train(
             data, model, minutes=60, epochs=epochs, checkpoint=checkpoint, progress=stop
         )
+        return done, model.values
 
-    path = tmp_path / "checkpoint.pt"
-    broken = a_model(data)
+    path = tmp_path / "checkpoint.npz"
+    whole, values = run(None)
     with pytest.raises(KeyboardInterrupt):
-        run(broken, 9, path, until=12)
+        run(path, until=12)
     assert path.is_file()
-    went_on = run(a_model(data), 9, path, until=-1)
-    assert went_on.epoch > 1 and went_on.history[0]["epoch"] == 1
+    went_on, same = run(path)
+    assert went_on.history == whole.history and np.array_equal(values, same)
     path.write_bytes(b"no checkpoint")
-    assert run(a_model(data), 2, path, until=-1).epoch == 2  # from the beginning
+    assert run(path, epochs=2)[0].epoch == 2  # from the beginning
 
 
 @pytest.mark.parametrize("method", ["correlation", "token_table", "eam", "popularity"])
@@ -243,13 +283,16 @@ def test_pairs_are_counted_as_a_plain_loop_does() -> None:
 
 
 def test_expert_mlp_learns_and_its_folded_norms_make_a_predictor() -> None:
+    pytest.importorskip("torch")
+    from predictors import expert_mlp
+
     trace = a_trace()
     weights = expert_mlp.train([trace], minutes=0.05, epochs=2, progress=lambda *_: None)
     assert weights.fault() is None
     assert len([name for name in weights.arrays if name.startswith("w")]) == 7
 
 
-class Model(SimpleNamespace):
+class File(SimpleNamespace):
     """The part of ModelFile that backend.weights.lookup uses."""
 
     def key(self, name: str, default: Any = None) -> Any:
@@ -257,7 +300,7 @@ class Model(SimpleNamespace):
 
 
 def a_file(tmp_path: Path) -> Any:
-    return Model(
+    return File(
         path=tmp_path / "m.gguf", fingerprint=MODEL, n_moe_layer=N_LAYER, n_expert=N_EXPERT,
         n_expert_used=N_USED,
     )  # fmt: skip
@@ -276,7 +319,7 @@ def test_weights_beside_the_model_are_used_and_bad_ones_refused(
     file = a_file(tmp_path)
     assert learned.load(file) == (Learned({}, {}), "")
     data = Routings.of([a_trace(n=120)])
-    weights = a_model(data, (1,)).weights(data, torch.arange(9), {})
+    weights = training.weights(a_model(data, (1,)), data, np.arange(9), {})
     beside = learned.beside(file, "learned")
     fit.write(beside, MODEL, weights)
     found, remark = learned.load(file)
@@ -296,7 +339,7 @@ def test_weights_beside_the_model_are_used_and_bad_ones_refused(
 def test_the_data_folder_goes_first(tmp_path: Path, data_folder: Path) -> None:
     file = a_file(tmp_path)
     data = Routings.of([a_trace(n=120)])
-    weights = a_model(data).weights(data, torch.arange(9), {})
+    weights = training.weights(a_model(data), data, np.arange(9), {})
     own = learned.in_data_folder(file, "learned")
     own.parent.mkdir(parents=True)
     own.write_bytes(b"broken")
@@ -313,7 +356,7 @@ def test_only_better_weights_replace_the_present_ones(
     held_out = tmp_path / "held.npz"
     a_trace(n=240, seed=3).write(held_out)
     data = Routings.of([a_trace()])
-    poor = a_model(data).weights(data, torch.arange(9), {})
+    poor = training.weights(a_model(data), data, np.arange(9), {})
     good = trained(tmp_path, a_trace())
     present = learned.in_data_folder(file, "learned")
     present.parent.mkdir(parents=True)

@@ -4093,8 +4093,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{file} wurde nach der Prüfung geändert oder ersetzt; bitte neu laden.</translation>
 </message>
 <message>
-<source>{file} makes embeddings and writes no text. It can be named with --embedding-model.</source>
-<translation>{file} erzeugt Einbettungen und schreibt keinen Text. Mit --embedding-model lässt sie sich nennen.</translation>
+<source>{file} makes embeddings and writes no text. Choose it as the local server's model for embeddings.</source>
+<translation>{file} erzeugt Einbettungen und schreibt keinen Text. Wählen Sie sie als Modell des lokalen Servers für Einbettungen.</translation>
 </message>
 <message>
 <source>The context could not be made: {reason}.</source>
@@ -4985,8 +4985,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{file} ist beschädigt: Experte {expert} der Schicht {layer} ist nicht der geschriebene. Löschen oder schreiben Sie sie neu.</translation>
 </message>
 <message>
-<source>its file {file} is missing; connect that drive, or let outrider pack write it again</source>
-<translation>ihre Datei {file} fehlt; schließen Sie dieses Laufwerk an, oder outrider pack schreibt sie neu</translation>
+<source>its file {file} is missing; connect that drive, or write the pack again</source>
+<translation>ihre Datei {file} fehlt; schließen Sie dieses Laufwerk an, oder schreiben Sie das Paket neu</translation>
 </message>
 <message>
 <source>its file {file} is of another pack, or damaged</source>
@@ -5061,8 +5061,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Das Packen wurde angehalten; beim nächsten Mal geht es dort weiter.</translation>
 </message>
 <message>
-<source>{reason}; outrider pack writes it again</source>
-<translation>{reason}; outrider pack schreibt sie neu</translation>
+<source>{reason}; write the pack again</source>
+<translation>{reason}; schreiben Sie das Paket neu</translation>
 </message>
 <message>
 <source>general.alignment is {n}, which is not a power of two from 8 to {most}</source>
@@ -5713,16 +5713,16 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Das Training beginnt, wenn das Modell eine Weile nicht benutzt wurde.</translation>
 </message>
 <message>
-<source>Training needs torch and gguf, which are not installed: pip install torch gguf.</source>
-<translation>Das Training braucht torch und gguf, die nicht installiert sind: pip install torch gguf.</translation>
-</message>
-<message>
 <source>This model runs without the expert cache, so nothing is recorded.</source>
 <translation>Dieses Modell läuft ohne den Expertenspeicher, also wird nichts aufgezeichnet.</translation>
 </message>
 <message>
 <source>This model has no experts, so there is nothing to learn.</source>
 <translation>Dieses Modell hat keine Experten, also gibt es nichts zu lernen.</translation>
+</message>
+<message>
+<source>This model does not show what its experts compute with, so there is nothing to learn.</source>
+<translation>Dieses Modell zeigt nicht, womit seine Experten rechnen, also gibt es nichts zu lernen.</translation>
 </message>
 <message>
 <source>Answers will be recorded once a model is loaded.</source>
@@ -6236,8 +6236,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>llama.cpp warnt: {text}</translation>
 </message>
 <message>
-<source>llama.cpp has {n} more warnings: see outrider inspect --json.</source>
-<translation>llama.cpp hat noch {n} Warnungen: siehe outrider inspect --json.</translation>
+<source>llama.cpp has {n} more warnings.</source>
+<translation>llama.cpp hat noch {n} Warnungen.</translation>
 </message>
 <message>
 <source>Other programs use {share} of the processor; the answer is faster without them.</source>
