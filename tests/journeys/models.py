@@ -50,14 +50,19 @@ class Line:
     is_endless: bool = False
 
 
-def scripted(lines: Sequence[Line], template: str = TEMPLATE, context_length: int = 4096) -> bytes:
+def scripted(
+    lines: Sequence[Line], template: str = TEMPLATE, context_length: int = 4096, **sizes: int
+) -> bytes:
     """Return a model with experts whose next token follows from the last one alone.
 
     Each of the words of a line is one token. Its weights are random but for the output, which
     compares with the embedding of the token before; so the same is said at any temperature.
+    sizes: of the factory's Geometry.
     """
     with tempfile.TemporaryDirectory() as folder:
-        tiny = make_tiny("qwen3moe", "Q8_0", Path(folder, "tiny.gguf"), n_ctx=context_length)
+        tiny = make_tiny(
+            "qwen3moe", "Q8_0", Path(folder, "tiny.gguf"), n_ctx=context_length, **sizes
+        )
         reader, written = GGUFReader(tiny), Path(folder, "scripted.gguf")
         tokens = reader.fields["tokenizer.ggml.tokens"].contents()
         letters = byte_symbols()
