@@ -157,7 +157,6 @@ def journey_routing(home: Home, model: Path) -> None:
     assert "next_router" in home.run("evaluate", model, "--trace", trace)
 
 
-@pytest.mark.xfail(reason="training needs torch, which is in no package", strict=True)
 def journey_training(home: Home, model: Path) -> None:
     """A predictor learns, is compared with the others, and is used."""
     trace = recorded(home, model)
@@ -165,6 +164,14 @@ def journey_training(home: Home, model: Path) -> None:
     assert "learned" in home.run("evaluate", model, "--trace", trace, "--predictors", "learned")
     asked = "--json", "-p", "Who?", "--method", "promoe", *RATE
     assert "learned" in json.loads(home.run("chat", model, *asked))["predictor"]
+
+
+def journey_report(home: Home, model: Path) -> None:
+    """The report is complete, and names no folder of the person."""
+    home.run("report", model, "--out", "report.txt")
+    report = (home.folder / "report.txt").read_text("utf-8")
+    assert "complete: yes" in report and "logits: identical in" in report
+    assert str(home.folder) not in report and "fox" not in report
 
 
 QUESTION = [{"role": "user", "content": "Who?"}]
