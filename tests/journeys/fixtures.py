@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -132,14 +133,15 @@ def keep(folder: Path, fixtures: dict[str, object]) -> None:
     """Write the screen, what the windows say and what the programs printed into a folder."""
     folder.mkdir(parents=True)
     home, desktop, hub = (fixtures.get(name) for name in ("home", "desktop", "hub"))
-    if isinstance(desktop, Desktop):
-        desktop.picture(folder / "screen.png")
-        (folder / "tree.txt").write_text(desktop.tree(), "utf-8")
     if isinstance(home, Home):
         for log in home.logs:
             shutil.copy(log, folder)
     if isinstance(hub, FakeHub):
         (folder / "hub.txt").write_text("\n".join(map(str, hub.requests)), "utf-8")
+    if isinstance(desktop, Desktop):
+        with contextlib.suppress(OSError):  # after the last journey the screen is gone
+            desktop.picture(folder / "screen.png")
+            (folder / "tree.txt").write_text(desktop.tree(), "utf-8")
 
 
 @pytest.fixture(scope="session")

@@ -76,7 +76,7 @@ def journey_stop_and_go_on(home: Home, desktop: Desktop) -> None:
 
     window.say("Go on.")
     grown(0)
-    desktop.click(STOP)
+    desktop.press("Escape")
     stopped = window.wait_answer(1)
     assert stopped.startswith("Day and night. Day and night. ")
     desktop.click("Continue this answer")
