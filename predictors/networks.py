@@ -225,12 +225,15 @@ class Model:
         """Initialise the linear terms with routers [L, E, n_embd], if they are given.
 
         rows: [n_vocab, token_rank], the initial rows of the token ids; None: no token networks.
+        Raise ValueError where no layer is `design.strides` ahead of another.
         """
         self.sizes, self.design = sizes, design
         n_layer, h, e, d = sizes.n_layer, design.n_hidden, sizes.n_expert, sizes.n_embd
         pairs = [(layer, stride) for layer in range(n_layer) for stride in design.strides]
         # The engine predicts at most one pass ahead (layer_after in ranking.h).
         self.pairs = [(a, s) for a, s in pairs if a + s < n_layer or a + s - n_layer <= a]
+        if not self.pairs:
+            raise ValueError("The model has too few layers with experts to predict so far ahead.")
         self.targets = [(layer + stride) % n_layer for layer, stride in self.pairs]
         shapes: dict[str, tuple[int, ...]] = {"w1": (h, d), "b1": (h,), "w2": (e, h), "b2": (e,)}
         self._routers = None

@@ -98,3 +98,11 @@ def test_weights_of_a_part_of_a_block_are_refused() -> None:
     for type_id, blocks in ((2, b"x" * 17), (4, b""), (999, b""), (-1, b"")):
         with pytest.raises(ValueError, match="whole blocks"):
             _native.values_of(type_id, blocks)
+
+
+def test_no_layer_is_two_layers_ahead_of_the_only_one(
+    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_layer=1)
+    assert train(model, texts, tmp_path / "out", "--stride", 2) != 0
+    assert "too few layers" in capsys.readouterr().err
