@@ -2,6 +2,8 @@
 
     python packaging/release.py all        bundle, deb, appimage and what belongs to them
     python packaging/release.py bundle zip installer        on Windows, with NSIS
+    python packaging/release.py publish      put what lies in dist where people get it, with gh
+    python packaging/release.py --to FOLDER publish         the same into a folder, to try it
 
 or one of the targets. Everything is made in build/release and dist, from the commit that is checked
 out, with times of that commit (SOURCE_DATE_EPOCH): the same commit gives the same bytes.
@@ -97,6 +99,8 @@ PROGRAMS = {
     "appimage": {"mksquashfs": "squashfs-tools", "cc": "gcc"},
 }
 """The programs that a target needs on Linux, and the Debian packages that have them."""
+ZSYNC = "outrider-x86_64.AppImage.zsync"
+"""What an updater of AppImages reads. An old one asks for it, so its name has no version."""
 HEAD = "squashfuse_ll squashfuse fuse3 zstd".split()
 """The libraries that are linked into the head of an AppImage; packaging/licences names them."""
 BUILD_TOOLS = ("scikit-build-core", "pathspec", "packaging", "cmake", "ninja")
@@ -117,9 +121,10 @@ def main(argv: list[str] | None = None) -> int:
         "that are not those of requirements.lock are only named",
     )
     parser.add_argument("--runtime", type=Path, help="the head of the AppImage, if not our own")
+    parser.add_argument("--to", type=Path, help="publish into this folder, not with gh")
     options = parser.parse_args(argv)
     try:
-        build = Build(options.python, options.runtime)
+        build = Build(options.python, options.runtime, options.to)
         build.require(options.targets)
         for target in options.targets:
             TARGETS[target](build)
@@ -132,11 +137,14 @@ def main(argv: list[str] | None = None) -> int:
 class Build:
     """One build: its version, times and environment."""
 
-    def __init__(self, python: Path | None = None, runtime: Path | None = None) -> None:
+    def __init__(
+        self, python: Path | None = None, runtime: Path | None = None, to: Path | None = None
+    ) -> None:
         self.version = version()
         self.epoch = commit_time()
         self._python = Path(os.path.abspath(python)) if python else None  # a link stays a link
         self._runtime = runtime
+        self.to = to
         self.is_own = python is None
         self.environment = {
             **os.environ,
@@ -347,8 +355,17 @@ def _flags(source: Path) -> str:
 
 def version() -> str:
     """Return the version, which backend/__init__.py says."""
+    return _said("__version__")
+
+
+def releases_url() -> str:
+    """Return the folder of the releases, as the program does (backend/downloads/newer.py)."""
+    return os.environ.get("OUTRIDER_RELEASES", _said("RELEASES_URL")).rstrip("/")
+
+
+def _said(name: str) -> str:
     text = (ROOT / "backend" / "__init__.py").read_text("utf-8")
-    found = re.search(r'^__version__ = "([^"]+)"', text, re.M)
+    found = re.search(rf'^{name} = "([^"]*)"', text, re.M)
     assert found is not None
     return found[1]
 
@@ -532,13 +549,13 @@ def appimage(build: Build) -> None:
         "-processors", "1",
     )  # fmt: skip
     file = DIST / f"{build.name}.AppImage"
-    releases = os.environ.get("OUTRIDER_RELEASES", "")
-    update = f"zsync|{releases.rstrip('/')}/{file.name}.zsync" if releases else ""
+    releases = releases_url()
+    update = f"zsync|{releases}/{ZSYNC}" if releases else ""
     file.write_bytes(_headed(build.runtime(), update) + image.read_bytes())
     file.chmod(0o755)
     os.utime(file, (build.epoch, build.epoch))
     if shutil.which("zsyncmake"):
-        build.run("zsyncmake", "-u", file.name, "-o", f"{file}.zsync", str(file), folder=DIST)
+        build.run("zsyncmake", "-u", file.name, "-o", ZSYNC, str(file), folder=DIST)
     else:
         print("There is no zsyncmake, so an update of the AppImage is fetched whole.")
 
@@ -672,11 +689,13 @@ def release_notes(changelog: str, wanted: str) -> str:
 
 def latest(build: Build) -> None:
     """Write the file that tells other versions of this one (backend/downloads/newer.py)."""
-    page = os.environ.get("OUTRIDER_RELEASES", "")
-    if page:
+    releases = releases_url()
+    if releases:  # of GitHub's two addresses of a release, people read the page
+        page = releases.removesuffix("/download")
         _write(DIST / "latest.json", json.dumps({"version": build.version, "page": page}) + "\n")
     else:
-        print("OUTRIDER_RELEASES names no page, so there is no latest.json.")
+        (DIST / "latest.json").unlink(missing_ok=True)
+        print("RELEASES_URL of backend/__init__.py is empty, so there is no latest.json.")
 
 
 def say_version(build: Build) -> None:
@@ -688,6 +707,48 @@ def sums(build: Build) -> None:
     """Write the SHA-256 sums of all that was built."""
     files = sorted(path for path in DIST.iterdir() if path.is_file() and path.name != "SHA256SUMS")
     _write(DIST / "SHA256SUMS", "".join(f"{_sha256(path)}  {path.name}\n" for path in files))
+
+
+def publish(build: Build) -> None:
+    """Publish what lies in dist, of all systems, with one list of sums.
+
+    A release is a draft until each of its files is there, so nobody is told of a part of one.
+    """
+    if not releases_url().startswith("https://"):
+        raise ReleaseError("RELEASES_URL of backend/__init__.py names no https address.")
+    if ".invalid" in MAINTAINER:
+        raise ReleaseError("OUTRIDER_MAINTAINER does not say who answers for the packages.")
+    lacking = [file for file in published(build.version) if not (DIST / file).is_file()]
+    if lacking:
+        raise ReleaseError(f"dist lacks {', '.join(lacking)}.")
+    latest(build)
+    sums(build)
+    names = [*published(build.version), "latest.json", "SHA256SUMS"]
+    others = {path.name for path in DIST.iterdir() if path.is_file()} - set(names)
+    if others:
+        raise ReleaseError(f"dist has files of no release: {', '.join(sorted(others))}.")
+    if build.to is not None:
+        build.to.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            shutil.copy2(DIST / name, build.to / name)
+        return
+    tag, text = f"v{build.version}", DIST / f"{build.name}.md"
+    files = [str(DIST / name) for name in names]
+    build.run("gh", "release", "create", tag, "--draft", "--verify-tag", "--title",
+              f"Outrider {build.version}", "--notes-file", str(text), *files)  # fmt: skip
+    build.run("gh", "release", "edit", tag, "--draft=false", "--latest")
+
+
+def published(version: str) -> list[str]:
+    """Return the names of a release's files, but for latest.json and the sums."""
+    linux = f"outrider-{version}-x86_64"
+    return [
+        f"outrider_{version}_amd64.deb",
+        *(f"{linux}.{kind}" for kind in ("AppImage", "cdx.json", "md")),
+        ZSYNC,
+        *(f"outrider-{version}-windows.{kind}" for kind in ("zip", "exe")),
+        f"outrider-{version}-macos.dmg",
+    ]
 
 
 def everything(build: Build) -> None:
@@ -727,8 +788,8 @@ def _settle(root: Path, epoch: int) -> None:
         os.utime(path, (epoch, epoch), follow_symlinks=False)
 
 
-MAINTAINER = os.environ.get(
-    "OUTRIDER_MAINTAINER", "The Outrider authors <outrider@example.invalid>"
+MAINTAINER = (
+    os.environ.get("OUTRIDER_MAINTAINER") or "The Outrider authors <outrider@example.invalid>"
 )
 CONTROL = f"""Package: outrider
 Version: {{version}}
@@ -758,6 +819,7 @@ TARGETS: dict[str, Callable[[Build], None]] = {
     "latest": latest,
     "version": say_version,
     "sums": sums,
+    "publish": publish,
     "all": everything,
 }
 

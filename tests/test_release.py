@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -195,6 +198,87 @@ def test_the_archive_for_windows_has_the_bundle_and_the_times_of_the_commit(
         found = {entry.filename: archive.read(entry) for entry in entries}
     assert found == {f"outrider/{name}": data for name, data in files.items()}
     assert {entry.date_time for entry in entries} == {(2023, 11, 14, 22, 13, 20)}
+
+
+HOST = "https://github.com/someone/outrider/releases/latest/download"
+
+
+@pytest.fixture
+def built(release: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return a stand-in for dist with all files of a release, and who publishes it."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    monkeypatch.setenv("OUTRIDER_RELEASES", HOST)
+    monkeypatch.setattr(release, "MAINTAINER", "Someone <someone@example.org>")
+    folder = tmp_path / "dist"
+    monkeypatch.setattr(release, "DIST", folder)
+    (folder / "outrider").mkdir(parents=True)
+    for name in release.published(release.version()):
+        (folder / name).write_text(name)
+    return folder
+
+
+def test_what_is_published_has_sums_and_tells_older_versions(
+    release: ModuleType, built: Path, tmp_path: Path
+) -> None:
+    (built / "SHA256SUMS").write_text("those of one system")
+    to = tmp_path / "releases"
+    assert release.main(["--to", str(to), "publish"]) == 0
+    names = {path.name for path in to.iterdir()}
+    assert names == {*release.published(release.version()), "latest.json", "SHA256SUMS"}
+    lines = (to / "SHA256SUMS").read_text().splitlines()
+    found = dict(reversed(line.split("  ")) for line in lines)
+    assert found == {
+        name: hashlib.sha256((to / name).read_bytes()).hexdigest()
+        for name in names - {"SHA256SUMS"}
+    }
+    said = json.loads((to / "latest.json").read_text())
+    assert said == {"version": release.version(), "page": HOST.removesuffix("/download")}
+
+
+def test_a_release_is_a_draft_until_it_is_whole(
+    release: ModuleType, monkeypatch: pytest.MonkeyPatch, built: Path
+) -> None:
+    said: list[tuple[str, ...]] = []
+    monkeypatch.setattr(release.Build, "run", lambda self, *command: said.append(command))
+    assert release.main(["publish"]) == 0
+    (create, edit) = said
+    tag = f"v{release.version()}"
+    assert create[:6] == ("gh", "release", "create", tag, "--draft", "--verify-tag")
+    assert {Path(word).name for word in create if str(built) in word} == {
+        *release.published(release.version()), "latest.json", "SHA256SUMS"
+    }  # fmt: skip
+    assert edit == ("gh", "release", "edit", tag, "--draft=false", "--latest")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("lacks", r"dist lacks outrider-.*-macos[.]dmg[.]$"),
+        ("more", r"dist has files of no release: outrider_0[.]0[.]0_amd64[.]deb[.]$"),
+        ("address", "names no https address"),
+        ("maintainer", "who answers for the packages"),
+    ],
+)
+def test_half_a_release_is_not_published(
+    release: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    built: Path,
+    tmp_path: Path,
+    wrong: str,
+    said: str,
+) -> None:
+    if wrong == "lacks":
+        (built / f"outrider-{release.version()}-macos.dmg").unlink()
+    elif wrong == "more":
+        (built / "outrider_0.0.0_amd64.deb").touch()
+    elif wrong == "address":
+        monkeypatch.setenv("OUTRIDER_RELEASES", "")
+    else:
+        monkeypatch.setattr(release, "MAINTAINER", "Outrider <outrider@example.invalid>")
+    assert release.main(["--to", str(tmp_path / "releases"), "publish"]) == 1
+    assert re.search(said, capsys.readouterr().err.strip())
+    assert not (tmp_path / "releases").exists()
 
 
 def test_pyinstaller_is_the_same_for_both_systems() -> None:
