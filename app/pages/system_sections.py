@@ -33,9 +33,7 @@ class CardsSection(Section):
         super().__init__(self.tr("Graphics cards"))
         self._link = link
         self.cards = small(self.tr("They are known when a model is loaded."))
-        self.cards.setAccessibleName(self.tr("Graphics cards found"))
         self.backends = small("")
-        self.backends.setAccessibleName(self.tr("Backends found"))
         self.backends.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.folder = QPushButton(self.tr("Open the folder for backends"))
         self.folder.setAccessibleName(self.folder.text())
@@ -101,7 +99,6 @@ class VersionSection(Section):
         self.page.clicked.connect(self._open)
         self.page.hide()
         self.answer = small("")
-        self.answer.setAccessibleName(self.tr("Newer version"))
         self.wide(small(self.tr("This is version {version}.").format(version=__version__)))
         self.wide(beside(self.look, self.page))
         self.wide(self.answer)

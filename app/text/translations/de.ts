@@ -154,14 +154,6 @@
 <translation>Sie sind bekannt, sobald ein Modell geladen ist.</translation>
 </message>
 <message>
-<source>Graphics cards found</source>
-<translation>Gefundene Grafikkarten</translation>
-</message>
-<message>
-<source>Backends found</source>
-<translation>Gefundene Backends</translation>
-</message>
-<message>
 <source>Open the folder for backends</source>
 <translation>Ordner für Backends öffnen</translation>
 </message>
@@ -2995,10 +2987,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Die Seite der neueren Version öffnen</translation>
 </message>
 <message>
-<source>Newer version</source>
-<translation>Neuere Version</translation>
-</message>
-<message>
 <source>This is version {version}.</source>
 <translation>Dies ist die Version {version}.</translation>
 </message>
@@ -4093,7 +4081,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{file} wurde nach der Prüfung geändert oder ersetzt; bitte neu laden.</translation>
 </message>
 <message>
-<source>{file} makes embeddings and writes no text. Choose it as the local server's model for embeddings.</source>
+<source>{file} makes embeddings and writes no text. Choose it as the local server&apos;s model for embeddings.</source>
 <translation>{file} erzeugt Einbettungen und schreibt keinen Text. Wählen Sie sie als Modell des lokalen Servers für Einbettungen.</translation>
 </message>
 <message>
