@@ -79,7 +79,7 @@ def journey_an_old_home(home: Home, desktop: Desktop, hub: FakeHub, old: Path) -
     window.ask("Once more?")
 
     desktop.press("ctrl+g")
-    desktop.wait_words("97.7\u00a0KiB of 152\u00a0KiB")
+    desktop.wait_words("97.7 KiB of 152 KiB")
     desktop.click(re.compile("^Resume: "))
     until(lambda: not part.exists(), "the download is complete")
     assert hub.ranges() == [f"bytes={n_part}-"]
