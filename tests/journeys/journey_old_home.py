@@ -82,11 +82,12 @@ def journey_an_old_home(home: Home, desktop: Desktop, hub: FakeHub, old: Path) -
     desktop.wait_words("97.7 KiB of 152 KiB")
     desktop.click(re.compile("^Resume: "))
     until(lambda: not part.exists(), "the download is complete")
+    window.wait_model("Q4_K_M")  # it opens
     assert hub.ranges() == [f"bytes={n_part}-"]
     window.quit()
 
     after = {name: value for name, value in kept(home, "settings.json").items() if name in settings}
-    moved = {"page", "open_chat"}
+    moved = {"page", "open_chat", "last_model", "recent"}
     assert {name for name in settings if after.get(name) != settings[name]} <= moved
     assert kept(home, "tools.json") == tools
     assert messages(home)[: len(said)] == said
