@@ -586,6 +586,14 @@ class _Body:
         answer.tool_calls = [replace(c, arguments=_shown_again(c.arguments)) for c in calls]
         return answer
 
+    def is_closed(self, text: str, marks: Sequence[str]) -> bool:
+        """Return whether a text ends as its form wants, such as by a fence, and not by a mark."""
+        found = self._parse(text)
+        end = text[found["n_text"] :]
+        if not found["is_whole"] or found["n_read"] < len(text) or any(m in end for m in marks):
+            return False
+        return bool(self._parse(text + _CLOSES_LATER)["n_read"] < 0)
+
     def end_calls(self, text: str) -> tuple[int, list[ToolCall]]:
         """Return the calls with which a text ends, whole ones, and where they begin.
 
@@ -721,12 +729,13 @@ class AnswerSplitter:
             text = _separated(text, separator)
         hides = not self._shown.tool_calls
         answer = self._body.read(text, n_thought, hides=hides)
-        if is_final and not answer.tool_calls:  # what could have become a mark is text
+        # What could have become a mark is text.
+        if is_final and not answer.tool_calls and not self._body.is_closed(text, self._marks):
             longer = self._body.read(text + _CLOSES_LATER, n_thought, hides=hides)
             for name in ("reasoning", "content"):
-                closed = getattr(longer, name).removesuffix(_CLOSES_LATER)
-                if closed.startswith(getattr(answer, name)) and not longer.tool_calls:
-                    setattr(answer, name, closed)
+                whole = getattr(longer, name).removesuffix(_CLOSES_LATER)
+                if whole.startswith(getattr(answer, name)) and not longer.tool_calls:
+                    setattr(answer, name, whole)
         return answer
 
     def _tidy(self, answer: AnswerText, is_final: bool) -> None:
