@@ -1,6 +1,6 @@
 """Unexpected errors: a sentence for the place where the work is shown, and a record for the report.
 
-Threads, timers and tasks are started by this module only (tests/test_faults.py). Each names its
+Threads, timers and tasks are started by this module only (tests/test_guards.py). Each names its
 owner's `failed`: it gets one plain sentence when the work ends by an unexpected error, shows it
 where the work is shown, and frees what the work held. Work without a place has `no_place`.
 

@@ -25,8 +25,8 @@ def write(words):
     open(out, "w", encoding="utf-8").write(words + "\\n")
 write("begun")
 words = {"text_id": "report.load", "values": {}, "text": "Loading the model."}
-print(json.dumps({"part": 2, "parts": 6, "words": words}), flush=True)
 try:
+    print(json.dumps({"part": 2, "parts": 6, "words": words}), flush=True)
     time.sleep(SLEEP_S)
     write("Summary of " + model.rsplit(".", 1)[1])
 except KeyboardInterrupt:
