@@ -5,13 +5,14 @@ STUBS := backend/_native.pyi backend/_chat.pyi
 CLANG = $(shell command -v clang++ || command -v clang++-14)
 CXX_FILES = $(sort $(shell find backend/native -name '*.cc' -o -name '*.h'))
 
-.PHONY: help run fast test journeys ci mutants test-gpu lint format native thread-safety translations attack event-logs
+.PHONY: help run fast test nightly journeys ci mutants test-gpu lint format native thread-safety translations attack event-logs
 .PHONY: asan tsan clean distclean audit curated bundle deb appimage release release-check
 .PHONY: macos-check wine-check wine-bundle
 
 help:
 	@echo "make run        set up and open the window (or chat in the terminal)"
 	@echo "make test       set up and run all checks and tests; ARGS='-k name' for some tests"
+	@echo "make nightly    run the tests that are too long for each change: whole products, kills and long use"
 	@echo "make journeys   use the installed programs as a person does; ALL=1 for all; ARGS='-k name' for some"
 	@echo "make fast       in a minute: check what changed since the last commit, or since BASE=commit"
 	@echo "make ci         check the last commit as CI does it, in a fresh clone in a new folder"
@@ -48,6 +49,9 @@ test: .dev
 	$(MAKE) --no-print-directory lint || status=1; \
 	QT_QPA_PLATFORM=offscreen PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n 3 $(ARGS) || status=1; \
 	exit $$status
+
+nightly: .dev
+	@QT_QPA_PLATFORM=offscreen PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n 3 -m night $(ARGS)
 
 # The minute counts a rebuild of the native part too.
 fast:

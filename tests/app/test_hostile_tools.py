@@ -46,7 +46,6 @@ class Listener:
         self._socket.close()
 
 
-@pytest.mark.slow
 def test_no_output_of_a_tool_does_anything(
     open_window: Opener, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,6 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import pytest
 from test_tool_calls import ASKED, DONE, SERVER, results, wait_end, wait_states
 from window_samples import WAIT_MS, Model, Opener
 
@@ -66,7 +65,6 @@ FAMILIES = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_call_goes_round(open_window: Opener, model: Model, tmp_path: Path) -> None:
     window = open_window()
     archive = zipfile.ZipFile(TEMPLATES)
