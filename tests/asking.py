@@ -24,9 +24,9 @@ class Calls(Handle):
         self.splits = "live" if on_delta is not None else ""
         self._on_prefill, self._on_delta = on_prefill, on_delta
 
-    def prefilled(self, done: int, total: int) -> None:
+    def prefilled(self) -> None:
         if self._on_prefill is not None:
-            self._on_prefill(done, total)
+            self._on_prefill(self.follow.n_done, self.follow.n_prompt)
 
     def delta(self, delta: Delta) -> None:
         assert self._on_delta is not None

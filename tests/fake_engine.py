@@ -98,12 +98,12 @@ class FakeEngine(Stepping):
         self._stats = stats = SimpleNamespace(n_prompt=n, n_reused=1, n_token=0)
         self.reason = "cancelled"
         handle.fitted(self.fitted)
-        handle.joined(n, 1)
-        handle.prefilled(n, n)
+        handle.follow.joined(n, 1)
+        handle.follow.prefilled(n)
         self.reading.set()
         if self._gate is not None:
             self._gate.wait(WAIT_S)
-        handle.began(n, 1)
+        handle.follow.began()
         for delta in deltas:
             if self._stopped:
                 return
@@ -116,7 +116,7 @@ class FakeEngine(Stepping):
             n_probs = request.sampling.n_probs
             chances = (chance,) * (n_probs + 1) if n_probs else ()
             piece = SimpleNamespace(token_id=1, text=text, chances=chances)
-            handle.wrote(piece)
+            handle.follow.wrote(piece)
             yield piece
             if handle.splits == "live" and request.prompt is None:
                 handle.delta(delta)

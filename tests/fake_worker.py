@@ -251,11 +251,11 @@ class FakeEngine(Stepping):
         else:
             pieces = itertools.islice(_say(thought, text, calls), options.get("n_token", 10_000))
             self.finish_reason = "tool_calls" if calls else self.finish_reason
-        handle.joined(self._n_prompt, self.statistics().n_reused)
+        handle.follow.joined(self._n_prompt, self.statistics().n_reused)
         for done in range(0, self._n_prompt + 1, 8):
-            handle.prefilled(min(done, self._n_prompt), self._n_prompt)
+            handle.follow.prefilled(min(done, self._n_prompt))
             time.sleep(options.get("prefill_s", 0.0))
-        handle.began(self._n_prompt, self.statistics().n_reused)
+        handle.follow.began()
         for index, (piece, delta) in enumerate(pieces, 1):
             if request.handle.is_cancelled:
                 self.finish_reason = "cancelled"
@@ -274,7 +274,7 @@ class FakeEngine(Stepping):
             if splits and delta:
                 handle.delta(delta)
             written = SimpleNamespace(token_id=index, text=piece, raw=piece, chances=())
-            handle.wrote(written)
+            handle.follow.wrote(written)
             yield written
 
     def _is_let_go(self, number: int) -> bool:
@@ -308,7 +308,8 @@ class FakeEngine(Stepping):
         if len(self.answering) == 1 and not number:
             yield from self.answer(request)
             return
-        request.handle.began(8, 0)
+        request.handle.follow.joined(8, 0)
+        request.handle.follow.began()
         if self.options.get("obeys") is None:
             _write(request, f"({number}) ")
         for piece in self.answer(request, is_alone=False):
@@ -405,7 +406,8 @@ def _write(request: Request, text: str) -> None:
     """Have the handle of a request receive a token of its answer."""
     if request.prompt is None:
         request.handle.delta(Delta(content=text))
-    request.handle.wrote(SimpleNamespace(raw=text, text=text, token_id=1, chances=()))
+    piece = SimpleNamespace(raw=text, text=text, token_id=1, chances=())
+    request.handle.follow.wrote(piece)
 
 
 def _cut(text: str) -> Iterator[str]:

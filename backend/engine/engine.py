@@ -110,6 +110,7 @@ class Engine:
         """
         group = self._group = self._group or self._new_group()
         handle = request.handle
+        handle.follow.submitted()
         self.passes.join(handle)
         try:
             member = self._opened(request)

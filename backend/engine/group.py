@@ -232,8 +232,9 @@ class Group:
             stats = passes.meter.statistics
             stats.n_prompt += member.n_wanted
             stats.n_reused += member.n_reused
-            member.request.handle.joined(member.n_wanted, member.n_reused)
-            member.request.handle.prefilled(member.n_done, member.n_wanted)
+            follow = member.request.handle.follow
+            follow.joined(member.n_wanted, member.n_reused)
+            follow.prefilled(member.n_done)
 
     # Passes.
 
@@ -371,10 +372,10 @@ class Group:
         """Tell handles how much of their prompts is computed."""
         for member in dict.fromkeys(owners):
             if not member.n_token:
-                handle = member.request.handle
-                handle.prefilled(member.n_done, member.n_wanted)
+                follow = member.request.handle.follow
+                follow.prefilled(member.n_done)
                 if not member.n_unread:
-                    handle.began(member.n_wanted, member.n_reused)
+                    follow.began()
 
     def _choose(self, member: Sequence, row: int) -> None:
         """Choose the next token of an answer, and those behind it that were guessed."""

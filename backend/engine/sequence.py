@@ -170,7 +170,7 @@ class Sequence(Placed):
     def _tell(self, piece: Piece) -> None:
         """Keep a piece, and tell the handle of it."""
         self.pieces.append(piece)
-        self.request.handle.wrote(piece)
+        self.request.handle.follow.wrote(piece)
         if self._reading is not None:
             self._reading.feed(piece.text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
@@ -16,19 +17,79 @@ Prompt = str | tuple[str | int, ...]
 """A raw prompt: a text, or tokens and texts in their order."""
 
 
+class Follow:
+    """The book of one request: how much of its prompt is computed, its tokens, and their times.
+
+    The engine's thread calls submitted() to wrote(), which write the book and then tell the handle.
+    Any thread may read it. Times are those of time.perf_counter(), in seconds; 0.0: not yet.
+
+    n_prompt: tokens of the prompt; the context had n_reused of them, and n_done are computed or
+    reused. n_token, n_char: tokens of the answer, and characters as the model wrote them.
+    submitted_s: the engine has taken the request. joined_s: its prompt begins to be computed.
+    began_s: its prompt is computed. wrote_s: its last text came.
+    """
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self.n_prompt = self.n_reused = self.n_done = self.n_token = self.n_char = 0
+        self.submitted_s = self.joined_s = self.began_s = self.wrote_s = 0.0
+
+    def submitted(self) -> None:
+        """Note that the engine has taken the request."""
+        self.submitted_s = time.perf_counter()
+
+    def joined(self, n_prompt: int, n_reused: int) -> None:
+        """Note the lengths of the prompt and of its part in the context, before it is computed."""
+        self.joined_s = time.perf_counter()
+        self.n_prompt, self.n_reused, self.n_done = n_prompt, n_reused, n_reused
+        self._handle.joined()
+
+    def prefilled(self, n_done: int) -> None:
+        """Note how many tokens of the prompt are computed or reused."""
+        self.n_done = n_done
+        self._handle.prefilled()
+
+    def began(self) -> None:
+        """Note that the prompt is computed. A second call changes nothing."""
+        if not self.began_s:
+            self.began_s = time.perf_counter()
+            self.n_done = self.n_prompt
+            self._handle.began()
+
+    def wrote(self, piece: Any) -> None:
+        """Note a backend.engine.answer.Piece of the answer."""
+        self.n_token += piece.token_id >= 0  # the rest of the text comes without a token
+        self.n_char += len(piece.text)
+        self.wrote_s = time.perf_counter()
+        self._handle.wrote(piece)
+
+    @property
+    def ttft_s(self) -> float:
+        """Seconds from the request until its prompt was computed; 0.0 before."""
+        return self.began_s - self.submitted_s if self.began_s else 0.0
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens of the answer in a second, without the time of its prompt."""
+        took_s = self.wrote_s - self.began_s
+        return self.n_token / took_s if took_s > 0 else 0.0
+
+
 class Handle:
-    """What a caller has of a request: it cancels the request, and a subclass follows its answer.
+    """What a caller has of a request: it cancels the request, and a subclass takes its answer.
 
     cancel() may be called from any thread, also from a signal handler: before the engine takes the
-    request, while it answers, and afterwards. The engine's thread calls everything else. whole:
-    cancels this one, too, such as a request with several answers. splits: whether the text of the
-    whole answer is split into thought, content and tool calls ("end"), and delta() also receives it
-    so while it is written ("live"); "": it is taken as it is.
+    request, while it answers, and afterwards. The engine's thread calls everything else. follow:
+    the request's figures, which are up to date when a method is called. whole: cancels this one,
+    too, such as a request with several answers. splits: whether the text of the whole answer is
+    split into thought, content and tool calls ("end"), and delta() also receives it so while it is
+    written ("live"); "": it is taken as it is.
     """
 
     splits: Literal["", "end", "live"] = ""
 
     def __init__(self, whole: Handle | None = None) -> None:
+        self.follow = Follow(self)
         self._heed: Callable[[], None] | None = None
         self._parts: list[Handle] = []
         if whole is not None:
@@ -57,14 +118,14 @@ class Handle:
     def fitted(self, changes: Sequence[str]) -> None:
         """Take what was changed in the conversation for its template (Rendered.fitted)."""
 
-    def joined(self, n_prompt: int, n_reused: int) -> None:
-        """Take the lengths of the prompt and of its part in the context, before it is computed."""
+    def joined(self) -> None:
+        """Learn that the prompt is going to be computed."""
 
-    def prefilled(self, done: int, total: int) -> None:
-        """Take how many tokens of the prompt are computed."""
+    def prefilled(self) -> None:
+        """Learn that more of the prompt is computed."""
 
-    def began(self, n_prompt: int, n_reused: int) -> None:
-        """Take the lengths of the prompt, which is computed, and of its part in the context."""
+    def began(self) -> None:
+        """Learn that the prompt is computed. It is called once."""
 
     def wrote(self, piece: Any) -> None:
         """Take a backend.engine.answer.Piece of the answer."""

@@ -25,8 +25,8 @@ from backend.server.ask import (
     Finish,
     Json,
     Part,
-    Progress,
     RequestRefused,
+    Writer,
     call_json,
     either,
     joined,
@@ -190,10 +190,8 @@ def _result(block: Fields) -> str | list[Json]:
     return joined([_part(part, part.need("type", TEXT)) for part in block.tables("content")])
 
 
-class MessageWriter:
+class MessageWriter(Writer):
     """Writes a message, whole or as events."""
-
-    end = ""
 
     def __init__(self, ask: Ask, model: str) -> None:
         self._head = {
@@ -214,10 +212,6 @@ class MessageWriter:
             "usage": _usage(begin.n_prompt, begin.n_reused, 0),
         }
         return [_event("message_start", message=message)]
-
-    def progress(self, progress: Progress) -> list[Event]:
-        """Return no event: this protocol has none for it."""
-        return []
 
     def part(self, part: Part) -> list[Event]:
         """Return the events of what the answer gained."""

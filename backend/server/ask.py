@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from backend.protocol.attachments import images_of
 from backend.protocol.chat import ChatOptions, Delta
@@ -246,27 +247,36 @@ Event = tuple[str, Json]
 """An event of a stream: its name, or "", and its data."""
 
 
-class Writer(Protocol):
-    """Writes the answer to one request. `end`: the line after the last event, or ""."""
+class Writer(ABC):
+    """Writes the answer to one request. A protocol has a subclass with the events that it knows.
 
-    end: str
+    end: the line after the last event, or "".
+    """
+
+    end = ""
 
     def opening(self, begin: Begin) -> list[Event]:
         """Return the first events of a stream."""
+        return []
 
     def progress(self, progress: Progress) -> list[Event]:
         """Return the events that tell how much of the prompt is read."""
+        return []
 
+    @abstractmethod
     def part(self, part: Part) -> list[Event]:
         """Return the events of a part."""
 
+    @abstractmethod
     def closing(self, finishes: list[Finish]) -> list[Event]:
         """Return the last events of a stream. `finishes` has the end of each answer."""
 
+    @abstractmethod
     def failed(self, error: RequestRefused) -> list[Event]:
         """Return the last events of a stream that fails after its beginning."""
 
-    def whole(self, parts: list[Part], finishes: list[Finish]) -> Json:
+    @abstractmethod
+    def whole(self, parts: list[Part], finishes: list[Finish]) -> Any:
         """Return the answer to a request that does not stream."""
 
 

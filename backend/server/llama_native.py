@@ -37,6 +37,7 @@ from backend.server.ask import (
     Progress,
     RequestRefused,
     Token,
+    Writer,
     check_text,
     read_options,
     read_sampling,
@@ -90,10 +91,8 @@ def read_completion(body: Any) -> Ask:
     return replace(ask, ignored=fields.others())
 
 
-class CompletionWriter:
+class CompletionWriter(Writer):
     """Writes answers of /completion, whole or in pieces. endings: tokens that end an answer."""
-
-    end = ""
 
     def __init__(self, ask: Ask, model: str, body: Json, endings: Sequence[int]) -> None:
         self._ask, self._model, self._endings = ask, model, endings

@@ -28,16 +28,15 @@ from backend.server.ask import (
     UP_TO_20,
     WHOLE,
     Ask,
-    Begin,
     Conversation,
     Event,
     Fields,
     Finish,
     Json,
     Part,
-    Progress,
     RequestRefused,
     Token,
+    Writer,
     call_json,
     either,
     read_options,
@@ -207,22 +206,12 @@ class _Calls:
 # Answers.
 
 
-class OllamaWriter:
+class OllamaWriter(Writer):
     """Writes the answer to a chat or to a prompt, whole or in lines."""
-
-    end = ""
 
     def __init__(self, ask: Ask, model: str, *, is_chat: bool) -> None:
         self._ask, self._model, self._is_chat = ask, model, is_chat
         self._calls = AnswerText()
-
-    def opening(self, begin: Begin) -> list[Event]:
-        """Return nothing: a stream begins with its first text."""
-        return []
-
-    def progress(self, progress: Progress) -> list[Event]:
-        """Return no event: this protocol has none for it."""
-        return []
 
     def part(self, part: Part) -> list[Event]:
         """Return a line with what the answer gained. Calls follow at the end, where they are whole.

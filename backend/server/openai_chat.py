@@ -37,6 +37,7 @@ from backend.server.ask import (
     RequestRefused,
     Timings,
     Token,
+    Writer,
     call_json,
     either,
     log_once,
@@ -255,7 +256,7 @@ def _call(call: Fields) -> Json:
     return call_json(call.get("id", TEXT, ""), function.need("name", TEXT), arguments)
 
 
-class ChatWriter:
+class ChatWriter(Writer):
     """Writes chat completions, whole or in pieces."""
 
     end = "data: [DONE]\n\n"

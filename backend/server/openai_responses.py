@@ -32,6 +32,7 @@ from backend.server.ask import (
     Progress,
     RequestRefused,
     Token,
+    Writer,
     call_json,
     either,
     log_once,
@@ -185,10 +186,8 @@ def _add_item(talk: Conversation, item: Fields) -> None:
         log_once(f"Items of the type {shown(kind)} are not known here and were left out.")
 
 
-class ResponseWriter:
+class ResponseWriter(Writer):
     """Writes a response, whole or as events."""
-
-    end = ""
 
     def __init__(self, ask: Ask, model: str, body: Json, kept: Kept) -> None:
         self._ask, self._kept = ask, kept

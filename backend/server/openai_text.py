@@ -26,6 +26,7 @@ from backend.server.ask import (
     Progress,
     RequestRefused,
     Token,
+    Writer,
     either,
     read_options,
     read_sampling,
@@ -97,7 +98,7 @@ def _prompt(fields: Fields, given: Any) -> Prompt:
     raise fields.refusal("prompt", "must be text, a list of tokens, or a list of these")
 
 
-class TextWriter:
+class TextWriter(Writer):
     """Writes completions, whole or in pieces."""
 
     end = "data: [DONE]\n\n"

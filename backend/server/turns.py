@@ -587,65 +587,60 @@ class _Choice(Handle):
         """The request that the engine answers with it."""
         self._tokens: deque[tuple[int, Token]] = deque()  # not sent yet; where their texts end
         self._ids: list[int] = []  # not sent yet
-        self._n_char = 0  # of the answer as the model wrote it
-        self._n_token = self._n_prompt = self._n_reused = 0
         self._n_told = -1  # tokens of the prompt, in the last progress
-        self._joined_s = self._began_s = 0.0
         self._reasoning: list[str] = []
 
     def fitted(self, changes: Sequence[str]) -> None:
         """Tell what was changed in the conversation for its template."""
         self.turn.fitted(changes)
 
-    def joined(self, n_prompt: int, n_reused: int) -> None:
-        """Note that the prompt is going to be read."""
-        self._joined_s = time.perf_counter()
-        self._n_prompt, self._n_reused = n_prompt, n_reused
-        if (progress := self._progress(n_reused)) is not None:
+    def joined(self) -> None:
+        """Tell that the prompt is going to be read."""
+        self._show_progress()
+
+    def prefilled(self) -> None:
+        """Tell how much of the prompt is read."""
+        follow = self.follow
+        words = f"reading the prompt, {follow.n_done} of {follow.n_prompt} tokens"
+        self.turn.tell(Wait(words, progress=self._progress()))
+
+    def began(self) -> None:
+        """Tell that the prompt is read."""
+        self._show_progress()
+        self.turn.begin(self.engine, self.follow.n_prompt, self.follow.n_reused)
+
+    def _show_progress(self) -> None:
+        if (progress := self._progress()) is not None:
             self.turn.tell(Wait("", progress=progress))
 
-    def prefilled(self, done: int, total: int) -> None:
-        """Tell how much of the prompt is read."""
-        words = f"reading the prompt, {done} of {total} tokens"
-        self.turn.tell(Wait(words, progress=self._progress(done)))
-
-    def began(self, n_prompt: int, n_reused: int) -> None:
-        """Tell that the prompt is read."""
-        if not self._began_s:
-            self._began_s = time.perf_counter()
-            self._n_prompt, self._n_reused = n_prompt, n_reused
-            if (progress := self._progress(n_prompt)) is not None:
-                self.turn.tell(Wait("", progress=progress))
-        self.turn.begin(self.engine, n_prompt, n_reused)
-
-    def _progress(self, n_done: int) -> Progress | None:
+    def _progress(self) -> Progress | None:
         """Return how much of the prompt is read, if it was asked for and not told yet."""
+        follow, n_done = self.follow, self.follow.n_done
         if not self.turn.ask.with_progress or n_done <= self._n_told:
             return None
         self._n_told = n_done
-        n_read = n_done - self._n_reused
-        timings = replace(self.timings, n_read=n_read) if n_read else Timings(self._n_reused)
-        return Progress(self._number, self._n_prompt, self._n_reused, n_done, timings)
+        n_read = n_done - follow.n_reused
+        timings = replace(self.timings, n_read=n_read) if n_read else Timings(follow.n_reused)
+        return Progress(self._number, follow.n_prompt, follow.n_reused, n_done, timings)
 
     @property
     def timings(self) -> Timings:
         """The times so far."""
-        now_s = time.perf_counter()
-        if not self._began_s:
-            return Timings(self._n_reused, 0, now_s - self._joined_s)
-        n_read, read_s = self._n_prompt - self._n_reused, self._began_s - self._joined_s
-        return Timings(self._n_reused, n_read, read_s, self._n_token, now_s - self._began_s)
+        follow, now_s = self.follow, time.perf_counter()
+        if not follow.began_s:
+            return Timings(follow.n_reused, 0, now_s - follow.joined_s)
+        n_read, read_s = follow.n_prompt - follow.n_reused, follow.began_s - follow.joined_s
+        return Timings(follow.n_reused, n_read, read_s, follow.n_token, now_s - follow.began_s)
 
     def wrote(self, piece: Any) -> None:
         """Keep a token for the delta with its text; send the text itself of a raw answer."""
-        self._n_char += len(piece.text)
+        n_char = self.follow.n_char
         if piece.token_id >= 0:
-            self._n_token += 1
             self._ids.append(piece.token_id)
         if piece.chances:
-            self._tokens.append((self._n_char, token_of(piece.chances, self.turn.ask.n_top)))
+            self._tokens.append((n_char, token_of(piece.chances, self.turn.ask.n_top)))
         if self._prompt is not None and piece.text:
-            self.delta(Delta(content=piece.text, n_read=self._n_char))
+            self.delta(Delta(content=piece.text, n_read=n_char))
 
     def delta(self, delta: Delta) -> None:
         """Send what the answer gained, with the tokens that were read for it."""
@@ -667,7 +662,7 @@ class _Choice(Handle):
         if self._tokens or (self._prompt is not None and self._ids):
             self.delta(Delta())
         reasoning, engine = "".join(self._reasoning), self.engine
-        self.turn.figures.add(timings, self._n_prompt + n_token)
+        self.turn.figures.add(timings, self.follow.n_prompt + n_token)
         return self.turn.finish(
             Finish(
                 self._number,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -115,8 +114,6 @@ class Answer:
         self._engine, self._on_end = engine, on_end
         self._scope.watch.clear()
         self._outbox.begin_answer(self._id, self._snapshot)
-        for part in self._parts:
-            part.begin()
 
     def attach(self, joint: Any) -> None:
         """Note what answers it together with others."""
@@ -211,7 +208,7 @@ class Answer:
 
 
 class _Part(Handle):
-    """Passes on one of several answers. Its times are those of perf_counter()."""
+    """Passes on one of several answers."""
 
     splits = "live"
 
@@ -219,48 +216,28 @@ class _Part(Handle):
         super().__init__(answer.handle)
         self.number = number
         self._answer, self._outbox = answer, outbox
-        self._n_prompt = self._n_reused = self._n_token = 0
-        self.begin()
 
-    def begin(self) -> None:
-        """Note that the engine has the request."""
-        self._asked_s = self._first_s = self._last_s = time.perf_counter()
-
-    def joined(self, n_prompt: int, n_reused: int) -> None:
-        """Note that the prompt is going to be computed."""
-        self._n_prompt, self._n_reused = n_prompt, n_reused
-
-    def prefilled(self, done: int, total: int) -> None:
+    def prefilled(self) -> None:
         """Tell how much of the prompt is computed."""
         if not self.number:
-            self._answer.show_prefill(done, total)
+            self._answer.show_prefill(self.follow.n_done, self.follow.n_prompt)
 
-    def began(self, n_prompt: int, n_reused: int) -> None:
+    def began(self) -> None:
         """Tell that the prompt is computed."""
-        self._n_prompt, self._n_reused = n_prompt, n_reused
-        self._first_s = time.perf_counter()
         if not self.number:
             self._answer.show_start()
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of Statistics that this answer has of its own."""
-        took_s = self._last_s - self._first_s
-        return {
-            "n_prompt": self._n_prompt,
-            "n_reused": self._n_reused,
-            "n_token": self._n_token,
-            "ttft_s": self._first_s - self._asked_s,
-            "tokens_per_s": self._n_token / took_s if took_s > 0 else 0.0,
-        }
+        names = ("n_prompt", "n_reused", "n_token", "ttft_s", "tokens_per_s")
+        return {name: getattr(self.follow, name) for name in names}
 
     def wrote(self, piece: Piece) -> None:
         """Pass on the raw text, and the text of a raw answer."""
-        is_token = piece.token_id >= 0  # the rest of the text comes without one
-        self._n_token += is_token
-        self._last_s = time.perf_counter()
         is_raw = self._answer.requests[0].prompt is not None
         delta = Delta(content=piece.text if is_raw else "")
-        self._outbox.add(self.number, piece.raw, delta, piece.token_id if is_token else None)
+        token = piece.token_id if piece.token_id >= 0 else None
+        self._outbox.add(self.number, piece.raw, delta, token)
 
     def ended(self, given: GroupAnswer) -> None:
         """Pass on the end of the answer."""

@@ -415,11 +415,12 @@ class JointEngine(FakeEngine):
         self.prompts.append(request.prompt)
         self.owners.add(request.owner)
         chance = SimpleNamespace(token_id=1, data=b"x", logprob=-0.5)
-        request.handle.joined(7, 3)
-        request.handle.began(7, 3)
+        follow = request.handle.follow
+        follow.joined(7, 3)
+        follow.began()
         chances = (chance, chance) if request.sampling.n_probs else ()
         for text in ("x", "") if chances else ("x",):  # "" is within a character
-            request.handle.wrote(SimpleNamespace(token_id=1, text=text, chances=chances))
+            follow.wrote(SimpleNamespace(token_id=1, text=text, chances=chances))
         answer = GroupAnswer(request, AnswerText(), (), "stop", "", 7, 1, 3)
         request.handle.ended(replace(answer, **given))
 

@@ -701,11 +701,11 @@ class Heard(Handle):
         self.text = ""
         self._at = at
 
-    def prefilled(self, done: int, total: int) -> None:
-        self.told.append(("prefilled", done, total))
+    def prefilled(self) -> None:
+        self.told.append(("prefilled", self.follow.n_done, self.follow.n_prompt))
 
-    def began(self, n_prompt: int, n_reused: int) -> None:
-        self.told.append(("began", n_prompt, n_reused))
+    def began(self) -> None:
+        self.told.append(("began", self.follow.n_prompt, self.follow.n_reused))
 
     def wrote(self, piece: Any) -> None:
         self.text += piece.text
