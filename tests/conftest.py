@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import secrets
 import signal
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
-from factory import make_tiny
+from factory import MADE, make_tiny
 from oracle import Oracle
 
 if TYPE_CHECKING:
@@ -42,6 +43,16 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Move the tests that add devices to the end."""
     items.sort(key=lambda item: item.path.stem in DEVICE_TESTS)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def models_of_the_factory(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Write each of the factory's models once for all processes of this run."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # each has a folder of its own within
+        folder = folder.parent
+    (folder / "factory").mkdir(exist_ok=True)
+    os.environ[MADE] = str(folder / "factory")
 
 
 @pytest.fixture(autouse=True)

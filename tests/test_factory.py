@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from factory import (
     ARCHITECTURES,
     DENSE,
+    MADE,
     QUANTS,
     REQUIRED_ARCHITECTURES,
     chain,
@@ -79,10 +81,38 @@ def test_tokens_reach_most_experts(arch: str, quant: str, tmp_path: Path) -> Non
         assert experts.max() < 16, layer
 
 
+@pytest.fixture
+def anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write each model. Copy none that was written before."""
+    monkeypatch.delenv(MADE)
+
+
+@pytest.mark.usefixtures("anew")
 def test_the_same_arguments_write_the_same_bytes(tmp_path: Path) -> None:
     first = make_tiny("qwen3moe", "Q4_0", tmp_path / "a.gguf", seed=3).read_bytes()
     assert make_tiny("qwen3moe", "Q4_0", tmp_path / "b.gguf", seed=3).read_bytes() == first
     assert make_tiny("qwen3moe", "Q4_0", tmp_path / "c.gguf", seed=4).read_bytes() != first
+
+
+def test_a_kept_model_is_the_one_of_its_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a test does to its copy changes no other."""
+    kinds: list[tuple[str, dict[str, Any]]] = [
+        ("Q8_0", {}), ("Q4_0", {}), ("Q8_0", {"seed": 3}), ("Q8_0", {"n_layer": 1}),
+    ]  # fmt: skip
+    (folder := tmp_path / "kept").mkdir()
+
+    def made() -> list[bytes]:
+        found = [make_tiny("qwen3moe", q, tmp_path / "m.gguf", **o).read_bytes() for q, o in kinds]
+        (tmp_path / "m.gguf").write_bytes(b"")
+        return found
+
+    monkeypatch.delenv(MADE)
+    expected = made()
+    monkeypatch.setenv(MADE, str(folder))
+    assert made() == made() == expected
+    assert len(list(folder.iterdir())) == len(kinds)
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
@@ -169,6 +199,7 @@ def test_a_chained_model_continues_every_token_with_another(tmp_path: Path) -> N
     assert list(stock_logits(path, seen)[:-1].argmax(axis=1)) == seen[1:]
 
 
+@pytest.mark.usefixtures("anew")
 def test_command_line(tmp_path: Path) -> None:
     out = tmp_path / "m.gguf"
     command = [sys.executable, "-m", "factory", "qwen3moe", "Q4_0", str(out), "--split", "2"]
