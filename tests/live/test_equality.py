@@ -1,11 +1,13 @@
 """The cached engine's logits equal stock llama.cpp's, bit by bit.
 
-These are selected combinations. `python -m live.equality` runs all combinations of architectures,
+These are selected combinations: each architecture once, and every pair of a type, a prompt, a rate
+and a method. The night has more. `python -m live.equality` runs all combinations of architectures,
 types, rates, methods, prompts and threads.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +28,7 @@ from factory import CACHEABLE, PUZZLE, QUANTS, make_split, make_tiny
 from factory import stock_logits as mapped_logits
 from gguf import GGUFReader, GGUFWriter
 from layouts import all_resident, one_pool
+from pairs import Pairs
 
 from backend import _native
 from backend.engine import loading
@@ -47,10 +50,30 @@ REQUIRED = [
 ]
 
 
-def every_rate(seed: int) -> list[tuple[float, str]]:
+Run = tuple[float, str]
+"""A cache rate, and a method."""
+
+
+def every_rate(seed: int) -> list[Run]:
     """Return every rate once, with methods that depend on the seed."""
     names = list(CACHED)
     return [(rate, names[(seed + i) % len(names)]) for i, rate in enumerate([*RATES, 0.25])]
+
+
+@functools.cache
+def selected() -> dict[str, tuple[str, tuple[int, ...], list[Run]]]:
+    """Return, for each architecture, a type, the lengths of prompts, and rates with methods.
+
+    One rate is low, so that experts are read, and one is high.
+    """
+    prompts = [(1, 33), (2, 33)]
+    pairs, found = Pairs(QUANTS, prompts, RATES, CACHED), {}
+    for i, arch in enumerate(CACHEABLE):
+        model = QUANTS[i % len(QUANTS)], prompts[i % 2]
+        rates = [RATES[i % 3], RATES[3 + i // 3 % 2], RATES[i // 5 % len(RATES)]]
+        found[arch] = (*model, [pairs.next(*model, rate)[2:] for rate in rates])
+    assert not pairs.left
+    return found
 
 
 def assert_equal(outcomes: Sequence[Outcome]) -> None:
@@ -67,20 +90,24 @@ def assert_cache_was_used(outcomes: Sequence[Outcome], path: Path) -> None:
             assert o.n_slot == file.n_moe_layer * file.n_expert
 
 
-@pytest.mark.parametrize("quant", QUANTS)
-@pytest.mark.parametrize("arch", REQUIRED)
-def test_required_architectures_in_every_type(arch: str, quant: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("arch", CACHEABLE)
+def test_every_architecture(arch: str, tmp_path: Path) -> None:
+    quant, prompts, runs = selected()[arch]
     path = make_tiny(arch, quant, tmp_path / "m.gguf")
-    seed = REQUIRED.index(arch) + 2 * QUANTS.index(quant)
-    outcomes = differences(path, every_rate(seed), (1, 2, 33), n_thread=1, n_decode=3)
+    outcomes = differences(path, runs, prompts, n_thread=1, n_decode=3)
     assert_equal(outcomes)
     assert_cache_was_used(outcomes, path)
 
 
-@pytest.mark.parametrize("arch", [a for a in CACHEABLE if a not in REQUIRED])
-def test_further_architectures(arch: str, tmp_path: Path) -> None:
-    seed = CACHEABLE.index(arch)
-    path = make_tiny(arch, QUANTS[seed % len(QUANTS)], tmp_path / "m.gguf")
+@pytest.mark.night
+@pytest.mark.parametrize(
+    ("arch", "quant"),
+    [*itertools.product(REQUIRED, QUANTS)]
+    + [(a, QUANTS[i % len(QUANTS)]) for i, a in enumerate(CACHEABLE) if a not in REQUIRED],
+)
+def test_every_architecture_at_every_rate(arch: str, quant: str, tmp_path: Path) -> None:
+    path = make_tiny(arch, quant, tmp_path / "m.gguf")
+    seed = CACHEABLE.index(arch) + 2 * QUANTS.index(quant)
     outcomes = differences(path, every_rate(seed), (1, 2, 33), n_thread=1, n_decode=3)
     assert_equal(outcomes)
     assert_cache_was_used(outcomes, path)
@@ -111,6 +138,7 @@ def test_scales_of_experts(arch: str, tmp_path: Path) -> None:
     assert_equal(differences(path, every_rate(2), (1, 33), n_thread=1, n_decode=3))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("method", CACHED)
 def test_every_method_at_every_rate(method: str, tmp_path: Path) -> None:
     path = make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf")
