@@ -10,7 +10,7 @@ From the command line, with `tests` on PYTHONPATH:
 from .blocks import random_data
 from .layout import Geometry
 from .recurrent import PUZZLE
-from .stock import llama_architectures, routed_experts, stock_logits
+from .stock import llama_architectures, logits_of_each, routed_experts, stock_logits
 from .vision import N_IMAGE_TOKEN, make_mmproj, make_png
 from .vocabulary import CHAT_TEMPLATE, tiny_vocabulary
 from .writing import (
@@ -43,6 +43,7 @@ __all__ = [
     "can_predict",
     "chain",
     "llama_architectures",
+    "logits_of_each",
     "make_large",
     "make_mmproj",
     "make_png",

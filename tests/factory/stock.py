@@ -33,12 +33,23 @@ def stock_logits(
 
     Raise RuntimeError if llama.cpp does not load the file or does not decode.
     """
+    return logits_of_each(path, [tokens], n_threads=n_threads, n_ctx=n_ctx)[0]
+
+
+def logits_of_each(
+    path: Path, texts: Sequence[Sequence[int]], *, n_threads: int = 1, n_ctx: int = 512
+) -> list[NDArray[np.float32]]:
+    """Do so for several texts, one after the other, each in an empty context."""
+    found = []
     with _context(path, n_threads, n_ctx, None) as (llama_cpp, context, n_vocab):
-        _decode(llama_cpp, context, tokens)
-        flat = np.ctypeslib.as_array(
-            llama_cpp.llama_get_logits(context), shape=(len(tokens) * n_vocab,)
-        )
-        return flat.reshape(len(tokens), n_vocab).copy()
+        for tokens in texts:
+            llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), True)
+            _decode(llama_cpp, context, tokens)
+            flat = np.ctypeslib.as_array(
+                llama_cpp.llama_get_logits(context), shape=(len(tokens) * n_vocab,)
+            )
+            found.append(flat.reshape(len(tokens), n_vocab).copy())
+    return found
 
 
 def routed_experts(
