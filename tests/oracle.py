@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
 
 from backend.llama.batch_log import SUFFIX, VARIABLE
-from backend.system import children
 
 MODULE = "backend.evaluation.replay"
 
 
 def replayed(*logs: Path) -> list[dict[str, Any]]:
     """Return the fields of Replayed for each log."""
-    command = children.command(MODULE, *map(str, logs))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = fork_server.run(["-m", MODULE, *map(str, logs)], (MODULE,), os.environ, 300)
     assert len(done.stdout.splitlines()) == len(logs), done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import psutil
 from waiting import until
 
@@ -16,10 +17,14 @@ NO_FILE = "No such file" if os.name == "posix" else ""
 """What the system says of a missing file. Windows says it in the user's language."""
 
 
+ENGINE = ("backend.engine.engine", "backend.evaluation.verify")
+"""What scripts import that run an engine."""
+
+
 def run_script(
     script: Path, *arguments: str, cwd: Path | None = None, **environment: str
 ) -> dict[str, Any]:
-    """Run a Python script in a process of its own. Return the JSON object that it prints."""
+    """Run a Python script in a new process. Return the JSON object that it prints."""
     python_path = os.pathsep.join(map(os.path.abspath, sys.path))
     if library := environment.get("LD_PRELOAD"):
         environment["LD_PRELOAD"] = preload(library)
@@ -31,6 +36,20 @@ def run_script(
         text=True,
         timeout=120,
     )
+    return _found(done)
+
+
+def fork_script(script: Path, *arguments: str, **environment: str) -> dict[str, Any]:
+    """Run a Python script in a forked process. Return the JSON object that it prints.
+
+    What it measures of its own memory would count what the server has imported.
+    """
+    return _found(
+        fork_server.run([str(script), *arguments], ENGINE, {**os.environ, **environment}, 120)
+    )
+
+
+def _found(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -11,7 +11,7 @@ from typing import Any
 import llama_cpp
 import pytest
 from factory import PUZZLE, make_tiny
-from processes import run_script
+from processes import fork_script
 
 from backend.gguf.model_file import read_model
 
@@ -50,7 +50,7 @@ def run(
 ) -> Any:
     """Return the output of fake_device_run.py."""
     words = map(str, [library, model, method, *options])
-    return run_script(HERE / "fake_device_run.py", *words, **environment)
+    return fork_script(HERE / "fake_device_run.py", *words, **environment)
 
 
 def test_copies_beside_computation(library: Path, tiny: Path) -> None:

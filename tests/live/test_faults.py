@@ -16,7 +16,7 @@ import llama_cpp
 import pytest
 from equality import Cached, stock_logits
 from factory import make_tiny
-from processes import NO_FILE, preload, run_script
+from processes import NO_FILE, fork_script, preload
 
 from backend import _native
 from backend.engine import loading
@@ -50,7 +50,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @functools.cache
 def run(model: Path, *arguments: str, **environment: str) -> dict[str, Any]:
     """Return the output of faulty_run.py. Equal runs are run once."""
-    return run_script(HERE / "faulty_run.py", str(model), *arguments, **environment)
+    return fork_script(HERE / "faulty_run.py", str(model), *arguments, **environment)
 
 
 @needs_preload
