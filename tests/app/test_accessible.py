@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
     QApplication,
     QComboBox,
     QHeaderView,
+    QLabel,
     QLineEdit,
     QPlainTextEdit,
     QScrollBar,
@@ -71,9 +72,12 @@ def test_every_control_of_every_page_has_a_name_and_a_role(
     wait_idle(qtbot, window)
     window.top_bar.controls.click()
     window.chat.banner.show_notice(None)
-    lacking = []
+    lacking, unread = [], []
     for page in PAGES:
         window.pages.go(page)
+        for label in window.findChildren(QLabel):  # a name would be read in place of its text
+            if label.text() and label.accessibleName() not in ("", label.text()):
+                unread.append((page, label.text(), label.accessibleName()))
         controls = interactive(window)
         assert controls
         for widget in controls:
@@ -88,6 +92,7 @@ def test_every_control_of_every_page_has_a_name_and_a_role(
             if not name.strip() or (role in ROLELESS and not plain) or not by_key:
                 lacking.append((page, widget, name, role))
     assert lacking == [], lacking
+    assert unread == [], unread
 
 
 def test_every_control_of_the_preset_has_a_name(qtbot: Any, qapp: QApplication) -> None:

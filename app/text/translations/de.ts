@@ -1154,14 +1154,6 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>Die Aufzeichnungen bleiben auf diesem Computer. Sie enthalten keinen Text, aber die Nummern der Wörter, sind also so privat wie die Chats. Solange das Modell nicht benutzt wird, lernt dieser Computer daraus, welche Experten als nächste gebraucht werden. Die Antworten bleiben gleich, kommen aber vielleicht schneller.</translation>
 </message>
 <message>
-<source>State of learning</source>
-<translation>Stand des Lernens</translation>
-</message>
-<message>
-<source>Size of the recordings</source>
-<translation>Größe der Aufzeichnungen</translation>
-</message>
-<message>
 <source>Progress of training</source>
 <translation>Fortschritt des Lernens</translation>
 </message>
