@@ -90,6 +90,15 @@ def test_torch_is_for_predictors_only(project: dict[str, Any]) -> None:
     assert {name for name, wanted in extras.items() if wants_torch(wanted)} == {"predictors", "dev"}
 
 
+def test_actions_are_pinned_by_their_commit() -> None:
+    """A tag can be moved to other code, which would run with the secrets of a release."""
+    for path in sorted((ROOT / ".github/workflows").glob("*.yml")):
+        used = re.findall(r"uses: (.+)", path.read_text(encoding="utf-8"))
+        assert used
+        for action in used:
+            assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
+
+
 def test_the_readme_names_the_two_commands() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
