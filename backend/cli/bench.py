@@ -34,7 +34,8 @@ from backend.gguf.model_file import ModelFile, read_model
 from backend.methods.catalogue import RUNNABLE
 from backend.packs.file import find
 from backend.traces.prompts import read_prompts
-from backend.traces.trace import Trace, read_trace
+from backend.traces.reading import read_trace
+from backend.traces.trace import Trace
 
 _BASELINES = ("stock", "fastest")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}

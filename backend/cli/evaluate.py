@@ -23,7 +23,8 @@ from backend.simulation.charts import Line, Panel, line_charts
 from backend.simulation.model import router_biases, routers
 from backend.simulation.run import Setting
 from backend.simulation.run import run as simulate
-from backend.traces.trace import Trace, join, read_trace
+from backend.traces.reading import read_trace
+from backend.traces.trace import Trace, join
 from backend.weights.file import read
 from backend.weights.lookup import load as load_learned
 from backend.weights.lookup import sizes_of

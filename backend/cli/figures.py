@@ -12,7 +12,7 @@ from backend.gguf.model_file import read_model
 from backend.methods.compose import Learned
 from backend.simulation.charts import line_charts
 from backend.simulation.model import learned, router_biases, routers
-from backend.traces.trace import read_trace
+from backend.traces.reading import read_trace
 from backend.weights.lookup import load as load_learned
 
 

@@ -24,7 +24,8 @@ from backend.simulation.run import (
     with_references,
 )
 from backend.simulation.run import run as simulate
-from backend.traces.trace import Trace, read_trace
+from backend.traces.reading import read_trace
+from backend.traces.trace import Trace
 
 _RATES = (0.06, 0.17, 0.33, 0.5)
 _METHODS = ("promoe", "lru-overlapped")

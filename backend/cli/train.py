@@ -22,7 +22,8 @@ from backend.evaluation.collect import Limits, collect, read_documents
 from backend.gguf.model_file import ModelFile, read_model
 from backend.methods.slots import rate_of
 from backend.protocol.settings import EngineConfig
-from backend.traces.trace import Trace, read_trace
+from backend.traces.reading import read_trace
+from backend.traces.trace import Trace
 from backend.weights.lookup import in_data_folder
 from predictors.fit import fit, write
 

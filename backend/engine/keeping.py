@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ from backend.protocol.errors import EngineError
 from backend.system.paths import digests_file
 
 if TYPE_CHECKING:
-    from backend.engine.passes import Passes
+    from backend.engine.loaded_model import LoadedModel
     from backend.gguf.identity import FileIdentity
     from backend.packs.file import Pack
 
@@ -50,6 +50,18 @@ _N_USED = 8
 
 TokensOf = Callable[[int], list[int]]
 """Returns the tokens that a sequence holds now."""
+
+
+class _Passes(Protocol):
+    """The part of backend.engine.passes.Passes, which owns this, that it asks."""
+
+    loaded: LoadedModel
+    moved: set[int]
+
+    @property
+    def is_stopped(self) -> bool: ...
+    def tokens_of(self, sequence: int) -> list[int]: ...
+    def mind_memory(self) -> None: ...
 
 
 @dataclass
@@ -72,7 +84,7 @@ class Keeping:
     Use from the engine's thread. folder: of the states. budget_bytes: of all states; 0: none.
     """
 
-    def __init__(self, passes: Passes, folder: Path) -> None:
+    def __init__(self, passes: _Passes, folder: Path) -> None:
         self._passes = passes
         self._states = KeptStates(folder)
         self._owners: dict[int, str] = {}  # of what is in the sequences; "": it is not kept

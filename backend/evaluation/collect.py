@@ -17,7 +17,8 @@ from backend.protocol.request import Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.traces.container import ContainerError
 from backend.traces.prompts import Message, PromptsError, read_prompts
-from backend.traces.trace import Trace, read_trace
+from backend.traces.reading import read_trace
+from backend.traces.trace import Trace
 
 PIECE_BYTES = 192 << 20
 """A piece of the trace is written when it reaches this size."""

@@ -26,7 +26,7 @@ from backend.learning.recordings import Recordings, Verdict, adopt_if_better, nu
 from backend.system import faults
 from backend.text import Text, text, to_json
 from backend.traces.container import ContainerError
-from backend.traces.trace import read_trace
+from backend.traces.reading import read_trace
 from backend.weights.lookup import in_data_folder
 from predictors.fit import fit, write
 

@@ -25,7 +25,8 @@ from backend.simulation.model import routers
 from backend.system.kept_file import make_folder, read_object, write_json
 from backend.system.paths import is_folder
 from backend.traces.container import ContainerError
-from backend.traces.trace import Trace, read_trace
+from backend.traces.reading import read_trace
+from backend.traces.trace import Trace
 from backend.weights.file import PredictorWeights, read
 from backend.weights.lookup import in_data_folder, sizes_of, weights_of
 

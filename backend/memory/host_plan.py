@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from backend.memory import plan
 from backend.memory.placement import DevicePlan
-from backend.memory.sentences import in_ram
-from backend.text import joined, text
+from backend.text import Text, joined, text
 
 if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
@@ -99,7 +98,7 @@ def plan_host(
     if n_cpu == model.n_expert:  # first in waves, then as unpatched llama.cpp computes
         needed += plan.wave_bytes(model, planned.n_ubatch)
     kept_bytes = n_bytes if n_bytes >= min(wanted) else 0
-    sentence: str = in_ram(model.n_expert, n_bytes, n_slot, asked_bytes, left_bytes)
+    sentence: str = _in_ram(model.n_expert, n_bytes, n_slot, asked_bytes, left_bytes)
     if own:
         for_cpu = text("memory.cpu_slots", n=n_cpu, all=model.n_expert, bytes=n_cpu * cpu_bytes)
         sentence = joined(sentence, for_cpu)
@@ -138,3 +137,18 @@ def _dense_bytes(model: ModelFile, layers: Sequence[int]) -> int:
         for t in model.loaded_tensors
         if t.layer in layers or t.name.startswith(("token_embd", "per_layer_token_embd"))
     )
+
+
+def _in_ram(
+    n_expert: int, n_bytes: int, n_slot: int, asked_bytes: int | None, room_bytes: int
+) -> Text:
+    """Say which experts of a device's layers RAM keeps. room_bytes: the RAM that they may take."""
+    if asked_bytes == 0:
+        return text("memory.ram_none_asked")
+    if n_slot == n_expert:
+        return text("memory.ram_all", bytes=n_bytes)
+    if n_slot == 0:
+        return text("memory.ram_none_fits", bytes=n_bytes)
+    if asked_bytes is not None and asked_bytes > n_bytes == room_bytes:
+        return text("memory.ram_less", n=n_slot, all=n_expert, bytes=n_bytes, asked=asked_bytes)
+    return text("memory.ram_some", n=n_slot, all=n_expert, bytes=n_bytes)

@@ -8,13 +8,14 @@ experts through it that the cache does not keep. Each choice comes with a senten
 from __future__ import annotations
 
 import bisect
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from backend.memory import plan
 from backend.memory.devices import Device
-from backend.memory.sentences import no_layer, on_devices
+from backend.text import Text, text
 
 if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
@@ -186,7 +187,7 @@ def plan_devices(
         if shorter is not None and (found is None or shorter.n_gpu_layers > found.n_gpu_layers):
             found = shorter
     if found is None:
-        why = no_layer([d.name for d in devices])
+        why = _no_layer([d.name for d in devices])
         return DevicePlan(ON_CPU, wish.n_slot, 0, wish.n_context, 0, (), (why,))
     return planner.finish(planner.lengthen(found))
 
@@ -277,7 +278,7 @@ class _Planner:
             devices=shares,
             sentences=(),
         )
-        return replace(made, sentences=on_devices(model, made, wish.n_context, self.n_wanted))
+        return replace(made, sentences=_on_devices(model, made, wish.n_context, self.n_wanted))
 
     def _place(
         self, n_gpu_layers: int, n_context: int, n_ubatch: int, compute: Sequence[int]
@@ -407,3 +408,53 @@ class _Sizes:
     def stage(self, layers: range, n_stage: int) -> int:
         """Return the bytes of the stages for these layers: one for each kind of layer."""
         return n_stage * sum({self._slots[i] for i in layers if i < len(self._slots)})
+
+
+def _no_layer(names: Sequence[str]) -> Text:
+    """Say why devices that were asked for compute nothing."""
+    return text("memory.layers_none", devices=_in_words(names))
+
+
+def _on_devices(
+    model: ModelFile, made: DevicePlan, n_context_asked: int, n_asked: int
+) -> tuple[Text, ...]:
+    """Say which layers devices compute, and what else they hold."""
+    devices, n_layer = _in_words([s.name for s in made.devices]), model.n_layer
+    if made.n_gpu_layers > n_layer:
+        said = [text("memory.layers_all", n=n_layer, devices=devices)]
+    else:
+        n_own = made.n_gpu_layers - 1
+        said = [text("memory.layers_last", n=n_own, all=n_layer, devices=devices)]
+    n, kv_bytes = made.n_context, sum(s.kv_bytes for s in made.devices)
+    if n < n_context_asked:
+        said.append(text("memory.context_shortened", n=n, wanted=n_context_asked, bytes=kv_bytes))
+    else:
+        said.append(text("memory.context", n=n, bytes=kv_bytes))
+    if not model.is_moe:
+        return tuple(said)
+    said.append(_kept_on_devices(model.n_expert, made, n_asked))
+    if made.n_slot < model.n_expert:
+        said.append(_prompts_copy(made))
+    return tuple(said)
+
+
+def _kept_on_devices(n_expert: int, made: DevicePlan, n_asked: int) -> Text:
+    n, n_bytes = made.n_slot, sum(s.slot_bytes for s in made.devices)
+    if n == n_asked:
+        return text("memory.kept_there", n=n, all=n_expert, bytes=n_bytes)
+    left = sum(s.headroom_bytes for s in made.devices)
+    return text(
+        "memory.kept_there_fewer", n=n, all=n_expert, wanted=n_asked, bytes=n_bytes, left=left
+    )
+
+
+def _prompts_copy(made: DevicePlan) -> Text:
+    if not made.n_stage:
+        return text("memory.prompts", n=made.n_ubatch)
+    stage_bytes = sum(s.stage_bytes for s in made.devices)
+    return text("memory.prompts_staged", n=made.n_ubatch, bytes=stage_bytes)
+
+
+def _in_words(names: Sequence[str]) -> str:
+    """Return names as a list in words: "A and B"."""
+    return functools.reduce(lambda a, b: text("words.and", first=a, last=b), names)

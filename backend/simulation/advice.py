@@ -32,7 +32,8 @@ from backend.protocol.status import Advice, Option
 from backend.simulation.model import routers, token_experts
 from backend.simulation.run import Setting, run
 from backend.system import faults
-from backend.traces.trace import DECODE, Trace, read_trace
+from backend.traces.reading import read_trace
+from backend.traces.trace import DECODE, Trace
 from backend.weights import lookup as learned
 
 N_TOKEN_MIN = 16

@@ -24,10 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend import _native
-from backend.system.paths import open_regular
-from backend.traces.container import ContainerError, read, require_model, write
+from backend.traces.container import ContainerError, read, write
 
-__all__ = ["KIND", "PREFILL", "DECODE", "ContainerError", "Trace", "join", "read_trace"]
+__all__ = ["DECODE", "KIND", "PREFILL", "ContainerError", "Trace", "join"]
 
 KIND = "outrider-trace"
 VERSION = 1
@@ -223,24 +222,14 @@ class Trace:
         arrays = {name: getattr(self, name) for name in (*_ARRAYS, *_OPTIONAL)}
         write(path, header, {name: a for name, a in arrays.items() if a is not None})
 
+    @classmethod
+    def read(cls, path: Path, *, mapped: bool = False) -> Trace:
+        """Read a file of write(). `mapped`: map the arrays instead of reading them into memory.
 
-def read_trace(path: Path, model: str | None = None, *, mapped: bool = False) -> Trace:
-    """Read a trace, or a CSV file of routings (backend.traces.csv_reader).
-
-    `model`: the ModelFile.fingerprint that the trace must have. `mapped`: map the arrays from the
-    file instead of reading them into memory. Raises ContainerError, one sentence.
-    """
-    path = Path(path)
-    if _is_csv(path):
-        from backend.traces.csv_reader import read_csv  # it imports this module
-
-        trace = read_csv(path)
-    else:
+        Raises ContainerError, one sentence.
+        """
         header, arrays = read(path, KIND, VERSION, mapped=mapped)
-        trace = _of_file(path, header, arrays)
-    if model is not None:
-        require_model(path, {"model": trace.model}, model)
-    return trace
+        return _of_file(path, header, arrays)
 
 
 def join(traces: Sequence[Trace]) -> Trace:
@@ -271,14 +260,6 @@ def join(traces: Sequence[Trace]) -> Trace:
     else:
         whole["has_inputs"] = None
     return replace(first, **whole)
-
-
-def _is_csv(path: Path) -> bool:
-    try:
-        with open(path, "rb", opener=open_regular) as file:
-            return file.read(1) == b"#"
-    except (OSError, ValueError):
-        return False  # read() then raises with the reason
 
 
 def _of_file(path: Path, header: dict[str, Any], arrays: dict[str, Array]) -> Trace:

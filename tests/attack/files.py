@@ -33,7 +33,7 @@ from backend.library.history import History
 from backend.packs import write as packs
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.traces.container import ContainerError
-from backend.traces.trace import read_trace
+from backend.traces.reading import read_trace
 from backend.weights import file as weights
 
 _kept: dict[str, bytes] = {}

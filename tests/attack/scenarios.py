@@ -45,7 +45,7 @@ from backend.protocol.errors import EngineError
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.server.batch_file import AnswerFile, BatchError
 from backend.traces.container import ContainerError
-from backend.traces.trace import read_trace
+from backend.traces.reading import read_trace
 
 Say = Callable[[str], None]
 """Acknowledges something to the parent."""

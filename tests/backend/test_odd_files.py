@@ -25,7 +25,7 @@ from backend.system.kept_file import read_object
 from backend.system.paths import open_regular
 from backend.tools.settings import read_foreign
 from backend.traces.container import ContainerError
-from backend.traces.trace import read_trace
+from backend.traces.reading import read_trace
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no such files")
 

@@ -12,7 +12,8 @@ from processes import NO_FILE
 
 from backend.traces import container
 from backend.traces.container import ContainerError
-from backend.traces.trace import DECODE, KIND, PREFILL, Trace, join, read_trace
+from backend.traces.reading import read_trace
+from backend.traces.trace import DECODE, KIND, PREFILL, Trace, join
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("OUTRIDER_DATA", ROOT.parent / "shared" / "data"))

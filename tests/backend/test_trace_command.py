@@ -23,7 +23,8 @@ from backend.engine.recording import Recording
 from backend.gguf.model_file import read_model
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.traces.prompts import Prompt, PromptsError, read_prompts
-from backend.traces.trace import DECODE, PREFILL, Trace, read_trace
+from backend.traces.reading import read_trace
+from backend.traces.trace import DECODE, PREFILL, Trace
 
 ROOT = Path(__file__).resolve().parents[2]
 posix = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")

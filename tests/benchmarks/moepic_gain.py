@@ -32,7 +32,8 @@ from backend.methods.part import part  # noqa: E402
 from backend.methods.slots import slots_of  # noqa: E402
 from backend.simulation.model import routers, with_model  # noqa: E402
 from backend.simulation.run import machine_for  # noqa: E402
-from backend.traces.trace import DECODE, Trace, read_trace  # noqa: E402
+from backend.traces.reading import read_trace  # noqa: E402
+from backend.traces.trace import DECODE, Trace  # noqa: E402
 
 
 @dataclass(frozen=True)

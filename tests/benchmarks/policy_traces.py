@@ -23,7 +23,8 @@ sys.path.insert(0, str(ROOT))
 from backend.methods.catalogue import Method  # noqa: E402
 from backend.methods.part import part  # noqa: E402
 from backend.simulation.run import Setting, run  # noqa: E402
-from backend.traces.trace import DECODE, Trace, read_trace  # noqa: E402
+from backend.traces.reading import read_trace  # noqa: E402
+from backend.traces.trace import DECODE, Trace  # noqa: E402
 
 N_TOKEN, N_LAYER = 400, 6
 Draw = Callable[[np.random.Generator, NDArray[np.int64], int, int], NDArray[np.int64]]

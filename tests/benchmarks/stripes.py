@@ -25,7 +25,7 @@ from backend.bench.workload import Request, check_trace, forced_rows, n_recorded
 from backend.gguf.model_file import read_model
 from backend.packs.file import find
 from backend.protocol.settings import EngineConfig
-from backend.traces.trace import read_trace
+from backend.traces.reading import read_trace
 
 
 def main() -> None:

@@ -29,7 +29,8 @@ from backend.methods.compose import composition, layout  # noqa: E402
 from backend.methods.slots import slots_of  # noqa: E402
 from backend.simulation.model import with_model  # noqa: E402
 from backend.simulation.run import machine_for  # noqa: E402
-from backend.traces.trace import DECODE, Trace, join, read_trace  # noqa: E402
+from backend.traces.reading import read_trace  # noqa: E402
+from backend.traces.trace import DECODE, Trace, join  # noqa: E402
 
 
 @dataclass(frozen=True)

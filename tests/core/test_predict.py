@@ -383,7 +383,8 @@ def test_recorded_routings(
 
 def recorded(n_pass: int, n_layer: int) -> list[Pass]:
     """Return the first passes and first layers of a recorded model with many experts."""
-    from backend.traces.trace import PREFILL, read_trace
+    from backend.traces.reading import read_trace
+    from backend.traces.trace import PREFILL
 
     trace = read_trace(ROUTES)
     assert trace.weights is not None
