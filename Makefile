@@ -66,8 +66,8 @@ ci:
 	@python3 packaging/rehearse.py
 
 mutants: .dev
-	@test -n "$(FILES)" || { echo "Name files or folders: make mutants FILES='backend/packs app/store'"; exit 2; }
-	@$(PY) tests/mutants.py -n $(or $(N),20) --seed $(or $(SEED),1) $(ARGS) $(FILES)
+	@test -n "$(FILES)$(VERDICTS)" || { echo "Name files or folders: make mutants FILES='backend/packs app/store'"; exit 2; }
+	@$(PY) tests/mutants.py -n $(or $(N),20) --seed $(or $(SEED),1) $(VERDICTS:%=--verdicts %) $(ARGS) $(FILES)
 
 # The device must be one of llama.cpp's build; docs/devices-shown.md has a set-up without a graphics card.
 DEVICE_TESTS = live/test_device.py live/test_host_store.py live/test_hybrid.py backend/test_on_device.py

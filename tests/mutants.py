@@ -4,7 +4,11 @@ Each mutant is one small change of meaning in a copy of the tree: a comparison, 
 condition, a statement, a result, an argument. The tests are those of `make fast` (tests/fast.py).
 A mutant whose tests pass survives, and is printed as a diff: a test is missing, the change makes no
 difference, or the test that fails was not reached within the seconds. The sample depends on SEED
-only. C++ files are compiled again for each mutant.
+only: it takes a mutant of each room in turn, and a larger sample begins with the smaller one. C++
+files are compiled again for each mutant.
+
+VERDICTS=file keeps each verdict in a file, for the mutant, its file and its tests as they are. A
+later run, or one that goes on after a stop, reads it there. Without FILES all rooms are tried.
 """
 
 from __future__ import annotations
@@ -13,7 +17,9 @@ import argparse
 import ast
 import contextlib
 import difflib
+import hashlib
 import itertools
+import json
 import os
 import random
 import re
@@ -30,6 +36,8 @@ from pathlib import Path
 import fast
 
 ROOT = fast.ROOT
+SLOW = 3
+"""How much longer than their processor time tests may last, beside other work."""
 HANG_S = 90
 """A test that lasts so much longer than tests may begin counts as a failure."""
 
@@ -64,6 +72,22 @@ NO_CODE = {
     ".py": re.compile(r"""[frb]*("[^"]*"|'[^']*')|#.*"""),
     ".cc": re.compile(r'"[^"]*"|//.*'),
 }
+
+ROOMS = {
+    "server": ("backend/server/",),
+    "scheduler": ("backend/engine/scheduler.py", "backend/engine/group_plan.py"),
+    "states": ("backend/engine/kept_states.py", "backend/engine/keeping.py"),
+    "engine": ("backend/engine/",),
+    "store": ("app/store/",),
+    "packs": ("backend/packs/",),
+    "downloads": ("backend/downloads/",),
+    "tools": ("backend/tools/",),
+    "core": ("backend/native/core/",),
+    "window": ("app/",),
+}
+"""The rooms of the table. A file is in the first that has it, or in that of its folder."""
+UNJUDGED = "fails without the mutant too"
+"""The beginning of the verdict where the test file that failed does not pass otherwise."""
 
 # The installed package leads to the files of the checkout: lead each Python to the copy's instead.
 LEAD = """
@@ -116,6 +140,12 @@ def is_valid(mutant: Mutant, source: str) -> bool:
         return False
 
 
+def spent_s() -> float:
+    """Return the processor time of this process's children that have ended, in seconds."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
 class Copy:
     """A copy of the tree in which mutants live."""
 
@@ -129,7 +159,7 @@ class Copy:
         (self.root / ".venv").symlink_to(ROOT / ".venv")
         if (shared := ROOT.parent / "shared").is_dir():
             (folder / "shared").symlink_to(shared)
-        self.sound: set[str] = set()  # the files whose tests pass without a mutant
+        self.sound: dict[str, bool] = {}  # whether a test file passes without a mutant
         self._build: list[str] = []
         native = ""
         if with_native:
@@ -161,28 +191,30 @@ class Copy:
     def verdict(self, tests: list[str], limit_s: float) -> str:
         """Run the nearest tests until one fails. Return what killed the mutant, or "lives" first.
 
-        Where the time was over before, the number of test files that ran follows.
+        limit_s: of processor time, which other work on the machine changes little. Where it was
+        over before, the number of test files that ran follows.
         """
         if self._build and subprocess.run(self._build, capture_output=True).returncode != 0:
             return "does not compile"
-        until_s = time.time() + limit_s
+        until_s = spent_s() + limit_s
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(self.root / "tests"), str(self.root)]),
             "QT_QPA_PLATFORM": "offscreen",
-            fast.UNTIL: str(until_s),
         }
         options = ["-x", "-q", "-n", "0", "--tb=no", "-rfE", "-p", "fast", "-p", "no:cacheprovider"]
         for n_begun, test in enumerate(tests):
-            if time.time() > until_s:
+            left_s = SLOW * (until_s - spent_s())
+            if left_s <= 0:
                 return f"lives, after {n_begun} of {len(tests)} test files"
+            environment[fast.UNTIL] = str(time.time() + left_s)
             run = subprocess.Popen(
                 [sys.executable, "-m", "pytest", *options, test], cwd=self.root, env=environment,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 text=True, start_new_session=True,
             )  # fmt: skip
             try:
-                text, _ = run.communicate(timeout=limit_s + HANG_S)
+                text, _ = run.communicate(timeout=left_s + HANG_S)
             except subprocess.TimeoutExpired:
                 return f"hangs in {test}"
             finally:
@@ -192,56 +224,131 @@ class Copy:
             if run.returncode not in (0, 5):
                 failed = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.M)
                 return failed[1] if failed else text.strip()[-300:]
+            if fast.NO_TIME in text:
+                return f"lives, after a part of {test}"
         return "lives"
+
+
+def room_of(file: str) -> str:
+    """Return the name of the room that a file is in."""
+    named = (room for room, places in ROOMS.items() if file.startswith(places))
+    return next(named, file.rpartition("/")[0])
+
+
+def sample_of(sources: dict[str, str], n: int, seed: int) -> list[Mutant]:
+    """Return n mutants of files that Python can compile, of each room in turn."""
+    found = [mutant for file, text in sources.items() for mutant in mutants_of(file, text)]
+    print(f"{len(found)} mutants of {len(sources)} files are possible.")
+    random.Random(seed).shuffle(found)
+    rooms: dict[str, list[Mutant]] = {}
+    for mutant in found:
+        rooms.setdefault(room_of(mutant.file), []).append(mutant)
+    valid = ((m for m in of_room if is_valid(m, sources[m.file])) for of_room in rooms.values())
+    in_turn = itertools.chain.from_iterable(itertools.zip_longest(*valid))
+    return list(itertools.islice(filter(None, in_turn), n))
+
+
+def key_of(mutant: Mutant, source: str, tests: list[str], limit_s: float) -> str:
+    """Return a digest of a mutant, its file, its tests, and the helpers that these use."""
+    files: set[Path] = set()
+    left = {ROOT / test for test in tests}
+    while left:
+        files.add(path := left.pop())
+        helpers = {other for other in fast.used(path) if isinstance(other, Path)}
+        left |= {other for other in helpers if other.is_relative_to(ROOT / "tests")} - files
+    digest = hashlib.sha256(repr((mutant, source, tests, limit_s)).encode())
+    for path in sorted(files):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+class Verdicts:
+    """The verdicts in a file of JSON lines, or of this run only."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        lines = path.read_text(encoding="utf-8").splitlines() if path and path.exists() else []
+        self.known: dict[str, str] = {}
+        for line in lines:
+            with contextlib.suppress(ValueError):  # the last line of a run that was stopped
+                entry = json.loads(line)
+                self.known[entry["key"]] = entry["verdict"]
+
+    def add(self, key: str, place: str, verdict: str) -> None:
+        """Keep a verdict, except of a mutant whose tests fail without it: they are tried again."""
+        if self.path is not None and not verdict.startswith(UNJUDGED):
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(f"\n{json.dumps({'key': key, 'place': place, 'verdict': verdict})}")
+        self.known[key] = verdict
+
+
+def table(verdicts: list[tuple[str, str]]) -> str:
+    """Return the verdicts by room, as lines. verdicts: the room of each mutant, and its verdict."""
+    lines = [f"{'room':20} {'tried':>8} {'noticed':>8} {'survived':>8} {'share':>8}"]
+    of_rooms = [(room, [v for r, v in verdicts if r == room]) for room in dict(verdicts)]
+    for room, found in [*sorted(of_rooms), ("all", [verdict for _, verdict in verdicts])]:
+        n = sum(not verdict.startswith(UNJUDGED) for verdict in found)
+        n_alive = sum(verdict.startswith("lives") for verdict in found)
+        share = f"{(n - n_alive) / n:.0%}" if n else ""
+        lines.append(f"{room:20} {n:8} {n - n_alive:8} {n_alive:8} {share:>8}")
+    return "\n".join(lines)
 
 
 def main() -> int:
     """Try mutants of files or folders. Return 1 if one survives."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", nargs="+", type=Path, help="files or folders of the project")
+    parser.add_argument("files", nargs="*", type=Path, help="files or folders of the project")
     parser.add_argument("-n", type=int, default=20, help="how many mutants of all of them")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=60, help="of tests for each mutant")
+    parser.add_argument(
+        "--seconds", type=float, default=60, help="of processor time for each mutant"
+    )
+    parser.add_argument("--verdicts", type=Path, help="a file that keeps the verdicts")
     args = parser.parse_args()
-    found: list[Mutant] = []
     sources: dict[str, str] = {}
-    for given in args.files:
+    for given in args.files or [ROOT / place for places in ROOMS.values() for place in places]:
         for path in sorted(p for p in [given, *given.rglob("*")] if p.suffix in SUFFIXES):
-            name = path.resolve().relative_to(ROOT).as_posix()
-            sources[name] = path.read_text(encoding="utf-8")
-            found += mutants_of(name, sources[name])
-    random.Random(args.seed).shuffle(found)
-    valid = (mutant for mutant in found if is_valid(mutant, sources[mutant.file]))
-    sample = list(itertools.islice(valid, args.n))
-    print(f"{len(found)} mutants of {len(sources)} files are possible; {len(sample)} are tried.")
+            sources[path.resolve().relative_to(ROOT).as_posix()] = path.read_text(encoding="utf-8")
+    sample = sample_of(sources, args.n, args.seed)
+    kept, keys, news = Verdicts(args.verdicts), [], []
+    for mutant in sample:
+        tests = [path.relative_to(ROOT).as_posix() for _, path in fast.near([mutant.file])]
+        keys.append(key_of(mutant, sources[mutant.file], tests, args.seconds))
+        if keys[-1] not in kept.known:
+            news.append((keys[-1], mutant, tests))
+    print(f"{len(news)} of {len(sample)} are tried.", flush=True)
     with tempfile.TemporaryDirectory(prefix="mutants") as folder:
-        tree = Copy(Path(folder), any(not m.file.endswith(".py") for m in sample))
-        n_alive = sum(try_one(tree, mutant, sources, args.seconds) for mutant in sample)
+        with_native = any(not mutant.file.endswith(".py") for _, mutant, _ in news)
+        tree = Copy(Path(folder), with_native) if news else None
+        for key, mutant, tests in news:
+            kept.add(key, *try_one(tree, mutant, sources[mutant.file], tests, args.seconds))
+    found = [(room_of(m.file), kept.known[key]) for m, key in zip(sample, keys, strict=True)]
+    print(table(found))
+    n_alive = sum(verdict.startswith("lives") for _, verdict in found)
     print(f"{n_alive} of {len(sample)} mutants survive.")
     return int(n_alive > 0)
 
 
-def try_one(tree: Copy, mutant: Mutant, sources: dict[str, str], limit_s: float) -> bool:
-    """Test a mutant, and print what became of it. Return whether it lives."""
-    name, before = mutant.file, sources[mutant.file]
-    tests = [path.relative_to(ROOT).as_posix() for _, path in fast.near([name])]
-    if name not in tree.sound:
-        fault = tree.verdict(tests, limit_s)
-        if not fault.startswith("lives"):
-            sys.exit(f"Without a mutant the tests of {name} do not pass: {fault}")
-    tree.sound.add(name)
-    after = mutant.of(before)
+def try_one(
+    tree: Copy, mutant: Mutant, before: str, tests: list[str], limit_s: float
+) -> tuple[str, str]:
+    """Test a mutant, and print what became of it. Return its place and its verdict."""
+    name, after = mutant.file, mutant.of(before)
     tree.write(name, after)
     began_s = time.time()
     verdict = tree.verdict(tests, limit_s)
     tree.write(name, before)
-    line = before.count("\n", 0, mutant.begin) + 1
-    print(f"{name}:{line}: {verdict} ({time.time() - began_s:.0f} s)", flush=True)
-    lives = verdict.startswith("lives")
-    if lives:
+    if (killer := next((test for test in tests if test in verdict), None)) is not None:
+        if killer not in tree.sound:
+            tree.sound[killer] = tree.verdict([killer], limit_s).startswith("lives")
+        if not tree.sound[killer]:
+            verdict = f"{UNJUDGED}: {killer}"
+    place = f"{name}:{before.count(chr(10), 0, mutant.begin) + 1}"
+    print(f"{place}: {verdict} ({time.time() - began_s:.0f} s)", flush=True)
+    if verdict.startswith("lives"):
         pair = before.splitlines(), after.splitlines()
         print(*difflib.unified_diff(*pair, name, name, n=2, lineterm=""), "", sep="\n", flush=True)
-    return lives
+    return place, verdict
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import mutants
 import pytest
 
@@ -62,3 +64,50 @@ def test_what_is_no_python_is_not_tried() -> None:
 def test_a_mutant_changes_one_place(file: str) -> None:
     (mutant,) = mutants.mutants_of(file, "x = a == b\n")
     assert mutant.of("x = a == b\n") == "x = a != b\n"
+
+
+def test_a_sample_takes_each_room_in_turn() -> None:
+    """A larger sample begins with the smaller one. What Python cannot compile is left out."""
+    sources = {"backend/packs/a.py": "a = b + c + d + e\n", "app/store/b.py": "f = g == h\n"}
+    sample = mutants.sample_of(sources, 4, seed=1)
+    assert [mutants.room_of(m.file) for m in sample[:2]] in (["packs", "store"], ["store", "packs"])
+    assert [mutants.room_of(m.file) for m in sample[2:]] == ["packs", "packs"]
+    assert mutants.sample_of(sources, 3, seed=1) == sample[:3]
+
+
+def test_a_verdict_holds_while_mutant_file_and_tests_stay() -> None:
+    mutant = mutants.Mutant("f.py", 7, 9, "!=")
+    test = "tests/test_mutants.py"
+    key = mutants.key_of(mutant, "x = a == b\n", [test], 60)
+    assert key == mutants.key_of(mutant, "x = a == b\n", [test], 60)
+    others = {
+        mutants.key_of(mutants.Mutant("f.py", 7, 9, ">="), "x = a == b\n", [test], 60),
+        mutants.key_of(mutant, "x = a == c\n", [test], 60),
+        mutants.key_of(mutant, "x = a == b\n", ["tests/test_nearest.py"], 60),
+        mutants.key_of(mutant, "x = a == b\n", [test], 30),
+    }
+    assert len(others - {key}) == 4
+
+
+def test_verdicts_outlast_a_run_that_is_stopped(tmp_path: Path) -> None:
+    """What fails without a mutant is tried again. A line that was cut off spoils no other."""
+    path = tmp_path / "verdicts"
+    first = mutants.Verdicts(path)
+    first.add("a", "f.py:1", "lives")
+    first.add("b", "f.py:2", f"{mutants.UNJUDGED}: tests/test_f.py")
+    with path.open("a") as file:
+        file.write('\n{"key": "c", "pla')
+    mutants.Verdicts(path).add("d", "f.py:3", "hangs in tests/test_f.py")
+    assert mutants.Verdicts(path).known == {"a": "lives", "d": "hangs in tests/test_f.py"}
+
+
+def test_the_table_counts_by_room() -> None:
+    found = [
+        ("packs", "lives, after 1 of 9 test files"), ("packs", "tests/test_f.py::test_g"),
+        ("core", "does not compile"), ("tools", f"{mutants.UNJUDGED}: tests/test_f.py"),
+    ]  # fmt: skip
+    rows = [line.split() for line in mutants.table(found).splitlines()]
+    assert rows[1:] == [
+        ["core", "1", "1", "0", "100%"], ["packs", "2", "1", "1", "50%"],
+        ["tools", "0", "0", "0"], ["all", "3", "2", "1", "67%"],
+    ]  # fmt: skip
