@@ -33,6 +33,8 @@ REMARKS: Mapping[str, str] = {
     "calls-in-turns": "calls at once became one call after the other",
     "ids-rewritten": "ids of tool calls were rewritten",
     "text-in-thought": "text beside calls of tools was put into the thought",
+    "text-before-calls": "text beside calls of tools became an answer before them",
+    "thoughts-left-out": "the thoughts of earlier answers were left out",
     "systems-joined": "several system messages were joined",
     "system-as-user": "a later system message became text of the user",
     "system-in-user": "the system message was put into the user's message",
@@ -57,8 +59,12 @@ _PROBES: Mapping[str, Sequence[str]] = {
     "orphan": ("UTU",),
     "parallel": ("UDTT",),
     "beside": ("UXT",),
+    "beside, answered": ("UXTAU",),
     "beside a thought": ("URT",),
+    "before": ("UACT", "UACTAU"),
+    "thought": ("UHU",),
     "system": ("SU",),
+    "system, result": ("SUCT",),
     "systems": ("SSU",),
     "within": ("SUASU", "UAUS", "USAU"),
     "empty": ("UEU",),
@@ -69,8 +75,8 @@ _PROBES: Mapping[str, Sequence[str]] = {
 }
 """Conversations that a template must accept and show, by what they have.
 
-S: a system message, U: a user's, A: an answer, E: an empty one, C: a call, D: two calls, X: a call
-beside text, R: a call beside text and a thought, T: a result.
+S: a system message, U: a user's, A: an answer, H: one with a thought, E: an empty one, C: a call,
+D: two calls, X: a call beside text, R: a call beside text and a thought, T: a result.
 """
 _TOOL: Json = {
     "type": "function",
@@ -200,8 +206,7 @@ class Fitting:
         plain = Fitted(messages, tuple(remarks), describes)
         fitted = self._fit(plain, self._takes)
         if fitted.messages == messages:
-            says = any(m.get("tool_calls") and _text(m["content"]).strip() for m in messages)
-            is_lost = says and not describes and not self._takes("beside")
+            is_lost = not describes and self._texts_before_calls(messages) != messages
             yield replace(fitted, remarks=(*remarks, "left-out")) if is_lost else fitted
         strict = self._fit(plain, lambda _: False)
         if fitted.messages != messages:
@@ -250,9 +255,9 @@ class Fitting:
             messages = messages[:-1]
         shape, words = _shape(messages)
         n_lost = float("inf")
-        # llama.cpp changes calls for some kinds of templates.
-        has_calls = any(message.get("tool_calls") for message in messages)
-        for is_exact in (True,) if has_calls else (False, True):
+        # llama.cpp changes calls and thoughts for some kinds of templates.
+        has_more = any(m.get("tool_calls") or m.get("reasoning_content") for m in messages)
+        for is_exact in (True,) if has_more else (False, True):
             n_lost = float("inf")
             with contextlib.suppress(RuntimeError, ValueError):
                 prompt = self._prompt_of(shape, [_TOOL] if tools else [], is_exact)
@@ -277,11 +282,15 @@ class Fitting:
                 messages = after
                 remarks[remark] = None
 
+        if any(message.get("reasoning_content") for message in messages[:-1]):
+            change("thoughts-left-out", _without_thoughts(messages), "thought")
         if any(message.get("tool_calls") or message["role"] == "tool" for message in messages):
             if as_text or plain.describes or not (form := self._id_form):
                 change("calls-as-text", _calls_as_text(messages))
             else:
                 change("result-as-text", _orphans_as_text(messages), "orphan")
+                if self._takes("before"):
+                    change("text-before-calls", self._texts_before_calls(messages))
                 moved = _texts_in_thoughts(messages)
                 if moved != messages and self._takes("beside"):
                     change("text-in-thought", moved, "beside a thought")
@@ -293,8 +302,8 @@ class Fitting:
             change("system-as-user", self._later_systems_as_user(messages), "within")
             if self._is_folded(messages):
                 remarks["system-in-user"] = None
-            elif _n_leading(messages) == 1 and not self._takes_system():
-                change("system-in-user", _system_in_user(messages))
+            elif _n_leading(messages) and not self._takes_system(messages):
+                change("system-in-user", _system_in_user(_systems_joined(messages)))
         change("empty-left-out", _without_empty(messages), "empty")
         change("neighbours-joined", _neighbours_joined(messages), "neighbours")
         n_system = _n_leading(messages)
@@ -319,8 +328,28 @@ class Fitting:
         is_text = all(isinstance(message["content"], str) for message in messages[:2])
         return is_text and messages[1]["role"] == "user"
 
-    def _takes_system(self) -> bool:
-        return self._caps["supports_system_role"] and self._takes("system")
+    def _takes_system(self, messages: Sequence[Json]) -> bool:
+        has_result = any(message["role"] == "tool" for message in messages)
+        takes_it = self._caps["supports_system_role"] and self._takes("system")
+        return takes_it and (not has_result or self._takes("system, result"))
+
+    def _texts_before_calls(self, messages: list[Json]) -> list[Json]:
+        """Return the messages with texts beside calls as answers before, where they are lost.
+
+        Some templates show such a text until an answer without calls follows.
+        """
+        if self._takes("beside"):
+            last = next((i for i in range(len(messages) - 1, -1, -1) if _is_answer(messages[i])), 0)
+            n_lost = 0 if self._takes("beside, answered") else last
+        else:
+            n_lost = len(messages)
+        changed = []
+        for message in messages[:n_lost]:
+            if message.get("tool_calls") and _text(message["content"]).strip():
+                changed.append({"role": message["role"], "content": message["content"]})
+                message = {**message, "content": ""}
+            changed.append(message)
+        return [*changed, *messages[n_lost:]]
 
     def _later_systems_as_user(self, messages: list[Json]) -> list[Json]:
         n_system = _n_leading(messages)
@@ -365,8 +394,8 @@ def _conversation(kinds: str, form: str) -> list[Json]:
             result = {"tool_call_id": call_id, "name": "look_up", "content": "text"}
             messages.append({"role": "tool", **result})
             continue
-        answer: Json = {"role": "assistant", "content": "text" if kind in "AXR" else ""}
-        if kind == "R":
+        answer: Json = {"role": "assistant", "content": "text" if kind in "AHXR" else ""}
+        if kind in "HR":
             answer["reasoning_content"] = "thought"
         if n := {"C": 1, "D": 2, "X": 1, "R": 1}.get(kind, 0):
             ids = [_id_of(form, n_call + i) for i in range(n)]
@@ -534,6 +563,18 @@ def _texts_in_thoughts(messages: Sequence[Json]) -> list[Json]:
         else message
         for message in messages
     ]
+
+
+def _is_answer(message: Json) -> bool:
+    return bool(message["role"] == "assistant" and not message.get("tool_calls"))
+
+
+def _without_thoughts(messages: Sequence[Json]) -> list[Json]:
+    """Return the messages without thoughts, but that of the last, which may be continued."""
+    return [
+        {name: value for name, value in message.items() if name != "reasoning_content"}
+        for message in messages[:-1]
+    ] + list(messages[-1:])
 
 
 def _orphans_as_text(messages: Sequence[Json]) -> list[Json]:

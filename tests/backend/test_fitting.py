@@ -73,7 +73,48 @@ NINE_LETTERS = """
 {%- else -%}{{ raise_exception('unknown role') }}{%- endif -%}
 {%- endfor -%}
 """
-STRICT = {"alternating": ALTERNATING, "system first": SYSTEM_FIRST, "nine letters": NINE_LETTERS}
+# llama.cpp gives a thought as the first part of the content to templates with these marks, and this
+# one writes the first part; as unsloth's for Devstral Small 2507.
+FIRST_PART = """
+{%- if messages[0].role == 'system' -%}
+{{- '[SYSTEM_PROMPT]' + messages[0].content + '[/SYSTEM_PROMPT]' -}}
+{%- endif -%}
+{%- if tools -%}{{ '[AVAILABLE_TOOLS]' + (tools | tojson) }}{%- endif -%}
+{%- for m in messages -%}
+{%- set said = m.content if m.content is string else m.content[0].text -%}
+{%- if m.role == 'user' -%}{{ '[INST]' + said + '[/INST]' }}
+{%- elif m.role == 'tool' -%}{{ '[TOOL_RESULTS]' + said + '[/TOOL_RESULTS]' }}
+{%- elif m.tool_calls -%}
+{%- for call in m.tool_calls -%}
+{{- '[TOOL_CALLS]' + call.function.name + '[ARGS]' + (call.function.arguments | tojson) -}}
+{%- endfor -%}{{- '</s>' -}}
+{%- elif m.role == 'assistant' -%}{{ said + '</s>' }}
+{%- endif -%}
+{%- endfor -%}
+"""
+# The system prompt stands before the last message, if that is the user's; as Mistral Nemo's.
+SYSTEM_LAST = """
+{%- set shift = 1 if messages[0].role == 'system' else 0 -%}
+{%- if tools -%}{{ '[AVAILABLE_TOOLS]' + (tools | tojson) }}{%- endif -%}
+{%- for m in messages[shift:] -%}
+{%- if m.role == 'user' -%}
+{{- '[INST]' + (messages[0].content + '\n\n' if shift and loop.last else '') + m.content -}}
+{{- '[/INST]' -}}
+{%- elif m.tool_calls -%}
+{%- for call in m.tool_calls -%}
+{{- m.content + '[CALL]' + call.function.name + '[ID]' + call.id + '[ARGS]' -}}
+{{- (call.function.arguments | tojson) + '</s>' -}}
+{%- endfor -%}
+{%- elif m.role == 'tool' -%}{{ '[RESULT]' + m.tool_call_id + '[CONTENT]' + m.content }}
+{%- elif m.role == 'assistant' -%}{{ m.content + '</s>' }}
+{%- else -%}{{ raise_exception('unknown role') }}
+{%- endif -%}
+{%- endfor -%}
+"""
+STRICT = {
+    "alternating": ALTERNATING, "system first": SYSTEM_FIRST, "nine letters": NINE_LETTERS,
+    "first part": FIRST_PART, "system last": SYSTEM_LAST,
+}  # fmt: skip
 CONTROL = [
     "<s>",
     "</s>",
@@ -274,6 +315,45 @@ def test_parts_of_a_message_are_lines() -> None:
         assert "What is\nthe best book" in rendered["prompt"] and not rendered["fitted"]
 
 
+def thought(words: str, message: Json) -> Json:
+    return {**message, "reasoning_content": words}
+
+
+BESIDE = [say("user", "Oslo?"), called("Oslo", content="I look."), result("Oslo", "Snow")]
+WITH_SYSTEM = [say("system", "Be brief."), *BESIDE]
+LATER = [*BESIDE, say("assistant", "It snows."), say("user", "Rome?")]
+AGAIN = [
+    *LATER, thought("Well.", called("Rome", content="I look there.")), result("Rome", "Sun"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "messages", "fitted"),
+    [
+        ("first part", [say("user", "1"), thought("Hm.", say("assistant", "2")), say("user", "3")],
+         ["thoughts-left-out"]),
+        ("first part", BESIDE, ["text-before-calls"]),
+        ("system last", [say("system", "Be brief."), *BESIDE[:1]], []),
+        ("system last", WITH_SYSTEM, ["system-in-user"]),
+        ("meta-llama-Llama-3.1-8B-Instruct", BESIDE, ["text-before-calls"]),
+        ("llama-cpp-deepseek-r1", WITH_SYSTEM, ["text-before-calls"]),
+        ("openai-gpt-oss-120b", BESIDE, []),
+        ("openai-gpt-oss-120b", LATER, ["text-before-calls"]),
+        ("openai-gpt-oss-120b", AGAIN, ["text-before-calls", "text-in-thought"]),
+    ],
+)  # fmt: skip
+def test_what_a_template_would_drop_is_put_where_it_is_shown(
+    name: str, messages: list[Json], fitted: list[str]
+) -> None:
+    """gpt-oss shows a text beside a call until an answer without calls follows."""
+    rendered = render(name, messages, tools=[TOOL] if messages[-1]["role"] == "tool" else [])
+    prompt = unmarked(rendered["prompt"])
+    assert rendered["fitted"] == fitted
+    assert [prompt.count(m["content"]) for m in messages if m["content"]] == [1] * sum(
+        bool(m["content"]) for m in messages
+    )
+
+
 def test_what_no_way_keeps_is_said() -> None:
     """Mistral's template leaves out what an answer says beside a call."""
     name = "Mistral-Small-3.2-24B-Instruct-2506"
@@ -402,6 +482,7 @@ def test_ids_of_calls_are_new_in_the_conversation() -> None:
 def test_text_that_is_moved_makes_no_control_tokens(name: str) -> None:
     def prompt(text: str) -> str:
         messages = [
+            say("system", "Be brief."),
             say("user", f"a {text}"),
             say("assistant", f"b {text}"),
             say("system", text),
