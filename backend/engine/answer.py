@@ -224,7 +224,7 @@ class _Ahead:
     content: str
 
     def without(self, delta: Delta) -> Delta:
-        """Return a delta without what was shown before."""
+        """Return a delta without its part that was shown before."""
         self.reasoning, reasoning = _advance(self.reasoning, delta.reasoning)
         self.content, content = _advance(self.content, delta.content)
         return replace(delta, reasoning=reasoning, content=content)

@@ -33,7 +33,7 @@ _N_WITHOUT_SINGLE = 32
 
 
 class Lookup:
-    """Finds what followed the last tokens of a text where they stood before."""
+    """Finds the tokens that followed an earlier occurrence of a text's last tokens."""
 
     def __init__(self) -> None:
         self._places: dict[int, int] = {}  # hash of some tokens: the place behind them

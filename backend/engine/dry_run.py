@@ -1,4 +1,4 @@
-"""Ask llama.cpp what a context of a model takes, before the model is loaded.
+"""Ask llama.cpp for the memory of a model's context before the model is loaded.
 
 A dry run loads only the header of a model (backend.engine.loading.load_header), makes a context for
 it and reserves its buffers without allocating them, but for recurrent states. llama.cpp writes the

@@ -27,7 +27,7 @@ _LENGTHS = (2048, 1024, 512)
 """Tokens of a text, at most: the longest whose buffers are no larger than this."""
 _BUFFER_BYTES = 512 << 20
 _FIXED_BYTES = 32 << 20
-"""RAM reserved for the vocabulary and for what is made for each text."""
+"""RAM reserved for the vocabulary and for the buffers of each text."""
 _SIZES = ("attention.head_count", "feed_forward_length", "embedding_length")
 
 
@@ -64,8 +64,8 @@ class EmbeddingModel:
     ) -> Vectors:
         """Return a vector of length 1 for each text, or list of tokens.
 
-        cuts: cut what is too long instead of refusing it. is_gone: nobody waits any more; the rest
-        is left out. Raises EngineError.
+        cuts: cut a text that is too long instead of refusing it. is_gone: returns whether the
+        caller has left; the remaining texts are then skipped. Raises EngineError.
         """
         if self.ranks:
             raise EngineError(text("embedding.only_ranks", file=self.name))

@@ -129,9 +129,9 @@ class Engine:
     def step(self) -> bool:
         """Compute a pass of the requests that were submitted. Return False if there are none.
 
-        Their handles receive what it gave, and answers that have ended. A cancelled request leaves
-        at the end of the pass, or within it if all are cancelled. Raises EngineError where nothing
-        can be computed any more; all answers then have ended.
+        Their handles receive the new text, and the answers that have ended. A cancelled request
+        leaves at the end of the pass, or within it if all are cancelled. Raises EngineError where
+        nothing can be computed any more; all answers then have ended.
         """
         group = self._group
         if group is None or group.is_empty:
@@ -148,7 +148,7 @@ class Engine:
     def answer(self, request: Request) -> Iterator[Piece]:
         """Answer a request alone: submit() and step(). Yield its pieces.
 
-        What is asked for next ends it, and so does closing the iterator. Raises EngineError.
+        The next request ends it, and so does closing the iterator. Raises EngineError.
         """
         self._end_answers()
         self.last = None
@@ -183,7 +183,7 @@ class Engine:
         return last.given.finish_reason or last.finish_reason
 
     def attend(self, n_first: int, n_last: int) -> None:
-        """Let a token of later requests see so many first and last tokens only; 0, 0: all.
+        """Let tokens of later requests attend to these numbers of first and last tokens; 0, 0: all.
 
         Raises EngineError for a model with recurrent states.
         """
@@ -230,7 +230,7 @@ class Engine:
     def make_room(self, n_sequence: int) -> None:
         """Let at least this many answers be computed at once. Raises EngineError.
 
-        Where fewer could be, the context is made anew, and forgets its conversations. A model of
+        If the context holds fewer, rebuild it; it forgets its conversations. A model of
         ONE_SEQUENCE goes on with one at a time.
         """
         if self.n_sequence < n_sequence and self.file.architecture not in ONE_SEQUENCE:
@@ -570,7 +570,7 @@ class Engine:
 
     @contextlib.contextmanager
     def _opens(self, handle: Handle) -> Iterator[None]:
-        """Let a handle end what is rendered or decoded within."""
+        """Let a handle cancel the rendering or decoding within this block."""
         self._opening = handle
         try:
             yield
@@ -729,7 +729,7 @@ class Engine:
 
     @property
     def model(self) -> ModelFacts:
-        """The model. The first use asks the chat template what it can do."""
+        """The model. The first use asks the chat template for its abilities."""
         if self._model is None:
             chat = self.loaded.weights.chat_facts()
             self._model = ModelFacts.of(self.file, self.n_context, chat)

@@ -40,7 +40,7 @@ from backend.text import Text, text
 from backend.weights.lookup import load as load_learned
 
 Hook = _native.Patch | _native.ForcedRouting
-"""What has llama.cpp's graph callback."""
+"""The owners of llama.cpp's graph callback."""
 _LAYER_METHOD = METHODS["lru-overlapped"]
 """How the experts of the layer for multi-token prediction are cached."""
 
@@ -157,7 +157,10 @@ class ExpertCache:
         self._attach(plan, self._tuner, why, is_first=is_first)
 
     def _attach(self, plan: EnginePlan, tuner: Tuner, why: str, *, is_first: bool) -> None:
-        """Tune the new slots. An adaptive method begins with what is known of such slots."""
+        """Tune the new slots.
+
+        An adaptive method begins with the settings learned for such slots.
+        """
         self._begun = None
         if tuner.learned is None:
             tuner.attach(self._patch, self.n_slot, why)
@@ -176,7 +179,7 @@ class ExpertCache:
         self._begun = key, tuner.learned
 
     def _note_learned(self) -> None:
-        """Keep what an adaptive method has learned since the cache was built."""
+        """Keep the settings that an adaptive method has learned since the cache was built."""
         learned = self._tuner.learned if self._tuner is not None else None
         if self._begun is None or learned is None:
             return
@@ -186,7 +189,7 @@ class ExpertCache:
             self._begun = key, learned
 
     def begin_pass(self, n_answer: int) -> None:
-        """Tune for a pass with a token of each of so many answers, which observe() follows."""
+        """Tune for a pass with one token of each of n answers. Call observe() afterwards."""
         if self._tuner is not None and self.patch is not None:
             self._tuner.begin_pass(n_answer)
 

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 class Group:
     """The requests that are being answered, and the loop over them. Use from the engine's thread.
 
-    n_sequence: requests that run at once. keeps: the context keeps what it holds, for later
-    requests that begin in the same way. attends: as of Limits. on_unfinished: receives an answer
-    that can be continued.
+    n_sequence: requests that run at once. keeps: the context keeps its tokens, for later requests
+    that begin in the same way. attends: as of Limits. on_unfinished: receives an answer that can be
+    continued.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class Group:
             passes.forget_all()
         self._urgent: list[Sequence] = []  # those who precede and have not joined
         self._is_disturbed = False  # somebody has come since the last pass
-        self._was_alone = False  # somebody had the sequence 0, which others take up
-        self._kept: Sequence | None = None  # the one that another context would go on with
-        self._led: Sequence | None = None  # the one whose tokens a layer guesses
-        self._asked: Sequence | None = None  # the one of which it has guessed the last pass
-        # Wrong guesses behind which this one is computed again, and what learns from their time.
+        self._was_alone = False  # sequence 0 was in use; the next request reuses its cells
+        self._kept: Sequence | None = None  # the sequence that moves to another context
+        self._led: Sequence | None = None  # the sequence for which the prediction layer guesses
+        self._asked: Sequence | None = None  # the sequence whose guesses the last pass checked
+        # The sequence that is computed again after wrong guesses, and who observes their time.
         self._behind: tuple[Sequence, Callable[[float], None]] | None = None
         self._encoded: dict[int, NDArray[np.float32]] = {}  # images of several prompts
         self._n_cleared = passes.n_cleared  # when the context was known
@@ -428,7 +428,7 @@ class Group:
     def _observe_layer(
         self, layer: PredictionLayer, rows: list[Row], owners: list[Sequence]
     ) -> None:
-        """Let the layer know what the pass has computed of its answer."""
+        """Tell the prediction layer which tokens of its answer the pass has computed."""
         places = [i for i, member in enumerate(owners) if member is self._led]
         if not places or self._led is None:
             return
@@ -439,7 +439,7 @@ class Group:
     def _observe_guess(
         self, drafted: Sequence | None, n_running: int, took_s: float, layer: PredictionLayer | None
     ) -> None:
-        """Learn what a pass with these guesses has taken, and how many were right."""
+        """Learn from the time of a pass with these guesses, and from the number of right ones."""
         of, n_guessed = drafted, self.n_drafted
         if layer is not None and self._asked is not None:
             took_s -= layer.read_s  # of a text that was new to it

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 N_MOST = 255
 _FILE = "groups.json"
-_VERSION = 3  # of what is measured
+_VERSION = 3  # of the measurements
 _N_FIRST_MOST = 64
 """Sequences of a group of which nothing is known: no sweep went further."""
 _N_TILED = 64
@@ -84,8 +84,8 @@ _HEADROOM_SHARE = 0.25
 class Measured:
     """Decoding with n sequences: seconds and counts of one MoE layer, the mean over all.
 
-    dense_s: attention, gate and what else is not an expert. expert_s: all experts. n_expert:
-    experts that were needed. wait_s: reading that no computation hid.
+    dense_s: attention, gate and all other parts that are no experts. expert_s: all experts.
+    n_expert: experts that were needed. wait_s: reading that no computation hid.
     """
 
     n: int
@@ -165,8 +165,8 @@ class GroupTimes:
 class GroupPlan:
     """How a group runs. n: requests at once. config: the engine's settings for it.
 
-    n_paper: the smallest n that fulfils the inequalities, or 0 if none does. times: what it is
-    planned from, None if nothing is known.
+    n_paper: the smallest n that fulfils the inequalities, or 0 if none does. times: the
+    measurements behind the plan; None if there are none.
     """
 
     n: int
@@ -380,7 +380,7 @@ class GroupWatch:
         self._method, self._n_settle = method, _N_SETTLE
 
     def end(self) -> None:
-        """Keep what was learned for the next plan."""
+        """Keep the measurements for the next plan."""
         known = kept.read(_FILE)
         for method, costs in self._costs.items():
             if rows := {n: of for n, of in costs.items() if len(of) >= _N_PASS}:

@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from backend.packs.file import Pack
 
 _WORTH_TOKENS = 16
-"""Tokens that are computed sooner than a piece is looked for and read."""
+"""Number of tokens that take less time to compute than to find and read in a kept piece."""
 _LOOK_TOKENS = 4
-"""Of so many decoded tokens one is looked at: which experts did it use?"""
+"""Period in decoded tokens at which the used experts are sampled."""
 _WARM_BYTES = 8 << 20
-"""Bytes of experts that are ordered at once: a request waits for no more."""
+"""Bytes of experts to order at once, and the most that a new request waits for."""
 _BUSY_SHARE = 0.05
 """Share of the time of a busy engine in which pieces are copied and written."""
 _N_USED = 8
-"""Owners whose experts are known and not written yet."""
+"""Number of owners whose used experts may wait to be written."""
 
 TokensOf = Callable[[int], list[int]]
 """Returns the tokens that a sequence holds now."""
@@ -79,7 +79,7 @@ class _Waiting:
 
 
 class Keeping:
-    """Writes what the context holds after answers, a piece at a time, and reads it back.
+    """Writes the states of the context after answers, a piece at a time, and reads them back.
 
     Use from the engine's thread. folder: of the states. budget_bytes: of all states; 0: none.
     """
@@ -87,7 +87,7 @@ class Keeping:
     def __init__(self, passes: _Passes, folder: Path) -> None:
         self._passes = passes
         self._states = KeptStates(folder)
-        self._owners: dict[int, str] = {}  # of what is in the sequences; "": it is not kept
+        self._owners: dict[int, str] = {}  # by sequence; "": its conversation is not kept
         self._waiting: dict[int, _Waiting] = {}  # by sequence, the next one first
         self._busy_s = self._copy_s = 0.0  # the end and the length of the last step_between()
         self._digests = Digests(digests_file())
@@ -169,7 +169,7 @@ class Keeping:
     def restore(
         self, prompt: Sequence[int], n: int, n_most: int | None = None, sequence: int = 0
     ) -> int:
-        """Read what is kept of the beginning of a prompt and not in the context.
+        """Read the kept pieces of the beginning of a prompt that the context lacks.
 
         n: its tokens that the sequence has. n_most: the cells that it may have; None: all. Return
         the tokens that it has now. A piece that is damaged or does not fit is deleted, and its
@@ -403,14 +403,14 @@ class Keeping:
             self.forget(owner)
 
     def forget(self, owner: str) -> None:
-        """Delete what only this owner uses, and keep nothing of it until it asks again."""
+        """Delete the states that only this owner uses. Keep no new ones until its next request."""
         self._owners = {s: one for s, one in self._owners.items() if one != owner}
         self._waiting = {s: one for s, one in self._waiting.items() if one.owner != owner}
         self._used.pop(owner, None)
         self._states.forget(owner)
 
     def obey_budget(self) -> None:
-        """Delete what a smaller budget has no room for. Begin to learn what is left."""
+        """Delete the states that exceed a smaller budget. Begin to list the remaining ones."""
         if self.budget_bytes:
             self._states.make_room(0, self.budget_bytes, set())
             self._learnt = ""  # by the next step()

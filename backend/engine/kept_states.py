@@ -271,7 +271,7 @@ class KeptStates:
         self._pending = self._writer.submit(_write_used, path, _packed({"root": root}, used))
 
     def read_used(self, owner: str, root: str) -> bytes:
-        """Return what write_used() wrote, or b"" where nothing was or it is damaged."""
+        """Return the bytes of write_used(), or b"" if there are none or they are damaged."""
         path = self._folder / owner / _USED
         try:
             header, begin, n_bytes = _read_head(path)
@@ -378,7 +378,7 @@ def _link(existing: Path, path: Path) -> bool:
 
 
 def _use(path: Path, begin: int) -> None:
-    """Note that a piece is used now. Of a conversation, its end leaves before its beginning."""
+    """Note that a piece is used now. The end of a conversation is deleted before its beginning."""
     now_ns = time.time_ns()
     with contextlib.suppress(OSError):
         os.utime(path, ns=(now_ns, now_ns - begin * 1000))

@@ -1,4 +1,4 @@
-"""Keeps what the adaptive method learned, so that the next loading begins with it."""
+"""Keeps the settings that the adaptive method learned, for the next loading."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FORMAT = 1
 _N_KEPT_MAX = 200
 
 Key = list[str]
-"""What a setting was measured with: the model, what an experiment changes, and more."""
+"""The conditions of a measurement: the model, an experiment's changes, and more."""
 
 
 def key_of(
@@ -47,11 +47,11 @@ class LearnedSettings:
         self._path = path
 
     def find(self, key: Key, tuner: Tuner) -> Learned | None:
-        """Return what was learned with exactly this; None where it is unknown."""
+        """Return the settings learned under exactly these conditions, or None."""
         return self._found(tuner).get(tuple(key))
 
     def guess(self, key: Key, tuner: Tuner) -> Learned | None:
-        """Return a setting for what is unknown; None where nothing is known.
+        """Return a setting for conditions that were not measured; None where nothing is known.
 
         It is the one that was measured last for this model, or the one that most models have.
         """
@@ -63,7 +63,10 @@ class LearnedSettings:
         return Learned(settings.most_common(1)[0][0]) if settings else None
 
     def note(self, key: Key, learned: Learned) -> None:
-        """Keep what was learned. A failure of the drive is ignored: it is then learned again."""
+        """Keep learned settings.
+
+        Ignore a failure of the drive: the method then learns them again.
+        """
         known = [(k, data) for k, data in self._read() if k != key]
         known.append((key, learned.to_json()))
         entries = [{"key": k, **data} for k, data in known[-_N_KEPT_MAX:]]

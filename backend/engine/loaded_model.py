@@ -50,7 +50,7 @@ class LoadedModel:
         self.file = file
         self.cache: CacheFacts
         self._plan: EnginePlan | None = None
-        self._due = Step.RELOAD  # what is not made yet, or broken: the least step of the next plan
+        self._due = Step.RELOAD  # the least step of the next plan: a part is missing or broken
         self.warnings: tuple[str, ...] = ()
         self._context: Context | None = None
         self._of_weights: tuple[str, ...] = ()  # warnings, without those of the context
@@ -132,7 +132,7 @@ class LoadedModel:
             self._reach(config)
 
     def reads_states_of(self, plan: EnginePlan) -> bool:
-        """Whether the context can go on with what one of that plan has computed.
+        """Whether this context can continue from tokens that a context of that plan computed.
 
         Longrope chooses its factors by the length of the context.
         """
@@ -152,8 +152,8 @@ class LoadedModel:
     ) -> Step | None:
         """Observe, plan and apply, until a plan for these settings is in force. Return its step.
 
-        What applying a plan teaches is observed for the next one: the memory that is free without
-        the old weights, what a device's kernels take, that the model or its layer for multi-token
+        Applying a plan shows facts for the next one: the memory that is free without the old
+        weights, what a device's kernels take, that the model or its layer for multi-token
         prediction cannot be cached. Return None, and change nothing, where a plan takes more than
         `most`. On failure the plan before is in force again. Raises LlamaError and EngineError.
         """
@@ -167,7 +167,7 @@ class LoadedModel:
                     return None
                 try:
                     if step is Step.RELOAD and self.weights.llama is not None:
-                        self.close()  # what its weights hold was an estimate
+                        self.close()  # the memory of its weights was an estimate
                         self._observer.refused = self._observer.layer_refused = ""
                     elif measures and self.weights.llama is None and self._observer.is_new(plan):
                         measures = False
@@ -188,7 +188,7 @@ class LoadedModel:
         return step
 
     def _step_to(self, plan: EnginePlan) -> Step:
-        """Return the step from what is in force, or was before a failure, to a plan."""
+        """Return the step to a plan from the plan in force, or from the one before a failure."""
         return max(plan.step_from(self._plan), self._due)
 
     def _apply(self, plan: EnginePlan, progress: Progress | None = None) -> Step:
@@ -226,7 +226,7 @@ class LoadedModel:
         return plan is not None and self._apply(plan) is not Step.NOTHING
 
     def begin_pass(self, n_answer: int) -> None:
-        """Tune for a pass with a token of each of so many answers, which observe() follows."""
+        """Tune for a pass with one token of each of n answers. Call observe() afterwards."""
         self._experts.begin_pass(n_answer)
 
     def observe(self, token: PassCost, wave_s: float) -> str:

@@ -152,7 +152,7 @@ def _why_no_vision(file: ModelFile, path: Path, *, is_asked_for: bool) -> str:
         return str(error)
     if metadata.get("general.architecture") != "clip":
         return text("vision.no_vision", file=path.name)
-    # llama.cpp checks the width again; models differ in what they call so.
+    # llama.cpp checks the width again; models differ in the meaning of this name.
     width = metadata.get("clip.vision.projection_dim")
     if not is_asked_for and width != file.key("embedding_length"):
         return text("vision.other_model", file=path.name)

@@ -1,7 +1,7 @@
 """Collects what a watched engine does, pass by pass, and packs it for the client.
 
 The engine's thread adds a moment after every pass. The writing thread (outbox.py) takes all moments
-that are waiting, some times a second. Of each map only the used and the changed cells are sent: a
+that are waiting, some times a second. Only the used and the changed cells of each map are sent: a
 token of a model of 48 x 128 experts takes about 1.7 kB instead of 6.1. Packing takes next to no
 time; compression would take more.
 """

@@ -112,7 +112,7 @@ class Passes:
             self.join(handle)
 
     def request_began(self) -> None:
-        """Let methods know that the sequence 0 begins anew."""
+        """Tell the methods that sequence 0 starts again."""
         for patch in self.loaded.patches:
             patch.request_began()
 
@@ -218,7 +218,7 @@ class Passes:
 
     @property
     def width(self) -> Width:
-        """How many guessed tokens are worth a pass. A new one forgets what others have measured."""
+        """How many guessed tokens are worth a pass. Assigning one drops all measurements."""
         return self._widths[1]
 
     @width.setter
@@ -226,12 +226,12 @@ class Passes:
         self._widths = {1: width}
 
     def width_beside(self, n_running: int) -> Width:
-        """Return how many guessed tokens are worth a pass with so many answers."""
+        """Return how many guessed tokens are worth a pass with n_running answers."""
         return self._widths.setdefault(n_running, Width(self.width.n_most))
 
     @property
     def layer(self) -> PredictionLayer | None:
-        """What guesses the tokens of one answer where its text does not repeat itself, or None."""
+        """The layer that guesses tokens of one answer where its text does not repeat, or None."""
         return self.loaded.weights.draft if self.may_draft else None
 
     def next_sequence(self) -> int:

@@ -5,30 +5,30 @@ from __future__ import annotations
 SPEED_KEPT = 0.8
 """The least share of its speed alone that a person's answer has beside others."""
 _AIM = 0.85
-"""The share that is aimed at, because not all that others take is seen here."""
+"""The share to aim at. It is larger because some costs of other requests are not measured here."""
 _PROMPT_SHARE = 8
 """Tokens of a person's prompt for each token of others beside it."""
 _SENDING_S = 0.001
-"""That a token of others takes later, on the same cores: its text is split, sent and read."""
+"""Seconds that a token of another request costs after its pass: its text is split and sent."""
 _STALL_S = 0.5
-"""The most time that a piece of another's prompt shall take from a person's answer."""
+"""Largest delay of a person's answer by one piece of another request's prompt."""
 _PIECE_MIN = 8
 _WEIGHT = 0.2
-"""Of a new measurement."""
+"""Weight of a new measurement in a running mean."""
 _N_ALONE = 4
-"""The passes alone that are measured before others may take part."""
+"""Number of passes of the answer alone to measure before other requests may join."""
 _N_DISTURBED = 2
-"""Passes behind others' that are slower, too: text is split and sent, experts were evicted."""
+"""Passes after a shared one that are no baseline: cores are still busy, experts were evicted."""
 _MEASURE_TOKENS = 32
-"""After so many tokens without one, a pass alone is measured again."""
+"""Measure a pass of the answer alone again after this many tokens without one."""
 
 
 class Precedence:
-    """Keeps account of the time that others take from a person's answer. Times are in seconds.
+    """Limits the time that other requests take from a person's answer. Times are in seconds.
 
     Every token of the answer grants others a share of the time that it takes alone, so that the
     answer keeps at least SPEED_KEPT of its speed. Others' tokens go beside the answer's next one
-    when what was granted covers the time that they are expected to add.
+    when the granted time covers the time that they are expected to add.
     """
 
     def __init__(self) -> None:
@@ -50,20 +50,20 @@ class Precedence:
 
     @staticmethod
     def n_beside_prompt(n_own: int) -> int:
-        """Return how many tokens of others may go beside so many of the person's prompt.
+        """Return how many tokens of others may go beside n_own tokens of the person's prompt.
 
         A further token adds at most the mean time of those before: experts are shared.
         """
         return n_own // _PROMPT_SHARE
 
     def allows(self, n_other: int) -> bool:
-        """Return whether the next token may have so many tokens of others beside it."""
+        """Return whether n_other tokens of other requests may join the pass of the next token."""
         self._wanted_s = self._expected_s(n_other)
         is_known = self._n_alone >= _N_ALONE and self._n_since < _MEASURE_TOKENS
         return is_known and self._wanted_s <= self._granted_s
 
     def observe(self, n_own: int, n_other: int, n_of_prompt: int, took_s: float) -> None:
-        """Take what a pass took since the one before.
+        """Observe the time of a pass, measured from the end of the pass before.
 
         n_own: its tokens of the person's answer, 0 or 1. n_other: its tokens of others,
         n_of_prompt of them of a prompt.
@@ -77,7 +77,7 @@ class Precedence:
         elif not is_disturbed:
             self._n_alone, self._n_since = self._n_alone + 1, 0
             self._alone_s += (took_s - self._alone_s) * max(_WEIGHT, 1 / self._n_alone)
-            took_s = self._alone_s  # what slowed it down was no other request
+            took_s = self._alone_s  # no other request slowed it down
         if self._n_alone:
             granted_s = self._granted_s + n_own * self._alone_s / _AIM - took_s
             self._granted_s = min(granted_s, max(self._wanted_s, self._alone_s))
@@ -92,7 +92,7 @@ class Precedence:
             self.n_piece *= 2
 
     def _expected_s(self, n_other: int) -> float:
-        """Return the time that so many tokens of others add at most."""
+        """Return the most time that n_other tokens of other requests add to a pass."""
         size = n_other.bit_length()
         if size in self._extra_s:
             return self._extra_s[size]

@@ -43,7 +43,7 @@ class PredictionLayer:
         self._context: Context | None = None
         self._n_thread = n_thread
         self._patch = patch
-        self._known: list[int] = []  # what the target has computed
+        self._known: list[int] = []  # tokens that the target has computed
         self._end = 0  # the layer has computed the tokens before this position, if not all
         # States of the target, from that of the token before _end on.
         self._states: NDArray[np.float32] = np.zeros((1, 0), np.float32)
@@ -123,9 +123,9 @@ class PredictionLayer:
     ) -> list[int]:
         """Return at most n_most tokens that may follow a text: each time the most probable one.
 
-        Ends before the product of their probabilities falls below least_chance. Reads what is new
-        of the text first. Returns nothing after a stop, after a failed pass, and where the target
-        has not computed the text.
+        Ends before the product of their probabilities falls below least_chance. Reads the new
+        tokens of the text first. Returns nothing after a stop, after a failed pass, and where the
+        target has not computed the text.
         """
         context, n = self._context, len(tokens)
         known, computed = self._known[self._end : n - 1], tokens[self._end : n - 1]
@@ -171,7 +171,7 @@ class PredictionLayer:
             state, position = context.states(1).copy(), position + 1
 
     def _read(self, tokens: Sequence[int], *, with_logits: bool) -> bool:
-        """Compute what is new of a text, all but its end. Return False if that fails.
+        """Compute the new tokens of a text except for its end. Return False if that fails.
 
         with_logits: keep the logits of the last token.
         """
@@ -219,7 +219,7 @@ class PredictionLayer:
         self._forget_states()
 
     def _cut(self, n: int) -> None:
-        """Forget what the layer has computed from position n on."""
+        """Forget the layer's states from position n on."""
         assert self._context is not None
         if not self._context.forget_from(n):
             self._begin_at(self._known[:n])
@@ -236,7 +236,7 @@ class PredictionLayer:
             self._guessed = None
 
     def _skip(self, n_left: int) -> None:
-        """Leave out what the layer has not read, but for the last n_left tokens."""
+        """Skip the tokens that the layer has not read, except for the last n_left."""
         n = self._n_state - 1 - max(n_left, 0)
         if n > 0:
             assert self._context is not None
@@ -246,7 +246,7 @@ class PredictionLayer:
             self._states[: self._n_state] = self._states[n : n + self._n_state]
 
     def _keep(self, n: int) -> None:
-        """Forget what the target has computed from position n on, and the layer has not."""
+        """Forget the target's states from position n on that the layer has not read."""
         del self._known[n:]
         self._n_state = min(self._n_state, n - self._end + 1)
 

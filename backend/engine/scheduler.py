@@ -1,7 +1,7 @@
 """Decides who takes part in the next pass, with which tokens, and who has which cells.
 
-It computes nothing and knows no llama.cpp: requests and measured times go in, rows come out. What a
-context holds is changed through Memory.
+It computes nothing and knows no llama.cpp: requests and measured times go in, rows come out. Cells
+of the context are changed through Memory.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Placed:
 T = TypeVar("T", bound=Placed)
 
 Guess = Callable[[T, int, int], list[int]]
-"""Guesses what follows an answer, of so many in a pass: at most so many tokens."""
+"""Guesses the tokens after an answer, from (number of answers in the pass, most tokens)."""
 
 
 class Scheduler(Generic[T]):
@@ -463,7 +463,7 @@ class Scheduler(Generic[T]):
                 return
 
     def drop_guesses(self) -> None:
-        """Forget what was guessed for a pass that was not completed."""
+        """Forget the guesses for a pass that was not completed."""
         for member in self.members:
             member.drafted = []
         if self.limits.holds:
@@ -514,8 +514,8 @@ class Scheduler(Generic[T]):
     def computed(self, owners: Values[T]) -> list[tuple[int, T]]:
         """Note that the rows of these members are computed.
 
-        Return the rows whose logits choose next tokens, and their members. The rows of what was
-        guessed follow; call keep() when tokens are chosen.
+        Return the rows whose logits choose next tokens, and their members. The rows of guessed
+        tokens follow; call keep() when tokens are chosen.
         """
         for member in owners:
             member.n_done += 1
@@ -544,7 +544,7 @@ class Scheduler(Generic[T]):
             self._memory.forget_from(0, self.limits.n_sequence)
 
     def observe(self, owners: Values[T], n_of_prompt: int, took_s: float) -> None:
-        """Take what a pass took in which no prompt of those who precede was read.
+        """Observe the time of a pass that read no prompt of a preceding request.
 
         n_of_prompt: its rows of others' prompts.
         """
@@ -568,7 +568,7 @@ def _n_whole(tokens: Values[int], n: int) -> int:
 def n_seen(attends: tuple[int, int]) -> int | None:
     """Return the cells that a request with sparse attention needs at most; None if it sees all.
 
-    A piece of a prompt is no longer than what is seen behind it.
+    A piece of a prompt is no longer than the span that later tokens attend to.
     """
     n_first, n_last = attends
     return n_first + 2 * n_last if n_last else None

@@ -204,7 +204,7 @@ class Sequence(Placed):
         return shown
 
     def _end(self, token: int = -1) -> None:
-        """Tell the rest of the text: of a token that ends the answer, and what was held back."""
+        """Tell the rest of the text: the text of a final token, and the text that was held back."""
         has_ended, rest = self.finish_reason == "stop", b""
         if has_ended:
             ending = self._llama.piece(token, special=True)

@@ -1,4 +1,4 @@
-"""What is loaded: a model's weights, its conversation format, what sees images, and its drafts."""
+"""The loaded parts of a model: weights, conversation format, vision encoder, prediction layer."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ class EnginePlan:
     predicts: bool = False
     """The layer for multi-token prediction is loaded, too, and guesses tokens."""
     draft_remark: str = ""
-    """Why it does not, although drafts are asked for and the model should have it, or ""."""
+    """Why the prediction layer is not used; "" if it is used or not asked for."""
 
     @property
     def is_plain(self) -> bool:
@@ -251,7 +251,7 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
         draft_remark=draft_remark,
     )
     made = _granted(file, wanted, machine, _asked_slots(file, settings, method))
-    if predicts and made.is_plain:  # no expert is cached, of the layer that guesses neither
+    if predicts and made.is_plain:  # without a cache the prediction layer needs all experts, too
         made = _granted(file, wanted, machine, file.n_expert)
     if file.architecture in ONE_SEQUENCE:
         made = replace(made, reason=joined(made.reason, text("engine.one_sequence")))
@@ -449,7 +449,7 @@ def _in_memory(file: ModelFile, made: EnginePlan, machine: MachineState) -> Engi
 
 
 def _window_bytes(file: ModelFile, made: MemoryPlan, *, mapped: bool, kv_on_drive: bool) -> int:
-    """Return EnginePlan.window_bytes: what `made`, which counts them, leaves and gives them."""
+    """Return EnginePlan.window_bytes: RAM that `made` leaves, or plans for layers and KV cache."""
     left_bytes = made.available_bytes - made.total_bytes
     if mapped:
         left_bytes += round(file.layer_dense_bytes * file.n_layer)
@@ -467,7 +467,7 @@ def _with_mode(
 ) -> EnginePlan:
     """Decide whether llama.cpp runs patched, and say why.
 
-    made.reason: what the devices do. why_fewer: why memory grants fewer experts than asked for.
+    made.reason: the sentences of the devices. why_fewer: why fewer experts fit than asked for.
     """
     is_stock = made.method.kind == "stock"
     refused = machine.refused or ("" if file.is_moe else text("memory.dense"))

@@ -418,7 +418,7 @@ def _no_layer(names: Sequence[str]) -> Text:
 def _on_devices(
     model: ModelFile, made: DevicePlan, n_context_asked: int, n_asked: int
 ) -> tuple[Text, ...]:
-    """Say which layers devices compute, and what else they hold."""
+    """Say which layers devices compute, and name the other contents of their memory."""
     devices, n_layer = _in_words([s.name for s in made.devices]), model.n_layer
     if made.n_gpu_layers > n_layer:
         said = [text("memory.layers_all", n=n_layer, devices=devices)]

@@ -1,6 +1,6 @@
 """Plan the memory of a model with a number of slots, before anything is loaded.
 
-Weights are as large as the file's header says. What a context takes is what llama.cpp says where it
+Weights are as large as the file's header says. The size of a context is llama.cpp's own where it
 was asked (ModelFile.sizes). For a header alone, as of a model that is not here yet, attention cache
 and states are computed as llama.cpp does, and the compute buffer is estimated from the largest
 intermediates of its graphs (but see NOT_ESTIMATED). Tests compare all with llama.cpp's allocations.

@@ -1,10 +1,10 @@
 """The method "auto": measure alternatives to the present setting, and keep those that are faster.
 
-It begins with what was learned before, or with what most often is fastest. Independent tests found
-that prefetching loses 13 to 28 % on a saturated link and wins elsewhere, and that the ranking of
-evictions depends on the model. So every alternative runs in a trial against the setting in force
-(auto_trial.py). Measured figures only decide the order of trials. Each decision is a sentence with
-its figures. The module has no clock and no engine: costs come in, decisions come out.
+It begins with the setting learned before, or with the one that is fastest most often. Independent
+tests found that prefetching loses 13 to 28 % on a saturated link and wins elsewhere, and that the
+ranking of evictions depends on the model. So every alternative runs in a trial against the setting
+in force (auto_trial.py). Measured figures only decide the order of trials. Each decision is a
+sentence with its figures. The module has no clock and no engine: costs come in, decisions come out.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Learned:
-    """What the method has learned: where it begins the next time."""
+    """The settings that the method has learned and begins with the next time."""
 
     setting: Setting
     refused: Mapping[str, int] = field(default_factory=dict)
@@ -124,7 +124,8 @@ class Auto:
     """Observes the cost of tokens and decides which setting is in force.
 
     evictions: names; the cache starts with the first. max_depth: how many layers ahead the
-    predictor forecasts; 0: there is no predictor. learned: what it begins with; None: reactive.
+    predictor forecasts; 0: there is no predictor. learned: the settings to begin with; None:
+    reactive.
     """
 
     def __init__(
@@ -161,7 +162,7 @@ class Auto:
 
     @property
     def learned(self) -> Learned:
-        """What it would begin with the next time."""
+        """The settings that it would begin with the next time."""
         refused = {move: refusal.n_interval for move, refusal in self._refusals.items()}
         return Learned(self.kept, refused, max(0.0, self._cost - BUDGET * self._n_token))
 
@@ -408,7 +409,7 @@ def _sentence(old: Setting, new: Setting) -> str:
 
 
 def _refusal(old: Setting, new: Setting) -> str:
-    """Return what stays, for a new setting that is refused."""
+    """Return the setting that stays when a new one is refused."""
     if old.prefetch != new.prefetch:
         return text("auto.prefetch_stays_on") if old.prefetch else text("auto.prefetch_stays_off")
     if old.depth != new.depth:

@@ -55,7 +55,7 @@ class CopyCost:
         """Return the time that computing loses in the time of a copy beside it.
 
         Computing also takes longer with every missing expert, whose wave is one more. Both are
-        fitted; what the tokens do not tell stays as it was first.
+        fitted. A value that the tokens do not determine keeps its initial estimate.
         """
         beside_s, n_missing, compute_s = np.array(self._tokens)[:, :3].T
         columns = np.stack([np.ones_like(beside_s), n_missing], axis=1)

@@ -81,7 +81,7 @@ class Tuner:
 
     @property
     def learned(self) -> Learned | None:
-        """What an adaptive method has learned of single answers, to begin with the next time."""
+        """Settings that an adaptive method has learned from single answers, for the next time."""
         return self._autos[1].learned if self._autos else None
 
     def learned_from(self, data: object) -> Learned | None:
@@ -93,8 +93,8 @@ class Tuner:
     ) -> None:
         """Tune this object from now on. Its cache has n_slot experts per layer and is empty.
 
-        why: begins the line about it, except for the first object. learned: what is known of such
-        a cache; None: nothing.
+        why: begins the line about it, except for the first object. learned: the settings known for
+        such a cache; None: nothing.
         """
         is_first = self._work is None
         self._tuned = tuned
@@ -111,11 +111,14 @@ class Tuner:
         return None
 
     def detach(self) -> None:
-        """Let go of what is tuned, which keeps the model's file open. What was learned stays."""
+        """Release the tuned object, which keeps the model's file open.
+
+        Keep the learned settings.
+        """
         self._tuned = None
 
     def begin_pass(self, n_answer: int) -> None:
-        """Tune for a pass with a token of each of so many answers."""
+        """Tune for a pass with one token of each of n answers."""
         if n_answer == self.n_answer:
             return
         self.n_answer = n_answer
@@ -132,7 +135,7 @@ class Tuner:
 
         Return the decision, or "". wave_s: seconds spent computing its experts.
         """
-        if self.n_answer == 1:  # what these two fit is the cost of one token
+        if self.n_answer == 1:  # these two fit the cost of one token
             if self._configurator is not None:
                 self._configurator.observe(cost, wave_s)
             if self._copy_cost is not None and self._copy_cost.observe(cost):
