@@ -86,7 +86,7 @@ class Delta:
 
 @dataclass
 class AnswerText:
-    """An answer, split into what the model thought, what it said and what it called."""
+    """An answer, split into the model's thought, its text and its calls."""
 
     reasoning: str = ""
     content: str = ""
@@ -240,7 +240,7 @@ _OPTIONS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class ChatFacts:
-    """What a model's chat template can do.
+    """The abilities of a model's chat template.
 
     thinking: "none", "switch" (on or off), or "always". efforts: values of reasoning_effort that
     the template names, weakest first. tools_described: the template knows no tools; they are

@@ -76,7 +76,7 @@ class Follow:
 
 
 class Handle:
-    """What a caller has of a request: it cancels the request, and a subclass takes its answer.
+    """A caller's hold on a request: it cancels the request, and a subclass takes its answer.
 
     cancel() may be called from any thread, also from a signal handler: before the engine takes the
     request, while it answers, and afterwards. The engine's thread calls everything else. follow:
@@ -116,7 +116,7 @@ class Handle:
             heed()
 
     def fitted(self, changes: Sequence[str]) -> None:
-        """Take what was changed in the conversation for its template (Rendered.fitted)."""
+        """Receive the changes of the conversation for its template (Rendered.fitted)."""
 
     def joined(self) -> None:
         """Learn that the prompt is going to be computed."""

@@ -448,7 +448,7 @@ class EngineConfig(_Checked):
     )
     """MiB that kept states of conversations take on the drive (backend.engine.keeping); 0: none."""
     automatic: bool = setting(False, "switch")
-    """Whether cache rate, method and context follow from the free memory and from what is measured
+    """Whether cache rate, method and context follow from the free memory and from measurements
     (backend.memory.automatic), except those in by_hand."""
     by_hand: tuple[str, ...] = setting((), "names", choices=BY_HAND)
     """The settings that keep their values although `automatic` is set, of BY_HAND."""

@@ -1,7 +1,7 @@
-"""The HTTP application: the endpoints, and what they have in common.
+"""The HTTP application: its endpoints and the steps that they share.
 
-The three protocols differ in how a request is read and an answer is written (`Api`). The way
-between is the same: queue, wait for the first news, then stream or collect.
+The protocols differ in how a request is read and an answer is written (`Api`). The way between is
+the same: queue, wait for the first news, then stream or collect.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Api:
 
 
 Serve = Callable[[Request, Any], Awaitable[Response]]
-"""Answers a request, given what was read of its body."""
+"""Answers a request, given its parsed body."""
 
 
 def make_application(turns: Turns, key: str, access: Access = LOCAL) -> ASGIApp:
@@ -290,7 +290,7 @@ class _Tools:
         return int(await self._ask(request, count, ask.model))
 
     async def vectors(self, _request: Request, asked: vectors.Asked) -> Response:
-        """Have the small model compute what is asked, beside answers."""
+        """Let the small model compute a request beside answers."""
         found = await self._turns.vectors(asked.compute)
         if found is None:
             raise vectors.no_model()
@@ -364,7 +364,7 @@ class _Attended:
 
         async def receive_body() -> Message:
             if has_body.is_set():
-                await asyncio.Future()  # what follows is watched
+                await asyncio.Future()  # the watcher above receives later messages
             message = await receive()
             if message["type"] == "http.request" and not message.get("more_body"):
                 has_body.set()

@@ -1,4 +1,4 @@
-"""What the three protocols have in common: a request, the parts of its answer, and refusals.
+"""The common form of all protocols: a request, the parts of its answer, and refusals.
 
 Each protocol reads its requests into an `Ask` and writes its answers from `Part`s. Fields that are
 not known are ignored, and logged once each; a known field of a wrong type is refused by name.

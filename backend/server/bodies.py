@@ -1,8 +1,8 @@
 """The bodies of requests: how much of them is taken, alone and together, and how one is parsed.
 
-A body is measured while it arrives: its bytes, values and levels. So what would take much time or
-memory to parse is never parsed. Large bodies are parsed in a thread, one after the other, while
-other clients are served.
+A body is measured while it arrives: its bytes, values and levels. So a body that would take much
+time or memory to parse is never parsed. Large bodies are parsed in a thread, one after the other,
+while other clients are served.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Room:
         self._bodies = bodies
 
     async def read(self, pieces: AsyncIterator[bytes], length: str, read: Callable[[Any], T]) -> T:
-        """Return `read` of the parsed body, or raise what it raises. Raises RequestRefused.
+        """Return `read` of the parsed body. Raises RequestRefused and the errors of `read`.
 
         length: the header Content-Length, or "".
         """

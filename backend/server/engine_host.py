@@ -106,7 +106,7 @@ class EngineThread:
                 keeps = True
 
         def rest() -> None:
-            """Write a piece of the conversation's state, or free what was not used for a while."""
+            """Write a piece of the conversation's state, or free memory that is no longer used."""
             nonlocal keeps
             if keeps:
                 keeps = False

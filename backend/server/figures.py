@@ -1,4 +1,7 @@
-"""Counts what a server has computed, for /metrics. Its figures are those of llama.cpp's server."""
+"""Counts the tokens and times of a server, for /metrics.
+
+Its figures are those of llama.cpp's server.
+"""
 
 from __future__ import annotations
 

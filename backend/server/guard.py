@@ -173,7 +173,10 @@ def _is_preflight(request: Request) -> bool:
 
 
 def _permission(request: Request) -> dict[str, str]:
-    """Return the headers that permit a page's request. What they permit needs the key."""
+    """Return the headers that permit a page's request.
+
+    The permitted request still needs the key.
+    """
     return {
         "Access-Control-Allow-Origin": request.headers["origin"],
         "Access-Control-Allow-Methods": "GET, POST",
@@ -237,7 +240,7 @@ class _Connection(H11Protocol):
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
-        """Handle what has arrived."""
+        """Handle the bytes that have arrived."""
         super().handle_events()
         self._note()
 

@@ -1,4 +1,4 @@
-"""Ollama's API: chats, texts, and what it tells of models.
+"""Ollama's API: chats, texts, and facts about models.
 
 Source: Ollama's API reference, and its types in Go and Python for what the reference leaves out. A
 stream is a JSON object in each line. Names of models end in a tag: `NAME:latest` is NAME.

@@ -1,7 +1,7 @@
 """Queues the requests of many clients for one engine, which answers them in its own thread.
 
 Clients take turns: each client's requests are answered in order of arrival, and clients that wait
-get one answer each in rotation. A client is what it calls itself (User-Agent). Several answers are
+get one answer each in rotation. A client is known by its own name (User-Agent). Several answers are
 computed jointly; a request joins while others are answered.
 """
 
@@ -219,20 +219,20 @@ class Turns:
         """Number of requests so far."""
         self._open: set[_Turn] = set()
         self.figures = Figures()
-        """What was computed so far."""
+        """The tokens and times of the server so far."""
         self.facts: LoadedFacts | None = None
-        """What the engine last said of its model."""
+        """The facts of the model that the engine last told."""
         self._noted: str | None = None  # the model that the facts are of
         self.log: deque[dict[str, Any]] = deque(maxlen=N_LOG)
         """The last requests that have ended: at_s (since 1970), took_s, model, and refusal, one
-        sentence or "". Nothing of what was asked."""
+        sentence or "". No text of a request."""
 
     def learn(self) -> None:
-        """Have the engine say of its model what `facts` then is."""
+        """Ask the engine for the facts of its model, which `facts` then has."""
         self.host.submit(self._note)
 
     def _note(self, engine: Any) -> None:
-        """Note what the engine says of its model. Called in the engine's thread."""
+        """Note the facts of the engine's model. Called in the engine's thread."""
         if engine is None:
             return
         self._noted = self.host.model_name
@@ -300,7 +300,7 @@ class Turns:
     async def vectors(
         self, compute: Callable[[Embedder, Callable[[], bool]], Vectors]
     ) -> tuple[str, Vectors] | None:
-        """Return the name of the small model and what it computes; None where there is none.
+        """Return the name and the kind of the small model; None where there is none.
 
         It waits for other such requests, and not for answers. Raises RequestRefused.
         """
@@ -530,7 +530,7 @@ class _Answer(_Turn):
         self._n_left = len(self._choices)
 
     def choices(self, engine: Any) -> Iterator[_Choice]:
-        """Yield what is to be answered. Raises RequestRefused."""
+        """Yield the requests to answer. Raises RequestRefused."""
         ask = self.ask
         if ask.has_images and not engine.model.chat.images:
             raise RequestRefused(
@@ -549,7 +549,7 @@ class _Answer(_Turn):
             self.tell(Begin(n_prompt, n_reused, self._host.model_name or engine.model.name))
 
     def fitted(self, changes: Sequence[str]) -> None:
-        """Tell once what was changed in the conversation for its template."""
+        """Tell once which changes the template needed in the conversation."""
         if changes and not self._is_fitted:
             self._is_fitted = True
             self.tell(Fitted(tuple(changes)))
@@ -591,7 +591,7 @@ class _Choice(Handle):
         self._reasoning: list[str] = []
 
     def fitted(self, changes: Sequence[str]) -> None:
-        """Tell what was changed in the conversation for its template."""
+        """Tell which changes the template needed in the conversation."""
         self.turn.fitted(changes)
 
     def joined(self) -> None:
@@ -643,7 +643,7 @@ class _Choice(Handle):
             self.delta(Delta(content=piece.text, n_read=n_char))
 
     def delta(self, delta: Delta) -> None:
-        """Send what the answer gained, with the tokens that were read for it."""
+        """Send the new text of the answer, with the tokens that were read for it."""
         tokens = []
         while self._tokens and (not delta.n_read or self._tokens[0][0] <= delta.n_read):
             tokens.append(self._tokens.popleft()[1])
@@ -718,7 +718,7 @@ class _Joint:
             self._end(turn, fault)
 
     def _leave(self) -> None:
-        """Let the engine end what it still answers."""
+        """Let the engine end its open answers."""
         for turn in self._turns.present:
             turn.handle.cancel()
         with contextlib.suppress(Exception):
@@ -754,7 +754,7 @@ class _Joint:
             own.fail(error)
 
     def _next_choice(self) -> _Choice | None:
-        """Return what is to be answered next, of a request that was begun or of the next one."""
+        """Return the next answer to compute, of a request that was begun or of the next one."""
         engine = self._engine
         while True:
             while self._choices:
@@ -803,7 +803,7 @@ def token_of(chances: Sequence[Any], n_top: int) -> Token:
 def _refusal(error: Exception, *, before_answer: bool = False) -> RequestRefused:
     """Return an error of the engine as a refusal.
 
-    What fails before the answer begins is the request's fault (its length, a conversation that the
+    A failure before the answer begins is the request's fault (its length, a conversation that the
     template refuses), unless nothing can be answered any more.
     """
     if isinstance(error, RequestRefused):

@@ -116,7 +116,7 @@ class Answer:
         self._outbox.begin_answer(self._id, self._snapshot)
 
     def attach(self, joint: Any) -> None:
-        """Note what answers it together with others."""
+        """Note who answers it jointly with other requests."""
         self._joint = joint
 
     @property

@@ -53,9 +53,9 @@ class ServerDesk:
 
     submit: queues Work for the engine's thread. offer: sends a message; a newer one may replace it
     while it waits. n_other: returns the number of the client's own requests that wait or are in
-    progress, but for an answer beside those to programs. loaded: returns the path of the loaded
-    model. open_model, next_own: called in the engine's thread; next_own as of
-    backend.server.turns.Host.
+    progress, without the answer that is computed jointly with programs' answers. loaded: returns
+    the path of the loaded model. open_model, next_own: called in the engine's thread; next_own as
+    of backend.server.turns.Host.
 
     Use from any thread; serve() and close() not from the engine's.
     """
@@ -175,7 +175,7 @@ class ServerDesk:
             raise RequestError(text("server.no_key"))
         if request.get("unload_after_s", 0) < 0:
             raise RequestError(text("setting.least", name="unload_after_s", low=0, value="-"))
-        EngineConfig.from_message(request.get("settings") or {})  # refuses what is not valid
+        EngineConfig.from_message(request.get("settings") or {})  # refuses invalid settings
         self._request = request
 
         def failed(sentence: str) -> None:

@@ -92,7 +92,7 @@ class Worker:
         self._in_fd = in_fd
         self._engine: Engine | None = None
         self._path: Path | None = None  # of the engine's model
-        self._own: tuple[Path, EngineConfig] | None = None  # what the client has loaded
+        self._own: tuple[Path, EngineConfig] | None = None  # the model that the client has loaded
         self._used_s = time.monotonic()
         self._is_trimmed = True  # the heap, since the last job
         self._keeps = False  # something of the conversation may not be on the drive
@@ -160,7 +160,7 @@ class Worker:
                 return self._jobs.get(KEEP_S if self._keeps else wait_s)
             except queue.Empty:
                 idle_s = time.monotonic() - self._used_s
-                if not self._is_trimmed:  # of what loads and answers have used
+                if not self._is_trimmed:  # of the memory that loads and answers have used
                     self._is_trimmed = True
                     trim_heap()
                 if self._engine is None:
@@ -174,7 +174,7 @@ class Worker:
                     self._upkeep(self._engine, self._engine.mind_memory)
 
     def _upkeep(self, engine: Engine, work: Callable[[], bool | None]) -> bool:
-        """Do what is done while no request runs. Return what it returns; False after a fault."""
+        """Do idle work. Return whether more is left; False after a fault."""
         # The next request reports the fault.
         goes_on = bool(faults.guarded("upkeep", work, faults.no_place)())
         self._send_cache(engine)

@@ -30,7 +30,7 @@ _NOTHING = Delta()
 
 @dataclass
 class _Text:
-    """What an answer gained since it was sent last."""
+    """The text that an answer gained since it was sent last."""
 
     raw: list[str] = field(default_factory=list)
     delta: Delta = _NOTHING

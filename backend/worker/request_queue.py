@@ -39,7 +39,7 @@ Work = Callable[[Any], None]
 
 
 class WorkQueue:
-    """What the engine's thread has to do, in order. put() from any thread; None ends the thread."""
+    """The jobs of the engine's thread, in order. put() from any thread; None ends the thread."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
