@@ -121,7 +121,7 @@ log = _Log()
 
 # llama.cpp splits the texts of many vocabularies with std::regex, which recurses for each character
 # that one part of its pattern takes, and overflows a stack of 8 MB after about 15,000 of them. A
-# Python of Windows has one of 2 MB; 500 leave room, as what MSVC needs for one was never seen.
+# Python of Windows has a stack of 2 MB; 500 leave room, since MSVC's use was never measured.
 _RUN_CHARS = 500 if sys.platform == "win32" else 5000
 _RUN = re.compile(
     "|".join(
@@ -447,7 +447,7 @@ class Context:
         return self._pointer is not None
 
     def write_to(self, log: BatchLog | None) -> None:
-        """Write what is computed from now on to a log. The context is empty."""
+        """Write all later passes to a log. The context is empty."""
         self.log = log
         if log is not None:
             log.write("context", self.settings)
@@ -703,7 +703,7 @@ class Context:
         steps: Sequence[Step] = (),
         key: str = "",
     ) -> bool:
-        """Append what state() returned to a sequence, which then has `end` positions.
+        """Append a state of state() to a sequence, which then has `end` positions.
 
         begin, steps: its first position, and the passes that computed the sequence up to its end.
         key: its name in the log. Return False if llama.cpp refuses it; the sequence is then as

@@ -1,4 +1,4 @@
-"""The batch log: what was asked of a model, and the bits that it computed (docs/formats.md).
+"""The batch log: the batches that a model got, and the bits that it computed (docs/formats.md).
 
 The log has two levels. Its passes and memory operations are what llama.cpp was given. Its answers
 are what was asked: the tokens of the prompt, and each token that was chosen and sent, by the row
@@ -108,7 +108,7 @@ class BatchLog:
         """End the log. A second call does nothing."""
         file, self._file = self._file, None
         if file is not None:
-            with contextlib.suppress(OSError):  # what a full drive has no room for
+            with contextlib.suppress(OSError):  # the drive is full
                 file.close()
 
     def write(self, kind: str, *values: Any) -> None:

@@ -166,7 +166,7 @@ class ChatFormat:
         self._lock = threading.RLock()  # one request at a time
 
     def facts(self) -> ChatFacts:
-        """Return what the template can do. Raises LlamaError when it fails or takes too long.
+        """Return the abilities of the template. Raises LlamaError when it fails or takes too long.
 
         No process is asked again for what a ChatFormat with the same source was told.
         """
@@ -247,8 +247,8 @@ class ChatFormat:
     def _held(self, schema: Json, tool: str = "", other: str = "", is_text: bool = False) -> str:
         """Return a schema for llguidance that compiles within the time limit. Raises LlamaError.
 
-        tool: the schema is of its parameters. They are a wish, so what cannot be held is logged,
-        and `other` is returned where nothing can.
+        tool: the schema is of its parameters. They are a wish: a part that cannot be held is
+        logged; `other` is returned if none can.
         """
         try:
             key = json.dumps([schema, bool(tool), is_text])
@@ -407,8 +407,8 @@ class _ProcessEnded(LlamaError):
 class AnswerReader:
     """Splits one answer into thought, content and tool calls while it is written.
 
-    What it returned is never taken back. Use from one thread. rendered: the prompt's. raw: the
-    answer's text so far. shown: the sum of what was returned.
+    Text that it has returned is never taken back. Use from one thread. rendered: the prompt's. raw:
+    the answer's text so far. shown: the sum of what was returned.
     """
 
     def __init__(self, chat_format: ChatFormat, rendered: Rendered) -> None:
@@ -440,7 +440,7 @@ class AnswerReader:
         return delta
 
     def _unread(self) -> str:
-        """Return the text behind what was shown last."""
+        """Return the text that follows the text shown last."""
         shown = self.shown.content or self.shown.reasoning
         return self.raw[self.raw.rfind(shown) + len(shown) :] if shown in self.raw else self.raw
 

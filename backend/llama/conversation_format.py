@@ -1,7 +1,7 @@
 """A model's conversation format: prompts from messages, and answers split into their parts.
 
-llama.cpp's chat layer (backend._chat) does the work. The tables add what it does not know, as data.
-Runs in the process of format_child.py, because templates are not trusted.
+llama.cpp's chat layer (backend._chat) does the work. The tables add the facts that it lacks, as
+data. Runs in the process of format_child.py, because templates are not trusted.
 """
 
 from __future__ import annotations
@@ -102,7 +102,10 @@ SEPARATORS: Sequence[Separator] = (
 
 
 _N_SHORT = 64
-"""Messages that are rendered without a look at the time. Half as many show what a template does."""
+"""Messages that are rendered without a look at the time.
+
+Half as many show the effect of a template.
+"""
 _N_LONG = 256
 """Messages that are kept where a template looks back at all messages from each."""
 _GROWTH_MAX = 8.0
@@ -149,7 +152,7 @@ class ConversationFormat:
         self._words: tuple[str, str] | None = None
 
     def facts(self) -> ChatFacts:
-        """Return what the template can do, found by rendering a question in several ways."""
+        """Return the abilities of the template, found by rendering a question in several ways."""
         if self._facts is None:
             caps = self._template.caps()
             ask = [{"role": "user", "content": "Hi"}]
@@ -182,7 +185,7 @@ class ConversationFormat:
             self.facts()  # finds the switch of thinking
         messages = [self._split_thought(_readable(message)) for message in messages]
         images = has_images(messages)
-        # Everything from here on is marked, except for what grammars and parsers are made of.
+        # Everything from here on is marked, except for the inputs of grammars and parsers.
         messages, options = self._guard.messages(messages), self._guarded(options, images)
         applied, way = self._fitted(messages, options)
         calls = [call for m in (*messages, *way.messages) for call in m.get("tool_calls", ())]
@@ -436,7 +439,7 @@ class ConversationFormat:
     def _beginnings(
         self, applied: Json, before: Sequence[Json], said: AnswerText, options: Json
     ) -> Iterator[Json]:
-        """Yield ways to begin an answer with what was said: as the model wrote it, llama.cpp's."""
+        """Yield ways to begin an answer with earlier content: the model's way, llama.cpp's."""
         short = _last(before, _N_SHORT // 2)
         opened: str = applied["generation_prompt"]
         marks = self._thought_marks(applied, short, options)
@@ -464,7 +467,7 @@ class ConversationFormat:
     def _thought_marks(
         self, applied: Json, messages: Sequence[Json], options: Json
     ) -> tuple[str, str]:
-        """Return what stands before a thought, and between it and the content."""
+        """Return the text before a thought, and the text between it and the content."""
         if not applied["thinking_start"]:
             row = self._marked_thought() or THOUGHTS[0]
             wrappers = [f"{start}\n" for start, _ in WRAPPERS if start and start in self._source]
@@ -554,7 +557,7 @@ class ConversationFormat:
 
 
 class _Body:
-    """Reads what stands behind a thought. What is no call is hidden from llama.cpp's parser.
+    """Reads what stands behind a thought. Text that is no call is hidden from llama.cpp's parser.
 
     Where the parser stops, something begins that looks like a call and is none. Its first letter
     is hidden, so that the parser takes it as text and goes on. head: what stands before. ends: what
@@ -566,7 +569,7 @@ class _Body:
         self._hidden: set[int] = set()
 
     def read(self, text: str, first: int, *, hides: bool) -> AnswerText:
-        """Return the parts of a text. What cannot be read is content.
+        """Return the parts of a text. Text that cannot be parsed is content.
 
         Nothing before `first` is hidden. hides: no call has been shown yet.
         """
@@ -729,7 +732,7 @@ class AnswerSplitter:
             text = _separated(text, separator)
         hides = not self._shown.tool_calls
         answer = self._body.read(text, n_thought, hides=hides)
-        # What could have become a mark is text.
+        # Text that could have become a mark stays text.
         if is_final and not answer.tool_calls and not self._body.is_closed(text, self._marks):
             longer = self._body.read(text + _CLOSES_LATER, n_thought, hides=hides)
             for name in ("reasoning", "content"):
@@ -764,7 +767,7 @@ class AnswerSplitter:
             answer.content = self._raw.strip()
 
     def _gained(self, answer: AnswerText, is_final: bool) -> Delta:
-        """Return the difference from what was shown.
+        """Return the difference from the text shown before.
 
         Where the answer took something back, nothing is, and from there on all in the end.
         """
@@ -803,7 +806,7 @@ def _described_calls(options: Json) -> Json:
     triggers = generic_calls.triggers()
     form: Json = {"grammar_lazy": True, "triggers": triggers, "described": names}
     plain = [{"type": "function", "function": {"name": name}} for name in names]
-    for known in (tools, plain):  # parameters may have what no grammar is made of
+    for known in (tools, plain):  # no grammar exists for some parameters
         parallel = options.get("parallel_tool_calls", True)
         schema = generic_calls.schema(known, parallel=parallel)
         if grammar := _grammar_of(schema):
@@ -875,7 +878,7 @@ def _message_of(said: AnswerText) -> Json:
 
 
 def _goes_on(applied: Json) -> bool:
-    """Return whether the parser adds what follows to the end of what was said."""
+    """Return whether the parser appends later text to the content."""
     try:
         parser = _chat.Parser(applied["format"], applied["generation_prompt"], applied["parser"])
         answer = _message(parser.parse(unmarked(applied["prefill"]) + _PROBE))
@@ -981,7 +984,7 @@ def _readable_call(call: Mapping[str, Any]) -> Json:
 
 
 def _behind(prompt: str | None, messages: Sequence[Json]) -> str:
-    """Return what a prompt has behind the content of its last message."""
+    """Return the part of a prompt that follows the content of its last message."""
     return (prompt or "").rpartition(messages[-1]["content"])[2]
 
 

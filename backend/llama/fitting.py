@@ -3,8 +3,8 @@
 Programs send conversations that strict templates refuse or lose a part of: a system message within
 the conversation, two messages of one role, several calls of tools at once. `Fitting` finds out what
 a template accepts by rendering small conversations, each once, when a conversation first needs to
-know. A conversation that the template accepts stays as it is. In another one, only what the
-template does not accept is changed, and every change has a remark.
+know. A conversation that the template accepts stays as it is. In another one, only the parts that
+the template refuses are changed; each change has a remark.
 
 Messages are in the form that llama.cpp reads, with the marks of the guard (guard.py). Text of the
 system prompt that becomes a user's is marked here. What is written here stands between texts and
@@ -44,7 +44,7 @@ REMARKS: Mapping[str, str] = {
     "answer-supplied": "an answer was supplied between a tool's result and the user",
     "left-out": "the template leaves out a part of the conversation",
 }
-"""What was changed in a conversation, by the word for it in `Rendered.fitted`."""
+"""The sentence for each change of a conversation, by its word in `Rendered.fitted`."""
 
 _SYSTEM = "System message:\n"
 _USER, _ANSWER = "Please continue.", "Done."
@@ -73,7 +73,7 @@ _PROBES: Mapping[str, Sequence[str]] = {
     "lone": ("S",),
     "user next": ("UCTU",),
 }
-"""Conversations that a template must accept and show, by what they have.
+"""Conversations that a template must accept and show, by their messages.
 
 S: a system message, U: a user's, A: an answer, H: one with a thought, E: an empty one, C: a call,
 D: two calls, X: a call beside text, R: a call beside text and a thought, T: a result.
@@ -140,7 +140,7 @@ _Row = TypeVar("_Row", ToolList, PythonCalls)
 
 @dataclass(frozen=True)
 class Fitted:
-    """A conversation for a template. remarks: keys of REMARKS, what was changed.
+    """A conversation for a template. remarks: the changes, as keys of REMARKS.
 
     describes: the tools stand in the messages, so that the template must get none.
     """
@@ -151,7 +151,7 @@ class Fitted:
 
 
 Takes = Callable[[str], bool]
-"""Tells whether a template takes what a probe has."""
+"""Tells whether a template accepts the messages of a probe."""
 
 
 class Fitting:
@@ -221,7 +221,7 @@ class Fitting:
         yield self._fit(plain, lambda _: False, as_text=True)
 
     def told(self, messages: list[Json], options: Json) -> list[Json]:
-        """Return the messages with what the template does not show of tools and calls."""
+        """Add to the messages the tools and calls that the template itself does not render."""
         if (marks := self._python_calls) is not None:
             messages = [_with_python_calls(message, marks) for message in messages]
         tools = options["tools"]
@@ -269,7 +269,7 @@ class Fitting:
     # Changing a conversation.
 
     def _fit(self, plain: Fitted, takes: Takes, *, as_text: bool = False) -> Fitted:
-        """Return the conversation without what the template does not take.
+        """Return the conversation without the parts that the template refuses.
 
         as_text: also without calls and results. They are in a conversation whose tools are
         described.

@@ -373,7 +373,7 @@ def _firsts(texts: Iterable[str]) -> re.Pattern[str]:
 
 
 def _ahead(texts: Sequence[str]) -> re.Pattern[str]:
-    """Return what finds texts at every place, also where they overlap."""
+    """Return an expression that finds texts at every place, also where they overlap."""
     return re.compile(f"(?=(?:{'|'.join(map(re.escape, texts))}))") if texts else _NOTHING
 
 

@@ -55,7 +55,7 @@ def fault(schema: str, is_text: bool = False) -> str:
     except MatcherError as error:
         return str(error)
     if not made.is_error():
-        made.compute_bitmask()  # finds the rest of what is too complex
+        made.compute_bitmask()  # finds the other cases that are too complex
     return "" if not made.is_error() else _reason(made.get_error())
 
 
@@ -101,9 +101,9 @@ class Vocabulary:
 class Matcher:
     """A value in JSON that is being written.
 
-    again: returns a matcher at the beginning that shares nothing with earlier ones. All answers
-    to a schema share what llguidance computes of it, which has limits, and fails for all of them
-    when one answer reaches a limit.
+    again: returns a matcher at the beginning that shares nothing with earlier ones. All answers to
+    a schema share llguidance's tables, which have limits. If one answer reaches a limit, all of
+    them fail.
     """
 
     def __init__(

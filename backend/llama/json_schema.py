@@ -88,8 +88,8 @@ def prepared(
 ) -> tuple[Json, list[str]]:
     """Return a schema for llguidance, all of whose values are valid for `schema`.
 
-    Also returns what of it is not held: unknown formats and, with `lenient`, every keyword that
-    would be refused. opened: objects that name no `additionalProperties` stay open. Raises
+    Also returns the parts that are not held: unknown formats and, with `lenient`, every keyword
+    that would be refused. opened: objects that name no `additionalProperties` stay open. Raises
     LlamaError for a schema that cannot be guaranteed.
     """
     try:
@@ -136,7 +136,7 @@ class _Preparation:
         return {**node, "$defs": self._defs} if self._defs else node
 
     def _refuse(self, word: str) -> None:
-        """Refuse the schema, or note what of it is not held."""
+        """Refuse the schema, or note the part that is not held."""
         if not self._lenient:
             raise LlamaError(text("schema.unsupported", what=word))
         self.not_held[word] = None

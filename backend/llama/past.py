@@ -65,7 +65,7 @@ class Past:
         for number in list(self._steps) if sequence < 0 else [sequence]:
             steps = self._steps.get(number, [])
             if end >= 0 and steps:
-                steps = [Step(0)]  # what is left has a gap
+                steps = [Step(0)]  # the rest has a gap
             elif end < 0:
                 steps = before_of(steps, begin)
             self._set(number, steps)
@@ -73,7 +73,7 @@ class Past:
     def copy(self, source: int, target: int, end: int) -> None:
         """Let a sequence have the past of another one up to a position; negative: the whole.
 
-        One without a past has only what was read into it, which restore() adds.
+        A sequence without a past has only the parts that restore() adds.
         """
         if steps := self._steps.get(source, []):
             self._set(target, before_of(steps, end) if end >= 0 else list(steps))
@@ -85,7 +85,7 @@ class Past:
     def restore(self, sequence: int, begin: int, steps: Sequence[Step]) -> bool:
         """Add a part that was read, from a position on. Return whether its past is known.
 
-        steps: the passes up to its end. They must be those of what is before it, too.
+        steps: the passes up to its end. They must include the passes of the part before it.
         """
         before = self.steps(sequence, begin)
         is_known = bool(steps) and all(step.tokens for step in steps)

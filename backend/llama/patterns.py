@@ -1,7 +1,7 @@
 """Translates regular expressions of JSON schemas into those of llguidance, which are Rust's.
 
 A schema means ECMAScript's, many validators use Python's, and the three differ. A translation
-matches only what both of the others match, or the expression is refused.
+matches only texts that both of the others match, or the expression is refused.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _SPACES = (
     *((0x2000, 0x200F), (0x2028, 0x2029), (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000)),
     (0xFEFF, 0xFEFF),
 )
-# What ECMAScript and Python have in common: Python's digits and words are those of all scripts.
-# The next digit after "9" is U+0660, and there is none from U+1C5A to U+A61F.
+# The common part of ECMAScript and Python: Python's digits and words are those of all scripts. The
+# next digit after "9" is U+0660, and there is none from U+1C5A to U+A61F.
 _CLASSES: dict[str, _Ranges] = {
     "d": ((48, 57),),
     "D": ((0, 47), (58, 0x65F), (0x2000, 0xA61F)),

@@ -42,7 +42,7 @@ _GRAMMAR_CHARS_MAX = 4_000_000
 _RULES_MAX = 20_000
 _BRACKETS_MAX = 500
 _SPACE, _SHORT_SPACE = r'| " " | "\n"{1,2} [ \t]{0,20}', r'| " " | "\n"{1,2}'
-"""White space in llama.cpp's grammars, and what is left of it: small models write it on and on."""
+"""White space in llama.cpp's grammars, and its short form: small models never stop writing it."""
 
 
 class Sampler:
@@ -142,7 +142,7 @@ class Sampler:
 
 
 def _biases(sampling: Sampling, model: Model) -> list[Any]:
-    """Return what is added to the scores of tokens."""
+    """Return the numbers to add to the scores of tokens."""
     pairs: list[tuple[int, float]] = []
     for key, given in sampling.logit_bias:
         bias = -math.inf if given is False else given
@@ -517,7 +517,7 @@ class _Trigger:
         return self.is_found or not (self._is_by_word or self._thinks)
 
     def begin_thought(self) -> None:
-        """Let a thought come before what is forced."""
+        """Let a thought come before the forced text."""
         if self._ends:
             self._thinks, self.is_found = True, False
 
