@@ -16,8 +16,8 @@ RELEASES_URL = ""
 """The folder in which releases are published; "": nowhere yet. OUTRIDER_RELEASES overrides it."""
 
 if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
-    # As libgomp has it by itself, but 1,000 looks instead of 100 while backend.system.spinning
-    # wants few. It reads these when it is loaded.
+    # libgomp reads these when it is loaded. They are its defaults, but for 1,000 polls of an idle
+    # thread instead of 100 while backend.system.spinning wants few.
     os.environ.update(OMP_WAIT_POLICY="active", GOMP_SPINCOUNT="300000")
 
 if not os.environ.get("OUTRIDER_DEBUG"):

@@ -50,7 +50,7 @@ class Lost:
     waiting: float
     """Waiting for copies took longer than the bound's own wait, for bytes / bandwidth - compute."""
     other: float
-    """Neither computing nor waiting: callbacks, and what the engine does between two passes."""
+    """Neither computing nor waiting: callbacks, and the engine's own work between two passes."""
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,8 @@ class Setting:
     ways: Sequence[Way]
     requests: Sequence[Request]
     config: EngineConfig
-    """Of Outrider's ways, beside what they say themselves. llama.cpp without a cache takes the
-    threads and the batch size of it, and computes on the processor."""
+    """The settings that all ways of Outrider share. llama.cpp without a cache takes the threads and
+    the batch size of it, and computes on the processor."""
     n_round: int = 3
     cap_bytes: int = 0
     """Memory cap; 0: none."""

@@ -125,7 +125,7 @@ def _command(argv: Sequence[str]) -> str | None:
 def _run_in_child(argv: Sequence[str]) -> int:
     """Run the command in a child process. Return its status, after a crash with a sentence.
 
-    What libraries write to standard error is shown only as the reason of a crash. `batch` goes on
+    Messages of libraries on standard error are shown only as the reason of a crash. `batch` goes on
     in another child.
     """
     child: subprocess.Popen[bytes] | None = None
@@ -180,7 +180,7 @@ def _start_child(
     if crashes is not None:
         env |= crashes.environment()
         fds.append(crashes.fd)
-    options: dict[str, Any] = {"close_fds": False}  # Windows: what may be inherited, is
+    options: dict[str, Any] = {"close_fds": False}  # Windows: every inheritable handle is inherited
     if os.name == "posix":  # a group of its own, so that Ctrl-C reaches the child once: forwarded
         options = {"process_group": 0, "pass_fds": fds}
     child = subprocess.Popen(children.command("backend.cli", *argv), env=env, **options)
@@ -200,7 +200,7 @@ def _collect(fd: int, said: bytearray) -> None:
 
 
 def _be_child(parent: int, told: int, alive: int) -> None:
-    """End with the parent. Let libraries write to what it passed in place of standard error."""
+    """End with the parent. Let libraries write to the parent's file instead of standard error."""
     fd, alive = taken(told), taken(alive)
     os.set_inheritable(alive, False)
     die_with_parent(alive)

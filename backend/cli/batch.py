@@ -122,7 +122,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     try:
-        # Of the file itself: several links may lead to it.
+        # Lock the file itself: several links may lead to it.
         lock = FileLock(f"{regular(absolute(args.out))}.lock", timeout=_LOCK_S)
         with lock:
             return _run(args)

@@ -16,11 +16,11 @@ from backend.system.pipes import passed, taken
 
 _MARK = "OUTRIDER_BATCH_CRASHES"
 _MOST_IN_A_ROW = 3
-"""If so many requests crash alone, one after the other, then they are not the cause."""
+"""If this many requests crash alone, one after the other, then they are not the cause."""
 
 
 class Crashes:
-    """The parent's view: what the next child has to do. alone: to be asked one at a time.
+    """The parent's view: the work of the next child. alone: to be asked one at a time.
 
     failed: the error of the request that crashed alone, until the next child has written it.
     gives_up: the next child writes it, and ends.
@@ -87,7 +87,7 @@ class Crashes:
 
 
 class Notes:
-    """The child's part: what the parent asks for, and notes of what is computed.
+    """The child's part: the parent's orders, and notes of the requests in progress.
 
     alone, failed, gives_up: as of Crashes. Without a parent nothing is asked and noted.
     """

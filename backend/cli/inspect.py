@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _checksum(path: Path, as_json: bool) -> int:
-    """Print the checksums of a model's parts. Return 1 if one is not what was stated."""
+    """Print the checksums of a model's parts. Return 1 if one differs from the stated checksum."""
     try:
         found = checksum(path, lambda share: show_progress(f"Reading: {share:.0%}"))
     finally:

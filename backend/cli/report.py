@@ -1,7 +1,7 @@
 """`outrider report`: measure a model on this machine, for a report that may be published.
 
-Each part may take until a share of the time. What it could not do is a sentence in its section. The
-file is written after every part. Everything that loads llama.cpp is another process.
+Each part may take until a share of the time. A sentence in its section names the measurements that
+failed. The file is written after every part. Everything that loads llama.cpp is another process.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     file = read_model(args.model)
     report = _Report(_file_to_write(args.out, file), file)
-    for name in ("SIGTERM", "SIGHUP"):  # as Ctrl-C: what was started ends, too
+    for name in ("SIGTERM", "SIGHUP"):  # as Ctrl-C: its children end, too
         if hasattr(signal, name):  # Windows has no SIGHUP
             signal.signal(getattr(signal, name), signal.default_int_handler)
     job = children.Job()  # on Windows, which has no such signals

@@ -113,7 +113,10 @@ class Session:
             self._client.stop(self._reply)
 
     def kill(self) -> None:
-        """End the worker at once; what is in progress raises WorkerDied. Any thread may call it."""
+        """End the worker at once; a request in progress raises WorkerDied.
+
+        Any thread may call it.
+        """
         if self._client is not None:
             self._client.kill()
 
@@ -126,7 +129,7 @@ class Session:
 
     @property
     def chat(self) -> ChatFacts:
-        """What the model's chat template can do."""
+        """The abilities of the model's chat template."""
         return ChatFacts.from_json(self.model.get("chat") or {})
 
     def prompt(self, messages: list[Json], options: ChatOptions) -> str:

@@ -204,7 +204,7 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _show_replayed(log: Path, found: dict[str, Any], *, as_json: bool) -> None:
-    """Print what was compared of a log."""
+    """Print which parts of a log were compared."""
     if as_json:
         print(json.dumps(to_json({"log": str(log), **found})))
     else:

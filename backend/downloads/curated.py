@@ -65,7 +65,7 @@ def curated() -> tuple[str, tuple[Curated, ...]]:
     data = json.loads(PATH.read_text(encoding="utf-8"))
     bits = data["bits_per_weight"]
     models = [model for item in data["models"] for model in _quantisations(item, bits)]
-    # Of equal ones, what is good for more comes last, as what is larger does.
+    # Between equal ones, the more capable one comes last, as the larger one does.
     models.sort(key=lambda model: (model.facts.file_bytes, model.good_for != "code"))
     return data["date"], tuple(models)
 

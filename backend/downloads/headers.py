@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _Stream:
-    """The body of an answer as a file that is read sequentially. seen: what was read."""
+    """The body of an answer as a file that is read sequentially. seen: the bytes that were read."""
 
     def __init__(self, pieces: Iterator[bytes], go_on: Callable[[], None]) -> None:
         self._pieces = pieces

@@ -71,7 +71,7 @@ class Downloads:
         self._all: dict[int, Download] = {}
         self._stops: dict[int, threading.Event] = {}  # for each download with a running thread
         self._threads: dict[int, threading.Thread] = {}
-        self._paths: dict[int, frozenset[Path]] = {}  # likewise
+        self._paths: dict[int, frozenset[Path]] = {}  # the same
         self._samples: dict[int, deque[tuple[float, int]]] = {}
         self._is_open = True
         nothing: tuple[Path, list[Job]] = (folder, [])

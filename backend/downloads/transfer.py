@@ -59,7 +59,7 @@ class Transfer:
                 self._take_up(out)
                 n_kept = self._n_byte
                 self._fetch_rest(out)
-                if n_kept and not self._is_right:  # a loss of power may have damaged what was kept
+                if n_kept and not self._is_right:  # a loss of power may have damaged the kept part
                     self._restart(out)
                     self._fetch_rest(out)
                 self._check(out)

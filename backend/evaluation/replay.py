@@ -45,7 +45,7 @@ _KEEP_STATES = (
 )
 
 _OF_SEVERAL = ("n_seq_max", "kv_unified")
-"""What a context of several sequences has, and one of a single answer has not."""
+"""Settings of a context of several sequences that a context of one answer lacks."""
 _SETTINGS = frozenset(
     "n_ctx n_batch n_ubatch n_threads n_threads_batch type_k type_v flash_attn_type no_perf "
     "op_offload n_outputs_max n_outputs_max_per_seq n_rs_seq".split()
@@ -53,7 +53,7 @@ _SETTINGS = frozenset(
 """The parameters of a context that an engine may choose. All others are llama.cpp's defaults."""
 
 Hashes = list[str] | None
-"""Of the logits of a pass's rows; None: they are not compared."""
+"""Checksums of the logits of a pass's rows; None: they are not compared."""
 
 
 class Differs(ValueError):
@@ -212,7 +212,7 @@ class Replay:
         self._kept.clear()
 
     def compute(self, path: Path) -> None:
-        """Compute the entries of a log and compare them with what it says.
+        """Compute the entries of a log and compare them with the recorded results.
 
         Raises Differs, NotComputed, DamagedLog and OSError.
         """
@@ -234,7 +234,7 @@ class Replay:
                 handle(*values)
             entry = following
 
-    # What is loaded.
+    # The loaded model.
 
     def _on_log(self, _version: int, llama: str, kernels: str) -> None:
         if llama != LLAMA_CPP_PYTHON_VERSION:
@@ -481,7 +481,8 @@ class Replay:
             if part.state is None:
                 self._compute_parts(part)
             state = part.state or b""
-            # Of a sliding window, a state has what the context still held when it was written.
+            # A state of a sliding window has the cells that the context still held when it was
+            # written.
             has_window = llama_cpp.llama_model_n_swa(self._model) > 0
             if digest(state) != expected and not has_window:
                 raise Differs(text("replay.state", begin=part.begin, end=end))

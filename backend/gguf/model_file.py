@@ -105,7 +105,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class ContextSizes:
-    """What llama.cpp says that a context of a model takes, in bytes.
+    """The memory of a model's context as llama.cpp reports it, in bytes.
 
     cell_bytes: the attention cache of one token, in f16. state_bytes: what a sequence takes however
     long it is, such as recurrent states. compute_bytes: the compute buffers in RAM, from n_context
@@ -235,7 +235,7 @@ class ModelFile:
 
     @property
     def guess_experts(self) -> tuple[TensorInfo, ...]:
-        """Of nextn_experts those of the first layer, which guesses."""
+        """Those of nextn_experts that belong to the first layer, which guesses."""
         return tuple(t for t in self.nextn_experts if t.layer == self.n_layer)
 
     @property
@@ -291,7 +291,7 @@ class ModelFile:
     def why_no_guess(self) -> str:
         """Why the layers for multi-token prediction guess nothing, as half a sentence, or "".
 
-        Of several layers the first one guesses.
+        If there are several layers, the first one guesses.
         """
         architecture = self.architecture
         lists, keys = PREDICTING.get(architecture), NOT_PREDICTING.get(architecture, ())

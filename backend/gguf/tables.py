@@ -111,7 +111,7 @@ WHOLE_HEADS = frozenset(
 )
 """llama.cpp asserts that keys, values and rotated values of a head are equally many."""
 HEADS_FILL = frozenset("arctic deepseek grok olmoe qwen2moe".split())
-"""Of WHOLE_HEADS: the values of all heads together have to be the embedding's."""
+"""The members of WHOLE_HEADS whose heads must together have the width of the embedding."""
 ROTATING = frozenset(
     """
     bailingmoe2 gemma4 glm4moe granitemoe lfm2moe minimax-m2 phimoe qwen3next qwen3vlmoe
@@ -159,7 +159,7 @@ GOES_BACK = frozenset(
 """Architectures with recurrent states of which llama.cpp can keep snapshots
 (llm_arch_supports_rs_rollback). Other ones with recurrent states have no drafts."""
 STAYS = frozenset({"qwen3next"})
-"""Of PREDICTING: those with recurrent states and without snapshots."""
+"""The members of PREDICTING with recurrent states and without snapshots."""
 READ_BY_ROWS = {"gemma4": "per_layer_token_embd.weight", "qwen4exp": "per_layer_token_embd.weight"}
 """Tables of which llama.cpp reads the rows of the tokens only (TENSOR_READ_LAZY)..."""
 READ_WHOLE_BYTES = 4 << 30
@@ -168,8 +168,7 @@ IS_COMPRESSED = frozenset({"deepseek4"})
 """Architectures whose layers attend to a window and to compressed keys of several tokens
 (attention.compress_ratios)."""
 INDEXED_RATIO = 4
-"""Of these ratios: the compressed keys overlap, and an indexer chooses among them
-(DSV4_CSA_RATIO)."""
+"""The ratio at which compressed keys overlap and an indexer chooses among them (DSV4_CSA_RATIO)."""
 CACHE_FOR_EACH = frozenset({"deepseek4"})
 """Architectures that llama.cpp gives an attention cache of the whole context for each sequence. It
 copies whole sequences only, between sequences of passes only (src/llama-kv-cache-dsv4.cpp)."""

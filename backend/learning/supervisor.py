@@ -75,7 +75,7 @@ class Learner:
         self._recordings: Recordings | None = None
         self._is_cached: Callable[[], bool] = bool
         self._shows_inputs = True
-        # With the number of deletions before: what was answered before one is not written after it.
+        # With the number of deletions before: answers from before it are not written after it.
         self._answers: queue.Queue[tuple[Recordings, Trace, int] | None] = queue.Queue(maxsize=4)
         self._n_deletion = 0
         self._child: subprocess.Popen[str] | None = None

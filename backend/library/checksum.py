@@ -54,7 +54,7 @@ class Checksum:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether a part differs from what was stated."""
+        """Whether a part differs from its stated checksum."""
         return any(part.stated not in ("", part.sha256) for part in self.parts)
 
     @property

@@ -31,7 +31,7 @@ _BACKGROUND = 0x10000  # THREAD_MODE_BACKGROUND_BEGIN
 
 
 class Digests:
-    """The digests of files. What is unknown is computed in a thread while nothing else is done.
+    """The digests of files. A thread computes unknown digests while nothing else is done.
 
     path: the file that keeps them; it may be deleted at any time.
     """
@@ -59,7 +59,7 @@ class Digests:
                 write_json(self._path, {"format": _FORMAT, "files": files})
 
     def compute(self, files: Sequence[tuple[Path, FileIdentity]]) -> bool:
-        """Go on in the background with what is unknown of these files, until pause().
+        """Compute the unknown digests of these files in the background, until pause().
 
         Wait a moment for it, so that a caller who asks in a loop leaves the processor to it. Return
         False when nothing is left that can be computed.
@@ -74,7 +74,7 @@ class Digests:
             return False
         self._may_run.set()
         if self._thread is None or not self._thread.is_alive():
-            # What it could not compute is not asked for again.
+            # A digest that failed is not asked for again.
             states = {one for _, one in left}
             self._thread = faults.Thread(
                 "digests", self._run, left, failed=lambda _: self._give_up(states)

@@ -111,7 +111,7 @@ def part_paths(path: Path) -> list[Path]:
 
 
 def by_name(entries: Iterable[Entry]) -> dict[str, Path]:
-    """Return the usable models by name. Of two with one name, the first keeps it."""
+    """Return the usable models by name. If two have the same name, the first keeps it."""
     paths: dict[str, Path] = {}
     for entry in entries:
         if entry.facts is not None:

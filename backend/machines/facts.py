@@ -42,7 +42,7 @@ def hardware() -> dict[str, str]:
 
 
 def speeds(machine: Hardware | None) -> dict[str, str]:
-    """Return what was measured; nothing for None."""
+    """Return the measured values; nothing for None."""
     if machine is None:
         return {}
     return {

@@ -24,8 +24,10 @@ _PRODUCT_S = 0.05
 _ROUNDS = 3
 _WORTH = 1.03
 _OTHERS = 0.25
-"""Processors that other programs may use while threads are measured. Such a program slows two
-threads on two cores more than one, and what is measured is kept for good."""
+"""Processors that other programs may use while threads are measured.
+
+Such a program slows two threads on two cores more than one thread, and the result is kept for good.
+"""
 _THREAD_BYTES = 8 << 20
 """Bytes of a token below which a further thread costs more waiting than it saves. One thread reads
 the embedded model's 4.5 MB faster than two (docs/log/panel.md)."""

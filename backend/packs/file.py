@@ -114,7 +114,7 @@ class Pack:
     """A complete pack that belongs to a model and to this processor."""
 
     path: Path
-    """Of the head."""
+    """Path of the file with the head."""
     plan: PackPlan
     identities: tuple[FileIdentity, ...]
     """[file]: its identity when its header was checked."""

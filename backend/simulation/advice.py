@@ -1,4 +1,4 @@
-"""Forecasts what would have made an answer faster: simulates its trace with other settings.
+"""Forecasts which settings would have made an answer faster: simulates its trace with others.
 
 The simulator replays the answer's trace through the engine's own core (backend.simulation.run). The
 machine has the speeds that this answer measured. The link's speed is the bytes copied over the time

@@ -18,7 +18,7 @@ from backend.traces.trace import Trace
 from backend.weights.file import PredictorSizes, read
 
 SIGMOID = 2
-"""Of llama.cpp's enum llama_expert_gating_func_type."""
+"""A value of llama.cpp's enum llama_expert_gating_func_type."""
 
 
 def with_model(path: Path, trace: Trace, file: ModelFile) -> Trace:
@@ -59,7 +59,7 @@ def routers(file: ModelFile, layers: tuple[int, ...]) -> list[NDArray[np.float32
 
 
 def router_biases(file: ModelFile, layers: tuple[int, ...]) -> list[_native.RouterBias]:
-    """Return what each layer's router adds before it chooses."""
+    """Return the numbers that each layer's router adds to its scores before it chooses."""
     by_name = {t.name: t for t in file.tensors}
 
     def row(name: str) -> list[float]:

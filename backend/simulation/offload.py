@@ -17,9 +17,9 @@ NAME = "n-cpu-moe"
 MIN_OFFLOADED = 32
 """Tokens from which on a device computes layers in RAM: GGML_OP_OFFLOAD_MIN_BATCH's default."""
 HOST_GB_PER_S = 50.0
-"""At which a desktop's processor reads weights that it computes with: two channels of DDR5."""
+"""Speed at which a desktop's processor reads weights to compute with: two channels of DDR5."""
 HOST_TFLOP_PER_S = 1.0
-"""What it computes of a prompt with them."""
+"""Its computing speed for a prompt with these weights."""
 
 
 def with_host(

@@ -273,7 +273,7 @@ def _observe(tuner: Tuner, done: _native.SimulatedPass) -> None:
 
 
 def cost_of(done: _native.SimulatedPass) -> PassCost:
-    """Return what a simulated pass costs, as a tuner observes it."""
+    """Return the cost of a simulated pass, as a tuner observes it."""
     times, counts = done.times, done.counts
     return PassCost(
         n_token=1,

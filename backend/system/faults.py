@@ -47,7 +47,7 @@ _writes = True  # tracebacks to standard error
 
 
 def no_place(_sentence: str) -> None:
-    """Show nothing: the work is shown nowhere, and what waits for it goes on without it."""
+    """Show nothing: the work is shown nowhere, and its caller goes on without it."""
 
 
 def is_expected(error: BaseException) -> bool:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def sync(descriptor: int) -> None:
-    """Put what was written to an open file or folder on the drive. Raises OSError.
+    """Put the written bytes of an open file or folder on the drive. Raises OSError.
 
     On macOS fsync() leaves it in the drive's own memory. Some file systems there, such as those of
     other machines, know fsync() only.
@@ -270,7 +270,10 @@ def whole(digits: str) -> int:
 
 
 def finite(text: str) -> float:
-    """Read a number of JSON. Raises ValueError for NaN, and for what is or counts as infinite."""
+    """Read a number of JSON.
+
+    Raises ValueError for NaN and for numbers that are, or round to, infinity.
+    """
     number = float(text)
     if not math.isfinite(number):
         raise ValueError("a number is not finite")

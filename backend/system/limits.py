@@ -54,6 +54,6 @@ def limit_memory(more_bytes: int) -> None:
     limit = psutil.Process().memory_info().vms + more_bytes
     if soft != resource.RLIM_INFINITY:
         limit = min(limit, soft)
-    # macOS refuses a limit below what it counts, which is more than it tells a process.
+    # macOS refuses a limit below its own count, which is larger than the one it tells a process.
     with contextlib.suppress(*(() if sys.platform == "linux" else (OSError, ValueError))):
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))

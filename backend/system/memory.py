@@ -101,7 +101,8 @@ def peak_rss_bytes(proc: Path = _PROC) -> int:
 def trim_heap() -> None:
     """Give the free pages of this process's heap back to the system, where there is glibc.
 
-    glibc itself returns only the end of the heap: most of what a large thing has used stays.
+    glibc itself returns only the end of the heap: most memory of a large object stays with the
+    process.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):

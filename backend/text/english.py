@@ -481,7 +481,7 @@ ENGLISH: Mapping[str, str] = {
     "template.not_started": QT_TRANSLATE_NOOP(
         "messages", "its process could not be started: {reason}"
     ),
-    # Plans: what is where, and why it is not what was asked for.
+    # Plans: the contents of memory, and why they differ from the settings.
     "runs.cached": QT_TRANSLATE_NOOP(
         "messages",
         "{rate:percent} of the experts are in memory, {n:count} of each layer, chosen by the "

@@ -223,7 +223,7 @@ class Host:
         self._calls: dict[int, asyncio.Task[None]] = {}
 
     def take(self, request: Message) -> None:
-        """Begin what a request asks for, or say why that is not possible."""
+        """Begin a request, or say why that is not possible."""
         try:
             self._take(request)
         except Exception as error:

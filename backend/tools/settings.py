@@ -46,7 +46,7 @@ class Server:
     """A server: a program with its arguments and environment, or an address with headers.
 
     off: names of tools that are not offered. always: names of tools that run without being asked,
-    with the fingerprint (Tool.fingerprint) of what was allowed. Raises ValueError, one sentence.
+    with the fingerprint (Tool.fingerprint) of the allowed version. Raises ValueError, one sentence.
     """
 
     name: str

@@ -45,7 +45,7 @@ _CONNECT_S = 30.0
 
 Streams = tuple[Any, Any]
 GONE = OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream
-"""What is raised where the other side of a stream is gone."""
+"""The errors of a stream whose other side is gone."""
 
 
 class ServerFault(Exception):
@@ -89,7 +89,7 @@ class Program:
 
     @property
     def last_words(self) -> str:
-        """The end of what it wrote to standard error."""
+        """The last words that it wrote to standard error."""
         return self._stderr.decode("utf-8", "replace")
 
     @contextlib.asynccontextmanager
@@ -215,7 +215,7 @@ class Program:
                     break
                 self._signal(step)
         finally:
-            self.kill()  # also what the process has left behind
+            self.kill()  # also children that the process has left behind
 
     def _signal(self, number: int) -> None:
         """Send a signal to the process and those that it started; on Windows, end them."""
