@@ -69,7 +69,7 @@ def _missing(libraries: dict[str, str], *, has_keyboard: bool = False) -> str | 
 
 
 def _packages(libraries: dict[str, str], *, has_keyboard: bool) -> tuple[list[str], list[str]]:
-    """Return what is missing and the Debian packages that have it."""
+    """Return the missing libraries and the Debian packages that have them."""
     absent = [library for library in libraries if not _loads(library)]
     packages = [libraries[library] for library in absent]
     # Without layouts Qt's platform aborts; without a font all letters are boxes.
@@ -86,7 +86,7 @@ def _has_keymaps() -> bool:
 
 
 def _has_font() -> bool:
-    """Ask fontconfig, as Qt does; what it has read is in its cache then."""
+    """Ask fontconfig, as Qt does, to fill its cache."""
 
     class FontSet(ctypes.Structure):
         _fields_ = [("nfont", ctypes.c_int)]

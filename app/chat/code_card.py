@@ -24,7 +24,7 @@ class CodeCard(QFrame):
         super().__init__(parent)
         self.setObjectName("codeCard")
         self._language = language
-        self._text = self._wanted = ""  # what is shown, and what will be
+        self._text = self._wanted = ""  # the text shown now, and the next one
         self._parts: list[tuple[TextBlock, int]] = []  # each with its start in the text
         label = QLabel(language or "text")
         label.setProperty("role", "small")

@@ -100,7 +100,7 @@ class ChatPage(QObject):
     # Drafts
 
     def keep_draft(self) -> None:
-        """Keep what is typed in the composer with its chat."""
+        """Keep the text in the composer with its chat."""
         self._draft_timer.stop()
         text = self.view.composer.input.toPlainText()
         if text != self._kept_draft:

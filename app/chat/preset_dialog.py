@@ -94,15 +94,15 @@ class _Thoughts(QWidget):
         self._form.addRow(caption, field)
 
     def choose(self, preset: Preset) -> Preset:
-        """Return a preset with what was chosen."""
+        """Return the preset with the chosen values."""
         return replace(preset, **{name: f.currentData() for name, f in self._fields.items()})
 
 
 class PresetDialog(QDialog):
     """Edits a Preset. `preset` and `for_model` are the result once the dialog was accepted.
 
-    chat: what the model's template has; without a switch there is no choice of thinking. own: the
-    presets that the user has saved; the dialog's `own` is what they are afterwards. choice: the
+    chat: the abilities of the model's template; without a switch there is no choice of thinking.
+    own: the saved presets; after the dialog, `self.own` has the user's changes. choice: the
     engine's settings, which a saved preset may hold, too.
     """
 
@@ -309,7 +309,7 @@ class PresetDialog(QDialog):
             self.save_as(name.strip()[:NAME_CHARS])
 
     def save_as(self, name: str) -> None:
-        """Save what is shown as a preset of the user, in place of one with this name."""
+        """Save the shown values as a preset of the user. Replace a preset with this name."""
         with_engine = self._with_engine.isChecked() and self._choice is not None
         engine = self._choice.of_model() if with_engine and self._choice is not None else {}
         kept = [named for named in self.own if named.name != name]
@@ -321,7 +321,7 @@ class PresetDialog(QDialog):
         self._list_own("")
 
     def _show_preset(self, preset: Preset) -> None:
-        """Show what a preset has; its thinking stays as it is chosen."""
+        """Show the values of a preset. Leave the choice of thinking."""
         self._system.setPlainText(preset.system)
         self._show_sampling(preset.sampling)
         self._numbers["seed"].setValue(int(preset.sampling.get("seed", -1)))

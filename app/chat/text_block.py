@@ -149,7 +149,7 @@ class TextBlock(QTextBrowser):
             self.setFixedHeight(height)
 
     def _new_document(self) -> QTextDocument:
-        """Return an empty document. What is built in it is laid out once, when it is shown."""
+        """Return an empty document. Its contents are laid out once, when it is shown."""
         document = QTextDocument(self)
         document.setUndoRedoEnabled(False)
         document.setDocumentMargin(0)

@@ -58,7 +58,7 @@ class ThinkSwitch(QWidget):
         self.hide()
 
     def show_state(self, chat: ChatFacts, thinks: bool, effort: str) -> None:
-        """Show what a model's template has, and what is chosen."""
+        """Show the model's ways to think, and the chosen one."""
         if self._shown == (chat, thinks, effort):
             return
         self._shown = chat, thinks, effort

@@ -323,7 +323,7 @@ class Transcript(ScrollColumn):
                 view.show_last(view is self._views[-1])
 
     def _at_top(self) -> tuple[TextBlock, float] | None:
-        """Return the text at the top of what is seen, and how much of its height is above that."""
+        """Return the uppermost visible text, and the share of its height that is above the view."""
         for view in self._views:
             if view.mapTo(self.viewport(), QPoint(0, view.height())).y() > 0:
                 for block in view.findChildren(TextBlock):
@@ -349,7 +349,7 @@ class Transcript(ScrollColumn):
     def _range_changed(self) -> None:
         if self._follows:
             self._move_to_end()
-        elif self._read is not None:  # another width changes what is above
+        elif self._read is not None:  # another width changes the heights above
             block, above = self._read
             place = QPoint(0, round(above * block.height()))
             self._move_to(block.mapTo(self._column, place).y())

@@ -1,5 +1,5 @@
 """The bar above the conversation: model, cache rate, engine settings.
 
-Shows what is asked for beside what is in force.
-May import: library and below (tests/test_imports.py).
+Shows the settings asked for beside those in force. May import: library and below
+(tests/test_imports.py).
 """

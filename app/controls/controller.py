@@ -22,7 +22,7 @@ from backend.protocol.statistics import Statistics
 
 
 class Controls(QObject):
-    """The strip, `strip`, and what passes between the session and everything that controls it.
+    """The strip, `strip`, and the messages between the session and all of its controls.
 
     Another machine is used only when its address is one that the user confirmed (`settings`).
 
@@ -88,7 +88,7 @@ class Controls(QObject):
             self._asked_devices = True
             self._session.link.list_devices()
         if state is State.IDLE and self._unconfirmed:
-            QTimer.singleShot(0, self._ask_unconfirmed)  # behind what is said of the model
+            QTimer.singleShot(0, self._ask_unconfirmed)  # behind the sentences about the model
         self.refresh()
 
     def _forget_answer(self, state: State) -> None:
@@ -98,7 +98,7 @@ class Controls(QObject):
     # Other machines
 
     def ask_remote(self) -> RemoteDialog:
-        """Let the user name another machine; what that means is said there."""
+        """Let the user name another machine. The dialog says what that permits."""
         dialog = RemoteDialog(self.strip.window())
         dialog.accepted.connect(lambda: self.trust(dialog.device))
         dialog.finished.connect(dialog.deleteLater)
@@ -112,7 +112,7 @@ class Controls(QObject):
             self.packs.write(Path(name))
 
     def trust(self, device: str) -> None:
-        """The user knows what it means: use these devices, now and later without asking."""
+        """The user has accepted the risk: use these devices, now and later without asking."""
         trusted = self._settings.trusted_devices
         trusted += [part for part in remote_parts(device) if part not in trusted]
         self._unconfirmed = ""
@@ -152,7 +152,7 @@ class Controls(QObject):
     def choose_automatic(self, automatic: bool) -> None:
         """Leave the engine's settings to the memory, or take them into one's own hands.
 
-        By hand it goes on with what is in force, so that the change by itself changes nothing.
+        By hand, begin with the values in force, so that the switch itself changes nothing.
         """
         session = self._session
         choice = replace(session.asked, automatic=automatic, by_hand=())
@@ -164,7 +164,7 @@ class Controls(QObject):
         session.choose(choice)
 
     def refresh(self) -> None:
-        """Show what is asked for, and what is in force."""
+        """Show the settings asked for and those in force."""
         session, bar = self._session, self._bar
         automatic = session.asked.automatic
         bar.mode.show_choice(automatic)

@@ -21,7 +21,7 @@ GAIN_MIN = 1.05
 
 
 class PackDesk(QObject):
-    """Asks once per model what a pack would bring, and writes one when the user wants it.
+    """Asks once per model for the gain of a pack, and writes one when the user wants it.
 
     Both are done by a process of their own. What was measured is the speed of reading and of
     computing, here; with where the time of the last answer went it makes the gain to expect.
@@ -116,7 +116,7 @@ class PackDesk(QObject):
         self.changed.emit()
 
     def give_up(self) -> None:
-        """Stop writing, as the user wants it, and say what is left of it."""
+        """Stop writing because the user wants it, and say which part of the pack stays."""
         model = self._path
         self.stop()
         if model is None:
@@ -126,7 +126,7 @@ class PackDesk(QObject):
         self.notice.emit(Notice(words, actions, is_trouble=False))
 
     def stop(self) -> None:
-        """Stop what is being done; writing goes on from there when it is wanted again."""
+        """Stop the present step; writing continues from there when the user wants it again."""
         if self._process is not None:
             self._process.blockSignals(True)
             self._process.kill()

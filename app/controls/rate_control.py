@@ -15,7 +15,7 @@ from app.widgets.elided_label import ElidedLabel
 from backend.library.estimate import Speed
 from backend.protocol.status import CacheFacts, ModelFacts
 
-N_LEAST = 20  # characters of what was decided that are shown before the model's name
+N_LEAST = 20  # characters of the decision that are shown before the model's name
 SLIDER_WIDTH = 150
 WORDS_WIDTH = 270  # beside the slider, where the bar is not compact
 _ANY_WIDTH = 16_777_215  # Qt's QWIDGETSIZE_MAX
@@ -24,10 +24,11 @@ KEYS_SETTLE_MS = 500  # after the last arrow key, a position counts as chosen
 
 @dataclass(frozen=True)
 class RateState:
-    """What the control shows.
+    """The contents of the control.
 
-    slots: what the model allows, None where there is no choice. waits: what is asked for comes into
-    force only after this answer. shows_off: it is the embedded model, with a small cache to see.
+    slots: the numbers that the model allows; None: there is no choice. waits: the new value comes
+    into force only after this answer. shows_off: it is the embedded model, with a small cache to
+    see.
     """
 
     slots: SlotRange | None = None
@@ -40,7 +41,7 @@ class RateState:
 
 
 class RateControl(QWidget):
-    """Steps are experts per layer. What was asked for and what is in force are both shown.
+    """Steps are experts per layer. The value asked for and the one in force are both shown.
 
     `speed_of` says how many tokens per second a number of slots would give, or None where that is
     not known.
@@ -104,16 +105,16 @@ class RateControl(QWidget):
 
     @property
     def asked_text(self) -> str:
-        """The label of the slider's position, or of what was decided."""
+        """The label of the slider's position, or of the automatic decision."""
         return self._asked.text()
 
     @property
     def force_text(self) -> str:
-        """The line below: what is in force, or why there is no choice."""
+        """The line below: the value in force, or why there is no choice."""
         return self._force.text()
 
     def show_state(self, state: RateState) -> None:
-        """Show what a model allows, what was asked for, and what is in force."""
+        """Show the values that a model allows, the one asked for, and the one in force."""
         self._state = state
         slots = state.slots
         self._show_parts()

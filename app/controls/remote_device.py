@@ -29,7 +29,7 @@ def warning(address: str) -> str:
 class RemoteDialog(QDialog):
     """Lets the user name a machine that runs llama.cpp's rpc server; `device` holds it.
 
-    What it means is said in the same place, so that accepting is to trust the address.
+    The same dialog says what that machine can read, so that accepting is to trust the address.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -75,7 +75,7 @@ class RemoteDialog(QDialog):
 
     @property
     def warning(self) -> str:
-        """What it means that this machine computes."""
+        """The sentence about the data that this machine would receive."""
         return self._warning.text()
 
     def _written(self) -> str:

@@ -1,4 +1,4 @@
-"""The strip below the top bar: the engine's settings, each beside what is in force."""
+"""The strip below the top bar: the engine's settings, each beside its value in force."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ANOTHER = ""  # the last entry of devices: one that is not in the list yet
 
 @dataclass(frozen=True)
 class InForce:
-    """What the engine runs with, and whether what is asked for comes only after this answer."""
+    """The settings in force, and whether the ones asked for wait for the end of this answer."""
 
     model: ModelFacts | None = None
     cache: CacheFacts | None = None
@@ -46,7 +46,7 @@ class InForce:
 
 
 class ControlsStrip(QFrame):
-    """Shows an EngineChoice beside what is in force; the cache rate is in the bar above.
+    """Shows an EngineChoice beside the settings in force; the cache rate is in the bar above.
 
     Every rule with a title has a control here. The lists of methods, contexts and devices depend on
     more than their rule.
@@ -148,7 +148,7 @@ class ControlsStrip(QFrame):
         return self._controls[name]
 
     def in_force(self, name: str) -> str:
-        """Return what is said to be in force of a setting, by its name."""
+        """Return the words for the value in force of a setting, by its name."""
         return self._force[name].text()
 
     def show_devices(self, devices: list[tuple[str, str]]) -> None:
@@ -181,13 +181,13 @@ class ControlsStrip(QFrame):
 
     @property
     def offer(self) -> str:
-        """What is said about a pack."""
+        """The sentence about a pack."""
         return self._offer.text()
 
     def show_offer(
         self, words: str, *, can_write: bool, can_stripe: bool, is_writing: bool
     ) -> None:
-        """Say what a pack would bring, or how far one is written."""
+        """Say how much a pack would gain, or how far one is written."""
         self._offer.setText(words)
         self._offer.setVisible(bool(words))
         self.pack.setVisible(can_write)
@@ -200,7 +200,7 @@ class ControlsStrip(QFrame):
         self._sentence.setText(localized(METHODS[str(control.itemData(row))].sentence))
 
     def show_choice(self, choice: EngineChoice, force: InForce) -> None:
-        """Show what is asked for, and what is in force."""
+        """Show the settings asked for and those in force."""
         self._choice, self._shown_force = choice, force
         self.mode.show_choice(choice.automatic)
         for name in _BY_HAND:
@@ -226,7 +226,7 @@ class ControlsStrip(QFrame):
             return
         told = {name: self._in_force(name, cache) for name in self._rules}
         method = title_of(cache.method)
-        # A stock method is in force as what it is; `auto` may find stock to be the better choice.
+        # A stock method is shown by its own name; `auto` may choose stock as the faster one.
         told["method"] = method, cache.asked_method != wanted
         differs = not choice.automatic and n_context != choice.context_length
         told["context_length"] = units.count(n_context, "token"), differs
@@ -278,7 +278,7 @@ class ControlsStrip(QFrame):
         return localized(METHODS[choice.method].sentence)
 
     def _add(self, name: str, rule: Rule, control: DropDown | Number) -> None:
-        """Make the column of a setting: its title, its control, and what is in force."""
+        """Make the column of a setting: its title, its control, and its value in force."""
         title = translate("settings", rule.title)
         caption = QLabel(title)
         caption.setProperty("role", "small")
@@ -340,7 +340,7 @@ class ControlsStrip(QFrame):
         self._controls[name].setAccessibleDescription(label.text().strip())
 
     def _in_force(self, name: str, cache: CacheFacts) -> tuple[str, bool]:
-        """Return what is in force of a setting, in words, and whether it is not as asked."""
+        """Return a setting's value in force, in words, and whether another one was asked for."""
         rule, asked = self._rules[name], getattr(self._choice, name)
         value: Any = getattr(cache, name, "")
         if value == "" or (rule.on_device and cache.mode != "cached"):
@@ -351,7 +351,7 @@ class ControlsStrip(QFrame):
         return self._words_of(name, value), value != asked
 
     def _words_of(self, name: str, value: object) -> str:
-        """Return what a value is called in the list of a setting."""
+        """Return the name of a value in the list of a setting."""
         listed = self._controls[name]
         assert isinstance(listed, DropDown)
         return listed.itemText(listed.findData(value)) or str(value)

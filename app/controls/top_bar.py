@@ -82,7 +82,7 @@ class TopBar(QWidget):
         return super().event(event)
 
     def _fit(self) -> None:
-        """Leave out what there is no room for, so that no word of the rest is cut."""
+        """Hide the parts that have no room, so that no word of the others is cut."""
         layout = self._layout
         kept = (self.sidebar, self.model, self.new_chat, self.server, *self._buttons)
         shown = [widget for widget in kept if not widget.isHidden()]

@@ -101,7 +101,7 @@ class Details(QFrame):
 
     @property
     def checked(self) -> str:
-        """Return what is said about the check of the file."""
+        """Return the sentence about the check of the file."""
         return self._checked.text()
 
     def show_row(self, row: Row | None, loaded: Path | None) -> None:

@@ -79,7 +79,7 @@ class GetPage(QWidget):
             Shown.REPOSITORIES: ColumnTable(REPOSITORIES, 0, self),
             Shown.FILES: GetTable(FILES, self),
         }
-        self._about = QLabel()  # what is listed
+        self._about = QLabel()  # the listed rows
         self._there = QLabel()  # the models that other programs have
         self.show_there = QPushButton(self.tr("Show them"))
         self.show_there.setAccessibleName(self.tr("Show the models on this computer"))
@@ -501,7 +501,7 @@ class GetPage(QWidget):
         self._show_words()
 
     def _act(self, *_: object) -> None:
-        """Open, show or download what is selected."""
+        """Open, show or download the selected row."""
         chosen, selected, listing = self.chosen, self._selected(), self.search.listing
         if not self.download.isEnabled():
             return

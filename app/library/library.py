@@ -210,7 +210,7 @@ class Library(QObject):
         return self.check is not None and self.check.share is not None
 
     def check_file(self, path: Path) -> None:
-        """Compare a file's SHA-256 with what is stated, in a thread, if no check runs."""
+        """Compare a file's SHA-256 with the stated one, in a thread, if no check runs."""
         if self.is_checking:
             return
         self.check = FileCheck(path, 0.0)

@@ -55,8 +55,7 @@ class _Superseded(Exception):
 class Search(QObject):
     """Shows the curated list, repositories or files. Contacts no server before it is asked to.
 
-    Signals:
-        changed: what is shown, or the facts of a model in it, changed.
+    Signals: changed: the rows, or the facts of a model in them, changed.
         refused: (str) one sentence: why nothing was found or could be read.
         busy: (bool) a request to a server began or ended.
         offered: (Offer, source) the files of a curated model, for its download.

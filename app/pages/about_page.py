@@ -12,7 +12,7 @@ from app.widgets.page import Page, small
 from backend import __version__
 from backend.system import faults
 
-_LOOK_MS = 20  # between two looks for what the thread has read
+_LOOK_MS = 20  # between two looks at the thread's results
 
 
 class AboutPage(Page):

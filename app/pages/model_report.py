@@ -104,7 +104,7 @@ class ModelReport(QDialog):
         return button
 
     def _show(self) -> None:
-        """Show what belongs to the present step: before, while it runs, or after."""
+        """Show the widgets of the present step: before, while it runs, or after."""
         has_text = bool(self.text.toPlainText())
         self.start.setVisible(not self._is_running and not has_text)
         self._explained.setVisible(not has_text)
@@ -180,7 +180,7 @@ class ModelReport(QDialog):
             QTimer.singleShot(_END_MS, self._process, self._process.kill)
 
     def _tell(self) -> None:
-        """Tell the process to end and to keep what it has. Windows has no such signal."""
+        """Tell the process to end and to keep its results. Windows has no such signal."""
         assert self._process is not None
         self._process.kill() if os.name == "nt" else self._process.terminate()
 

@@ -24,7 +24,7 @@ Modules = Sequence[tuple[str, str, str]]
 
 
 class CardsSection(Section):
-    """What was found to compute with: graphics cards, and llama.cpp's backends with their troubles.
+    """The devices that can compute: graphics cards, and llama.cpp's backends with their errors.
 
     It asks the worker whenever it comes into view.
     """

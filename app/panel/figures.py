@@ -30,7 +30,7 @@ class Figures(QWidget):
         self._values: list[Value] = []
         self._units: list[QLabel] = []
         self._n_column = 0
-        self._notes = [""] * len(self._texts())  # behind the explanations, what is special now
+        self._notes = [""] * len(self._texts())  # behind the explanations, a remark on this answer
         layout = self._layout = QGridLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setHorizontalSpacing(_GAP)
@@ -48,7 +48,7 @@ class Figures(QWidget):
         self.show_limit(None)
 
     def _texts(self) -> tuple[tuple[str, str], ...]:
-        """Return the name of each figure and what it means, whether more is better, and why."""
+        """Return the name and the meaning of each figure, whether more is better, and why."""
         return (
             (self.tr("token/s"), self.tr(
                 "How fast the answer is written. A token is about three quarters of a word.\n"
@@ -117,7 +117,7 @@ class Figures(QWidget):
 
     @property
     def misses_words(self) -> str:
-        """Return what is special about the misses; empty if nothing is."""
+        """Return a sentence about special misses; empty if there are none."""
         return self._notes[4]
 
     def show_limit(self, link_gb_per_s: float | None) -> None:

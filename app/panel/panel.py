@@ -74,7 +74,7 @@ class EnginePanel(QFrame):
         self._wants_hint = False
         self._shown_s = 0.0  # time of the last update of figures and bars
         self._sentence_s = 0.0  # time of the last update of the sentence
-        self._line_s = 0.0  # likewise of the time line
+        self._line_s = 0.0  # the same for the time line
         self.moments = Moments()
         self.parts = parts = PanelParts(self)
         self.figures, self.map, self.stall = parts.figures, parts.map, parts.stall

@@ -209,7 +209,7 @@ class PanelParts(QObject):
         self.force.setText(text)
 
     def show_words(self, text: str, helps: str, causes: str) -> None:
-        """Show the verdict, what would help, and other causes, where there are any."""
+        """Show the verdict, and where there are any, remedies and other causes."""
         self._words_box.setVisible(bool(text))
         for label_, words in ((self.words, text), (self.helps, helps), (self.causes, causes)):
             label_.setVisible(bool(words))

@@ -194,7 +194,7 @@ class Attachments(QObject):
                 self.changed.emit()
 
     def _count(self) -> None:
-        """Let the engine count what it has not counted yet. It answers when it is free."""
+        """Let the engine count the attachments not counted yet. It answers when it is free."""
         if self._engine.model is None:
             return
         for file in self.files:
@@ -218,7 +218,10 @@ class Attachments(QObject):
         self.changed.emit()
 
     def _on_died(self, sentence: str) -> None:
-        """Give up what the worker was reading. It counts again with the next model."""
+        """Give up the attachments that the worker was reading.
+
+        It counts again with the next model.
+        """
         self._counted_for = None
         for file in self.files:
             file.counting = 0

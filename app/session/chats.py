@@ -60,7 +60,7 @@ class Chats(QObject):
         super().__init__(parent)
         self._session = session
         self.store = store
-        self._saved: dict[int, _Lengths] = {}  # message id -> what is on disk
+        self._saved: dict[int, _Lengths] = {}  # message id -> its contents on disk
         self._is_failing = False
         self._why = ""  # reason of the last failure; "" after a success
         session.why_not_kept = lambda message: "" if message.id else self._why
@@ -174,7 +174,7 @@ class Chats(QObject):
             self._list_changed()
 
     def draft(self, chat_id: int) -> str:
-        """Return what was typed in a chat but not sent; 0: in a new chat."""
+        """Return the text typed in a chat but not sent; 0: in a new chat."""
         try:
             return self.store.draft(chat_id)
         except StoreError as error:
@@ -182,7 +182,7 @@ class Chats(QObject):
             return ""
 
     def keep_draft(self, chat_id: int, text: str) -> None:
-        """Keep what was typed in a chat but not sent."""
+        """Keep the text typed in a chat but not sent."""
         self._attempt(lambda: self.store.set_draft(chat_id, text))
 
     def delete(self, chat_id: int) -> None:
@@ -270,7 +270,7 @@ class Chats(QObject):
         if message.is_live:
             saved = self._saved.get(message.id, _NOTHING)
             if any(now < before for now, before in zip(_lengths(message), saved, strict=True)):
-                self._save(message)  # what cannot be continued was removed
+                self._save(message)  # the parts that cannot be continued were removed
             elif not self._timer.isActive():
                 self._timer.start()
             return

@@ -104,7 +104,7 @@ class EngineSession(QObject):
 
     @property
     def asked(self) -> EngineChoice:
-        """The user's settings for the present model. What is set is kept for this model."""
+        """The user's settings for the present model. Assigned settings are kept for this model."""
         return self._asked
 
     @asked.setter
@@ -444,6 +444,6 @@ class EngineSession(QObject):
         elif choice != self._sent:
             self._apply_choice()
         elif self._n_changing:
-            self.set_state(State.CHANGING)  # what the answer was too short for
+            self.set_state(State.CHANGING)  # changes that the answer was too short for
         else:
             self.ready.emit()

@@ -570,7 +570,7 @@ class Session(QObject):
             self.can_send_changed.emit()
 
     def _time_thought(self, answer: Message, delta: Delta) -> None:
-        """Measure the duration of the reasoning, from its first piece to what follows it."""
+        """Measure the duration of the reasoning, from its first piece to the piece behind it."""
         now_s = time.monotonic()
         if delta.reasoning and not self._thinks_since_s:
             self._thinks_since_s = now_s - answer.thought_s

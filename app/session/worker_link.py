@@ -172,7 +172,7 @@ class EngineLink(QObject):
         self._request("learning", action=action)
 
     def serve(self, **fields: Any) -> None:
-        """Switch the local server on or off, or change what it serves."""
+        """Switch the local server on or off, or change its settings."""
         self._request("serve", **fields)
 
     def list_devices(self) -> None:

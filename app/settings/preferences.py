@@ -81,7 +81,7 @@ class Preferences(QObject):
         self.save()
 
     def take_choices(self, usual: EngineChoice, own: dict[str, dict[str, Any]]) -> None:
-        """Remember what is asked of the engine, usually and for single models."""
+        """Remember the settings of the engine, the usual ones and those of single models."""
         if (usual, own) != (self.values.engine, self.values.models):
             self.values.engine = usual
             self.values.models = {path: dict(item) for path, item in own.items()}

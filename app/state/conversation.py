@@ -46,15 +46,15 @@ class CallState(Enum):
 class Message:
     """One message of the user, the assistant or a tool.
 
-    details: JSON of the message: the attachments of a question (Attachment.to_json), how a
-    tool's call was approved. Of a tool's message: "state", a value of CallState.
+    details: JSON of the message: the attachments of a question (Attachment.to_json), how a tool's
+    call was approved. A tool's message has "state", a value of CallState.
     """
 
     role: str  # "user", "assistant" or "tool"
     content: str
     ending: Ending = Ending.FINISHED
     note: str = ""  # one sentence: why it ended
-    progress: str = ""  # while waiting: what the engine is doing
+    progress: str = ""  # while waiting: the engine's present work
     statistics: Statistics | None = None  # of the part that was generated last
     n_token_before: int = 0  # tokens of the parts before
     reasoning: str = ""

@@ -1,4 +1,4 @@
-"""What the user wants of the engine, beside the model: one switch, and what it decides."""
+"""The user's settings of the engine beside the model: one switch, and those that it decides."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class EngineChoice(EngineConfig):
     """The user's settings of the engine. Raises ValueError, one sentence, as EngineConfig does.
 
     If `automatic` is set, memory decides about the cache rate and the context, and the method is
-    `auto`. Of the three, only those in `by_hand` are then in use.
+    `auto`. Settings of these three that are in `by_hand` keep the user's value.
     """
 
     automatic: bool = setting(True, "switch")

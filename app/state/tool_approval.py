@@ -85,8 +85,8 @@ class Grants:
 class Calls:
     """The calls of one answer.
 
-    n_round: answers with calls in a row, this one included, since the user last allowed one by
-    hand. is_held: there were too many; every call asks, whatever was allowed before.
+    is_held: there were too many answers with calls since the user last allowed one by hand. Every
+    call then asks, even if its tool was allowed before.
     """
 
     def __init__(

@@ -194,7 +194,7 @@ class ChatStore:
             )
 
     def draft(self, chat_id: int) -> str:
-        """Return what was typed in a chat but not sent; 0: in a new chat."""
+        """Return the text typed in a chat but not sent; 0: in a new chat."""
         with self.reading():
             row = self.connection.execute(
                 "SELECT CAST(text AS TEXT) FROM draft WHERE chat_id = ?", (chat_id,)
@@ -202,7 +202,7 @@ class ChatStore:
         return str(row[0]) if row and row[0] else ""
 
     def set_draft(self, chat_id: int, text: str) -> None:
-        """Keep what was typed in a chat but not sent; it survives a killed process."""
+        """Keep the text typed in a chat but not sent; it survives a killed process."""
         with self.writing(durable=False) as connection:
             if text:
                 connection.execute("REPLACE INTO draft VALUES (?, ?)", (chat_id, sound(text)))

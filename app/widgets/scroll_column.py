@@ -11,9 +11,8 @@ BAR_WIDTH = 12  # pixels, as in the style sheet
 class ScrollColumn(QScrollArea):
     """A scroll area as wide as its widget. The scroll bar always has its place.
 
-    Were the place given only when the bar is needed, text could wrap so that its height asks for
-    the bar without one and for none with one. Qt then changes the width back and forth within one
-    call until the stack overflows.
+    If the bar took its width only while it is shown, a text could need the bar only while the bar
+    is hidden. Qt would then show and hide it in turns within one call until the stack overflows.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:

@@ -1,7 +1,7 @@
 """Long work of the window, in slices between which it handles its other events.
 
-One queue holds what all widgets have left. Were each to continue by a timer of its own, one turn of
-the event loop would do a slice for each.
+One queue holds the remaining work of all widgets. Were each to continue by a timer of its own, one
+turn of the event loop would do a slice for each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ends_s: float | None = None  # of the present slice, on the clock of time.perf_
 
 @contextmanager
 def a_slice() -> Iterator[Callable[[], bool]]:
-    """Begin a slice, or go on in the present one. Yield what returns whether its time is up."""
+    """Begin a slice, or continue the present one. Yield a function that says if its time is up."""
     global _ends_s
     before = _ends_s
     ends_s = _ends_s = before or time.perf_counter() + SLICE_S

@@ -36,7 +36,7 @@ class Colours:
     raised: str  # buttons and cards on a surface
     hover: str
     border: str  # lines between parts
-    edge: str  # around fields and of scroll bars: what can be used is seen
+    edge: str  # around fields and of scroll bars: every control that can be used is visible
     bubble: str  # the user's messages
     code: str  # behind code
     text: str

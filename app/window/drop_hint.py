@@ -9,7 +9,7 @@ from app.text import units
 
 
 class DropHint(QFrame):
-    """Tells what a drop would do."""
+    """Tells the effect of a drop."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)

@@ -384,7 +384,7 @@ class MainWindow(QMainWindow):
             self.chat.composer.setFocus()
 
     def _type(self, text: str) -> None:
-        """Write what was typed over the list of chats."""
+        """Write the text typed over the list of chats into the search."""
         self.show_chat()
         self.chat.composer.input.insertPlainText(text)
 
