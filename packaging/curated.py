@@ -29,7 +29,7 @@ from backend.library.facts import Facts
 
 N_CONTEXT = 4096
 TOLERANCE = 0.05
-"""Of sizes: all weights of another quantisation are scaled by one ratio."""
+"""Tolerance of sizes: one ratio scales all weights to another quantisation."""
 _LEFT_OUT = {"fingerprint", "name", "needs"}
 
 

@@ -68,7 +68,7 @@ STEPS = {
 TOTAL_S = 440
 PARTS = ("facts", "correct", "speed", "edges")
 LEAST_PINNED_GB_S = 15.0
-"""Of copies from pinned memory. Below it the machine's link is not what a cache is for."""
+"""Bandwidth of copies from pinned memory. A slower link is not one that a cache is made for."""
 N_LARGE_LAYER = 48
 """Layers of the default model: 17 GB in the geometry of Qwen3-30B-A3B. All layers have the same
 experts' bytes, which takes as long to compute."""

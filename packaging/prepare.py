@@ -37,8 +37,8 @@ LOCK_IS_FOR = ("linux", "x86_64", (3, 11))
 BUILD_TOOLS = ["cmake>=3.24", "ninja>=1.11"]
 """With these, scikit-build-core needs only a compiler from the system."""
 LLAMA_SOURCE = STAMPS / "llama.cpp"
-"""llama.cpp's chat layer, which the native part compiles (backend/native/chat/CMakeLists.txt): what
-LLAMA_PARTS names of its sources, and a file `release` with the requirement that they belong to."""
+"""llama.cpp's chat layer, which the native part compiles (backend/native/chat/CMakeLists.txt): the
+sources that LLAMA_PARTS names, and a file `release` with the requirement that they belong to."""
 LLAMA_PARTS = ("LICENSE", "common", "include", "vendor/nlohmann")
 LLAMA_ARGS = "-DGGML_RPC=on"
 """Options of llama.cpp's build. With rpc it computes on devices of other machines; the tests use a

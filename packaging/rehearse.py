@@ -1,8 +1,8 @@
 """`make ci`: check the last commit as CI does it, in a fresh clone in a new folder.
 
-The clone has its own HOME and TMPDIR, no display and no standard input. `.ci/run` decides. What
-pip has downloaded is used again. If tests failed, they run five times more in the clone, to say
-which of them are unsteady. The exit status is that of `.ci/run` whatever they say then.
+The clone has its own HOME and TMPDIR, no display and no standard input. `.ci/run` decides. pip's
+downloads are used again. If tests failed, they run five times more in the clone, to say which of
+them are unsteady. The exit status is that of `.ci/run` whatever they say then.
 """
 
 from __future__ import annotations

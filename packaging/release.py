@@ -1,4 +1,4 @@
-"""Build what users are given: the bundle, a .deb, an AppImage, their sums, contents and notes.
+"""Build the files for users: the bundle, a .deb, an AppImage, their sums, contents and notes.
 
     python packaging/release.py all        bundle, deb, appimage and what belongs to them
     python packaging/release.py bundle zip installer        on Windows, with NSIS
@@ -75,8 +75,8 @@ EDITS = (
         "#include <regex>\n",
         "#define _REGEX_MAX_STACK_COUNT 0\n#include <regex>\n",
     ),
-    # GCC 12.2 drops what is stored in `tc` (GCC's PR target/114098): the first use of AMX then ends
-    # the process.
+    # GCC 12.2 drops the stores to `tc` (GCC's PR target/114098): the first use of AMX then ends the
+    # process.
     (
         "vendor/llama.cpp/ggml/src/ggml-cpu/amx/mmq.cpp",
         "    _tile_loadconfig(&tc);",
@@ -290,7 +290,7 @@ class Build:
         )
 
     def runtime(self) -> bytes:
-        """Return the head of an AppImage, which mounts what follows it."""
+        """Return the head of an AppImage, which mounts the image behind it."""
         if self._runtime is not None:
             return self._runtime.read_bytes()
         program = WORK / "runtime"
@@ -347,7 +347,7 @@ def _python_of(environment: Path) -> Path:
 
 
 def _flags(source: Path) -> str:
-    """Return compiler flags that keep the paths of this machine out of what is built."""
+    """Return compiler flags that keep the paths of this machine out of programs."""
     if os.name == "nt":
         return ""
     return f"-ffile-prefix-map={source}=. -ffile-prefix-map={ROOT}=."
@@ -419,7 +419,7 @@ def bundle(build: Build) -> None:
 
 
 def _bundle_digest() -> str:
-    """Return a digest of what a bundle is made of: `make deb` and `make appimage` share one."""
+    """Return a digest of a bundle's sources: `make deb` and `make appimage` share one bundle."""
     digest = hashlib.sha256(f"{ROOT} {sys.version} {MODULAR_ARGS} {EDITS}".encode())
     for folder in ("app", "assets", "backend", "packaging"):
         for path in sorted((ROOT / folder).rglob("*")):
@@ -441,7 +441,7 @@ def _shorten_records(folder: Path) -> None:
 
 
 def _strip(folder: Path) -> None:
-    """Remove the symbols that only a debugger reads from what was built here, and from Python.
+    """Remove the symbols that only a debugger reads from programs built here, and from Python.
 
     Libraries of wheels stay as they are: those that auditwheel has changed would no longer load.
     """

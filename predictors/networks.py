@@ -31,7 +31,7 @@ MOST_PRODUCTS = 600_000
 """Maximum multiplications of one network, most of them of bytes. They take 43 us on one core when
 the weights of all layers exceed its caches."""
 PARAMETERS_OF_PAPER = 2_000_000
-"""Of one layer's predictor in ProMoE, section 6.3."""
+"""Size of one layer's predictor in ProMoE, section 6.3."""
 FEW_PRODUCTS = 100_000
 """Up to this many, floats are as fast as bytes and avoid one more rounding."""
 

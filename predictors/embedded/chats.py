@@ -107,7 +107,7 @@ def from_books(texts: Sequence[Text], rng: random.Random) -> Iterator[Conversati
 
 
 def from_encyclopaedia(texts: Sequence[Text], rng: random.Random) -> Iterator[Conversation]:
-    """Yield "What is X?" with the first sentence or two of the article on X."""
+    """Yield a question about X with the first sentence or two of the article on X."""
     known = composed.read_things()
     for source, title, text in texts:
         lines = text.split("\n")

@@ -93,7 +93,7 @@ def main() -> int:
 
 
 def follow(step: Callable[[], str]) -> None:
-    """Run a step, and print what it says and how long it took. Raises CheckError."""
+    """Run a step. Print its sentence and its time. Raises CheckError."""
     began = time.monotonic()
     print(f"{step()} ({time.monotonic() - began:.0f} s)", flush=True)
 
@@ -352,7 +352,7 @@ def run(
             out, err = ("", "") if shows else process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             process.kill()
-            # What it has started holds the pipe open.
+            # A child of it holds the pipe open.
             run("wineserver", "--kill", check=False, more=more)
             raise CheckError(f"{' '.join(command)} did not end in {limit_s:.0f} s.") from None
     done = subprocess.CompletedProcess(command, process.returncode, out or "", err or "")
@@ -362,7 +362,7 @@ def run(
 
 
 def show(process: subprocess.Popen[str]) -> None:
-    """Print what a program writes until it ends.
+    """Print the output of a program until it ends.
 
     The pipe may stay open: wine's consoles of programs that were killed inherit it, and remain.
     """

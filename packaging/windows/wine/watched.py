@@ -1,4 +1,4 @@
-"""Runs the window, and keeps a file of what it shows and where; window.py reads it.
+"""Runs the window, and keeps a file of its visible texts and their places for window.py.
 
 python.exe watched.py FILE
 """

@@ -1,7 +1,7 @@
 """The window under wine, used as by a user: with mouse and keyboard, on a screen of Xvfb.
 
-watched.py runs it, and tells what it shows and where. It is opened, asked, given a model by the
-file dialog and by a second start, changed, closed, and opened again.
+watched.py runs it, and tells its visible texts and their places. It is opened, asked, given a model
+by the file dialog and by a second start, changed, closed, and opened again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = {"xvfb": "Xvfb", "xdotool": "xdotool", "imagemagick": "import"}
 """Debian's packages, and a program of each."""
 SIZE = "1400x900"
-TYPED = "größere Übung.gguf"  # with a German keyboard; xdotool loses what no key has
+TYPED = "größere Übung.gguf"  # with a German keyboard; xdotool loses characters that no key has
 NAMED = "Ünï code 模型 🦊.gguf"
 QUESTION = "Tell me a story about a fox."
 LIMIT_S = 180.0
@@ -28,7 +28,7 @@ Told = dict[str, Any]
 
 
 class WindowError(Exception):
-    """The window does not do what is wanted. The text is one plain sentence."""
+    """The window fails a check. The text is one plain sentence."""
 
 
 class Walk:
