@@ -35,7 +35,7 @@ static char self[PATH_MAX];
 static const char *place = ".";  // where it is mounted or unpacked
 static char unpacked[PATH_MAX];  // the folder to remove at the end; empty if there is none
 
-// What libsquashfuse would call for an image of another compression. It then says that the image cannot be read.
+// libsquashfuse would call this for an image of another compression. It then says that the image cannot be read.
 int lzo1x_decompress_safe(void) { return -1; }
 int LZ4_decompress_safe(void) { return -1; }
 int uncompress(void) { return -1; }

@@ -2,7 +2,7 @@
 #include "live/ggml/backends.h"
 
 NB_MODULE(_native, m) {
-    nanobind::set_leak_warnings(false);  // what lives in a module at exit is no leak
+    nanobind::set_leak_warnings(false);  // objects that live in a module at exit are no leak
     m.doc() = "Outrider's native part: the cache core and the patch of llama.cpp's graph.";
     outrider::load_backends();   // before anything asks ggml for a device
     outrider::bind_types(m);

@@ -364,7 +364,7 @@ void bind_types(nb::module_ & m) {
     nb::class_<HostCounts>(m, "HostCounts", "Bytes of a layer that the host's store moved.")
         .def_ro("bytes_read", &HostCounts::bytes_read, "From the file into the store.")
         .def_ro("bytes_found", &HostCounts::bytes_found, "From the store into slots; they were there.")
-        .def_ro("bytes_awaited", &HostCounts::bytes_awaited, "Likewise; the file was waited for.");
+        .def_ro("bytes_awaited", &HostCounts::bytes_awaited, "The same; the file was waited for.");
 
     nb::class_<RouterBias>(m, "RouterBias", "How a router's products become a choice (core/spec.h).")
         .def(

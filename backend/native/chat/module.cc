@@ -79,7 +79,7 @@ class Template {
     // Throws std::exception where the template cannot be parsed.
     Template(const std::string & source, const std::string & bos, const std::string & eos)
         : source_(source), bos_(bos), eos_(eos), program_(parsed(source)) {
-        // The program is parsed first, because this call would hide what is wrong.
+        // The program is parsed first, because this call would hide the error.
         templates_ = common_chat_templates_init(nullptr, source, bos, eos);
     }
 
@@ -187,10 +187,10 @@ class Parser {
             arena_.load(parser);
     }
 
-    // Returns what is read of an answer so far, as JSON: reasoning, content, tool_calls; n_read, the characters that
+    // Returns the parts of an answer so far, as JSON: reasoning, content, tool_calls; n_read, the characters that
     // have the template's form, or -1 where the answer has not (all else is empty then, but for n_text); n_text, the
-    // characters to the end of the text before the first call; is_whole: nothing has to follow; has_call: a whole call
-    // is in it; ends_in_text: text follows a call.
+    // characters to the end of the text before the first call; is_whole: nothing has to follow; has_call: a whole
+    // call is in it; ends_in_text: text follows a call.
     std::string parse(const std::string & text) const {
         const std::string input = opened_ + text;
         common_peg_parse_context context(input, COMMON_PEG_PARSE_FLAG_LENIENT);

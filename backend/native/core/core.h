@@ -26,7 +26,7 @@ struct Composition {
     int32_t n_predict = 0;     // experts asked of the predictor; 0: as many as a token uses
     int32_t n_fetch = 0;       // experts of a forecast that are fetched at most; 0: all
     int32_t depth = 1;         // forecasts are fetched for the next `depth` layers
-    bool weighs = false;  // fetch what is worth it (predict/worth.h), forecast or not; otherwise all forecasts
+    bool weighs = false;  // fetch worthwhile experts (predict/worth.h), forecast or not; otherwise all forecasts
     bool prefill_prefetch = true;  // fetch forecasts in prompts too; otherwise prompts only teach the predictor
     Hybrid hybrid = Hybrid::off;   // whether the host computes some of the missing experts
 };

@@ -41,8 +41,8 @@ struct PassBegan {
     // another sequence.
     std::span<const int32_t> sequences{};
 };
-// The layer's router is about to choose. The driver cancels what it is told to before it sends Routed, so that experts
-// whose slots were promised to copies that had not begun are found.
+// The layer's router is about to choose. The driver obeys all cancels before it sends Routed, so that experts whose
+// slots were promised to copies that had not begun are found.
 struct Reached {
     Layer layer;
 };
@@ -140,7 +140,7 @@ class EventLog {
 // Sends the logged events to `core`. Returns the index of the first entry with other commands, or -1.
 // REQUIRES: `core` is new and of the same composition.
 int64_t replay(const EventLog & log, Core & core);
-// A line with every field: "computed layer 3 expert 5". Of the values of an input, their hash.
+// A line with every field: "computed layer 3 expert 5". An input's values are written as their hash.
 std::string describe(const Event & event);
 std::string describe(const Command & command);
 

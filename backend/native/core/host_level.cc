@@ -71,7 +71,7 @@ void HostLevel::filter(const Event & event, Commands & out, size_t first) {
             out.push_back(command);
         }
     }
-    // After the redirection: the scheduler may have ordered again what was cancelled.
+    // After the redirection: the scheduler may have ordered a cancelled expert again.
     std::visit(
         Overloaded{
             [&](const Copied & e) { owns(e.ticket) ? copied(e.ticket) : end_use(e.ticket, true, out); },
@@ -87,7 +87,7 @@ void HostLevel::filter(const Event & event, Commands & out, size_t first) {
     expected_.clear();
 }
 
-// What the layer in progress still needs is not evicted.
+// Experts that the layer in progress still needs are not evicted.
 void HostLevel::note_needs(const Event & event) {
     std::visit(Overloaded{
                    [&](const PassBegan &) { residency_.reclaim(); },
@@ -222,7 +222,7 @@ void HostLevel::end_use(Ticket ticket, bool is_there, Commands & out) {
     }
 }
 
-// At the gate: cancels what was fetched for the layer and is not needed.
+// At the gate: cancels the fetches for the layer that are not needed.
 void HostLevel::drop_unwanted(Layer layer, Commands & out) {
     for (Slot slot = 0; slot < n_slot(layer); slot++) {
         const SlotInfo & info = residency_.at(layer, slot);

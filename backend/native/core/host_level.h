@@ -1,5 +1,6 @@
 // The host store: RAM between the file and the slots of devices. It holds whole experts, and is a second residency
-// with its own budget. The method's eviction decides here too who stays, and its forecasts what is fetched.
+// with its own budget. The method's eviction decides here too which experts stay, and its forecasts which are
+// fetched.
 //
 // The scheduler does not know of it. The store is a filter of the scheduler's commands: it turns a copy of an expert
 // that it holds into a copy from here; it reads other experts from the file into a slot of its own and copies them on
@@ -15,7 +16,7 @@
 
 namespace outrider {
 
-// Of one layer, since the start. LayerCounts::bytes_read counts all bytes that came into slots.
+// Counts of one layer since the start. LayerCounts::bytes_read counts all bytes that came into slots.
 struct HostCounts {
     uint64_t bytes_read = 0;     // from the file into the store
     uint64_t bytes_found = 0;    // from the store into slots; in the store when the copy was ordered

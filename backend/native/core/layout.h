@@ -1,4 +1,4 @@
-// What an allocation decides: the slots of each layer, and how its experts are cut.
+// The decision of an allocation: the slots of each layer, and how its experts are cut.
 #pragma once
 
 #include "core/types.h"

@@ -1,11 +1,11 @@
-// The slots of every pool: their states, their experts, and what is in flight into them.
+// The slots of every pool: their states, their experts, and the copies in flight into them.
 #pragma once
 
 #include "core/layout.h"
 
 namespace outrider {
 
-// Aborts the process and prints what is wrong.
+// Aborts the process and prints the contradiction.
 [[noreturn]] void broken_invariant(const char * what);
 inline void require(bool condition, const char * what) {
     if (!condition) {
@@ -32,8 +32,8 @@ struct SlotInfo {
     }
 };
 
-// Counters since the start. bytes_read = bytes_useful + bytes_wasted + bytes that are resident and unused. Of a cut
-// expert each part counts.
+// Counters since the start. bytes_read = bytes_useful + bytes_wasted + bytes that are resident and unused. Each part
+// of a cut expert counts.
 struct LayerCounts {
     uint64_t hits = 0;
     uint64_t late = 0;
@@ -126,8 +126,8 @@ class Residency {
     void release(Pool pool, Slot slot);
     // As release(), for a part that may come back: the slot becomes free. REQUIRES: may_leave(), ready.
     void displace(Pool pool, Slot slot);
-    // No copy into the slot had begun: what it displaced comes back, if it is not in another slot by now. REQUIRES:
-    // pending, nothing arrived or in flight, not pinned.
+    // No copy into the slot had begun: the displaced expert comes back, if it is not in another slot by now.
+    // REQUIRES: pending, nothing arrived or in flight, not pinned.
     void restore(Pool pool, Slot slot);
     // The slot that awaits another part in the place of this one, or `none`.
     Slot displaced(Place place, Expert expert) const;

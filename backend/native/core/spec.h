@@ -53,7 +53,7 @@ struct RouterBias {
     bool sigmoid = false;  // the gate; otherwise softmax
 };
 
-// What a driver offers to the parts. A part that needs more throws and names what it lacks.
+// The services of a driver for the parts. A part that needs more throws, and names the missing value.
 struct Surroundings {
     const Shape & shape;
     const Layout & layout;

@@ -26,11 +26,11 @@ enum class Urgency : uint8_t { low, spare, high };
 // Source and destination of a copy. Without a host store (host_level.h) every copy is file_to_slot.
 enum class Route : uint8_t { file_to_slot, file_to_host, host_to_slot };
 
-// The unit of residency is a part of an expert. An expert that is not cut is all top. Of a cut expert (MoEpic,
-// section 3.1) the top is the first rows of the up and gate matrices and the first columns of the down matrix, the
-// bottom is the rest, and the expert's output is the sum of both outputs.
-// `staged` is not a part but a place for a whole expert: a slot of the stage, through which the layers of a prompt
-// pass the experts that they do not keep (LayerLayout::stage).
+// The unit of residency is a part of an expert. An expert that is not cut is all top. The top of a cut expert
+// (MoEpic, section 3.1) is the first rows of the up and gate matrices and the first columns of the down matrix, the
+// bottom is the rest, and the expert's output is the sum of both outputs. `staged` is not a part but a place for a
+// whole expert: a slot of the stage, through which the layers of a prompt pass the experts that they do not keep
+// (LayerLayout::stage).
 enum class Part : uint8_t { top, bottom, staged };
 inline constexpr std::array parts{Part::top, Part::bottom};
 inline constexpr std::array places{Part::top, Part::bottom, Part::staged};
@@ -39,8 +39,8 @@ inline constexpr size_t n_place = places.size();
 // free -> pending -> ready -> free; quarantined after a failed copy, until the next pass.
 enum class SlotState : uint8_t { free, pending, ready, quarantined };
 
-// One byte of Core::snapshot() says what is known of an expert: where it is, how its layer found it in the last
-// pass, and two flags. backend/methods/cells.py has the same values for Python.
+// One byte of Core::snapshot() describes an expert: where it is, how its layer found it in the last pass, and two
+// flags. backend/methods/cells.py has the same values for Python.
 struct Cell {
     enum Bits : uint8_t {
         absent = 0,

@@ -119,7 +119,7 @@ void Walk::collect() {
     }
 }
 
-// What the host has computed; then let the core balance the shares.
+// Report the experts that the host has computed; then let the core balance the shares.
 void Walk::share_with_host() {
     while (const auto c = driver_.take_from_host()) {
         tell(Computed{c->layer, c->expert, c->part});
@@ -141,7 +141,7 @@ void Walk::note(const Event & event, Obey when) {
 // Obey the core's commands, also those that it adds meanwhile.
 void Walk::obey() {
     for (size_t i = 0; i < commands_.size(); i++) {
-        // Take what is needed of a command before the list grows.
+        // Copy the command's fields before the list grows.
         if (const auto * compute = std::get_if<Compute>(&commands_[i])) {
             compute->slot == none ? driver_.compute_on_host(*compute) : ready_.push_back(*compute);
         } else if (const auto * copy = std::get_if<Copy>(&commands_[i])) {

@@ -1,4 +1,4 @@
-// The walk through a layer: the order in which a core is told what happens, and the points at which its commands are
+// The walk through a layer: the order of the events that a core receives, and the points at which its commands are
 // obeyed. The live engine and the simulator execute the same walk, so their cores see the same events.
 //
 //     computed() of the layer before ─▶ begin_layer() ─▶ route() ─▶ gate seen ─▶ next(), again and again:
@@ -21,7 +21,7 @@ struct CopyEnd {
     bool failed = false;
 };
 
-// Obeys a core's commands: the live engine or the simulator. What it throws ends the pass.
+// Obeys a core's commands: the live engine or the simulator. Its exceptions end the pass.
 class Driver {
   public:
     virtual ~Driver() = default;
@@ -53,7 +53,7 @@ class Walk {
     // Both outlive the walk.
     Walk(Core & core, Driver & driver) : core_(core), driver_(driver) {}
 
-    // What the driver does before it calls next() again. It may abort() instead.
+    // The driver's work before it calls next() again. It may abort() instead.
     enum class Step : uint8_t {
         wait,  // until a copy ends or the host has computed an expert: waited()
         slots,  // computing() is all that the layer needs, each expert in a slot of its own: compute it at once

@@ -68,7 +68,7 @@ llama_token Grammar::choose(llama_sampler * chain, llama_context * context, int3
     const float * logits = llama_.logits(context, row);
     const auto n_vocab = static_cast<size_t>(llama_.n_vocab(vocab_));
     candidates_.resize(n_vocab);
-    size_t n_kept = 0;  // samplers need not see what is not permitted
+    size_t n_kept = 0;  // samplers need not see refused tokens
     for (size_t i = 0; i < n_vocab; ++i) {
         if (permitted == nullptr || (i < permitted->size() && (*permitted)[i] != 0)) {
             candidates_[n_kept++] = {static_cast<llama_token>(i), logits[i], 0.0F};

@@ -17,14 +17,14 @@ class Link {
   public:
     static constexpr int64_t apart = -1;
 
-    // REQUIRES: bytes_per_us > 0, latency_us >= 0, n_at_once >= 1. `joined_bytes`: what is read together; high copies
+    // REQUIRES: bytes_per_us > 0, latency_us >= 0, n_at_once >= 1. `joined_bytes`: bytes read together; high copies
     // may have more.
     Link(double bytes_per_us, double latency_us, int32_t n_at_once, double joined_bytes = 0);
 
     // At clock(); it begins at begin(). Copies of the same range, submitted in succession, can be one read; `apart`:
     // this one cannot.
     void submit(Ticket ticket, Urgency urgency, double n_bytes, int64_t range = apart);
-    // Begin what is queued, as far as there are places.
+    // Begin queued copies while places are free.
     void begin();
     // True if the copy had not begun at clock(). Then it never begins, and no arrival follows.
     bool cancel(Ticket ticket);

@@ -475,7 +475,7 @@ void Simulator::compute(double us) {
             return;
         }
         link_->advance(now_us_);
-        // What copies in flight took from it is still to be computed.
+        // The time that copies in flight took from it is still to be computed.
         left *= machine_.copy_slows / (1 + machine_.copy_slows) * std::min((link_->busy_us() - busy_us) / left, 1.0);
         left = left > almost_nothing ? left : 0;
     }

@@ -38,7 +38,7 @@ struct Machine {
     double joined_bytes = 0;
     double copy_slows = 0;  // computing takes 1 + copy_slows times as long while a copy is in flight
 
-    // Throws std::invalid_argument, a sentence, for what is negative or no number.
+    // Throws std::invalid_argument, a sentence, for a value that is negative or no number.
     void validate() const;
 };
 

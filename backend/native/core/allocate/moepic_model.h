@@ -16,7 +16,7 @@ struct MoepicTimes {
     double head_us = 0;    // between the last layer and the first one of the next token: T_comp^head
     double chunk_us = 0;   // copying a chunk, without its bytes; T_load^exp is the sum over the chunks
     double byte_us = 0;    // copying a byte
-    double cut_us = 0;     // what a layer takes longer when its experts are computed in two parts
+    double cut_us = 0;     // extra time of a layer whose experts are computed in two parts
 };
 
 // How one layer is cut, how many tops it keeps, how many of a token's K experts are then in memory when
@@ -38,7 +38,7 @@ class MoepicModel {
     MoepicModel(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times,
                 double least_share = 0);
 
-    // What a layer does with these tops; `window_us`: in which it was prefetched for (T_wind).
+    // The behaviour of a layer with these tops; `window_us`: the time of its prefetches (T_wind).
     MoepicCut judge(Layer layer, int32_t n_cached, double top_share, double window_us) const;
     // The cut and the number of experts within `budget_bytes` that stall the least: the sub-problem of
     // section 3.4.2.
@@ -60,7 +60,7 @@ class MoepicModel {
     double expert_bytes(Layer layer) const { return double(shape_.expert_bytes(layer)); }
     // The smallest top that is considered.
     double least_share(Layer layer) const { return least_share_[size_t(layer)]; }
-    // What a layer needs at least: K of the smallest tops.
+    // The least memory of a layer: K of the smallest tops.
     double least_bytes(Layer layer) const { return shape_.n_expert_used * expert_bytes(layer) * least_share(layer); }
 
   private:

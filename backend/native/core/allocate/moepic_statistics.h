@@ -18,8 +18,8 @@ class MoepicStatistics {
 
     MoepicStatistics(int32_t n_layer, int32_t n_expert);
 
-    // Only passes of one token count: the configurator's formulas are those of one token's K experts.
-    // Of larger ones, only the priorities are learned.
+    // Only passes of one token count: the configurator's formulas are those of one token's K experts. From larger
+    // ones, only the priorities are learned.
     void routed(const Routing & routing);
     // The last forecast for a layer before it is routed counts.
     void forecast(const Forecast & forecast);

@@ -55,9 +55,10 @@ Layout allocate_one_pool(const Spec & spec, const Shape & shape, int32_t n_slot)
     return layout_of(kinds, n_slots, spec.number("buffer", 0) != 0);
 }
 
-// Klotski (section 6.1): experts pass through a buffer that the layers of a kind share, and the memory left over keeps
-// whole layers, the first ones of the model. Of each kind, the buffer has room for the experts of `window` layers, by
-// default 1, and for those that are fetched ahead of the next gate. What is too little for a layer enlarges the buffer.
+// Klotski (section 6.1): experts pass through a buffer that the layers of a kind share, and the memory left over
+// keeps whole layers, the first ones of the model. For each kind, the buffer has room for the experts of `window`
+// layers, by default 1, and for those that are fetched ahead of the next gate. What is too little for a layer
+// enlarges the buffer.
 Layout allocate_klotski(const Spec & spec, const Shape & shape, int32_t n_slot) {
     const double window = spec.number("window", 1);
     if (!(window >= 0)) {

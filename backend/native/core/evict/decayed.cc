@@ -1,7 +1,7 @@
-// LFU that forgets: recent uses of an expert, decaying at two speeds (use_rate.h), with half-lives of 3 and 23 passes.
-// LRU knows only the last use, so one chance use evicts what every third token needs. LFU keeps forever what a long
-// prompt needed, and LCP counts it in full as soon as it is used again. An expert that a predictor expects in the
-// layer's next pass is worth more than any unexpected one.
+// LFU that forgets: recent uses of an expert, decaying at two speeds (use_rate.h), with half-lives of 3 and 23
+// passes. LRU knows only the last use, so one chance use evicts what every third token needs. LFU keeps the experts
+// of a long prompt forever, and LCP counts it in full as soon as it is used again. An expert that a predictor expects
+// in the layer's next pass is worth more than any unexpected one.
 #include "core/evict/duel.h"
 #include "core/evict/expected.h"
 #include "core/evict/registry.h"

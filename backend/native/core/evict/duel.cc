@@ -18,7 +18,7 @@ constexpr double persistence = 0.996;
 constexpr double patience = 1.0;
 constexpr int32_t most_directories = 12;
 
-// What a cache of one layer would hold.
+// The experts that a cache of one layer would hold.
 class Directory {
   public:
     Directory(Layer layer, int32_t n_slot, int32_t n_expert)
@@ -49,7 +49,7 @@ class Directory {
     }
 
   private:
-    // Not what the pass needs, unless it needs more than there are slots.
+    // Never an expert that the pass needs, unless it needs more than there are slots.
     Expert victim(const Eviction & eviction) const {
         Expert found = none;
         double lowest = std::numeric_limits<double>::infinity();
@@ -137,7 +137,7 @@ class Duel final : public Eviction {
     }
 
   private:
-    // Compare what both would have missed of the layer's needs in this pass.
+    // Compare the misses that each of both would have had for the layer's needs in this pass.
     void judge(Layer layer, std::span<const Expert> needed) {
         const int32_t at = of_layer_[size_t(layer)];
         if (at == none) {
@@ -151,7 +151,7 @@ class Duel final : public Eviction {
         }
     }
 
-    // Of a pool that several layers share, an even share.
+    // A layer has an even share of a pool that several layers share.
     static int32_t slots_of(const Layout & layout, Layer layer) {
         const Pool pool = layout.layers[size_t(layer)].pool_of(Part::top);
         if (pool == none) {

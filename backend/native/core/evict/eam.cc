@@ -87,7 +87,7 @@ class EamEviction final : public Eviction {
     int32_t n_layer_;
     double epsilon_;
     PerExpert<double> own_;  // by the sequences that are being answered
-    OpenSequences<std::vector<double>> open_;  // [layer * n_expert]: what each of them adds to it
+    OpenSequences<std::vector<double>> open_;  // [layer * n_expert]: the share that each of them adds to it
     PerExpert<double> forecast_;
     std::vector<Row> rows_;  // [layer]
 };

@@ -109,7 +109,7 @@ class Recall final : public Eviction {
           followed_(shape, 0),
           followed_at_(size_t(shape.n_layer), -1) {}
 
-    // A layer that this pass has not reached needs next what it needed at the moments themselves.
+    // A layer that this pass has not reached next needs the experts that it needed at the moments themselves.
     void follow(Layer layer, int64_t nearest) const {
         const auto followed = followed_.row(layer);
         std::ranges::fill(followed, 0.0);
@@ -133,7 +133,7 @@ class Recall final : public Eviction {
     int64_t pass_ = 0;
     bool is_under_way_ = false;  // a layer of the pass was routed
     std::vector<int64_t> routed_in_;  // [layer]: the last pass
-    // What followed, computed on demand for a layer in the state followed_at_.
+    // The experts that followed, computed on demand for a layer in the state followed_at_.
     mutable PerExpert<double> followed_;
     mutable std::vector<int64_t> followed_at_;  // [layer]: 3 * pass, plus 1 if the pass is under way, or 2 if
                                                 // it reached the layer

@@ -15,13 +15,12 @@ namespace {
 // An expert that a token chose in a layer begins a path of length 1 to the next layer; a pair that it chose in two
 // successive layers, one of length 2. A token's tendency is the sum, over its paths, of the experts' shares in what
 // followed the path. The forecast is the experts with the largest sum over all tokens. The paper predicts the layers
-// after the first; here the first ones are predicted too, from the last layers of the token before. Of a pass of
-// several sequences, every token counts with those of its own sequence.
-// Numbers: path_length, 1 (the default, as in the paper) or 2. With 2, unknown paths count as the path of length 1 that
-// ends them, as many paths are kept as fit in 64 MiB, and a pass of more than 64 tokens uses only the last ones.
-// online, 1 (the default): learns from what it sees, 0: does not.
-// Arrays: counts [n_layer][n_expert][n_expert], from a warm-up run; optional, not negative: counts[l][i][j] is how
-// often tokens that chose i in layer l - 1 chose j in layer l.
+// after the first; here the first ones are predicted too, from the last layers of the token before. In a pass of
+// several sequences, every token is paired with tokens of its own sequence. Numbers: path_length, 1 (the default, as
+// in the paper) or 2. With 2, unknown paths count as the path of length 1 that ends them, as many paths are kept as
+// fit in 64 MiB, and a pass of more than 64 tokens uses only the last ones. online, 1 (the default): learns from
+// routings while it runs, 0: does not. Arrays: counts [n_layer][n_expert][n_expert], from a warm-up run; optional,
+// not negative: counts[l][i][j] is how often tokens that chose i in layer l - 1 chose j in layer l.
 class Correlation final : public Predictor {
   public:
     Correlation(const Spec & spec, const Surroundings & around, int32_t n_predict)

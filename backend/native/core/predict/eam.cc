@@ -79,13 +79,13 @@ class EamCollection {
     std::vector<double> squares_;
 };
 
-// The EAM of the present pass (of the layers routed so far) is compared with the same layers of past requests' EAMs of
-// the same phase, by cosine. The most similar ones are summed, each layer's row is divided by its sum, and row i weighs
-// 1 - (i - l) / L, where l is the present layer. These are the scores of all later layers. Experts without a score are
-// not forecast. Of a pass of several sequences each is compared by itself, and their scores are summed.
-// Numbers: capacity, the past requests of each phase, by default 120; matches, the number of EAMs that are summed, by
-// default 1 (the paper says "several"); own, 1: a request so far counts as a past one too, 0 (the default): no.
-// Arrays: prefill and decode [n][n_layer][n_expert]: initial EAMs; optional, not negative.
+// The EAM of the present pass (of the layers routed so far) is compared with the same layers of past requests' EAMs
+// of the same phase, by cosine. The most similar ones are summed, each layer's row is divided by its sum, and row i
+// weighs 1 - (i - l) / L, where l is the present layer. These are the scores of all later layers. Experts without a
+// score are not forecast. In a pass of several sequences, each one is compared by itself, and their scores are
+// summed. Numbers: capacity, the past requests of each phase, by default 120; matches, the number of EAMs that are
+// summed, by default 1 (the paper says "several"); own, 1: a request so far counts as a past one too, 0 (the
+// default): no. Arrays: prefill and decode [n][n_layer][n_expert]: initial EAMs; optional, not negative.
 class Eam final : public Predictor {
   public:
     Eam(const Spec & spec, const Surroundings & around, int32_t n_predict)
@@ -247,7 +247,7 @@ class Eam final : public Predictor {
         }
     }
 
-    // Forecast what a sequence needs, or, of several, add it to `together_`.
+    // Forecast the experts of a sequence. If there are several sequences, add the scores to `together_`.
     void forecast(const Request & request, Layer present, Forecasts & out) {
         matched_.clear();
         for (const Match & match : matches_) {

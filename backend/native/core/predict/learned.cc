@@ -297,7 +297,7 @@ class Learned final : public Predictor {
     std::vector<Network> of_token_;  // of the first layers, from the token's id
     std::vector<float> last_input_;  // [n_embd], of the last layer and token; or empty
     std::vector<float> no_row_;  // [r], of an unknown token id
-    // What a layer chose for the last token of each sequence of a pass.
+    // The experts that a layer chose for the last token of each sequence of a pass.
     struct Last {
         std::vector<int32_t> sequences;
         std::vector<Expert> ids;

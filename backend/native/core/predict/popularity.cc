@@ -8,9 +8,8 @@
 namespace outrider {
 namespace {
 
-// Numbers: online, 1 (the default): learns from what it sees, 0: does not.
-// Arrays: counts [n_layer][n_expert], the initial counts; optional, not negative.
-// When a pass begins it forecasts all layers.
+// Numbers: online, 1 (the default): learns from routings while it runs, 0: does not. Arrays: counts
+// [n_layer][n_expert], the initial counts; optional, not negative. When a pass begins it forecasts all layers.
 class Popularity final : public Predictor {
   public:
     Popularity(const Spec & spec, const Surroundings & around, int32_t n_predict)

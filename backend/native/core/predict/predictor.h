@@ -1,4 +1,4 @@
-// Which experts later layers will choose, from what the model has shown so far.
+// Forecasts which experts later layers will choose, from the routings so far.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Predicts that a layer chooses for the next token what it chose for the last one.
+// Predicts that a layer chooses the same experts for the next token as for the last one.
 #include <algorithm>
 
 #include "core/predict/ranking.h"
@@ -8,8 +8,9 @@
 namespace outrider {
 namespace {
 
-// No numbers, no arrays. A routed layer gives a forecast for itself in the next pass: the last token's experts, in the
-// order of the router's weights. Of several sequences, the experts of all their last tokens, in the order of the sums.
+// No numbers, no arrays. A routed layer gives a forecast for itself in the next pass: the last token's experts, in
+// the order of the router's weights. With several sequences, the experts of all their last tokens, in the order of
+// the sums.
 class PreviousToken final : public Predictor {
   public:
     PreviousToken(const Spec & spec, const Surroundings & around, int32_t n_predict)

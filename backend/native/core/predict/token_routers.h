@@ -14,7 +14,7 @@ class TokenRouters {
     explicit TokenRouters(const Surroundings & around);
 
     bool knows(Layer layer) const { return !tables_.empty() && !tables_[size_t(layer)].empty(); }
-    // Append what these layers will choose for the tokens of a pass, if all are known.
+    // Append the experts that these layers will choose for the tokens of a pass, if all are known.
     void tell(std::span<const int32_t> tokens, Forecasts & out);
 
   private:

@@ -12,12 +12,12 @@
 namespace outrider {
 namespace {
 
-// The score of an expert is (count + smoothing * share) / (all counts + smoothing), summed over the asked tokens: count
-// is how often the layer chose it for this token id, share is its part of the layer's choices for all tokens. So an
-// unknown token gets the popular experts.
-// Numbers: online, 1 (the default): learns from what it sees, 0: does not; smoothing, by default 1; capacity, the
-// number of token ids, those seen last (by default what fits in 64 MiB, and at least as many as the array has). Arrays,
-// both or none: tokens [n], distinct ids; counts [n][n_layer][n_expert], not negative.
+// The score of an expert is (count + smoothing * share) / (all counts + smoothing), summed over the asked tokens:
+// count is how often the layer chose it for this token id, share is its part of the layer's choices for all tokens.
+// So an unknown token gets the popular experts. Numbers: online, 1 (the default): learns from routings while it runs,
+// 0: does not; smoothing, by default 1; capacity, the number of token ids, those seen last (by default as many as fit
+// in 64 MiB, and at least as many as the array has). Arrays, both or none: tokens [n], distinct ids; counts
+// [n][n_layer][n_expert], not negative.
 class TokenTable final : public Predictor {
   public:
     TokenTable(const Spec & spec, const Surroundings & around, int32_t n_predict)
@@ -148,7 +148,7 @@ class TokenTable final : public Predictor {
         link_newest(row);
         return row;
     }
-    // a new one evicts the oldest when full
+    // The rows form a ring, from the newest to the oldest. When the table is full, a new token evicts the oldest row.
 
     void unlink(int32_t row) {
         rows_[rows_[row].older].newer = rows_[row].newer;

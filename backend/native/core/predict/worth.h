@@ -1,4 +1,4 @@
-// What a read ahead of need is worth. The unit is the stall that a right one avoids.
+// The worth of a read ahead of need. The unit is the stall that a right one avoids.
 //
 //     gain = p - victim - copy - (1 - p) * congestion / 2
 //
@@ -38,7 +38,7 @@ class Worth {
     // Return the candidate's probability of use, and judge it when the layer is routed.
     double expect(Layer layer, Expert expert, const Candidate & candidate);
     double gain(double p) const;
-    // How much less a later layer's read is worth now: what the link has time for later can wait.
+    // How much less a later layer's read is worth now: reads for which the link has time later can wait.
     double urgency(int32_t n_ahead) const;
 
     // A layer was routed. `waited`: copies of forecasts had not begun.

@@ -112,8 +112,8 @@ double HostSharing::planned_device_us() const {
 
 // ---- while host and device compute ------------------------------------------------------------
 
-// What host and device have left, `us` after the gate. What they work on has progressed since they moved last. What
-// should have ended by then may take as long again.
+// The remaining work of host and device, `us` after the gate. Running work counts as progressed since the last event.
+// Overdue work is assumed to need its estimated time once more.
 HostSharing::Rest HostSharing::rest(double us) {
     Rest rest;
     rest.queue.copy_us = double(desk_.begun_bytes(speeds().n_copy, needs_.layer())) * speeds().link_us_per_byte;
@@ -191,7 +191,7 @@ void HostSharing::balance(double us, Commands & out) {
     }
 }
 
-// The host computes what was to be copied.
+// The host computes experts that were to be copied.
 void HostSharing::take_over(Need & need, Commands & out) {
     needs_.issue_to_host(need);
     need.taken_over = true;

@@ -1,4 +1,4 @@
-// What the layer in progress needs: the parts of its experts in computing order, and their counts.
+// The needs of the layer in progress: the parts of its experts in computing order, and their counts.
 #pragma once
 
 #include <span>
@@ -57,7 +57,7 @@ class NeedList {
     auto begin() const { return needs_.begin(); }
     auto end() const { return needs_.end(); }
 
-    // Of the needs:
+    // Numbers of needs:
     size_t n_open() const { return n_open_; }        // not computed
     size_t n_fetched() const { return n_fetched_; }
     size_t n_staged() const { return n_staged_; }    // in the stage, not computed
@@ -92,7 +92,7 @@ class NeedList {
 
     // Computing order: by id, the top before its bottom.
     void sort_by_id();
-    // Computing order: `by_token`: the most tokens first; then what has arrived first. Stable, so a bottom never
+    // Computing order: `by_token`: the most tokens first; then the earliest arrival. Stable, so a bottom never
     // precedes its top. `eviction`: order equals by what is worth keeping; null: as the router named them.
     void sort(bool by_token, const Eviction * eviction);
 

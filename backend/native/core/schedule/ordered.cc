@@ -226,8 +226,8 @@ bool OrderedScheduler::try_fetch(size_t position, bool all_done, bool & slots_le
     const SlotInfo & info = residency_.at(pool, slot);
     const bool lacks = (info.arrived | info.flying) != residency_.all_chunks(place.layer);
     if (info.state == SlotState::pending && !info.broken && lacks) {
-        // All chunks of a new expert. Of an expert whose copies were cancelled earlier, those not in flight: a
-        // half-loaded expert would hold its slot forever.
+        // All chunks of a new expert. If copies of an expert were cancelled earlier, the chunks that are not in
+        // flight: a half-loaded expert would hold its slot forever.
         order(place, slot, Urgency::high, out);
     }
     return true;
@@ -262,7 +262,7 @@ Slot OrderedScheduler::acquire(size_t position) {
     return victim;
 }
 
-// What leaves before its turn comes was no hit.
+// An expert that leaves before its turn was no hit.
 void OrderedScheduler::lose(const SlotInfo & info) {
     if (Need * need = needs_.find(info.layer, info.expert, info.part); need && need->is_open()) {
         needs_.unfetch(*need);
@@ -407,7 +407,7 @@ void OrderedScheduler::settle(Pool pool, Slot slot, Commands & out) {
             residency_.set_pinned(pool, slot, false);
         }
         if (broken || (!need && is_staged)) {
-            residency_.release(pool, slot);  // what waits in the stage is of no use after its layer
+            residency_.release(pool, slot);  // a staged expert is of no use after its layer
         } else if (!need && info.arrived == 0) {
             residency_.restore(pool, slot);  // no copy had begun
         }  // else chunks that have arrived stay until they are evicted

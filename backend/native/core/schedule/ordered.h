@@ -1,6 +1,6 @@
-// The prefetcher of ProMoE (section 5, Algorithms 1 and 2): predicted experts are queued low, and what they displace
-// leaves when a copy starts; at the gate the layer's low copies are cancelled, what has arrived stays, the needed
-// experts are ordered by how much of them has arrived, their missing chunks are queued high, and computation follows
+// The prefetcher of ProMoE (section 5, Algorithms 1 and 2): predicted experts are queued low, and the experts that
+// they displace leave when a copy starts; at the gate the layer's low copies are cancelled, arrived chunks stay, the
+// needed experts are ordered by their arrived share, their missing chunks are queued high, and computation follows
 // that order. Without forecasts it is a reactive cache.
 //
 // A layer of a prompt may need more experts than it has slots: it streams. Most experts then pass through a few slots,

@@ -1,4 +1,4 @@
-// What the parts of the ordered scheduler share: its options, and what they work on.
+// The common state of the parts of the ordered scheduler: its options and their objects.
 #pragma once
 
 #include "core/schedule/copy_desk.h"
@@ -8,8 +8,8 @@ namespace outrider {
 
 enum class ComputeOrder : uint8_t {
     id,       // by their ids, one after the other, as frameworks do (ProMoE, section 5.3)
-    arrived,  // what has arrived first
-    tokens,   // what most tokens need first, then what has arrived (Klotski, section 5)
+    arrived,  // experts that have arrived come first
+    tokens,   // experts of the most tokens first, then arrived ones (Klotski, section 5)
 };
 
 // The steps of ProMoE's ablation (Figures 12 and 13), one switch each, and what other methods add. ProMoE's baseline
@@ -48,8 +48,8 @@ class OrderedPart {
     bool is_buffer(Pool pool) const { return residency_.layout().pools[size_t(pool)].buffer; }
     bool is_cut(Layer layer) const { return residency_.layout().layers[size_t(layer)].is_cut(); }
     int32_t n_layer() const { return int32_t(residency_.layout().layers.size()); }
-    // Order the chunks that the slot lacks and that are not in flight. What passes through the stage is copied whole:
-    // nothing more urgent comes, and few large copies keep the link busy.
+    // Order the chunks that the slot lacks and that are not in flight. Staged experts are copied whole: nothing more
+    // urgent comes, and few large copies keep the link busy.
     void order(Place place, Slot slot, Urgency urgency, Commands & out) {
         const bool by_chunk = options_.chunks && place.part != Part::staged;
         desk_.order(residency_.pool(place), slot, urgency, by_chunk, out);

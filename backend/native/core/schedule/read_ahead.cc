@@ -71,7 +71,7 @@ bool ReadAhead::claim(Place place, Expert expert) {
         }
         const SlotInfo & info = residency_.at(pool, slot);
         if (is_buffer(pool) && victims_.n_ahead(info.layer) <= victims_.n_ahead(place.layer)) {
-            return false;  // what waits in a buffer was fetched for a nearer layer
+            return false;  // experts in a buffer were fetched for a nearer layer
         }
         if (info.part != Part::bottom) {
             displaced_[size_t(info.layer)].push_back(info.expert);
@@ -94,8 +94,8 @@ void ReadAhead::order_claimed(Place place, Expert expert, Urgency urgency, Comma
     prefetched_[size_t(place.layer)].push_back(expert);
 }
 
-// The nearest layer first. What cannot begin before the gate is cancelled there, and then a slot was emptied for
-// nothing: so no more than most_open_ copies are in flight.
+// The nearest layer first. A copy that cannot begin before the gate is cancelled there, and its slot was emptied in
+// vain: so no more than most_open_ copies are in flight.
 void ReadAhead::run(Commands & out) {
     if (!may_stream() || needs_.any_without_slot()) {
         return;
@@ -126,7 +126,7 @@ bool ReadAhead::run_layer(Layer layer, Commands & out) {
             held_back_ = true;
             break;
         }
-        // Through the stage where there is one: the layer's own slots are for what it keeps.
+        // Through the stage where there is one: the layer's own slots are for the experts that it keeps.
         const bool staged = has_stage && residency_.free_slot({layer, Part::top}, e) == none;
         if (staged && residency_.free_slot(residency_.pool({layer, Part::staged})) == none) {
             break;  // until an expert of the stage was computed
@@ -153,7 +153,7 @@ void ReadAhead::gate(Layer layer) {
     judge(layer);
 }
 
-// Tells the eviction what was fetched for this layer in vain.
+// Tells the eviction which fetches for this layer were in vain.
 void ReadAhead::disappoint(Layer layer) {
     for (Expert e : prefetched_[size_t(layer)]) {
         for (Part part : parts) {
@@ -169,8 +169,8 @@ void ReadAhead::disappoint(Layer layer) {
     prefetched_[size_t(layer)].clear();
 }
 
-// Adapts the number of copies in flight to what the link brought before the gate, and notes whether displaced experts
-// are needed.
+// Adapts the number of copies in flight to the number that arrived before the gate, and notes whether displaced
+// experts are needed.
 void ReadAhead::judge(Layer layer) {
     constexpr size_t few = 8;  // copies that have begun, or are about to
     constexpr double weight = 1.0 / 16, token_weight = 1.0 / 64, forgotten = 1.0 / 256;

@@ -1,4 +1,4 @@
-// What is fetched ahead of a layer's gate, from forecasts.
+// Fetches experts ahead of a layer's gate, from forecasts.
 //
 // While a layer of a prompt computes, and while the attention of the next one does, the link would be idle. So a
 // prompt reads ahead for the next layers, into their slots or through the stage: as much as the link brought before
@@ -14,16 +14,16 @@ class ReadAhead : OrderedPart {
     ReadAhead(const OrderedPart & part, Victims & victims);
 
     void pass_began() { routed_ = none; }
-    // Before what has not begun for the layer is cancelled.
+    // Call it before copies for the layer that have not begun are cancelled.
     void reached(Layer layer) { n_open_ = desk_.n_low(layer); }
-    // At a layer's gate, before its needs take slots: judge what was ordered ahead of it.
+    // At a layer's gate, before its needs take slots: judge the orders ahead of it.
     void gate(Layer layer);
     // A forecast came: order its experts now, or, in a prompt, as the link has room.
     void expect(const Forecast & forecast, Commands & out);
     void fetch(const Forecast & forecast, Commands & out);
     // The recent share of the experts displaced by a token's forecasts that the layer's next token needed.
     double regret_of_tokens() const { return token_regret_; }
-    // Read ahead what there is room for, if no need waits for a slot.
+    // Read ahead as many experts as have room, if no need waits for a slot.
     void run(Commands & out);
 
   private:

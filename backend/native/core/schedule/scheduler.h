@@ -1,5 +1,5 @@
-// What is copied, and in which order. A scheduler drives one layer at a time: it gets forecasts, the routed experts
-// and the ends of copies, and answers with commands.
+// Decides which experts are copied, and in which order. A scheduler drives one layer at a time: it gets forecasts,
+// the routed experts and the ends of copies, and answers with commands.
 #pragma once
 
 #include <span>

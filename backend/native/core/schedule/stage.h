@@ -17,9 +17,9 @@ class Stage : OrderedPart {
     void restart() { next_ = none; }
     // The layer in progress has chosen: remember whether it needs most of its experts. REQUIRES: a pass of many tokens.
     void note_choice();
-    // Of the layer in progress, or `none`.
+    // The layer in progress, or `none`.
     Pool pool() const { return residency_.pool({needs_.layer(), Part::staged}); }
-    // Release what was staged in vain, for the layer in progress or one before it.
+    // Release experts that were staged in vain, for the layer in progress or one before it.
     void sweep();
     // Whether a missing part passes through the stage. REQUIRES: the layer streams.
     bool takes(const Need & need) const;

@@ -30,7 +30,7 @@ Slot Victims::find(Pool pool, Layer layer) const {
         if (is_buffer(pool) && needs_.is_open(info)) {
             continue;  // needed now; a strict order has not pinned it yet
         }
-        // In a buffer, what was fetched in vain for a layer that is past goes first: it is needed last.
+        // In a buffer, experts fetched in vain for a past layer leave first: they are needed last.
         const double keep =
             is_buffer(pool) ? -double(n_ahead(info.layer)) : eviction_.keep(info.layer, info.part, info.expert);
         if (victim == none || keep < lowest) {

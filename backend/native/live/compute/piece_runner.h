@@ -1,5 +1,5 @@
-// Computes the pieces of a token's graph on the scheduler's backend, and brings the routers' choices to the host. What
-// the host sends, it sends from pinned memory on the same stream, so that it waits once for each choice and for nothing
+// Computes the pieces of a token's graph on the scheduler's backend, and brings the routers' choices to the host. The
+// host sends its data from pinned memory on the same stream, so that it waits once for each choice and for nothing
 // else.
 #pragma once
 
@@ -24,7 +24,7 @@ class PieceRunner {
     const ggml_tensor * first() const { return pieces_.nodes.front(); }
     const std::vector<RoutedNodes> & layers() const { return pieces_.layers; }
 
-    // What of the routers comes to the host, beside the choice.
+    // The values of the routers that come to the host, beside the choice.
     struct Wanted {
         bool weights;
         bool input;
@@ -34,14 +34,14 @@ class PieceRunner {
     void end();
     // For piece `layer` + 1: choice k of layers()[layer] is in slots[k]. REQUIRES: finish() since the token began.
     void set_slots(size_t layer, std::span<const int32_t> slots);
-    // Begin to compute a piece after those before, and to bring what it ends with. `remapped`: by the slots of
-    // set_slots(); otherwise llama.cpp's own nodes are right. With `brings`, what it ends with may be read.
+    // Begin to compute a piece after those before, and to bring its results. `remapped`: by the slots of set_slots();
+    // otherwise llama.cpp's own nodes are right. With `brings`, what it ends with may be read.
     void compute(size_t piece, bool remapped, bool brings);
     // Let the next piece wait for an event of the device.
     void wait_for(ggml_backend_event_t event);
     // Wait until all pieces are computed.
     void finish();
-    // What a piece brought, after finish(). The spans hold until the layer is computed again.
+    // The results of a piece, after finish(). The spans hold until the layer is computed again.
     std::span<const int32_t> ids(size_t layer) const { return {staging_[layer].ids, n_used(layer)}; }
     std::span<const float> weights(size_t layer) const;
     std::span<const float> input(size_t layer) const;

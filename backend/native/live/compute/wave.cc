@@ -211,7 +211,7 @@ void WaveRunner::write_rows(const Segment & segment, std::span<const Pair> pairs
     }
 }
 
-// Write each row to its place. What computes with it comes later on the stream.
+// Write each row to its place. The kernels that use it come later on the stream.
 void WaveRunner::put_rows(const Segment & segment, std::span<const Pair> pairs, std::span<const float> rows) {
     const size_t width = size_t(segment.nodes.back()->ne[0]);
     const size_t n_byte = width * sizeof(float);
@@ -388,7 +388,7 @@ void WaveRunner::compute(const Wave & wave) {
 }
 
 // Allocate the memory of the largest wave, so that none is allocated during an answer. If memory is short, each wave
-// allocates what it needs.
+// allocates its own buffers.
 void WaveRunner::reserve(const Segment & segment, Part part, Rows how) {
     const ggml_context_ptr context(ggml_init({meta_.size(), meta_.data(), true}));
     ggml_context * ctx = context.get();

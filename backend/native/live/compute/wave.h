@@ -31,12 +31,12 @@ class WaveRunner {
     using ConstantOf = std::function<ggml_tensor *(ggml_tensor *)>;
 
     // `max_row`: maximum number of pairs of a pass. The first wave allocates memory for the largest wave of such a
-    // pass; 0: each wave allocates what it needs. Throws std::runtime_error.
+    // pass; 0: each wave allocates its own buffers. Throws std::runtime_error.
     WaveRunner(ggml_backend_dev_t device, int n_thread, size_t max_row, SlotsOf slots_of, ConstantOf constant_of = {});
     WaveRunner(const WaveRunner &) = delete;
     WaveRunner & operator=(const WaveRunner &) = delete;
 
-    // Compute on `stream` from now on, the backend on which llama.cpp computes this device's nodes. What is sent there
+    // Compute on `stream` from now on, the backend on which llama.cpp computes this device's nodes. Data sent there
     // needs no wait. Null: on a backend of our own. REQUIRES: the device is not the host.
     void use_stream(ggml_backend_t stream) { stream_ = stream; }
     ggml_backend_t stream() const { return stream_ ? stream_ : backend_.get(); }

@@ -12,7 +12,7 @@
 
 namespace outrider {
 
-// What a core learns of a router beside the choice, in place of the model's. Each may be empty.
+// Values of a router that a core gets beside the choice, in place of the model's. Each may be empty.
 struct ForcedValues {
     std::vector<float> weights{};  // [n_token][layer][n_expert_used], or [n_token][Shape::used] of one layer
     std::vector<float> inputs{};   // [n_token][layer][n_embd]

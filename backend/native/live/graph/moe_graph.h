@@ -58,8 +58,8 @@ class Probe {
     // Return why the model cannot be cached, or "".
     std::string pass_ended();
 
-    // Return what was learned, or set `objection` to why the model cannot be cached. REQUIRES: both passes; their
-    // context still exists.
+    // Return the learned structure, or set `objection` to the reason why the model cannot be cached. REQUIRES: both
+    // passes; their context still exists.
     MoeGraph result(std::string & objection);
 
   private:

@@ -10,7 +10,7 @@
 
 namespace outrider {
 
-// What a piece ends with: a layer's router, just before the layer's experts.
+// The end of a piece: a layer's router, just before the layer's experts.
 struct RoutedNodes {
     Layer layer;
     ggml_tensor * ids;  // [n_expert_used, 1], the choice
@@ -25,8 +25,8 @@ struct Pieces {
     std::vector<RoutedNodes> layers;  // [piece]: piece l + 1 begins with the experts of layers[l]
 };
 
-// Divide the nodes that one device computes for a token, in the order of computing. Nothing if the graph is not what
-// the probe saw, or if no layer has experts.
+// Divide the nodes that one device computes for a token, in the order of computing. Nothing if the graph differs from
+// the probe's, or if no layer has experts.
 std::optional<Pieces> divide(std::span<ggml_tensor * const> nodes, const MoeGraph & graph);
 
 }  // namespace outrider

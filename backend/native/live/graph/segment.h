@@ -91,7 +91,7 @@ class SegmentFinder {
         int il = -1;  // llama.cpp's number of the layer
         // Nodes from the router's choice to the first expert mat-mul.
         size_t n_to_experts = 0;
-        // What is still in memory at the first expert mat-mul.
+        // The tensors that are still in memory at the first expert mat-mul.
         bool keeps_input = false;  // the router's input
         bool keeps_weights = false;  // the chosen experts' final weights
     };

@@ -1,4 +1,4 @@
-// What all systems share: ranges are split into whole blocks, and errors retried.
+// The common part of all systems: ranges are split into whole blocks, and errors retried.
 #include "live/io/direct_file.h"
 
 #include <algorithm>

@@ -22,7 +22,7 @@ class FilePages {
 
     // Make all bytes zero.
     void clear();
-    // Return what of these bytes is in the file.
+    // Return the part of these bytes that is in the file.
     PageRange part(uintptr_t address, size_t n) const;
 
   private:

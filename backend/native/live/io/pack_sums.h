@@ -13,8 +13,8 @@
 
 namespace outrider {
 
-// The checksums of one layer's experts. An expert's range may be read in chunks, in any order; what lies between them
-// is zero. Any thread may call add().
+// The checksums of one layer's experts. An expert's range may be read in chunks, in any order; the bytes between them
+// are zero. Any thread may call add().
 class PackSums {
   public:
     // `pack`: its name, for the user. `layer`: the model's number. `sums`: [expert], CRC-32 (as zlib's) of a range of

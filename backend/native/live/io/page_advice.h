@@ -16,7 +16,7 @@ struct PageRange {
 };
 
 // Read the pages of these bytes, or drop them. Where the system cannot (other than Linux), nothing happens; the pages
-// are then read when they are needed. Bytes stay as they are. What was never written is not read.
+// are then read when they are needed. Bytes stay as they are. Pages that were never written are not read.
 void read_pages(const PageRange & range);
 void drop_pages(const PageRange & range);
 // Return how many of these bytes are in the file.

@@ -35,8 +35,9 @@ class ReadRing {
     // Begin reads that wait() reports as one, as `id`. Return false if the system refuses; none has begun then. One
     // thread at a time. REQUIRES: at most n_read reads are in flight.
     virtual bool begin(uint64_t id, std::span<const Read> reads) = 0;
-    // Append what has ended. If nothing has, wait until something has, at most until `until`. Return whether it waited.
-    // `alone`: no reads begin meanwhile; the thread then wakes up once, not for each read. One thread at a time.
+    // Append the reads that have ended. If nothing has, wait until something has, at most until `until`. Return
+    // whether it waited. `alone`: no reads begin meanwhile; the thread then wakes up once, not for each read. One
+    // thread at a time.
     virtual bool wait(std::vector<Done> & done, Time until, bool alone) = 0;
 };
 

@@ -16,7 +16,7 @@ constexpr uintptr_t step = uintptr_t(1) << 20;  // committed at once: one except
 // The exit status where no memory is left: STATUS_NO_MEMORY of ntstatus.h, as backend/protocol/worker_exit.py knows it.
 constexpr unsigned no_memory_status = 0xC0000017;
 
-// What was reserved: where it begins and ends.
+// A reserved range: its begin and its end.
 struct Ranges {
     std::mutex mutex;
     std::map<uintptr_t, uintptr_t> ends;

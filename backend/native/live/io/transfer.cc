@@ -10,7 +10,7 @@
 namespace outrider {
 namespace {
 
-// Of a small copy little is left when a need comes, and its latency is long: a spare one begins as a low one does.
+// A small copy is nearly done when a need comes, and its latency is long: a spare copy begins as a low one does.
 constexpr uint64_t small_copy_bytes = 256 << 10;
 
 }  // namespace
@@ -175,8 +175,8 @@ TransferPool::Queue * TransferPool::ready() {
 }
 
 // Return whether `next` is read together with the `bytes` that end with `last`. A needed expert can be computed only
-// when all of it is there, and one read of it takes less time than several. A ring submits what does not lie together
-// at once, too.
+// when all of it is there, and one read of it takes less time than several. A ring submits ranges that do not lie
+// together at once, too.
 bool TransferPool::follows(const Copy & last, const Copy & next, uint64_t bytes) const {
     const bool is_same = last.layer == next.layer && last.expert == next.expert && last.part == next.part;
     const bool is_needed = is_same && next.urgency == Urgency::high;
@@ -217,7 +217,7 @@ void TransferPool::perform(const Batch & batch) {
     end(batch, std::move(arrivals), now_us());
 }
 
-// Return whether what a ring has read is right. Unlocks for a while.
+// Return whether the bytes that a ring has read are right. Unlocks for a while.
 bool TransferPool::is_sound(const Batch & batch) {
     if (!work_.check) {
         return true;
@@ -336,7 +336,7 @@ bool TransferPool::end_read(ReadRing::Time until, bool alone) {
         waited = ring_->wait(done_, until, alone);
     }
     const uint64_t ended_us = now_us();
-    followed_ = followed_ && done_.empty();  // before what it waits for is delivered
+    followed_ = followed_ && done_.empty();  // before its awaited copy is delivered
     std::vector<Batch> batches;
     for (const auto & done : done_) {
         batches.push_back(std::move(in_ring_.extract(done.id).mapped()));
@@ -364,7 +364,7 @@ bool TransferPool::end_read(ReadRing::Time until, bool alone) {
     return true;
 }
 
-// The ring's thread. It begins what is queued when a place is free.
+// The ring's thread. It begins queued copies when a place is free.
 void TransferPool::run_ring() {
     Lock lock(mutex_);
     while (true) {

@@ -1,5 +1,5 @@
-// Copies experts from the slow tier, with threads or with the kernel's own queue. The core decides what is copied
-// where. The thread that owns the core collects the arrivals.
+// Copies experts from the slow tier, with threads or with the kernel's own queue. The core decides which bytes are
+// copied to which slot. The thread that owns the core collects the arrivals.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct CopyWork {
     // Return whether the second can be read together with the first, because its bytes follow.
     std::function<bool(const Copy &, const Copy &)> joins = [](const Copy &, const Copy &) { return false; };
     std::function<uint64_t(const Copy &)> bytes = [](const Copy &) { return uint64_t(0); };
-    uint64_t max_joined_bytes = 0;  // of what is read together; a needed expert may have more
+    uint64_t max_joined_bytes = 0;  // bytes read together; a needed expert may have more
     double low_share = 0.5;  // largest share of the places that copies of low urgency take; with 1, spare ones too
     // Return the drive that a copy reads, below n_drive. Each drive has its own queue.
     std::function<size_t(const Copy &)> drive = [](const Copy &) { return size_t(0); };
@@ -49,18 +49,18 @@ struct CopyWork {
 
 class TransferPool {
   public:
-    // At most `n_running` batches (copies that are read together) of each drive are in flight: each in a thread of the
-    // pool, or in the `ring` if there is one. `work.copy` repeats a batch that the ring read in part. With `n_running`
-    // 0 a copy runs in submit(). Copies of low urgency take at most `work.low_share` of the places, so that urgent ones
-    // find some free; spare ones begin alone, and are not read together.
-    // What a ring has read ends in the thread that asks for arrivals. Its own thread runs only while copies are queued,
-    // to begin them: waking it would take a core from computation.
+    // At most `n_running` batches (copies that are read together) of each drive are in flight: each in a thread of
+    // the pool, or in the `ring` if there is one. `work.copy` repeats a batch that the ring read in part. With
+    // `n_running` 0 a copy runs in submit(). Copies of low urgency take at most `work.low_share` of the places, so
+    // that urgent ones find some free; spare ones begin alone, and are not read together. Reads of a ring end in the
+    // thread that asks for arrivals. Its own thread runs only while copies are queued, to begin them: waking it would
+    // take a core from computation.
     TransferPool(int n_running, CopyWork work, std::unique_ptr<ReadRing> ring = nullptr);
     // Wait for the copies in flight; drop the others.
     ~TransferPool();
 
-    // Queue a copy, and begin what is queued, as far as there are places. Copies that are submitted before begin() can
-    // be read together.
+    // Queue a copy, and begin queued copies while places are free. Copies that are submitted before begin() can be
+    // read together.
     void submit(const Copy & copy);
     void begin();
     // Return whether the copy had not begun. It never will then, and no arrival follows.
@@ -69,8 +69,8 @@ class TransferPool {
     std::optional<Arrival> try_arrival();
     // Block until an arrival or the timeout. REQUIRES: n_open() > 0.
     std::optional<Arrival> wait_arrival(std::chrono::milliseconds timeout);
-    // With a ring: end what it has read. If that is nothing, wait for some until `until`; return false at once if there
-    // is nothing to wait for, or another thread does. Then `deliver` gets the next arrival there.
+    // With a ring: end its finished reads. If that is nothing, wait for some until `until`; return false at once if
+    // there is nothing to wait for, or another thread does. Then `deliver` gets the next arrival there.
     bool collect(ReadRing::Time until);
     // Return the number of copies submitted and neither collected nor cancelled.
     size_t n_open() const;
@@ -78,7 +78,7 @@ class TransferPool {
     // reckoned by the fastest that were awaited.
     uint64_t busy_us();
     bool has_ring() const { return ring_ != nullptr; }
-    // Drop what has not begun, wait for the rest, forget all arrivals.
+    // Drop the copies that have not begun, wait for the others, forget all arrivals.
     void drain();
 
   private:

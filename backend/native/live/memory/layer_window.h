@@ -17,9 +17,9 @@ namespace outrider {
 class LayerWindow {
   public:
     // layers: of each layer, the pages of its weights and its attention cache. room_bytes: of memory that they may
-    // take. Leading layers stay. Of the others, up to n_ahead are read before they are computed, fewer if the room is
-    // small. If all fit, or no window does, nothing is read or dropped. Where the system has no such calls (other than
-    // Linux), nothing happens.
+    // take. Leading layers stay. Up to n_ahead of the others are read before they are computed, fewer if the room is
+    // small. If all fit, or no window does, nothing is read or dropped. Where the system has no such calls (other
+    // than Linux), nothing happens.
     LayerWindow(std::vector<std::vector<PageRange>> layers, size_t room_bytes, int32_t n_ahead);
     ~LayerWindow() { close(); }
     LayerWindow(const LayerWindow &) = delete;
@@ -41,7 +41,7 @@ class LayerWindow {
     const std::vector<std::vector<PageRange>> layers_;
     const size_t room_bytes_;
     const int32_t most_ahead_;
-    // Of the thread.
+    // State of the thread.
     int32_t n_resident_ = 0, n_ahead_ = 0;
     int32_t last_ = INT32_MAX;  // the layer that was reached last
     std::vector<bool> here_;

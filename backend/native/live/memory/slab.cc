@@ -380,7 +380,7 @@ void Slab::allocate(std::vector<Home *> & homes, Reserved wanted, int32_t n_slot
     }
 }
 
-// Free what only the slots of the last layer use that has some. Return whether there is one.
+// Free the memory that only the last layer with slots uses. Return whether there is one.
 bool Slab::forget_last() {
     for (Layer l = Layer(homes_.size()); l-- > 0;) {
         if (!homes_[size_t(l)][size_t(Part::top)].empty()) {

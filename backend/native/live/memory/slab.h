@@ -153,7 +153,7 @@ class Slab {
         size_t size;
         size_t used;  // by the pool's slots
 
-        // What makes the memory fit another slab:
+        // The properties that make the memory fit another slab:
         size_t pool;
         Chunk chunk;
         size_t n_home;

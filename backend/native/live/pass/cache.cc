@@ -71,7 +71,7 @@ std::unique_ptr<Transfers> make_pool(Cache & cache, const Shape & shape) {
             to_devices.kept.emplace_back(layer, slot);
         }
         to_devices.send.bytes = [slab](const Copy & c) { return slab->bytes_of(c); };
-        const bool may_tell = options.link_bytes_per_s <= 0;  // a limit delays what has been sent
+        const bool may_tell = options.link_bytes_per_s <= 0;  // a limit delays finished copies
         to_devices.copy = [slab, store, may_tell, link = &cache.link_limit](std::span<const Copy> copies,
                                                                             const CopyStream::Begun & begun) {
             uint64_t n_byte = 0;

@@ -1,4 +1,4 @@
-// What one configuration of a patch holds: memory for experts, the copies into it, the devices' work, and the core.
+// The objects of one patch configuration: memory for experts, the copies into it, the devices' work, and the core.
 #pragma once
 
 #include <memory>
@@ -42,7 +42,7 @@ struct PatchOptions {
 // own. Empty if it keeps none.
 std::vector<int32_t> divide_host(const MoeGraph & graph, uint64_t n_byte);
 
-// What a cache leaves to the next one of the same model.
+// The parts of a cache that the next one of the same model takes over.
 struct Residents {
     struct Resident {
         Layer layer;

@@ -35,13 +35,13 @@ class HostPartner {
     // The layer is computed in waves. Then, as with WaveRunner, copy what the segment's nodes read from outside.
     void begin_waves();
     void keep_inputs(const Segment & segment, const ggml_tensor * node);
-    // Start computing what is planned. `pairs_of`: [expert].
+    // Start computing the planned experts. `pairs_of`: [expert].
     void start(const Segment & segment, const std::vector<std::vector<Pair>> & pairs_of);
     // Return a finished expert, if there is one. Its rows go to the device with hand_over(), which collects rows: the
     // device may be busy with a wave when they are written.
     std::optional<HostJob> take();
     void hand_over(const Segment & segment, WaveRunner & device);
-    // The device has computed what it had of the layer, of `n_token` tokens, since `began_us`. Sometimes measure it.
+    // The device has computed its share of the layer for `n_token` tokens, since `began_us`. Sometimes measure it.
     void device_done(const Segment & segment, int32_t n_token, uint64_t began_us);
 
     bool busy() const { return work_.busy(); }

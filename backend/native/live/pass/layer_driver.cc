@@ -49,8 +49,8 @@ void LayerDriver::route(Layer layer, Walk::Obey when) {
         tell_speeds();  // a layer of a prompt takes as long as many tokens
     }
     clock_.routed();
-    // Computing what is there in a wave meanwhile would cost a device more stops than it saves. Experts that are cut
-    // are still computed in waves, but in one for each part.
+    // Computing the present experts in a wave meanwhile would cost a device more stops than it saves. Experts that
+    // are cut are still computed in waves, but in one for each part.
     const bool gathers = !partner_ && cache_->is_own_device(layer);
     walk_.route({layer, reader_.n_token(), reader_.ids(), reader_.weights_for(core())}, gathers, when);
     if (!walk_.has_all()) {

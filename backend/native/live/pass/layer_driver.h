@@ -30,8 +30,8 @@ class LayerDriver : private Driver {
     const HostPartner * partner() const { return partner_.get(); }  // or null
 
     void begin_pass(const PassBegan & event);
-    // The layer's choice was read. Then tell the core and the recorder what else they want of the router. `delays`: the
-    // device waits for it.
+    // The layer's choice was read. Then tell the core and the recorder the other router values that they want.
+    // `delays`: the device waits for it.
     void route(Layer layer, Walk::Obey when = Walk::Obey::each);
     void show_router(Layer layer, bool delays);
     // Return the slots of the layer's choice, [n_token][Shape::used]. REQUIRES: Walk::Step::slots.

@@ -1,4 +1,4 @@
-// What the passes of a cache cost, and where they lost time.
+// The costs of a cache's passes: computing, waiting, copying.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ struct PatchTimes {
     uint64_t graph_us = 0;      // the part of wave_us in the device's kernels
     uint64_t n_graph = 0;       // graphs computed in waves
     uint64_t callback_us = 0;   // callbacks, with stalls and waves
-    uint64_t predict_us = 0;    // the core saw a router's input: the prediction, and what it orders
+    uint64_t predict_us = 0;    // the core saw a router's input: the prediction, and the copies that it orders
     uint64_t delay_us = 0;      // the part of predict_us in which no copy was awaited
     uint64_t link_busy_us = 0;  // at least one copy into slots was in flight
-    uint64_t link_idle_us = 0;  // none was, although the pass still needed an expert that was missing
+    uint64_t link_idle_us = 0;  // no copy was in flight while the pass needed a missing expert
     uint64_t host_us = 0;       // the host computed experts beside a device
     uint64_t host_wait_us = 0;  // the part of wave_us in which only the host computed
     uint64_t n_stop = 0;        // stops of llama.cpp's computation for the callback

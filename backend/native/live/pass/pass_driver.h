@@ -56,7 +56,8 @@ class PassDriver {
     bool ask(ggml_tensor * node) EXCLUDES(mutex_);
     bool computed(ggml_tensor * node) EXCLUDES(mutex_);
 
-    // From any thread: return what `look` returns of the cache, while no pass changes it; without one, an empty value.
+    // From any thread: return the result of `look` on the cache, while no pass changes it; without a cache, an empty
+    // value.
     template <typename Look>
     auto of_cache(Look && look) const EXCLUDES(mutex_) {
         const Lock lock(mutex_);

@@ -89,7 +89,7 @@ bool PassDriver::compute_routed(size_t number) {
         runner.set_slots(number, layers.slots_of_choice());
         runner.compute(number + 1, true, brings);
     };
-    // What the core now learns of the router takes time, and changes no slot that the layer needs.
+    // Telling the core about the router takes time, and changes no slot that the layer needs.
     auto step = walk.next();
     const bool are_there = step == Walk::Step::slots;
     if (are_there) {

@@ -43,7 +43,7 @@ void Patch::configure(const Layout & layout, const Composition & composition, co
     const auto make = [&](std::unique_ptr<Cache> old) {
         // Pinning memory takes long: keep the store where it stays as it is.
         auto kept = old ? old->take_store(n_host_slot) : nullptr;
-        // Destroying the old cache ends all that uses its slots; what it left still has their bytes.
+        // Destroying the old cache ends all users of its slots; the memory that it leaves still has their bytes.
         Residents left = old && keeps_residents ? old->take_residents() : Residents();
         if (!kept) {
             left.in_store.clear();

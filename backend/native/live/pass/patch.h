@@ -68,7 +68,7 @@ class Patch {
     // Let passes run again. Forgets a stop that met no pass.
     void resume() { driver_.stop(false); }
 
-    // From the next pass on, tell `recorder` what is routed; null: stop. It must outlive its use.
+    // From the next pass on, report routings to `recorder`; null: stop. It must outlive its use.
     void record(Recorder * recorder) { driver_.record(recorder); }
     // From the next pass on, `forced` replaces the routers' choices; null: stop. It must outlive its use and know of
     // every pass before the patch does.

@@ -138,7 +138,7 @@ void RouterReader::show_recorder(Layer layer) {
     }
 }
 
-// Replace what was read where other values are forced.
+// Replace the read values where other values are forced.
 void RouterReader::replace(ForcedValues values) {
     if (!weights_.empty() && !values.weights.empty()) {
         weights_ = std::move(values.weights);

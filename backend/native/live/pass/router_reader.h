@@ -1,5 +1,5 @@
-// Reads what the routers of a pass computed: choices, weights, and the inputs of their layers. Replaces what is forced,
-// and tells a recorder.
+// Reads what the routers of a pass computed: choices, weights, and the inputs of their layers. Replaces forced
+// choices, and tells a recorder.
 #pragma once
 
 #include <span>
@@ -42,12 +42,12 @@ class RouterReader {
               const ggml_tensor * final_weights);
     // Take what a router of one token computed, as read() would: the choice, and the weights and the input or nothing.
     void take(std::span<const int32_t> ids, std::span<const float> weights, std::span<const float> input);
-    // Tell the recorder what was read.
+    // Tell the recorder the values that were read.
     void show_recorder(Layer layer);
 
     int32_t n_token() const { return n_token_; }
     std::span<const Expert> ids() const { return ids_; }  // [n_token][Shape::used]
-    // Of the same shape, or empty if they are not known or the core does not want them.
+    // Scores of the same shape, or empty if they are not known or the core does not want them.
     std::span<const float> weights_for(const Core & core) const {
         return core.wants_weights() ? std::span<const float>(weights_) : std::span<const float>();
     }

@@ -5,11 +5,11 @@
 namespace outrider {
 namespace {
 
-// llama.cpp builds the graphs of some architectures anew for each token. Then plans are of no use.
+// llama.cpp rebuilds the graphs of some architectures for each token. Then plans are of no use.
 constexpr int max_in_vain = 3;
 
 // ggml does not use a tensor's last bytes. It clears them when it makes a tensor, so a mark there says that llama.cpp
-// has not built its graph anew.
+// has not rebuilt its graph.
 void set_mark(ggml_tensor * node, uint64_t number) {
     static_assert(sizeof node->padding == sizeof number);
     std::memcpy(node->padding, &number, sizeof number);
