@@ -296,7 +296,7 @@ def _build_args() -> str:
 def _without_amx() -> list[str]:
     """Return options that turn AMX off where GCC would miscompile llama.cpp's use of it.
 
-    GCC's bug 114098: before 11.5, 12.4 and 13.3, _tile_loadconfig() loses most of what it should
+    GCC's bug 114098: before 11.5, 12.4 and 13.3, _tile_loadconfig() loses most of the bytes to
     load, and llama.cpp dies of an illegal instruction. Debian 12 has GCC 12.2.
     """
     compiler = _compiler()

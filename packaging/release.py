@@ -100,7 +100,10 @@ PROGRAMS = {
 }
 """The programs that a target needs on Linux, and the Debian packages that have them."""
 ZSYNC = "outrider-x86_64.AppImage.zsync"
-"""What an updater of AppImages reads. An old one asks for it, so its name has no version."""
+"""The file that an updater of AppImages reads.
+
+An old one asks for it, so its name has no version.
+"""
 HEAD = "squashfuse_ll squashfuse fuse3 zstd".split()
 """The libraries that are linked into the head of an AppImage; packaging/licences names them."""
 BUILD_TOOLS = ("scikit-build-core", "pathspec", "packaging", "cmake", "ninja")
@@ -185,7 +188,8 @@ class Build:
             if said.strip() != b"True":
                 raise ReleaseError(f"{self._python} is no Python 3.11 with PyInstaller.")
         elif names:
-            # What prepare.py would ask for only after llama.cpp is built. The folder is no package.
+            # Packages that prepare.py would ask for only after llama.cpp is built. The folder is no
+            # package.
             begin = "prepare.install_system_packages(new_environment=not prepare.VENV.exists())"
             more = {"OUTRIDER_VENV": str(VENV)}
             if not self._has_vulkan_tools():

@@ -67,7 +67,7 @@ class Run:
 
 @dataclass
 class _State:
-    """What an interrupted training needs to go on."""
+    """The state from which an interrupted training continues."""
 
     model: Model
     adam: Adam

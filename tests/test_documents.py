@@ -295,3 +295,46 @@ def test_the_logs_are_short() -> None:
     logs = [path for path in DOCUMENTS if path.parent == ROOT / "docs" / "log"]
     assert logs
     assert sum(len(text_of(path).splitlines()) for path in logs if path.name != "README.md") <= 1500
+
+
+# The style guide of CONTRIBUTING.md
+
+# A reader of "Of a new measurement." or "What is left." has to guess the noun.
+FORBIDDEN = re.compile(
+    r'(?:"""|(?<!\S)(?:#:?|//) )(?:Of|What)\b|\b(?:[Ss]o many|[Aa]new|[Ll]ikewise)\b'
+)
+
+
+def forbidden(text: str) -> list[str]:
+    """Return the lines with a form that the style guide forbids in comments and docstrings."""
+    lines = text.splitlines()
+    found = []
+    for line, before in zip(lines, ["", *lines], strict=False):
+        match = FORBIDDEN.search(line)
+        goes_on = before.lstrip().startswith(("#", "//"))  # within a comment, "What" is a word
+        if match and not (goes_on and match[0].startswith(("#", "/"))):
+            found.append(line.strip())
+    return found
+
+
+def test_comments_say_their_nouns() -> None:
+    folders = ("app", "backend", "predictors", "packaging")
+    files = [path for name in folders for path in (ROOT / name).rglob("*.*")]
+    sources = [path for path in files if path.suffix in (".py", ".cc", ".h", ".c")]
+    assert len(sources) > 500
+    assert {name_of(path): lines for path in sources if (lines := forbidden(text_of(path)))} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "n"),
+    [
+        ('X = 1\n"""Of a measurement."""', 1),
+        ("x = 1  # What is left", 1),
+        ("// One of so many.", 1),
+        ("int x;  // made anew", 1),
+        ("# The rest:\n# What is left, is kept.", 0),
+        ('"""Return what is left of it."""', 0),
+    ],
+)
+def test_a_forbidden_form_is_found(text: str, n: int) -> None:
+    assert len(forbidden(text)) == n

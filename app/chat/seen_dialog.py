@@ -1,4 +1,4 @@
-"""What the model saw and wrote: the rendered prompt of an answer, and its raw text."""
+"""Shows the rendered prompt of an answer and its raw text, as the model read and wrote them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ FOR_EMBEDDED = (
     "Why do leaves fall in autumn?",
     "Anna has a white dog called Max. What is the name of the dog?",
 )
-"""What the embedded model, which knows only English, answers well; a test asks it."""
+"""Questions that the embedded model answers well; it knows only English. A test asks them."""
 
 
 WORDS_WIDTH = 400

@@ -23,8 +23,8 @@ GAIN_MIN = 1.05
 class PackDesk(QObject):
     """Asks once per model for the gain of a pack, and writes one when the user wants it.
 
-    Both are done by a process of their own. What was measured is the speed of reading and of
-    computing, here; with where the time of the last answer went it makes the gain to expect.
+    Both are done by a process of their own. The expected gain follows from measured speeds of
+    reading and computing, and from the shares of the last answer's time.
 
     Signals:
         changed: another offer, or progress.

@@ -140,7 +140,7 @@ class ControlsStrip(QFrame):
 
     @property
     def sentence(self) -> str:
-        """What the choice means, in words."""
+        """The meaning of the choice, in words."""
         return self._sentence.text()
 
     def control(self, name: str) -> DropDown | Number:

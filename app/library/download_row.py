@@ -84,7 +84,7 @@ class DownloadRow(QFrame):
         for button, text in ((self.main, main), (self.remove, remove)):
             button.setText(text)
             button.setAccessibleName(
-                #: What a button does with a model, as in "Pause: Qwen3-30B".
+                #: The action of a button for a model, as in "Pause: Qwen3-30B".
                 self.tr("{action}: {model}").format(action=text, model=name)
             )
 

@@ -26,7 +26,7 @@ USABLE_TOKENS_PER_S = 8.0  # somewhat faster than people read
 
 
 class Shown(Enum):
-    """What the page lists."""
+    """The kind of rows that the page lists."""
 
     CURATED = "curated"
     REPOSITORIES = "repositories"

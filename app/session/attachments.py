@@ -68,7 +68,7 @@ class Attachments(QObject):
         link.died.connect(self._on_died)
         session.engine.model_changed.connect(self._on_model_changed)
 
-    # What the user can do
+    # Actions of the user
 
     def add(self, paths: list[Path]) -> None:
         """Begin to read files."""
@@ -122,7 +122,7 @@ class Attachments(QObject):
         self._count()
         self.changed.emit()
 
-    # What is shown
+    # State to show
 
     @property
     def attachments(self) -> list[Attachment]:

@@ -93,7 +93,7 @@ class Chats(QObject):
         """Return the number of characters of a message's content that are on disk."""
         return self._saved.get(message.id, _NOTHING).content
 
-    # What the user can do
+    # Actions of the user
 
     def rows(self, search: str = "") -> list[ChatRow]:
         """Return the list, or the chats that contain the words of `search`."""

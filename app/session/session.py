@@ -133,7 +133,7 @@ class Session(QObject):
         link.error.connect(self._on_failed)
         link.formatted.connect(lambda prompt: self._give_prompt(prompt, ""))
 
-    # What the user can do
+    # Actions of the user
 
     @property
     def can_send(self) -> bool:

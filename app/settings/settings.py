@@ -1,4 +1,4 @@
-"""What the window remembers between runs: a small JSON file in the user's configuration folder."""
+"""The window's settings between runs: a small JSON file in the user's configuration folder."""
 
 from __future__ import annotations
 

@@ -397,7 +397,7 @@ class _Run:
         if n_row < _N_ROW:
             raise _Missing(f"There was time for {n_row} of {_N_ROW} rows.")
 
-    # What the parts share
+    # Helpers of the parts
 
     @property
     def _left_s(self) -> float:

@@ -53,8 +53,8 @@ class PartialAnswer:
     """An answer so far, which can be continued with exactly its tokens.
 
     messages, options: the conversation before the answer. n_prompt: the tokens of the prompt; those
-    of the answer follow. before: the part of the answer that stands in the prompt. shown: what
-    clients have received of the rest. text: the rest as the reader received it. undecoded: the
+    of the answer follow. before: the part of the answer that stands in the prompt. shown: the part
+    of the rest that clients have received. text: the rest as the reader received it. undecoded: the
     bytes of an incomplete character, of the text and of the raw text. llama: the sampler's model.
     images: by the number that stands for one in the tokens.
 
@@ -139,8 +139,8 @@ class Reading:
     """Splits the text of an answer in a thread of its own, so that decoding never waits for it.
 
     reader: a backend.llama.chat_format.AnswerReader. partial: an earlier part of the answer, which
-    the reader reads again. shown: what on_delta has received, with that earlier part. fault: the
-    reader's error, or that of on_delta.
+    the reader reads again. shown: the text that on_delta has received, with that earlier part.
+    fault: the reader's error, or that of on_delta.
     """
 
     def __init__(self, reader: Any, on_delta: OnDelta, partial: PartialAnswer) -> None:

@@ -102,7 +102,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class GroupTimes:
-    """What the planner knows of a model on this machine. read_s: reading one expert; 0: none is.
+    """A model's times on this machine. read_s: reading one expert; 0: none is read.
 
     rows: by number of sequences, ascending. n_layer, n_used: MoE layers, experts of one token.
     read_share: the share of the needed experts that has to be read.

@@ -68,7 +68,7 @@ class Piece:
 
     @property
     def key(self) -> str:
-        """What its name ends with."""
+        """The end of its name."""
         return key_of(self.parent, self.tokens, self.made)
 
 

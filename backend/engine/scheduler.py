@@ -32,7 +32,7 @@ class Memory(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a context permits.
+    """The limits of a context.
 
     n_sequence: requests at once; the sequence of this number may hold a shared beginning.
     n_context: its cells. n_longest: positions of one request. n_ubatch: rows of a pass. shares:
@@ -77,7 +77,7 @@ def n_place(tokens: Values[int], images: Mapping[int, Image]) -> int:
 
 
 class Placed:
-    """What the scheduler knows of a request.
+    """The scheduler's view of a request.
 
     tokens: of the prompt and of the answer so far; a negative number stands for a position of the
     image in `images`. n_extra: cells that images take beside their positions. max_tokens: of the
@@ -310,7 +310,7 @@ class Scheduler(Generic[T]):
             self._memory.forget_from(0, self.limits.n_sequence)
         self.shared = []
 
-    # What the context holds.
+    # The contents of the context.
 
     def _source(self, prompt: Values[int]) -> tuple[int, int]:
         """Return the sequence that holds most of a prompt, and how many tokens; -1 if none does."""

@@ -2,9 +2,9 @@
 
 Nothing of the engine takes part: this module loads neither the native part nor backend.llama.api.
 It asks llama.cpp for the passes and memory operations of the log, and compares the logits of every
-row. It also checks the passes against what was asked: the rows of a sequence follow each other,
-they are the prompt of an answer and the tokens that were sent, and the row that chose a token
-belongs to its answer.
+row. It also checks the passes against the requests: the rows of a sequence follow each other, they
+are the prompt of an answer and the tokens that were sent, and the row that chose a token belongs to
+its answer.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class NotComputed(RuntimeError):
 
 @dataclass
 class Replayed:
-    """What was compared. difference: the first difference, "" if there is none.
+    """The result of a comparison. difference: the first difference, "" if there is none.
 
     obstacle: why nothing is shown from some entry on, or "". n_void: passes that the engine did not
     compute as a whole, and took back. n_state: states from the drive that were computed, here or

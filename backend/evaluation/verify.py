@@ -295,9 +295,9 @@ def _passes(
     n_first: tokens of the first pass of a single sequence. Each further pass has twice as many as
     the one before, up to _N_UBATCH.
 
-    Of several sequences, those that run are decoded at once. Their prompts differ in length. The
-    last one joins later, in a pass that decodes the others: as in a group of requests. In streams
-    the prompts have the same length, and begin and end together.
+    If there are several sequences, those that run are decoded at once. Their prompts differ in
+    length. The last one joins later, in a pass that decodes the others: as in a group of requests.
+    In streams the prompts have the same length, and begin and end together.
     """
     if n_sequence == 1:
         n_prompt = max(1, len(tokens) * 3 // 4)

@@ -107,8 +107,8 @@ class TensorInfo:
 class ContextSizes:
     """The memory of a model's context as llama.cpp reports it, in bytes.
 
-    cell_bytes: the attention cache of one token, in f16. state_bytes: what a sequence takes however
-    long it is, such as recurrent states. compute_bytes: the compute buffers in RAM, from n_context
+    cell_bytes: the attention cache of one token, in f16. state_bytes: the memory of a sequence of
+    any length, such as recurrent states. compute_bytes: the compute buffers in RAM, from n_context
     and n_ubatch in tokens. guess_bytes: of the context of a layer for multi-token prediction, from
     n_context and the type of its cache. None: it was not asked for.
     """

@@ -135,7 +135,7 @@ def pieces(descriptor: int) -> Iterator[memoryview]:
     """Yield an open file in pieces, and leave the page cache to others. Raises OSError.
 
     A piece is valid until the next one. Drives that cannot read directly are read through the page
-    cache, and what was read is dropped from it.
+    cache, whose pages are then dropped.
     """
     direct = _set_direct(descriptor, on=True)
     n_done = 0

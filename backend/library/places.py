@@ -161,7 +161,7 @@ def ollama_vision(path: Path) -> Path | None:
 
 
 def title_of(path: Path) -> str:
-    """Return a model's title: the name of its file, or what the program that keeps it calls it.
+    """Return a model's title: the name of its file, or its name in the program that keeps it.
 
     Jan names every file model.gguf, so the folder's name is the title.
     """

@@ -656,7 +656,7 @@ class Context:
         """The parameters that decide the last bits of what this context computes, as JSON values.
 
         The threads are among them: ggml divides the attention of one token over 512 cells or more
-        among them, and adds up what each has found.
+        among them, and adds up their results.
         """
         p = self._params
         threads = int(p.n_threads), int(p.n_threads_batch)

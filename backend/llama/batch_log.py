@@ -1,7 +1,7 @@
 """The batch log: the batches that a model got, and the bits that it computed (docs/formats.md).
 
 The log has two levels. Its passes and memory operations are what llama.cpp was given. Its answers
-are what was asked: the tokens of the prompt, and each token that was chosen and sent, by the row
+show the requests: the tokens of the prompt, and each token that was chosen and sent, by the row
 whose logits chose it. backend.evaluation.replay computes the passes again with stock llama.cpp, and
 compares the two levels with each other: an engine that writes a wrong row is found, too.
 """

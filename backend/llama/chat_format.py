@@ -58,7 +58,7 @@ _READ_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Trigger:
-    """What makes a lazy grammar begin.
+    """A trigger of a lazy grammar.
 
     kind: "token" or "word": this text; "pattern": a regular expression that is found in the answer;
     "pattern_full": one that matches the whole answer so far. The grammar begins with the first
@@ -86,13 +86,13 @@ class Gap:
 class Rendered:
     """A prompt, and how its answer is sampled and read.
 
-    prompt, begun: with the marks of the guard, which tokens_of() and unmarked() read.
-    grammar: GBNF, or "". grammar_lazy: it holds from a trigger on. gaps: where JSON stands in it.
-    preserved: texts of tokens that AnswerReader needs although they are control tokens. stops:
-    texts that end the answer. thinks: the prompt ends within an opened thought. begun: the part of
-    the prompt that begins the answer, which the grammar takes as written. n_left_out: messages left
-    out to shorten the conversation. fitted: what was changed in it, words of fitting.REMARKS.
-    thinking_start, thinking_ends: what opens a thought, or "", and what may end it.
+    prompt, begun: with the marks of the guard, which tokens_of() and unmarked() read. grammar:
+    GBNF, or "". grammar_lazy: it holds from a trigger on. gaps: where JSON stands in it. preserved:
+    texts of tokens that AnswerReader needs although they are control tokens. stops: texts that end
+    the answer. thinks: the prompt ends within an opened thought. begun: the part of the prompt that
+    begins the answer, which the grammar takes as written. n_left_out: messages left out to shorten
+    the conversation. fitted: the conversation's changes, as words of fitting.REMARKS.
+    thinking_start, thinking_ends: the text that opens a thought, or "", and those that may end it.
     """
 
     prompt: str
@@ -168,7 +168,7 @@ class ChatFormat:
     def facts(self) -> ChatFacts:
         """Return the abilities of the template. Raises LlamaError when it fails or takes too long.
 
-        No process is asked again for what a ChatFormat with the same source was told.
+        No process is asked again for an answer that a ChatFormat of the same source has received.
         """
         source = hashlib.sha256(json.dumps(self._source).encode()).digest()
         if source not in _facts_of:
@@ -408,7 +408,7 @@ class AnswerReader:
     """Splits one answer into thought, content and tool calls while it is written.
 
     Text that it has returned is never taken back. Use from one thread. rendered: the prompt's. raw:
-    the answer's text so far. shown: the sum of what was returned.
+    the answer's text so far. shown: the sum of the returned deltas.
     """
 
     def __init__(self, chat_format: ChatFormat, rendered: Rendered) -> None:

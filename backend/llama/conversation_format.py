@@ -55,7 +55,7 @@ EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
 class Thought:
     """Marks of a thought that a model writes although llama.cpp finds none in its template.
 
-    then: what may follow the thought and is no content either.
+    then: text that may follow the thought and is no content either.
     """
 
     start: str
@@ -559,9 +559,9 @@ class ConversationFormat:
 class _Body:
     """Reads what stands behind a thought. Text that is no call is hidden from llama.cpp's parser.
 
-    Where the parser stops, something begins that looks like a call and is none. Its first letter
-    is hidden, so that the parser takes it as text and goes on. head: what stands before. ends: what
-    may stand at the end and is no text.
+    Where the parser stops, something begins that looks like a call and is none. Its first letter is
+    hidden, so that the parser takes it as text and goes on. head: what stands before. ends: signs
+    that may stand at the end and are no text.
     """
 
     def __init__(self, parser: _chat.Parser, ends: Sequence[str], head: str = "") -> None:
@@ -648,8 +648,8 @@ def _shown_again(text: str) -> str:
 class AnswerSplitter:
     """Splits one answer into thought, content and tool calls while it is written.
 
-    parser: what ConversationFormat.render() returned by this name. shown: what has been returned
-    for this answer before, by another process (AnswerText.to_message()'s fields).
+    parser: what ConversationFormat.render() returned by this name. shown: the text that another
+    process has returned for this answer before (AnswerText.to_message()'s fields).
 
     A thought ends at its first end mark, whatever it quotes: the parser gets a letter in its place.
     Where no end mark follows in the whole answer, a call counts that is whole and ends the answer.

@@ -7,8 +7,8 @@ know. A conversation that the template accepts stays as it is. In another one, o
 the template refuses are changed; each change has a remark.
 
 Messages are in the form that llama.cpp reads, with the marks of the guard (guard.py). Text of the
-system prompt that becomes a user's is marked here. What is written here stands between texts and
-contains no sign with which they could become a control token.
+system prompt that becomes a user's is marked here. The text added here stands between texts of
+others, and has no sign with which they could become a control token.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ Takes = Callable[[str], bool]
 
 
 class Fitting:
-    """What a template accepts.
+    """The abilities of a template.
 
     source: the template. caps: llama.cpp's view of it. prompt_of: renders messages with tools,
     faster without all that llama.cpp does for its kind (False), and raises RuntimeError or
@@ -229,7 +229,7 @@ class Fitting:
             return messages
         return with_system(messages, _tools_as_text(tools, self._tool_list))
 
-    # What a template accepts.
+    # The abilities of a template.
 
     def _takes(self, name: str) -> bool:
         """Return whether the template accepts the conversations of a probe, and shows them."""

@@ -172,7 +172,7 @@ class Matcher:
 
 
 class _Tokens:
-    """What llguidance.TokenizerWrapper reads. No text is ever split into tokens."""
+    """A vocabulary for llguidance.TokenizerWrapper. No text is ever split into tokens."""
 
     bos_token_id = None
 

@@ -48,7 +48,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Delta:
-    """What an answer gained. tool_calls: by index; id and name come whole, arguments in pieces.
+    """The new part of an answer. tool_calls: by index; id and name come whole, arguments in pieces.
 
     n_read: characters of the answer as the model wrote it that were read for it and before; 0 where
     nobody counts them.

@@ -222,7 +222,7 @@ class _Checked:
 
 @dataclass(frozen=True)
 class Setup(_Checked):
-    """What the program that opens an engine decides.
+    """The settings that the program decides which opens an engine.
 
     These are files beside the model, how answers share the context, and what recordings,
     experiments and tests need.

@@ -144,7 +144,7 @@ class CacheFacts:
     pack: str = ""
     """Path of the pack that experts are read from; "": they are read from the model."""
     warnings: str = ""
-    """What llama.cpp warned of while it loaded the model and made its context, a line each."""
+    """Warnings of llama.cpp while it loaded the model and made its context, a line each."""
     overridden: str = ""
     """Sentences on the settings by hand, and what the automatic ones would be, or ""."""
     layout: str = "file"

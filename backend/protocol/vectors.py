@@ -1,4 +1,4 @@
-"""What a small model beside the engine's makes of texts."""
+"""The results of a small model beside the engine's, for texts."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ class Begin:
 
 @dataclass(frozen=True)
 class Part:
-    """What the answer number `choice` gained.
+    """The new part of the answer number `choice`.
 
     tokens: those of the text, where their probabilities were asked for. ids: of the tokens, if the
     text continues a raw prompt. timings: so far, where they were asked for.
@@ -408,7 +408,7 @@ _OTHER_SAMPLING: Mapping[str, float] = {
     "tfs_z": 1, "top_a": 0, "smoothing_factor": 0, "epsilon_cutoff": 0, "eta_cutoff": 0,
     "penalty_alpha": 0, "guidance_scale": 1, "num_beams": 1, "n_discard": 0, "n_indent": 0,
 }  # fmt: skip
-"""What other servers sample with, and the values that change nothing."""
+"""Sampling fields of other servers, and their values without effect."""
 
 
 def read_sampling(fields: Fields, n_probs: int = 0) -> Sampling:

@@ -3,7 +3,7 @@
 The requests are JSON lines, CSV or text. JSON lines are OpenAI's batch format (custom_id, url,
 body), or objects with `prompt` or `messages`, an optional `id` and `system`, and fields of chat
 completions such as `temperature`. A CSV file has a column `prompt`, and may have the same fields as
-columns. Of a text, every line is a prompt.
+columns. In a text file, every line is a prompt.
 
 Every answer is one JSON line. It is on the drive before the next one is written. After a kill, the
 lines that are there say what need not be asked again.

@@ -2,8 +2,8 @@
 
 Source: tools/server of llama.cpp (README.md, server-task.cpp, server-context.cpp). A slot there is
 a place for one answer; here answers have none of their own, so `id_slot` is -1, and the list of
-slots tells only how many answers are computed. What this server has no part for is refused as
-llama.cpp's refuses it where the part is switched off.
+slots tells only how many answers are computed. A request for a part that this server lacks is
+refused as llama.cpp's server refuses it where the part is switched off.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """OpenAI's chat completions.
 
-Source: OpenAI's API reference, and llama.cpp's server for what it adds (`reasoning_content`,
+Source: OpenAI's API reference, and llama.cpp's server for its additions (`reasoning_content`,
 `chat_template_kwargs`, `grammar`, `json_schema`). Some clients switch thinking with the fields
 `thinking`, `enable_thinking` or `reasoning` of other servers; these are read, too.
 """

@@ -61,7 +61,7 @@ News = Wait | Fitted | Begin | Part | Finish | RequestRefused
 
 @dataclass(frozen=True)
 class LoadedFacts:
-    """What an engine says of its model. Ask it in its thread."""
+    """The facts of an engine's model. Ask for them in the engine's thread."""
 
     model: ModelFacts
     vocabulary: VocabularyFacts

@@ -74,9 +74,9 @@ def environment() -> dict[str, str]:
 class Job:
     """Processes that end together: a job object of Windows; elsewhere it does nothing.
 
-    They end at kill(), or when this process ends, however it ends. Raises OSError.
-    start_flags: of Windows, for a process that does nothing before release(): what it started
-    earlier would not belong to the job.
+    They end at kill(), or when this process ends, however it ends. Raises OSError. start_flags: of
+    Windows, for a process that does nothing before release(): children that it starts before would
+    not belong to the job.
     """
 
     start_flags = 0x4  # CREATE_SUSPENDED

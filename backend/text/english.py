@@ -74,7 +74,7 @@ ENGLISH: Mapping[str, str] = {
     "embedding.too_long": QT_TRANSLATE_NOOP(
         "messages", "A text has {n:count} characters, too many for {n_token:count} tokens."
     ),
-    # What the adaptive method decided
+    # Decisions of the adaptive method
     "auto.again": QT_TRANSLATE_NOOP("messages", "{why}: the alternatives are tried again."),
     "auto.and_eviction": QT_TRANSLATE_NOOP(
         "messages", "{state} and {eviction} decides what leaves"

@@ -22,7 +22,7 @@ SCOPES = ("nothing", "map", "all")
 
 
 class WatchScope:
-    """What the client wants to see beside the text (the request "watch").
+    """The data that the client wants beside the text (the request "watch").
 
     "map": the map, some times a second; the default for a new client. "all": also every pass
     (backend.engine.moments), and advice after the answer.

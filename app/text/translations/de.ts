@@ -663,7 +663,7 @@
 </message>
 <message>
 <source>{action}: {model}</source>
-<extracomment>What a button does with a model, as in &quot;Pause: Qwen3-30B&quot;.</extracomment>
+<extracomment>The action of a button for a model, as in &quot;Pause: Qwen3-30B&quot;.</extracomment>
 <translation>{action}: {model}</translation>
 </message>
 <message>
