@@ -25,8 +25,9 @@ COMMIT = "c0ffee" + "0" * 34
 class Fault:
     """A fault in the answer to one request for bytes.
 
-    kind: "cut" closes after n_byte; "hold" waits there until `release`; "status" answers with the
-    status only; "wrong" flips a bit; "whole" ignores the range; "longer" sends one byte more.
+    kind: "cut" closes after n_byte, and "short" does without having said a length; "hold" waits
+    there until `release`; "status" answers with the status only; "wrong" flips a bit; "whole"
+    ignores the range; "longer" sends one byte more.
     """
 
     kind: str
@@ -198,13 +199,13 @@ class FakeHub:
         if fault.kind == "longer":
             to.close_connection = True
             body += b"!"
-        else:
+        elif fault.kind != "short":
             to.send_header("Content-Length", str(len(body)))
         to.end_headers()
-        if fault.kind in ("cut", "hold"):
+        if fault.kind in ("cut", "short", "hold"):
             to.wfile.write(body[: fault.n_byte])
             to.wfile.flush()
-            if fault.kind == "cut":
+            if fault.kind != "hold":
                 to.close_connection = True
                 return
             self.release.wait(WAIT_S)

@@ -76,9 +76,9 @@ def journey_a_hub_out_of_order(home: Home, hub: FakeHub) -> None:
 
 def journey_a_hub_that_recovers(home: Home, hub: FakeHub) -> None:
     """Short faults are not noticed."""
-    hub.faults += [Fault("cut", N_CUT), Fault("status", status=500)]
+    hub.faults += [Fault("cut", N_CUT), Fault("short", N_CUT), Fault("status", status=500)]
     home.run(*DOWNLOAD)
-    assert hub.ranges() == ["", f"bytes={N_CUT}-", f"bytes={N_CUT}-"]
+    assert hub.ranges() == ["", f"bytes={N_CUT}-", *(2 * [f"bytes={2 * N_CUT}-"])]
     assert [path.read_bytes() == DATA for path in home.data.rglob("*.gguf")] == [True]
 
 
