@@ -12,6 +12,10 @@ A journey is a function `journey_...` in a file `journey_*.py`. It gets
   control that was seen and can have the focus must have had a name.
 - hub: a hub without models at first, with faults on demand (tests/fake_hub.py).
 
+Where the folder of programs has those of Windows, they run under wine, in the prefix WINEPREFIX.
+No journey can see a window there, so those with `desktop` are skipped; `screen` has the keyboard
+alone, and journey_keys.py judges by files.
+
 It waits for what is shown, or for a file, never for a time. With the mark `night` it runs with
 ALL=1 only.
 """

@@ -37,14 +37,10 @@ def until(is_so: Callable[[], T], what: str, limit_s: float = WAIT_S) -> T:
         time.sleep(max(POLL_S, time.monotonic() - began_s))  # leaves the programs their time
 
 
-class Desktop:
-    """A screen of its own. `environment`: what a program needs to open its window there.
-
-    nameless: controls that were seen, can have the focus and have no name.
-    """
+class Screen:
+    """A screen with a keyboard. `environment`: what a program needs to open its window there."""
 
     def __init__(self) -> None:
-        self.nameless: set[str] = set()
         self._folder = Path(tempfile.mkdtemp(prefix="journeys-"))  # sockets need a short path
         self._processes: list[subprocess.Popen[str]] = []
         number = self._start(
@@ -54,12 +50,8 @@ class Desktop:
         self.environment = {
             "DISPLAY": f":{number}",
             "XDG_RUNTIME_DIR": str(self._folder),
-            "QT_LINUX_ACCESSIBILITY_ALWAYS_ON": "1",
         }
         self._start("matchbox-window-manager", "-use_titlebar", "no", is_silent=True)
-        bus = self._start("dbus-daemon", "--session", "--nofork", "--print-address", "1")
-        self.environment["DBUS_SESSION_BUS_ADDRESS"] = bus
-        self._seen = Accessibility(bus)
 
     def _start(self, *command: str, is_silent: bool = False) -> str:
         """Start a program. Return the first line that it prints, if it is one that prints."""
@@ -79,11 +71,80 @@ class Desktop:
 
     def close(self) -> None:
         """End all that was started for it."""
-        self._seen.close()
         for process in reversed(self._processes):
             process.terminate()
             process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def picture(self, path: Path) -> None:
+        """Write what the screen shows as a PNG file."""
+        data = (self._folder / "Xvfb_screen0").read_bytes()
+        head = struct.unpack(">25I", data[:100])  # the format of xwd
+        size, width, height, line, n_colour = head[0], head[4], head[5], head[12], head[19]
+        begin = size + 12 * n_colour
+        rows = bytearray()
+        for y in range(height):
+            row = data[begin + y * line : begin + y * line + 4 * width]
+            rgb = bytearray(3 * width)
+            rgb[0::3], rgb[1::3], rgb[2::3] = row[2::4], row[1::4], row[0::4]
+            rows += b"\0" + rgb
+
+        def chunk(kind: bytes, body: bytes) -> bytes:
+            check = zlib.crc32(kind + body)
+            return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", check)
+
+        about = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+        path.write_bytes(
+            b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", about)
+            + chunk(b"IDAT", zlib.compress(bytes(rows), 6)) + chunk(b"IEND", b"")
+        )  # fmt: skip
+
+    def wait_focus(self, title: str) -> None:
+        """Wait until the keyboard belongs to a window whose title has these words."""
+
+        def has_focus() -> bool:
+            asked = ["xdotool", "getwindowfocus", "getwindowname"]
+            done = subprocess.run(
+                asked, env=self._for_xdotool, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+            return title in done.stdout.decode()
+
+        until(has_focus, f"a window named {title!r} has the keyboard")
+
+    def press(self, *keys: str) -> None:
+        """Press keys, such as ctrl+g."""
+        self._hand("key", "--clearmodifiers", *keys)
+
+    def type(self, text: str) -> None:
+        """Type a text."""
+        self._hand("type", "--delay", "4", "--", text)
+
+    def _hand(self, *command: str) -> None:
+        subprocess.run(["xdotool", *command], env=self._for_xdotool, check=True)
+
+    @property
+    def _for_xdotool(self) -> dict[str, str]:
+        return {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", **self.environment}
+
+
+class Desktop(Screen):
+    """A screen whose windows are seen as a screen reader sees them, and used by mouse, too.
+
+    nameless: controls that were seen, can have the focus and have no name.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nameless: set[str] = set()
+        self.environment["QT_LINUX_ACCESSIBILITY_ALWAYS_ON"] = "1"
+        bus = self._start("dbus-daemon", "--session", "--nofork", "--print-address", "1")
+        self.environment["DBUS_SESSION_BUS_ADDRESS"] = bus
+        self._seen = Accessibility(bus)
+
+    def close(self) -> None:
+        """End all that was started for it."""
+        self._seen.close()
+        super().close()
 
     # What is seen
 
@@ -153,30 +214,7 @@ class Desktop:
             add(window, 0)
         return "\n".join(lines)
 
-    def picture(self, path: Path) -> None:
-        """Write what the screen shows as a PNG file."""
-        data = (self._folder / "Xvfb_screen0").read_bytes()
-        head = struct.unpack(">25I", data[:100])  # the format of xwd
-        size, width, height, line, n_colour = head[0], head[4], head[5], head[12], head[19]
-        begin = size + 12 * n_colour
-        rows = bytearray()
-        for y in range(height):
-            row = data[begin + y * line : begin + y * line + 4 * width]
-            rgb = bytearray(3 * width)
-            rgb[0::3], rgb[1::3], rgb[2::3] = row[2::4], row[1::4], row[0::4]
-            rows += b"\0" + rgb
-
-        def chunk(kind: bytes, body: bytes) -> bytes:
-            check = zlib.crc32(kind + body)
-            return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", check)
-
-        about = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-        path.write_bytes(
-            b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", about)
-            + chunk(b"IDAT", zlib.compress(bytes(rows), 6)) + chunk(b"IEND", b"")
-        )  # fmt: skip
-
-    # What a hand does
+    # What a mouse does
 
     def click(self, name: What, role: str = "", *, nth: int = 0) -> None:
         """Click a control in its middle."""
@@ -221,15 +259,3 @@ class Desktop:
 
         until(is_open, f"a menu has {item!r}")
         self.click(item, "menu item")
-
-    def press(self, *keys: str) -> None:
-        """Press keys, such as ctrl+g."""
-        self._hand("key", "--clearmodifiers", *keys)
-
-    def type(self, text: str) -> None:
-        """Type a text."""
-        self._hand("type", "--delay", "4", "--", text)
-
-    def _hand(self, *command: str) -> None:
-        environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", **self.environment}
-        subprocess.run(["xdotool", *command], env=environment, check=True)

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PureWindowsPath
+from typing import IO
 
 import pytest
 from fake_hub import FakeHub
 
-from journeys.desktop import Desktop, until
+from journeys.desktop import Desktop, Screen, until
 
 ROOT = Path(__file__).resolve().parents[2]
 FAILURES = ROOT / "build" / "journeys" / "failures"
 WINDOW = "Outrider"
 END_S = 60
+NOT_SEEN = (
+    "Wine 8 has no AT-SPI, and a window of Qt hangs there as soon as a client of UI Automation "
+    "asks for its first child."
+)
 
 
 class Home:
     """An empty home folder, in which the programs run. Its variables are all that they get."""
 
     def __init__(self, folder: Path, programs: Path, variables: dict[str, str]) -> None:
-        self.folder = folder / "home"
-        self.folder.mkdir()
+        self.folder = self._new_folder(folder)
         self.logs: list[Path] = []
         self._around = folder
         self._programs = programs
@@ -37,6 +42,25 @@ class Home:
             "HOME": str(self.folder), "PATH": f"{programs}:/usr/bin:/bin", "LANG": "C.UTF-8",
             "TMPDIR": str(temporary), **variables,
         }  # fmt: skip
+
+    def _new_folder(self, around: Path) -> Path:
+        folder = around / "home"
+        folder.mkdir()
+        return folder
+
+    def _command(self, program: str, arguments: Sequence[object]) -> list[str]:
+        return [str(self._programs / program), *map(self.shown, arguments)]
+
+    def _output(self, log: Path) -> IO[bytes]:
+        return log.open("wb")
+
+    def shown(self, value: object) -> str:
+        """Return a value as the programs write it; they have paths of their own under wine."""
+        return str(value)
+
+    def path(self, shown: str) -> Path:
+        """Return the path that the programs have written."""
+        return Path(shown)
 
     @property
     def data(self) -> Path:
@@ -59,11 +83,11 @@ class Home:
         """Start a program. Its output goes to a file, which a failure keeps."""
         log = self._around / f"{len(self.logs) + 1}-{program}.log"
         self.logs.append(log)
-        with log.open("wb") as out:
+        with self._output(log) as out:
             process = subprocess.Popen(
-                [self._programs / program, *map(str, arguments)], cwd=self.folder,
-                env=self.variables, stdin=subprocess.DEVNULL, stdout=out,
-                stderr=subprocess.STDOUT, start_new_session=True,
+                self._command(program, arguments), cwd=self.folder, env=self.variables,
+                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+                start_new_session=True,
             )  # fmt: skip
         self._running.append(process)
         return process
@@ -73,12 +97,11 @@ class Home:
         log = self._around / f"{len(self.logs) + 1}-outrider.log"
         self.logs.append(log)
         done = subprocess.run(
-            [self._programs / "outrider", *map(str, arguments)], cwd=self.folder,
-            env=self.variables, input=given.encode(), stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, timeout=300,
+            self._command("outrider", arguments), cwd=self.folder, 
+            input=given.encode(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300,
         )  # fmt: skip
         log.write_bytes(f"$ outrider {' '.join(map(str, arguments))}\n".encode() + done.stdout)
-        said = done.stdout.decode()
+        said = done.stdout.decode().replace("\r\n", "\n")
         assert done.returncode == status, f"it ended with {done.returncode}: {said}"
         return said
 
@@ -108,6 +131,55 @@ class Home:
         ]  # fmt: skip
 
 
+class WineHome(Home):
+    """The home of programs for Windows, whose drive C is that of the prefix WINEPREFIX.
+
+    Its profile is emptied before each journey.
+    """
+
+    def __init__(self, folder: Path, programs: Path, variables: dict[str, str]) -> None:
+        for_wine = {name: value for name, value in os.environ.items() if name.startswith("WINE")}
+        self._drive = Path(for_wine["WINEPREFIX"]).absolute() / "drive_c"
+        super().__init__(folder, programs, {**for_wine, **variables})
+
+    def _new_folder(self, around: Path) -> Path:
+        folder = self._drive / "users" / getpass.getuser()
+        shutil.rmtree(folder, ignore_errors=True)
+        for name in ("Local/Temp", "Roaming"):
+            (folder / "AppData" / name).mkdir(parents=True)
+        return folder
+
+    def _command(self, program: str, arguments: Sequence[object]) -> list[str]:
+        return ["wine", *super()._command(f"{program}.exe", arguments)]
+
+    def _output(self, log: Path) -> IO[bytes]:
+        """Return a pipe into the log: Python for Windows cannot write into a file under wine."""
+        with log.open("wb") as out:
+            writer = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=out)
+        assert writer.stdin is not None
+        return writer.stdin
+
+    def shown(self, value: object) -> str:
+        """Return a value as the programs write it."""
+        if not isinstance(value, Path) or not value.is_absolute():
+            return str(value)
+        return str(PureWindowsPath("C:/", value.relative_to(self._drive)))
+
+    def path(self, shown: str) -> Path:
+        """Return the path that the programs have written."""
+        return self._drive.joinpath(*PureWindowsPath(shown).parts[1:])
+
+    @property
+    def data(self) -> Path:
+        """The folder of chats, models and what was measured."""
+        return self.folder / "AppData" / "Local" / "outrider"
+
+    @property
+    def settings(self) -> Path:
+        """The file of the settings."""
+        return self.data / "settings.json"
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that names the programs."""
     parser.addoption("--programs", type=Path, help="the folder of outrider and outrider-app")
@@ -132,29 +204,44 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 def keep(folder: Path, fixtures: dict[str, object]) -> None:
     """Write the screen, what the windows say and what the programs printed into a folder."""
     folder.mkdir(parents=True)
-    home, desktop, hub = (fixtures.get(name) for name in ("home", "desktop", "hub"))
+    home, screen, hub = (fixtures.get(name) for name in ("home", "screen", "hub"))
     if isinstance(home, Home):
         for log in home.logs:
             shutil.copy(log, folder)
     if isinstance(hub, FakeHub):
         (folder / "hub.txt").write_text("\n".join(map(str, hub.requests)), "utf-8")
-    if isinstance(desktop, Desktop):
-        with contextlib.suppress(OSError):  # after the last journey the screen is gone
-            desktop.picture(folder / "screen.png")
-            (folder / "tree.txt").write_text(desktop.tree(), "utf-8")
+    with contextlib.suppress(OSError):  # after the last journey the screen is gone
+        if isinstance(screen, Screen):
+            screen.picture(folder / "screen.png")
+        if isinstance(screen, Desktop):
+            (folder / "tree.txt").write_text(screen.tree(), "utf-8")
 
 
 @pytest.fixture(scope="session")
-def screen() -> Iterator[Desktop]:
+def programs(request: pytest.FixtureRequest) -> Path:
+    """Return the folder of the programs."""
+    return Path(request.config.getoption("--programs").absolute())
+
+
+@pytest.fixture(scope="session")
+def is_windows(programs: Path) -> bool:
+    """Return whether the programs are for Windows, and run under wine."""
+    return (programs / "outrider.exe").is_file()
+
+
+@pytest.fixture(scope="session")
+def screen(is_windows: bool) -> Iterator[Screen]:
     """Return the screen of all journeys."""
-    desktop = Desktop()
-    yield desktop
-    desktop.close()
+    screen = Screen() if is_windows else Desktop()
+    yield screen
+    screen.close()
 
 
 @pytest.fixture
-def desktop(screen: Desktop) -> Iterator[Desktop]:
+def desktop(screen: Screen) -> Iterator[Desktop]:
     """Return the screen. Each control that gets the focus must have had a name."""
+    if not isinstance(screen, Desktop):
+        pytest.skip(NOT_SEEN)
     screen.nameless.clear()
     yield screen
     assert not screen.nameless, f"controls without a name: {sorted(screen.nameless)}"
@@ -169,12 +256,13 @@ def hub() -> Iterator[FakeHub]:
 
 @pytest.fixture
 def home(
-    request: pytest.FixtureRequest, tmp_path: Path, screen: Desktop, hub: FakeHub
+    tmp_path: Path, programs: Path, is_windows: bool, screen: Screen, hub: FakeHub
 ) -> Iterator[Home]:
     """Return an empty home."""
     variables = {**screen.environment, "HF_ENDPOINT": hub.url}
-    home = Home(tmp_path, request.config.getoption("--programs").absolute(), variables)
+    home = (WineHome if is_windows else Home)(tmp_path, programs, variables)
     yield home
     home.close()
-    until(lambda: not screen.windows(), "all windows are closed", END_S)
+    if isinstance(screen, Desktop):
+        until(lambda: not screen.windows(), "all windows are closed", END_S)
     assert home.faults() == []

@@ -40,7 +40,7 @@ def journey_download_inspect_chat(home: Home, hub: FakeHub) -> None:
     of_hub = models.small("Of the hub")
     hub.repositories["acme/Small-GGUF"] = {"small.gguf": of_hub, "other.gguf": of_hub}
     assert "other" in home.run("download", "acme/Small-GGUF")
-    path = Path(home.run("download", "acme/Small-GGUF", "small.gguf").splitlines()[-1])
+    path = home.path(home.run("download", "acme/Small-GGUF", "small.gguf").splitlines()[-1])
     assert path.read_bytes() == of_hub
     assert "Of the hub" in home.run("inspect", path)
     assert "acme/Small-GGUF" in home.run("inspect", "--sha256", path)
@@ -171,7 +171,7 @@ def journey_report(home: Home, model: Path) -> None:
     home.run("report", model, "--out", "report.txt")
     report = (home.folder / "report.txt").read_text("utf-8")
     assert "complete: yes" in report and "logits: identical in" in report
-    assert str(home.folder) not in report and "fox" not in report
+    assert home.shown(home.folder) not in report and "fox" not in report
 
 
 QUESTION = [{"role": "user", "content": "Who?"}]
