@@ -29,6 +29,8 @@ OpenEngine = Callable[..., Engine]
 
 ROOT = Path(__file__).resolve().parents[2]
 GREEDY = Sampling(temperature=0)
+SOON_S = 0.5
+"""Endless templates run for this processor time. The others fail in less than half of it."""
 KEY = "a-key"
 HELLO = [{"role": "user", "content": "Hello"}]
 LOAD = {"cache_rate": 0.5, "method": "lru", "context_length": 512, "n_thread": 1}
@@ -75,11 +77,29 @@ def hostile(tiny: Path, folder: Path, name: str = "loops") -> Path:
     return with_template(tiny, folder / "hostile.gguf", HOSTILE[name])
 
 
-def start(*words: object) -> subprocess.Popen[str]:
+def soon(module: str, arguments: str = "") -> list[str]:
+    """Return the command of a process whose templates may take half a second only.
+
+    arguments: of its main(). The command line has no child process of its own if it is given some.
+    """
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from backend.llama import chat_format\n"
+        f"from {module} import main\n"
+        f"chat_format.RENDER_LIMIT_S = {SOON_S}\n"
+        f"sys.exit(main({arguments}))"
+    )
+    return [sys.executable, "-P", "-c", code]
+
+
+SOON_CLI = soon("backend.cli", "sys.argv[1:]")
+
+
+def start(*words: object, command: list[str] | None = None) -> subprocess.Popen[str]:
     """Start the command line."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OUTRIDER_API_KEY": KEY}
     return subprocess.Popen(
-        [sys.executable, "-m", "backend.cli", *map(str, words)],
+        [*(command or [sys.executable, "-m", "backend.cli"]), *map(str, words)],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -106,8 +126,9 @@ def rendering(process: int) -> psutil.Process:
 class Server:
     """`outrider serve` with a model."""
 
-    def __init__(self, model: Path) -> None:
-        self.process = start("serve", model, "--port", 0, "--cache-rate", 0.5, "--context", 256)
+    def __init__(self, model: Path, command: list[str] | None = None) -> None:
+        words = ("serve", model, "--port", 0, "--cache-rate", 0.5, "--context", 256)
+        self.process = start(*words, command=command)
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().split()[-1]
 
@@ -121,11 +142,11 @@ class Server:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Path], Server]]:
+def serve() -> Iterator[Callable[..., Server]]:
     servers: list[Server] = []
 
-    def serve_one(model: Path) -> Server:
-        servers.append(Server(model))
+    def serve_one(model: Path, command: list[str] | None = None) -> Server:
+        servers.append(Server(model, command))
         return servers[-1]
 
     yield serve_one
@@ -192,34 +213,37 @@ def test_a_nasty_template_is_refused(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # The endless ones run for this processor time. The others fail in less than half of it.
-    monkeypatch.setattr(chat_format, "RENDER_LIMIT_S", 0.5)
+    monkeypatch.setattr(chat_format, "RENDER_LIMIT_S", SOON_S)
     engine = open_engine(with_template(tiny, tmp_path / "nasty.gguf", NASTY[name]))
     with pytest.raises(EngineError, match=r"^The chat template of random qwen3moe [^\n]+\.$"):
         engine.answer(of_chat(HELLO, GREEDY, 3))
     assert list(engine.answer(of_text("Hello", GREEDY, 3)))  # without it the model can be used
 
 
-def test_the_worker_survives_it(client: WorkerClient, tiny: Path, tmp_path: Path) -> None:
-    client.request("load", path=str(hostile(tiny, tmp_path)), **LOAD).final()
-    with pytest.raises(RequestFailed, match="^The chat template of random qwen3moe takes too long"):
-        client.request("generate", messages=HELLO, sampling={}, max_tokens=3).final()
-    greedy = {"temperature": 0}  # a sampled token may end the answer
-    done = client.request("generate", prompt="Hello", sampling=greedy, max_tokens=3).final()
-    assert done["type"] == "done" and done["stats"]["n_token"] > 0
+def test_the_worker_survives_it(tiny: Path, tmp_path: Path) -> None:
+    with WorkerClient(soon("backend.worker.main")) as client:
+        client.request("load", path=str(hostile(tiny, tmp_path)), **LOAD).final()
+        with pytest.raises(
+            RequestFailed, match="^The chat template of random qwen3moe takes too long"
+        ):
+            client.request("generate", messages=HELLO, sampling={}, max_tokens=3).final()
+        greedy = {"temperature": 0}  # a sampled token may end the answer
+        done = client.request("generate", prompt="Hello", sampling=greedy, max_tokens=3).final()
+        assert done["type"] == "done" and done["stats"]["n_token"] > 0
 
 
 def test_the_terminal_says_it(tiny: Path, tmp_path: Path) -> None:
-    process = start("chat", hostile(tiny, tmp_path, "nests"), "-p", "Hello")
+    raises = with_template(tiny, tmp_path / "m.gguf", NASTY["raises"])
+    process = start("chat", raises, "-p", "Hello")
     out, said = process.communicate(timeout=WAIT_S)
-    sentence = "outrider: The chat template of random qwen3moe takes too long."
+    sentence = "outrider: The chat template of random qwen3moe failed: No system role."
     assert (process.returncode, out, said.splitlines()[-1]) == (1, "", sentence)
 
 
 def test_the_server_answers_others_afterwards(
-    serve: Callable[[Path], Server], tiny: Path, tmp_path: Path
+    serve: Callable[..., Server], tiny: Path, tmp_path: Path
 ) -> None:
-    server = serve(hostile(tiny, tmp_path, "nests"))
+    server = serve(hostile(tiny, tmp_path, "nests"), SOON_CLI)
     refused = server.post("chat/completions", {"messages": HELLO})
     assert refused.status_code == 400 and "takes too long" in refused.json()["error"]["message"]
     assert server.post("completions", {"prompt": "Hello"}).status_code == 200
@@ -278,7 +302,7 @@ def test_ctrl_c_while_the_terminal_renders(tiny: Path, tmp_path: Path) -> None:
 @posix
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_server_ends_while_it_renders(
-    number: signal.Signals, serve: Callable[[Path], Server], tiny: Path, tmp_path: Path
+    number: signal.Signals, serve: Callable[..., Server], tiny: Path, tmp_path: Path
 ) -> None:
     server = serve(hostile(tiny, tmp_path))
     body = json.dumps({"messages": HELLO})
