@@ -8,7 +8,7 @@ import secrets
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import hypothesis
 import pytest
@@ -17,6 +17,7 @@ from oracle import Oracle
 
 if TYPE_CHECKING:
     from backend.engine.engine import Engine
+    from backend.protocol.attachments import Picture
 
 # The same examples each time; `make attack` looks for new ones.
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
@@ -69,6 +70,33 @@ def states_folder(
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a model with random weights: three layers of 16 experts, 4 used."""
     return make_tiny("qwen3moe", "Q8_0", tmp_path_factory.mktemp("models") / "tiny.gguf")
+
+
+@pytest.fixture
+def known_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have engines decode equal images once, instead of each in a process of its own."""
+    from backend.engine import engine
+
+    monkeypatch.setattr(engine, "PictureReading", _KnownPicture)
+
+
+class _KnownPicture:
+    """A PictureReading that knows the images of all tests so far."""
+
+    known: ClassVar[dict[str, Picture]] = {}
+
+    def __init__(self, data: str) -> None:
+        from backend.attachments.reading import PictureReading
+
+        self._data, self._reading = data, PictureReading(data)
+
+    def run(self) -> Picture:
+        if self._data not in self.known:
+            self.known[self._data] = self._reading.run()
+        return self.known[self._data]
+
+    def stop(self) -> None:
+        self._reading.stop()
 
 
 @pytest.fixture

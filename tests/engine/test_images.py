@@ -28,6 +28,7 @@ from backend.protocol.errors import EngineError
 from backend.protocol.request import Request
 from backend.protocol.settings import EngineConfig, Sampling
 
+pytestmark = pytest.mark.usefixtures("known_pictures")
 GREEDY = Sampling(temperature=0.0)
 PROJECTORS = {"mlp": N_IMAGE_TOKEN, "gemma3": N_IMAGE_TOKEN // 4, "qwen2vl_merger": 3}
 """With the fewest positions of an image."""

@@ -39,6 +39,7 @@ from backend.packs import write as pack
 from backend.protocol.request import Request
 from backend.protocol.settings import DRAFTED_MAX
 
+pytestmark = pytest.mark.usefixtures("known_pictures")
 OpenEngine = Callable[..., Engine]
 
 

@@ -17,6 +17,7 @@ from oracle import Oracle
 from backend.engine.engine import Engine
 from backend.protocol.settings import Sampling
 
+pytestmark = pytest.mark.usefixtures("known_pictures")
 OpenEngine = Callable[..., Engine]
 BESIDE = ("qwen3moe", "gpt-oss", "qwen35moe", "qwen3vlmoe")
 
