@@ -64,8 +64,14 @@ def found(path: Path, device: Server, hybrid: str, *rates: float, **more: Any) -
     return list(compare(read_model(path), rates, ("lru-overlapped",), hybrid=hybrid, **options))
 
 
-@pytest.mark.parametrize("hybrid", ["auto", "cpu-only"])
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize(
+    ("arch", "hybrid"),
+    [
+        pytest.param(arch, hybrid, marks=() if (i + j) % 2 else pytest.mark.night)
+        for i, arch in enumerate(ARCHS)
+        for j, hybrid in enumerate(("auto", "cpu-only"))
+    ],
+)
 def test_architectures(arch: str, hybrid: str, device: Server, tmp_path: Path) -> None:
     path = make_tiny(arch, ARCHS[arch], tmp_path / "m.gguf", expert_scales=arch == "qwen3moe")
     for result in found(path, device, hybrid, 0.1, 0.5):
