@@ -10,7 +10,7 @@ residency: which pages of the model's file are in the page cache after an answer
 the resident set has grown. shortage: what happens when a higher cache rate finds no memory. hang:
 whether an answer can be stopped while the drive does not answer. fail: what is answered beside and
 after passes that the drive fails in. These three need faults.c. ram: what is in memory beside a
-device when nearly every expert was used, and what was planned.
+device when most experts were used, and what was planned.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def ram(path: Path, device: str, host_bytes: int) -> dict[str, object]:
         host_bytes=host_bytes,
     )
     engine, chance = Engine.open(path, config), random.Random(1)
-    for _ in range(4):
+    for _ in range(2):
         text = "".join(chr(chance.randrange(32, 127)) for _ in range(400))
         list(engine.answer(of_text(text, Sampling(temperature=0), 4)))
         engine.forget()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,10 +85,13 @@ def test_a_stop_between_two_tokens(
     assert "".join(p.text for p in pieces) == "abcd" and engine.finish_reason == "length"
 
 
+@pytest.mark.parametrize("stops", [(5, 9), pytest.param(range(5, 30), marks=pytest.mark.night)])
 @pytest.mark.parametrize("rate", [0.25, 1.0])
-def test_a_stop_from_another_thread(rate: float, open_engine: OpenEngine, endless: Path) -> None:
+def test_a_stop_from_another_thread(
+    rate: float, stops: Sequence[int], open_engine: OpenEngine, endless: Path
+) -> None:
     engine = open_engine(endless, cache_rate=rate, context_length=1024)
-    for n_before in range(5, 30):
+    for n_before in stops:
         seen: list[int] = []
         reached, stopped = threading.Event(), []
 
@@ -128,16 +132,17 @@ def test_a_stop_during_a_long_prompt(rate: float, open_engine: OpenEngine, tiny:
     assert engine.statistics().n_reused == 48
 
 
+@pytest.mark.parametrize("n_stop", [2, pytest.param(10, marks=pytest.mark.night)])
 @pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss", "qwen3next"])
 @pytest.mark.parametrize("method", ["promoe", "lru"])
 def test_a_stop_within_a_pass(
-    arch: str, method: str, open_engine: OpenEngine, tmp_path: Path
+    arch: str, method: str, n_stop: int, open_engine: OpenEngine, tmp_path: Path
 ) -> None:
     """Whatever the state of the cache, the next answer is that of a new engine."""
     path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf")
     expected = tokens(open_engine(path))
     engine = open_engine(path, method=method)
-    for _ in range(10):
+    for _ in range(n_stop):
         stopper: list[threading.Thread] = []
 
         def on_prefill(done: int, _total: int, stopper: Any = stopper) -> None:
@@ -413,13 +418,21 @@ def test_stock_llama_cpp_is_a_method_too(method: str, open_engine: OpenEngine, t
         engine.record(None)
 
 
+@pytest.fixture(scope="module")
+def expected(tiny: Path) -> list[int]:
+    """Return the tokens of an answer, by one method at one rate."""
+    settings = {"method": "lru", "cache_rate": 0.5, "n_thread": 1, "context_length": 512}
+    with contextlib.closing(Engine.open(tiny, EngineConfig.of(**settings))) as engine:
+        return tokens(engine)
+
+
 @pytest.mark.parametrize("method", CACHED)
 def test_every_method_gives_the_same_answer(
-    method: str, open_engine: OpenEngine, tiny: Path
+    method: str, expected: list[int], open_engine: OpenEngine, tiny: Path
 ) -> None:
     engine = open_engine(tiny, method=method, cache_rate=0.25)
     assert engine.cache.method == method
-    assert tokens(engine) == tokens(open_engine(tiny, method="lru", cache_rate=0.5))
+    assert tokens(engine) == expected
 
 
 # Faults.

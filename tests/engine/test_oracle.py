@@ -137,8 +137,14 @@ def test_verify_ends_stock_after_its_time(tiny: Path) -> None:
         list(verify.compare(read_model(tiny), [0.5], ["lru"], n_token=9, n_thread=1, limit_s=1e-3))
 
 
-@pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss", "deepseek2", "qwen3next"])
-@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(
+    ("arch", "streams"),
+    [
+        pytest.param(arch, streams, marks=() if i % 2 == streams else pytest.mark.night)
+        for i, arch in enumerate(["qwen3moe", "gpt-oss", "deepseek2", "qwen3next"])
+        for streams in (False, True)
+    ],
+)
 def test_groups(
     arch: str, streams: bool, open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
 ) -> None:
