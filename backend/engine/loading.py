@@ -32,7 +32,15 @@ from backend.gguf.identity import FileChangedError, FileIdentity, OpenFiles
 from backend.gguf.model_file import ModelFile, TensorInfo, require_distinct_tokens
 from backend.gguf.scales import bad_value, scan_scales
 from backend.llama import function_of
-from backend.llama.api import Context, LlamaError, Model, ProgressCallback, log
+from backend.llama.api import (
+    ERROR,
+    Context,
+    LlamaError,
+    Model,
+    ProgressCallback,
+    log,
+    reason_of,
+)
 from backend.llama.batch_log import settings_of
 from backend.memory.placement import ON_CPU, Placement
 from backend.packs.file import Pack
@@ -491,7 +499,7 @@ def _load_once(
         params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
     gave_up = False
     fault: BaseException | None = None
-    with log.captured() as lines:
+    with log.captured() as lines, log.captured(ERROR) as errors:
 
         def on_progress(fraction: float, _user_data: int | None) -> bool:
             nonlocal gave_up, fault
@@ -514,10 +522,9 @@ def _load_once(
         with _file_errors():
             held.require_unchanged()
         if direct and gave_up:
-            log.errors.clear()
             return None
         if not pointer:
-            raise LlamaError(_load_error(file))
+            raise LlamaError(_load_error(file, errors))
         model, pointer = Model(pointer, held, kept), None
         model.settings = settings_of(params, llama_cpp.llama_model_default_params())
         return model
@@ -532,9 +539,9 @@ def _has_amx() -> bool:
     return b"AMX_INT8 = 1" in llama_cpp.llama_print_system_info()
 
 
-def _load_error(file: ModelFile) -> str:
+def _load_error(file: ModelFile, errors: list[str]) -> str:
     """Return a sentence that says why llama.cpp could not load a model."""
-    reason = log.last_error()
+    reason = reason_of(errors)
     if bad := _BAD_VALUE.search(reason):
         return str(bad_value(file.path, bad[1]))
     return text("engine.no_load", file=file.path.name, reason=reason)

@@ -6,7 +6,6 @@ one plain sentence each.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import ctypes
 import functools
@@ -52,7 +51,7 @@ class LlamaError(RuntimeError):
     """llama.cpp failed; the text is one plain sentence."""
 
 
-_WARNING, _ERROR = 3, 4
+_WARNING, ERROR = 3, 4
 """GGML_LOG_LEVEL_WARN and GGML_LOG_LEVEL_ERROR."""
 _N_WARNING = 64
 _CHOSEN = "using full-size SWA cache"
@@ -62,16 +61,15 @@ _WHERE = re.compile(r"^\w+: +")
 
 
 class _Log:
-    """Collects llama.cpp's messages; the last errors explain a failed load.
+    """Collects llama.cpp's messages. The errors of a call that failed say why.
 
     warnings: the different warnings and errors since it was cleared, in their order.
     """
 
     def __init__(self) -> None:
-        self.errors: collections.deque[str] = collections.deque(maxlen=8)
         self.echo = False
         self.warnings: dict[str, None] = {}
-        self._captures: list[list[str]] = []
+        self._captures: list[tuple[int, list[str]]] = []
         self._level = 0
         self.callback = llama_cpp.llama_log_callback(self._on_message)
         self.listen(echo=False)
@@ -85,38 +83,37 @@ class _Log:
         llama_cpp.llama_log_set(self.callback, ctypes.c_void_p(0))
 
     @contextlib.contextmanager
-    def captured(self) -> Iterator[list[str]]:
-        """Return a list that receives the messages of all levels until the context ends."""
+    def captured(self, level: int = 0) -> Iterator[list[str]]:
+        """Return a list that receives the messages from a level on until the context ends."""
         self.listen(echo=self.echo)
         lines: list[str] = []
-        self._captures.append(lines)
+        self._captures.append((level, lines))
         try:
             yield lines
         finally:
-            self._captures.remove(lines)
+            self._captures = [other for other in self._captures if other[1] is not lines]
 
     def _on_message(self, level: int, text: bytes, _user_data: int | None) -> None:
         if level != 5:  # GGML_LOG_LEVEL_CONT continues the previous message
             self._level = level
-        for lines in self._captures:
-            lines.append(text.decode(errors="replace"))
+        for least, lines in self._captures:
+            if self._level >= least:
+                lines.append(text.decode(errors="replace"))
         if self.echo:
             sys.stderr.write(text.decode(errors="replace"))
-        if self._level >= _ERROR:
-            self.errors.append(text.decode(errors="replace").strip())
         if self._level >= _WARNING and len(self.warnings) < _N_WARNING:
             said = _WHERE.sub("", text.decode(errors="replace").strip())
             told = (line for line in said.splitlines() if line and not line.startswith(_CHOSEN))
             self.warnings.update(dict.fromkeys(told))
 
-    def last_error(self) -> str:
-        """Return the first error since the last call, without the function's name in front."""
-        errors = [e for e in self.errors if e]
-        self.errors.clear()
-        return errors[0].split(": ", 1)[-1].rstrip(".") if errors else "no reason was given"
-
 
 log = _Log()
+
+
+def reason_of(errors: Iterable[str]) -> str:
+    """Return the first of the errors of a call, without the function's name in front."""
+    first = next(filter(None, map(str.strip, errors)), "no reason was given")
+    return first.split(": ", 1)[-1].rstrip(".")
 
 
 # llama.cpp splits the texts of many vocabularies with std::regex, which recurses for each character
@@ -415,9 +412,10 @@ class Context:
             params.abort_callback_data = ctypes.c_void_p(stop_flag.user_data)
         self._stop_flag = stop_flag  # the context refers to it
         self._params = params
-        self._pointer = llama_cpp.llama_init_from_model(model.pointer, params)
+        with log.captured(ERROR) as errors:
+            self._pointer = llama_cpp.llama_init_from_model(model.pointer, params)
         if not self._pointer:
-            raise LlamaError(text("engine.no_context", reason=log.last_error()))
+            raise LlamaError(text("engine.no_context", reason=reason_of(errors)))
         self.n_context: int = llama_cpp.llama_n_ctx(self._pointer)
         self.n_longest: int = min(self.n_context, model.n_context_trained or self.n_context)
         """The tokens that one conversation may have, as in llama.cpp's server."""

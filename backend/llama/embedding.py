@@ -9,7 +9,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 
-from backend.llama.api import LlamaError, Model, log
+from backend.llama.api import ERROR, LlamaError, Model, log, reason_of
 from backend.protocol.errors import UntrustedError
 from backend.text import text
 
@@ -35,10 +35,11 @@ class EmbeddingContext:
         params.n_threads = params.n_threads_batch = n_thread
         params.embeddings = True  # with the pooling that the file names
         params.no_perf = True
-        self._context: Any = llama_cpp.llama_init_from_model(self._model.pointer, params)
+        with log.captured(ERROR) as errors:
+            self._context: Any = llama_cpp.llama_init_from_model(self._model.pointer, params)
         if not self._context:
             self._model.close()
-            raise LlamaError(text("engine.no_context", reason=log.last_error()))
+            raise LlamaError(text("engine.no_context", reason=reason_of(errors)))
         self._memory = llama_cpp.llama_get_memory(self._context)
         self._batch = llama_cpp.llama_batch_init(n_most, 0, 1)
         ranks = llama_cpp.llama_pooling_type(self._context) == RANKS

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.llama.api import LlamaError, Model, log
+from backend.llama.api import ERROR, LlamaError, Model, log, reason_of
 from backend.llama.batch_log import BatchLog
 from backend.llama.guard import MEDIA
 from backend.text import text
@@ -62,10 +62,11 @@ class Vision:
         params.use_gpu = False
         params.print_timings = False
         params.n_threads = n_thread
-        self._pointer = mtmd.mtmd_init_from_file(os.fsencode(path), model.pointer, params)
+        with log.captured(ERROR) as errors:
+            self._pointer = mtmd.mtmd_init_from_file(os.fsencode(path), model.pointer, params)
         self._n_embd: int = llama_cpp.llama_model_n_embd_inp(model.pointer)
         if not self._pointer:
-            raise LlamaError(text("vision.not_loaded", file=path.name, reason=log.last_error()))
+            raise LlamaError(text("vision.not_loaded", file=path.name, reason=reason_of(errors)))
         if not mtmd.mtmd_support_vision(self._pointer):
             self.close()
             raise LlamaError(text("vision.no_vision", file=path.name))
@@ -103,8 +104,10 @@ class Vision:
             marker = MEDIA.encode()
             prompt = mtmd.mtmd_input_text(marker, len(marker), False, True)
             bitmaps = (mtmd.mtmd_bitmap_p_ctypes * 1)(bitmap)
-            if mtmd.mtmd_tokenize(self._pointer, output, ctypes.byref(prompt), bitmaps, 1) != 0:
-                raise LlamaError(text("vision.not_read", reason=log.last_error()))
+            with log.captured(ERROR) as errors:
+                status = mtmd.mtmd_tokenize(self._pointer, output, ctypes.byref(prompt), bitmaps, 1)
+            if status != 0:
+                raise LlamaError(text("vision.not_read", reason=reason_of(errors)))
             chunks = [
                 self._chunk(digest, i, mtmd.mtmd_input_chunks_get(output, i))
                 for i in range(mtmd.mtmd_input_chunks_size(output))
@@ -136,8 +139,10 @@ class Vision:
     def encode(self, chunk: ImageChunk) -> NDArray[np.float32]:
         """Return the embeddings of an image, shape (n_token, n_embd)."""
         self._listen()
-        if mtmd.mtmd_encode_chunk(self._pointer, chunk.pointer) != 0:
-            raise LlamaError(text("vision.not_read", reason=log.last_error()))
+        with log.captured(ERROR) as errors:
+            status = mtmd.mtmd_encode_chunk(self._pointer, chunk.pointer)
+        if status != 0:
+            raise LlamaError(text("vision.not_read", reason=reason_of(errors)))
         found: Any = mtmd.mtmd_get_output_embd(self._pointer)
         flat = np.ctypeslib.as_array(found, shape=(chunk.n_token * self._n_embd,))
         return flat.reshape(chunk.n_token, self._n_embd).copy()
