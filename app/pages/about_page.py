@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QListWidget, QPlainTextEdit, QWidget
 
 from app.pages.licences import Component, components
 from app.text.messages import localized
+from app.widgets.background import Errand
 from app.widgets.page import Page, small
 from backend import __version__
-from backend.system import faults
-
-_LOOK_MS = 20  # between two looks at the thread's results
 
 
 class AboutPage(Page):
@@ -21,16 +19,9 @@ class AboutPage(Page):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(self.tr("About Outrider"), scrolls=False, parent=parent)
         self._components: list[Component] = []
-        # The thread knows nothing of this page, which may be deleted meanwhile.
-        self._found: list[Component] = []
-        found, unread = self._found, self.tr("Parts")
-        self._reading = faults.Thread(
-            "parts",
-            lambda: found.extend(components()),
-            failed=lambda sentence: found.append(Component(unread, "", "", localized(sentence))),
-        )
-        self._look = QTimer(self, interval=_LOOK_MS)
-        self._look.timeout.connect(self._take)
+        self._is_read = False
+        self._errand = Errand("parts", self)
+        self._errand.came.connect(self._take)
         version = QLabel(self.tr("Version {version}").format(version=__version__))
         version.setProperty("role", "strong")
         self.list = QListWidget()
@@ -71,15 +62,14 @@ class AboutPage(Page):
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: D102, N802
         super().showEvent(event)
-        if not self._components and not self._look.isActive():
-            self._reading.start()
-            self._look.start()
+        if not self._is_read:
+            self._is_read = True
+            self._errand.start(components)
         self.list.setFocus()
 
-    def _take(self) -> None:
-        found = self._components = self._found
-        if not found:
-            return
-        self._look.stop()
+    def _take(self, found: list[Component] | str) -> None:
+        if isinstance(found, str):
+            found = [Component(self.tr("Parts"), "", "", localized(found))]
+        self._components = found
         self.list.addItems([f"{part.name} {part.version}".strip() for part in found])
         self.list.setCurrentRow(0)

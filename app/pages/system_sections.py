@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import PurePath
 
-from PySide6.QtCore import Qt, QUrl, Signal
+from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QPushButton
 
 from app.session.worker_link import EngineLink
 from app.text.messages import localized
 from app.widgets import files
-from app.widgets.background import while_there
+from app.widgets.background import Errand
 from app.widgets.page import Section, beside, small
 from backend import __version__
 from backend.downloads import newer
-from backend.system import faults
 from backend.system.paths import backends_folder
 from backend.text import text
 
@@ -86,8 +85,6 @@ class CardsSection(Section):
 class VersionSection(Section):
     """This version, and a button that looks for a newer one. Nothing is looked for without it."""
 
-    _found = Signal(object)  # Release, or a sentence
-
     def __init__(self) -> None:
         super().__init__(self.tr("Version"))
         self._page = ""
@@ -102,7 +99,8 @@ class VersionSection(Section):
         self.wide(small(self.tr("This is version {version}.").format(version=__version__)))
         self.wide(beside(self.look, self.page))
         self.wide(self.answer)
-        self._found.connect(self._show)
+        self._errand = Errand("newer version", self)
+        self._errand.came.connect(self._show)
         if not newer.releases_url():
             self.look.setEnabled(False)
             self.answer.setText(localized(text("newer.no_address")))
@@ -111,16 +109,11 @@ class VersionSection(Section):
         self.look.setEnabled(False)
         self.page.hide()
         self.answer.setText(self.tr("Looking\u2026"))
-        tell = while_there(self._found.emit)
-        faults.Thread("newer version", self._ask, tell, failed=tell).start()
+        self._errand.start(newer.latest)
 
     def _open(self) -> None:
         if said := files.open_page(QUrl(self._page)):
             self.answer.setText(said)
-
-    def _ask(self, tell: Callable[[newer.Release], object]) -> None:
-        """Ask the server, in a thread: it may be slow."""
-        tell(newer.latest())
 
     def _show(self, answer: newer.Release | str) -> None:
         self.look.setEnabled(True)

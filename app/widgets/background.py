@@ -1,4 +1,4 @@
-"""A background thread that runs jobs one after the other."""
+"""Work in threads of the window: one thing, or jobs one after the other."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from PySide6.QtCore import QObject, QTimer, Signal
+
 from backend.system import faults
 
 _JOIN_S = 2.0
+_LOOK_MS = 20  # between two looks for what a thread has found
 
 
 def while_there(work: Callable[..., object]) -> Callable[..., None]:
@@ -23,6 +26,38 @@ def while_there(work: Callable[..., object]) -> Callable[..., None]:
                 raise
 
     return run
+
+
+class Errand(QObject):
+    """Does something in a thread.
+
+    The thread knows no Qt object: a widget that a thread is the last to hold is deleted there,
+    which Qt does not allow.
+
+    Signals:
+        came: (object) the result, or the sentence about the error. In the thread of this object.
+    """
+
+    came = Signal(object)
+
+    def __init__(self, name: str, parent: QObject) -> None:
+        super().__init__(parent)
+        self._name = name
+        self._found: list[Any] = []
+        self._timer = QTimer(self, interval=_LOOK_MS)
+        self._timer.timeout.connect(self._look)
+
+    def start(self, work: Callable[[], object]) -> None:
+        """Do `work`, which must not hold a Qt object either."""
+        found: list[Any] = []
+        self._found = found
+        faults.Thread(self._name, lambda: found.append(work()), failed=found.append).start()
+        self._timer.start()
+
+    def _look(self) -> None:
+        if self._found:
+            self._timer.stop()
+            self.came.emit(self._found[0])
 
 
 class Background:

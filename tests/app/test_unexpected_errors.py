@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QEvent, QObject, QTimer, Signal
+from PySide6.QtWidgets import QApplication
 from window_samples import Opener
 
 from app.chat.markdown import highlight
@@ -161,8 +164,27 @@ def test_a_newer_version(
     qtbot.waitUntil(section.look.isEnabled)
     assert section.answer.text() == SENTENCE
     recorded()
-    # The thread must not be the last that holds the section, which has no parent here.
-    qtbot.waitUntil(lambda: "newer version" not in [each.name for each in threading.enumerate()])
+
+
+def test_a_thread_holds_no_page(
+    qtbot: Any, qapp: QApplication, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that a thread is the last to hold would be deleted there."""
+    goes_on = threading.Event()
+    monkeypatch.setenv("OUTRIDER_RELEASES", "https://example.org")
+    monkeypatch.setattr(newer, "latest", goes_on.wait)
+    monkeypatch.setattr(about_page, "components", goes_on.wait)
+    section, page = VersionSection(), about_page.AboutPage()
+    section.look.click()
+    page.show()
+    pages = [weakref.ref(section), weakref.ref(page)]
+    for widget in (section, page):
+        widget.deleteLater()
+    qapp.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+    del section, page, widget
+    gc.collect()
+    assert [ref() for ref in pages] == [None, None]
+    goes_on.set()
 
 
 def test_the_list_of_parts(
