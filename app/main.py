@@ -60,6 +60,7 @@ def _run(model: Path | None) -> int:
     from PySide6.QtCore import QTimer
     from PySide6.QtWidgets import QApplication
 
+    from app.session.worker_link import EngineLink
     from app.settings import settings
     from app.text import language
     from app.widgets import icons
@@ -85,7 +86,9 @@ def _run(model: Path | None) -> int:
     starts = second_start.SecondStarts(folder)
     keep_private(settings.default_path().parent)
     language.apply(app, settings.load(settings.default_path())[0].language)
-    window = MainWindow(worker_command(), settings.default_path(), store, paths.cache_folder())
+    window = MainWindow(
+        EngineLink(worker_command()), settings.default_path(), store, paths.cache_folder()
+    )
     starts.started.connect(window.come_forward)
     window.closing.connect(starts.close)
     app.styleHints().colorSchemeChanged.connect(lambda _: window.preferences.dress())

@@ -1,7 +1,7 @@
-"""A fake worker, run as a script by the tests. Only the option `template` loads a part of
-llama.cpp, its chat layer.
+"""A fake worker. Only the option `template` loads a part of llama.cpp, its chat layer.
 
-Without an argument it is the real worker around a fake engine. The "model file" is a JSON object of
+It is the real worker around a fake engine: within the tests' process (WorkerInside), or as a script
+without an argument. The "model file" is a JSON object of
 options that say how the engine behaves: n_layer, n_expert, n_used, is_moe, reason, load_s,
 load_error, token_s, n_token, text, echo, hang_after, holds (waits after so many tokens until
 `let_go` of window_samples.py), change_s, change_error, prefill_s, crash_on_load, context_error,
@@ -15,7 +15,7 @@ fields of a Delta], and any other text makes tokens until it is stopped. After t
 computes without end, "crash" kills the process, "abort" fails a check, "fail" raises an
 EngineError, "odd" an unexpected error.
 
-With an argument, a script in JSON, it only plays that script; see `play`.
+As a script with an argument, a script in JSON, it only plays that script; see `play`.
 """
 
 import itertools
@@ -24,12 +24,13 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -88,8 +89,10 @@ class FakeEngine(Stepping):
 
     shape = None
 
-    def __init__(self, path: Path, options: dict[str, Any], rate: float, method: str) -> None:
-        self.options = options
+    def __init__(
+        self, path: Path, options: dict[str, Any], rate: float, method: str, life: "Life"
+    ) -> None:
+        self.options, self.life = options, life
         super().__init__()
         self.n_sequence = options.get("n_sequence", 1)
         self._n_joined = 0
@@ -198,7 +201,7 @@ class FakeEngine(Stepping):
         self.drafts = "mtp" if has_layer else config.drafts
         self.model.context_length = config.context_length
         self.options.pop("reason_at_end", None)
-        time.sleep(self.options.get("change_s", 0.0))
+        self.life.sleep(self.options.get("change_s", 0.0))
         self.cache = self._cache(config.cache_rate)
         self._resident = [
             self._random.sample(range(self.n_expert), self.cache.n_slot) for _ in self._layers
@@ -243,7 +246,8 @@ class FakeEngine(Stepping):
         again = options.get("calls_again", False)
         calls = options.get("calls", ()) if again or last["role"] != "tool" else ()
         if options.get("obeys"):
-            pieces = _obey(text := as_text(last["content"]).rpartition("\n")[2])
+            text = as_text(last["content"]).rpartition("\n")[2]
+            pieces = _obey(text, self.life)
         elif "template" in options:
             has_result = any(turn["role"] == "tool" for turn in messages)
             pieces = self._written(messages, asked, options["outputs"][has_result])
@@ -254,21 +258,21 @@ class FakeEngine(Stepping):
         handle.follow.joined(self._n_prompt, self.statistics().n_reused)
         for done in range(0, self._n_prompt + 1, 8):
             handle.follow.prefilled(min(done, self._n_prompt))
-            time.sleep(options.get("prefill_s", 0.0))
+            self.life.sleep(options.get("prefill_s", 0.0))
         handle.follow.began()
         for index, (piece, delta) in enumerate(pieces, 1):
             if request.handle.is_cancelled:
                 self.finish_reason = "cancelled"
                 return
             if index - 1 == options.get("hang_after"):
-                time.sleep(3600)
+                self.life.sleep(3600)
             while index - 1 == options.get("holds") and not self._is_let_go(number):
                 if request.handle.is_cancelled:
                     break
-                time.sleep(0.005)
+                self.life.sleep(0.005)
             if index == 4 and options.get("obeys"):
-                _fault(text)
-            time.sleep(options.get("token_s", 0.005))
+                _fault(text, self.life)
+            self.life.sleep(options.get("token_s", 0.005))
             self._count()
             self.raw += piece
             if splits and delta:
@@ -437,7 +441,7 @@ def _say(thought: str, text: str, calls: Any) -> Iterator[tuple[str, Delta]]:
             yield word, Delta(tool_calls={index: ToolCall("", "", word)})
 
 
-def _obey(order: str) -> Iterator[tuple[str, Delta]]:
+def _obey(order: str, life: "Life") -> Iterator[tuple[str, Delta]]:
     word, _, number = order.partition(" ")
     for index in itertools.count(1):
         if word == "count" and index > int(number):
@@ -445,19 +449,18 @@ def _obey(order: str) -> Iterator[tuple[str, Delta]]:
         if word == "say":
             yield from ((raw, Delta.from_json(fields)) for raw, fields in json.loads(number))
             return
-        time.sleep(0.0 if word == "count" else 0.001)
+        life.sleep(0.0 if word == "count" else 0.001)
         yield f"w{index} ", Delta(content=f"w{index} ")
 
 
-def _fault(order: str) -> None:
+def _fault(order: str, life: "Life") -> None:
     while order == "hang":
-        time.sleep(1)
+        life.sleep(1)
     if order == "crash":
-        time.sleep(0.1)  # send the three tokens first
-        os.kill(os.getpid(), signal.SIGKILL)
+        life.sleep(0.1)  # send the three tokens first
+        life.crash()
     if order == "abort":
-        print("ggml.c:12: GGML_ASSERT(a == b) failed", file=sys.stderr, flush=True)
-        os.abort()
+        life.crash("ggml.c:12: GGML_ASSERT(a == b) failed")
     if order == "fail":
         raise Refused("The model's file could not be read any more.")
     if order == "odd":
@@ -477,21 +480,59 @@ def check_fake(path: Path) -> None:
         raise Refused("The file does not begin with the GGUF magic.") from None
 
 
-def open_fake(path: Path, config: Any, progress: Callable[[float, str], bool]) -> FakeEngine:
+class Life:
+    """How long the process of a fake engine lives: here until the test's end."""
+
+    def __init__(self) -> None:
+        self._is_over = threading.Event()
+
+    def end(self) -> None:
+        """Wake what sleeps."""
+        self._is_over.set()
+
+    def sleep(self, seconds: float) -> None:
+        if self._is_over.wait(seconds):
+            raise Refused("The test has ended.")
+
+    def crash(self, last_words: str = "") -> NoReturn:
+        raise AssertionError("This needs a process: open_window(command=FAKE_WORKER).")
+
+
+class _Process(Life):
+    """That of a process of its own, whose standard output is the pipe."""
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def crash(self, last_words: str = "") -> NoReturn:
+        if last_words:
+            print(last_words, file=sys.stderr, flush=True)
+            os.abort()
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+
+def open_noisy(path: Path, config: Any, progress: Callable[[float, str], bool]) -> FakeEngine:
     print("a library's print must not disturb the messages", flush=True)
     os.write(1, b"nor must one from native code")
+    return open_fake(path, config, progress, _Process())
+
+
+def open_fake(
+    path: Path, config: Any, progress: Callable[[float, str], bool], life: Life
+) -> FakeEngine:
     check_fake(path)
     options = _options(path)
     if "load_error" in options:
         raise Refused(options["load_error"])
     if options.get("crash_on_load"):
-        os.kill(os.getpid(), signal.SIGKILL)
+        life.crash()
     load_s = options.get("load_s", 0.0)
     for step in range(11):
         if not progress(step / 10, "reading the dense weights"):
             raise Refused("Loading was cancelled.")
-        time.sleep(load_s / 10)
-    return FakeEngine(path, options, config.cache_rate, config.method)
+        life.sleep(load_s / 10)
+    return FakeEngine(path, options, config.cache_rate, config.method, life)
 
 
 def play(script: list[Any]) -> None:
@@ -524,9 +565,10 @@ def play(script: list[Any]) -> None:
         pass
 
 
+DEVICE = SimpleNamespace(name="FAKE0", description="make-believe", free_bytes=1, total_bytes=2)
+
 if __name__ == "__main__":
     if sys.argv[1:]:
         sys.exit(play(json.loads(sys.argv[1])))
-    found = SimpleNamespace(name="FAKE0", description="make-believe", free_bytes=1, total_bytes=2)
-    devices.available = lambda: [found]  # type: ignore[assignment, list-item]
-    sys.exit(worker.main(open_fake, check_fake))  # type: ignore[arg-type]
+    devices.available = lambda: [DEVICE]  # type: ignore[assignment, list-item]
+    sys.exit(worker.main(open_noisy, check_fake))  # type: ignore[arg-type]

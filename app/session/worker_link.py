@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ class EngineLink(QObject):
 
     The signal with the name of an event's kind emits it. Events without a signal are for other
     clients. Requests without a process are dropped.
+
+    command: starts the worker. process: makes what runs it.
     """
 
     hello = Signal()  # the worker has started
@@ -59,9 +62,13 @@ class EngineLink(QObject):
     recovered = Signal()  # a hanging process shows progress again
     learning = Signal(object)  # LearningFacts
 
-    def __init__(self, command: list[str], parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._command = command
+    def __init__(
+        self,
+        command: list[str],
+        process: Callable[[QObject], QProcess] = lambda parent: QProcess(parent),
+    ) -> None:
+        super().__init__()
+        self._command, self._make_process = command, process
         self._process: QProcess | None = None
         self._connection = Connection(time.monotonic())
         self._scope = "nothing"
@@ -89,7 +96,7 @@ class EngineLink(QObject):
         """Start a worker process. Its messages arrive as signals."""
         assert self._process is None
         self._connection = Connection(time.monotonic())
-        self._process = process = QProcess(self)
+        self._process = process = self._make_process(self)
         process.readyReadStandardOutput.connect(self._read)
         process.readyReadStandardError.connect(self._read_stderr)
         process.finished.connect(self._finished)

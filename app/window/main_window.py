@@ -53,7 +53,7 @@ from backend.tools.settings import FILE_NAME as TOOLS_FILE
 class MainWindow(QMainWindow):
     """The main window.
 
-    command: starts the worker; settings_path: the file of settings; store: the chats, by default
+    link: of this window alone; settings_path: the file of settings; store: the chats, by default
     beside the settings; cache_folder: files that can be recreated, by default beside the settings.
     Raises ChatsTaken if another window has the default store open.
 
@@ -67,7 +67,7 @@ class MainWindow(QMainWindow):
 
     def __init__(
         self,
-        command: list[str],
+        link: EngineLink,
         settings_path: Path,
         store: ChatStore | None = None,
         cache_folder: Path | None = None,
@@ -76,7 +76,8 @@ class MainWindow(QMainWindow):
         self.preferences = Preferences(settings_path, self)
         self.settings = self.preferences.values
         self.preferences.choose_theme()
-        self.link = EngineLink(command, self)
+        self.link = link
+        link.setParent(self)
         own = {path: dict(choice) for path, choice in self.settings.models.items()}
         self.engine = EngineSession(self.link, self.settings.engine, self, own)
         self.session = Session(self.engine, self)

@@ -20,7 +20,7 @@ class AttachmentDesk:
         self._lock = threading.Lock()  # guards the next two
         self._open: dict[int, FileReading] = {}
         self._is_running = False
-        self._waiting: queue.SimpleQueue[tuple[int, FileReading]] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[tuple[int, FileReading] | None] = queue.SimpleQueue()
 
     def serve(self, request: Message) -> None:
         """Read a file when those before are read. Raises RequestError."""
@@ -41,16 +41,17 @@ class AttachmentDesk:
             reading.stop()
 
     def close(self) -> None:
-        """Stop reading all files."""
+        """Stop reading all files, and end the thread."""
         with self._lock:
             readings = list(self._open.values())
         for reading in readings:
             reading.stop()
+        self._waiting.put(None)
 
     def _read_all(self) -> None:
-        # The thread never ends: on Linux a child process dies with the thread that started it.
-        while True:
-            self._read(*self._waiting.get())
+        # Until close(): on Linux a child process dies with the thread that started it.
+        while (item := self._waiting.get()) is not None:
+            self._read(*item)
 
     def _read(self, request_id: int, reading: FileReading) -> None:
         def progress(done: int, total: int) -> None:

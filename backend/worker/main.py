@@ -78,7 +78,8 @@ class Worker:
     """Serves one client over two file descriptors.
 
     check: refuses a file that cannot be a model, with the same exceptions as engine_factory; the
-    loaded model then stays.
+    loaded model then stays. leave: ends the process with a status. Called from any thread;
+    if it returns, the reader goes on to the end of the pipe.
     """
 
     def __init__(
@@ -87,9 +88,11 @@ class Worker:
         check: Callable[[Path], object],
         in_fd: int,
         out_fd: int,
+        leave: Callable[[int], object] = os._exit,
     ) -> None:
         self._engine_factory, self._check = engine_factory, check
         self._in_fd = in_fd
+        self._leave = leave
         self._engine: Engine | None = None
         self._path: Path | None = None  # of the engine's model
         self._own: tuple[Path, EngineConfig] | None = None  # the model that the client has loaded
@@ -107,7 +110,7 @@ class Worker:
         self._joint: Answer | None = None  # the client's answer beside those to programs
         self._greeted = False
         self._finished = threading.Event()
-        self._outbox = Outbox(out_fd, on_end=os._exit)
+        self._outbox = Outbox(out_fd, on_end=leave)
         self._learning = LearningDesk(self._outbox.send)
         self._attachments = AttachmentDesk(self._outbox)
         self._server = ServerDesk(
@@ -131,7 +134,7 @@ class Worker:
             }
         )
         # The client learns of a fault by the end of this process, and reads the last words.
-        faults.Thread("reader", self._read_all, failed=lambda _: os._exit(1)).start()
+        faults.Thread("reader", self._read_all, failed=lambda _: self._leave(1)).start()
         while (job := self._next()) is not None:
             if isinstance(job, Job):
                 self._do(job)
@@ -216,13 +219,13 @@ class Worker:
                     self._give_up(fault)
         except OSError:
             pass
-        os._exit(0)
+        self._leave(0)
 
     def _give_up(self, sentence: str) -> None:
         """Send the reason and end the process."""
         self._outbox.send({"type": "error", "id": None, "message": sentence})
         self._outbox.drain(_LEAVE_S)
-        os._exit(EXIT_PROTOCOL)
+        self._leave(EXIT_PROTOCOL)
 
     def _receive(self, message: Message) -> None:
         try:
@@ -288,7 +291,7 @@ class Worker:
         self._server.stop_answers()
         self._jobs.put(None)
         self._finished.wait(_LEAVE_S)
-        os._exit(0)
+        self._leave(0)
 
     # The engine's thread.
 

@@ -31,6 +31,7 @@ from PySide6.QtWidgets import QApplication, QWidget  # noqa: E402
 
 from app.chat.preset_dialog import PresetDialog  # noqa: E402
 from app.panel.expert_map import View  # noqa: E402
+from app.session.worker_link import EngineLink  # noqa: E402
 from app.state.conversation import Conversation, Message  # noqa: E402
 from app.state.engine_state import State  # noqa: E402
 from app.text import language  # noqa: E402
@@ -110,7 +111,7 @@ def take(arguments: argparse.Namespace) -> int:
     app.setStyle("Fusion")
     language.apply(app, arguments.language)
     with tempfile.TemporaryDirectory() as folder:
-        window = MainWindow(worker_command(), Path(folder) / "settings.json")
+        window = MainWindow(EngineLink(worker_command()), Path(folder) / "settings.json")
         window.resize(*SIZE)
         window.show()
         window.engine.asked = replace(

@@ -1,6 +1,8 @@
 """Fixtures of the window tests: no screen, a fake engine."""
 
 import functools
+import gc
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -11,13 +13,17 @@ import pytest
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
+from fake_worker import DEVICE
 from PySide6.QtCore import QEvent  # noqa: E402
 from PySide6.QtWidgets import QApplication  # noqa: E402
 from window_page import WindowPage  # noqa: E402
-from window_samples import FAKE_WORKER, WAIT_MS, Model, Opener  # noqa: E402
+from window_samples import WAIT_MS, Model, Opener  # noqa: E402
+from worker_inside import WorkerInside  # noqa: E402
 
+from app.session.worker_link import EngineLink  # noqa: E402
 from app.state.engine_state import State  # noqa: E402
 from app.text import language
+from backend.memory import devices
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +53,7 @@ def model(tmp_path: Path) -> Model:
 
 @pytest.fixture
 def open_window(qapp: QApplication, qtbot: Any, tmp_path: Path) -> Iterator[Opener]:
-    """Open windows with the fake engine or with another worker."""
+    """Open windows with the fake worker in this process, or with a command's in one of its own."""
     windows: list[WindowPage] = []
     if not (tmp_path / "settings.json").exists():
         manual = {"automatic": False, "method": "promoe", "models": {}}
@@ -59,7 +65,8 @@ def open_window(qapp: QApplication, qtbot: Any, tmp_path: Path) -> Iterator[Open
             # is styled again, which takes half of the time of building a window.
             qapp.sendPostedEvents(None, QEvent.Type.DeferredDelete)
             qapp.setStyleSheet("")
-        window = WindowPage(command or FAKE_WORKER, tmp_path / "settings.json")
+        link = EngineLink(command) if command else EngineLink(["inside"], WorkerInside)
+        window = WindowPage(link, tmp_path / "settings.json")
         window.qtbot = qtbot
         qtbot.addWidget(window)
         windows.append(window)
@@ -75,6 +82,22 @@ def open_window(qapp: QApplication, qtbot: Any, tmp_path: Path) -> Iterator[Open
         window.link.shut_down()
 
 
+_tests = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def garbage() -> Iterator[None]:
+    """Collect garbage between tests only, in this thread.
+
+    A worker's thread would delete what belongs to a window, which Qt does not allow.
+    """
+    gc.disable()
+    yield
+    if next(_tests) % 10 == 0:
+        gc.collect()
+    gc.enable()
+
+
 @pytest.fixture(autouse=True)
 def english(qapp: QApplication) -> None:
     """Show the windows in English, whatever the language of the system is."""
@@ -85,6 +108,12 @@ def english(qapp: QApplication) -> None:
 def no_embedded_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide the embedded model. Tests name the models that they load."""
     monkeypatch.setattr("app.session.known_models.embedded_model", lambda: None)
+
+
+@pytest.fixture(autouse=True)
+def fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show the workers in this process a device."""
+    monkeypatch.setattr(devices, "available", lambda: [DEVICE])
 
 
 @pytest.fixture(autouse=True)

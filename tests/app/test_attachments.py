@@ -192,6 +192,7 @@ def test_a_sent_file_is_folded_in_its_question_and_kept(
     again.open_chat(chat_id)
     (fold,) = again.chat.transcript.findChildren(FileFold)
     assert fold.button.text() == "\u25b8 a && b.txt \u00b7 15\u00a0characters"
+    qtbot.waitUntil(fold.isVisible)
     shown = [b for b in fold.findChildren(TextBlock) if b.isVisible()]
     assert shown == []
     fold.button.click()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QPushButton
-from window_samples import ENDLESS, WAIT_MS, Model, Opener, let_go
+from window_samples import ENDLESS, FAKE_WORKER, WAIT_MS, Model, Opener, let_go
 
 from app.chat.preset_dialog import PresetDialog, name_of
 from app.state.conversation import Ending, Message
@@ -243,7 +243,7 @@ def test_a_profile_that_cannot_be_written_is_said_and_chatting_works(
 def test_a_worker_killed_in_an_answer_leaves_it_on_disk(
     qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
 ) -> None:
-    window = open_window(model(holds=15))
+    window = open_window(model(holds=15), FAKE_WORKER)
     ask(window)
     qtbot.waitUntil(lambda: len(last(window).content) > 20, timeout=WAIT_MS)
     os.kill(window.link.pid, signal.SIGKILL)

@@ -9,6 +9,7 @@ import pytest
 from factory import make_split, make_tiny
 from window_samples import WAIT_MS, Opener
 
+from app.session.worker_link import EngineLink
 from app.state.engine_choice import EngineChoice
 from app.state.engine_state import State
 from app.state.preset import Preset
@@ -166,7 +167,7 @@ def test_what_goes_wrong_is_said_and_everything_works_on(
 def test_a_profile_that_cannot_be_written_is_said_once(qtbot: Any, tmp_path: Path) -> None:
     in_the_way = tmp_path / "profile"
     in_the_way.write_text("")
-    window = MainWindow(worker_command(), in_the_way / "settings.json")
+    window = MainWindow(EngineLink(worker_command()), in_the_way / "settings.json")
     qtbot.addWidget(window)
     window.show()
     try:

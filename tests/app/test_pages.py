@@ -24,7 +24,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 from waiting import WAIT_S
-from window_samples import WAIT_MS, Model, Opener
+from window_samples import FAKE_WORKER, WAIT_MS, Model, Opener
 
 from app.chat.preset_dialog import PresetDialog
 from app.pages.licences import components
@@ -189,7 +189,7 @@ def test_the_server_is_off_until_it_is_wanted_and_then_answers(
 def test_the_server_comes_back_with_the_engine(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model())
+    window = open_window(model(), FAKE_WORKER)
     window.server.choose(replace(window.server.choice, on=True, port=0))
     qtbot.waitUntil(lambda: window.server.facts.on, timeout=WAIT_MS)
     os.kill(window.link.pid, signal.SIGKILL)

@@ -10,7 +10,7 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QPlainTextEdit, QWidget
 from window_page import WindowPage
-from window_samples import WAIT_MS, Model, Opener, let_go
+from window_samples import FAKE_WORKER, WAIT_MS, Model, Opener, let_go
 
 from app.chat.answer import AnswerView
 from app.chat.preset_dialog import PresetDialog
@@ -122,7 +122,7 @@ def test_go_on_sends_the_message_as_it_is(open_window: Opener, model: Model, n_t
 
 
 def test_an_answer_cut_off_within_its_thought_keeps_it(open_window: Opener, model: Model) -> None:
-    window = open_window(model(thought="hm " * 20_000, text="Yes.", token_s=0.01))
+    window = open_window(model(thought="hm " * 20_000, text="Yes.", token_s=0.01), FAKE_WORKER)
     window.ask()
     window.qtbot.waitUntil(lambda: len(window.answer.reasoning) > 20, timeout=WAIT_MS)
     os.kill(window.link.pid, signal.SIGKILL)
@@ -346,7 +346,9 @@ def test_what_the_model_saw(open_window: Opener, model: Model) -> None:
 
 
 def test_a_prompt_that_cannot_be_rendered_is_a_sentence(open_window: Opener, model: Model) -> None:
-    window = active(open_window(model(format_error="The template refuses.", token_s=0.0)))
+    window = active(
+        open_window(model(format_error="The template refuses.", token_s=0.0), FAKE_WORKER)
+    )
     window.ask("One")
     window.wait_state(State.IDLE)
     window.chat.transcript.inspected.emit(1)
@@ -403,7 +405,7 @@ def test_a_click_on_copy_leaves_the_focus_in_the_composer(
 def test_what_is_asked_while_the_engine_is_dead_starts_it_again(
     open_window: Opener, model: Model, act: str
 ) -> None:
-    window = open_window(model(echo=True, token_s=0.0))
+    window = open_window(model(echo=True, token_s=0.0), FAKE_WORKER)
     window.ask("One")
     window.wait_state(State.IDLE)
     os.kill(window.link.pid, signal.SIGKILL)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QPushButton, QWidget
-from window_samples import ENDLESS, WAIT_MS, Model, Opener
+from window_samples import ENDLESS, FAKE_WORKER, WAIT_MS, Model, Opener
 
 from app.chat.answer import AnswerView
 from app.chat.branch_switch import BranchSwitch
@@ -301,7 +301,7 @@ def test_typing_goes_on_after_a_message_was_acted_on(
 def test_typing_goes_on_after_a_stop_and_a_recovery(
     qtbot: Any, open_window: Opener, model: Model, press: Act, text: str
 ) -> None:
-    window = active(qtbot, open_window(model(holds=15)))
+    window = active(qtbot, open_window(model(holds=15), FAKE_WORKER))
     ask(qtbot, window, "Stopped")
     press(window.chat.composer.button)
     check_typing(qtbot, window)

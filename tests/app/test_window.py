@@ -13,7 +13,7 @@ from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication, QLabel, QTextEdit
 from waiting import WAIT_S
 from window_page import WindowPage
-from window_samples import ENDLESS, WAIT_MS, Model, Opener, let_go
+from window_samples import ENDLESS, FAKE_WORKER, WAIT_MS, Model, Opener, let_go
 
 from app.state.conversation import Ending
 from app.state.engine_state import Notice, State
@@ -165,7 +165,7 @@ def test_a_question_in_another_chat_waits_for_its_turn(
 
 
 def test_the_worker_dies_behind_another_chat(qtbot: Any, open_window: Opener, model: Model) -> None:
-    window = open_window(model(holds=15))
+    window = open_window(model(holds=15), FAKE_WORKER)
     first = window.ask_and_leave(n_char=40)
     os.kill(window.link.pid, signal.SIGKILL)
     window.wait_state(State.DEAD)
@@ -444,7 +444,7 @@ def test_a_question_asked_while_the_cache_changes_is_answered_after(
 def test_a_question_that_waits_for_the_cache_can_be_stopped_or_survive(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model(change_s=0.5))
+    window = open_window(model(change_s=0.5), FAKE_WORKER)
     window.move_rate(16)
     window.ask()
     assert window.state is State.CHANGING
@@ -519,7 +519,7 @@ def test_a_narrow_window_shows_the_chat_or_the_panel(open_window: Opener) -> Non
 def test_killed_during_an_answer_what_was_said_stays_and_going_on_works(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model(text=ENDLESS, token_s=0.02))
+    window = open_window(model(text=ENDLESS, token_s=0.02), FAKE_WORKER)
     window.ask()
     window.wait_text(40)
     qtbot.waitUntil(lambda: getattr(window.answer.statistics, "n_token", 0) > 0)
@@ -541,7 +541,7 @@ def test_killed_during_an_answer_what_was_said_stays_and_going_on_works(
 def test_killed_before_the_first_word_the_question_is_asked_again(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model(prefill_s=0.5))
+    window = open_window(model(prefill_s=0.5), FAKE_WORKER)
     window.ask()
     os.kill(window.link.pid, signal.SIGKILL)
     window.wait_state(State.DEAD)
@@ -552,7 +552,7 @@ def test_killed_before_the_first_word_the_question_is_asked_again(
 
 
 def test_killed_while_idle_it_starts_again(qtbot: Any, open_window: Opener, model: Model) -> None:
-    window = open_window(model())
+    window = open_window(model(), FAKE_WORKER)
     os.kill(window.link.pid, signal.SIGKILL)
     window.wait_state(State.DEAD)
     window.ask()
@@ -565,7 +565,7 @@ def test_killed_while_idle_it_starts_again(qtbot: Any, open_window: Opener, mode
 def test_the_engine_s_sentences_come_in_the_window_s_language(
     qtbot: Any, qapp: QApplication, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model())
+    window = open_window(model(), FAKE_WORKER)
     language.apply(qapp, "de")
     os.kill(window.link.pid, signal.SIGKILL)
     window.wait_state(State.DEAD)
@@ -577,7 +577,7 @@ def test_the_engine_s_sentences_come_in_the_window_s_language(
 def test_killed_while_loading_a_smaller_cache_is_offered(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window()
+    window = open_window(command=FAKE_WORKER)
     window.open_model(model(crash_on_load=True))
     window.wait_state(State.DEAD)
     assert window.choices == [
@@ -610,7 +610,7 @@ def test_a_worker_that_hangs_is_noticed(
     qtbot: Any, open_window: Opener, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("backend.protocol.connection.PING_S", 0.1)
-    window = open_window(model(hang_after=10))
+    window = open_window(model(hang_after=10), FAKE_WORKER)
     window.ask()
     window.wait_text(20)
     os.kill(window.link.pid, signal.SIGSTOP)
@@ -624,7 +624,7 @@ def test_a_worker_that_hangs_is_noticed(
 
 
 def test_closing_the_window_ends_the_worker(qtbot: Any, open_window: Opener, model: Model) -> None:
-    window = open_window(model(text=ENDLESS, token_s=0.02))
+    window = open_window(model(text=ENDLESS, token_s=0.02), FAKE_WORKER)
     window.ask()
     window.wait_text()
     pid = window.link.pid

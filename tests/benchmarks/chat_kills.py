@@ -38,13 +38,14 @@ def window_main(folder: Path, seed: int) -> None:
     from PySide6.QtWidgets import QApplication
 
     import app.session.known_models
+    from app.session.worker_link import EngineLink
     from app.state.engine_state import State
     from app.window.main_window import MainWindow
 
     fake_worker = [sys.executable, str(TESTS / "fake_worker.py")]
     app.session.known_models.embedded_model = lambda: None
     qt = QApplication([])
-    window = MainWindow(fake_worker, folder / "settings.json")
+    window = MainWindow(EngineLink(fake_worker), folder / "settings.json")
     rng = random.Random(seed)
     deleted: list[int] = []
 

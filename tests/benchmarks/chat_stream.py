@@ -30,6 +30,7 @@ from PySide6.QtCore import QEventLoop, QTimer  # noqa: E402
 from PySide6.QtWidgets import QApplication  # noqa: E402
 
 import app.session.known_models  # noqa: E402
+from app.session.worker_link import EngineLink  # noqa: E402
 from app.state.engine_state import State  # noqa: E402
 from app.window.main_window import MainWindow  # noqa: E402
 
@@ -126,7 +127,7 @@ def main() -> None:
                 }
             )
         )
-        window = MainWindow(FAKE_WORKER, folder / "settings.json")
+        window = MainWindow(EngineLink(FAKE_WORKER), folder / "settings.json")
         window.resize(1440, 900)
         window.show()
         window.open_model(model)

@@ -86,10 +86,13 @@ def start_window(path: Path, folder: Path) -> None:
     """Open the window on the chats and wait until it has been painted."""
     from PySide6.QtWidgets import QApplication
 
+    from app.session.worker_link import EngineLink
     from app.window.main_window import MainWindow
 
     app = QApplication.instance() or QApplication([])
-    window = MainWindow(["/nonexistent"], folder / "settings.json", ChatStore.open(path))
+    window = MainWindow(
+        EngineLink(["/nonexistent"]), folder / "settings.json", ChatStore.open(path)
+    )
     window.show()
     app.processEvents()
     window.close()

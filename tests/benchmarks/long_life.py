@@ -64,6 +64,7 @@ import app.session.known_models  # noqa: E402
 from app.chat.page import TRIM_MS  # noqa: E402
 from app.chat.question import UserBubble  # noqa: E402
 from app.panel.expert_map import View  # noqa: E402
+from app.session.worker_link import EngineLink  # noqa: E402
 from app.state.engine_state import State  # noqa: E402
 from app.text import language  # noqa: E402
 from app.widgets import theme  # noqa: E402
@@ -205,7 +206,7 @@ class User:
                 self.hog = Hog(self.cap.join_path)
                 command = within(self.cap.join_path, command)
         self.models = self._real_models() if real else self._fake_models()
-        self.window = WindowPage(command, folder / "settings.json")
+        self.window = WindowPage(EngineLink(command), folder / "settings.json")
         self.window.library.library.may_measure = lambda: False
         self.window.resize(1440, 900)
         self.window.show()

@@ -27,6 +27,7 @@ import psutil  # noqa: E402
 from PySide6.QtCore import QEventLoop, QTimer  # noqa: E402
 from PySide6.QtWidgets import QApplication  # noqa: E402
 
+from app.session.worker_link import EngineLink
 from app.state.engine_choice import EngineChoice  # noqa: E402
 from app.state.engine_state import State  # noqa: E402
 from app.state.preset import Preset  # noqa: E402
@@ -66,7 +67,7 @@ def main() -> int:
     app = QApplication([])
     app.setStyle("Fusion")
     with tempfile.TemporaryDirectory() as folder:
-        window = MainWindow(worker_command(), Path(folder) / "settings.json")
+        window = MainWindow(EngineLink(worker_command()), Path(folder) / "settings.json")
         window.library.library.may_measure = lambda: False
         window.resize(1440, 900)
         window.show()

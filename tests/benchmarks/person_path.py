@@ -34,6 +34,7 @@ from PySide6.QtCore import QEventLoop, QPoint, Qt  # noqa: E402
 from PySide6.QtTest import QTest  # noqa: E402
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget  # noqa: E402
 
+from app.session.worker_link import EngineLink  # noqa: E402
 from app.state.conversation import Message  # noqa: E402
 from app.state.engine_state import State  # noqa: E402
 from app.store.chats import ChatStore  # noqa: E402
@@ -63,7 +64,9 @@ class Person:
 
     def start(self) -> None:
         """Start the application, as packaging/launch.py does."""
-        self.window = window = MainWindow(worker_command(), self._folder / "settings.json")
+        self.window = window = MainWindow(
+            EngineLink(worker_command()), self._folder / "settings.json"
+        )
         window.show()
         window.open_first()
         QTest.qWaitForWindowActive(window, 5000)
@@ -328,7 +331,7 @@ def measure_scroll() -> None:
             message = Message(role, f"{number}. {text if number % 2 else 'A question?'}")
             store.add(chat_id, parent, message)
             parent = message.id
-        window = MainWindow(worker_command(), Path(folder) / "settings.json", store)
+        window = MainWindow(EngineLink(worker_command()), Path(folder) / "settings.json", store)
         window.resize(1320, 840)
         window.show()
         window.chats.open(chat_id)
@@ -373,7 +376,7 @@ def measure_start(n: int = 7) -> None:
 
 def start_once(folder: Path, began_s: float) -> None:
     """Start and type a letter. Print the seconds of processor time, and of time, that it took."""
-    window = MainWindow(worker_command(), folder / "settings.json")
+    window = MainWindow(EngineLink(worker_command()), folder / "settings.json")
     window.show()
     window.open_first()
     QTest.qWaitForWindowExposed(window)
