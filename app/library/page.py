@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 from PySide6.QtCore import QFileSystemWatcher, QObject, Qt, Signal
@@ -38,6 +39,7 @@ class LibraryPage(QObject):
     arrived = Signal(object)
     closed = Signal()
     _moved = Signal()
+    _changed = Signal()  # the loaded model, or the downloads
 
     def __init__(
         self, engine: EngineSession, history: Path, cache: Path, parent: QObject | None = None
@@ -47,33 +49,68 @@ class LibraryPage(QObject):
         self.library = Library(history, cache, self)
         self.library.may_measure = lambda: engine.state not in _BUSY
         self.library.rate_for = engine.rate_for
-        self.view = LibraryView(self.library)
         # By default, downloads go into the data folder. No folder is created before a download.
         self.downloads = Downloads(
             history.with_name("downloads.json"), models_folder(), self._moved.emit
         )
         self.search = Search(self.library, self)
-        self.get = GetPage(self.search, self.downloads)
         self.pages = QStackedWidget()
-        self.pages.addWidget(self.view)
-        self.pages.addWidget(self.get)
         self._states = {item.number: item.state for item in self.downloads.all()}
         self._loaded_then: dict[int, Path | None] = {}  # when a download began, by its number
         self._watcher = QFileSystemWatcher(self)
         self._watcher.fileChanged.connect(self._file_changed)
         self._recent: list[str] = []
         self._used: Path | None = None
-        for page in (self.view, self.get):
-            page.picked.connect(self.picked)
-            page.closed.connect(self.closed)
-        self.view.get.clicked.connect(self.show_get)
-        self.get.left.connect(self.show_models)
         self._moved.connect(self._download_moved, Qt.ConnectionType.QueuedConnection)
         self._download_moved()
         engine.model_changed.connect(self._model_changed)
         engine.state_changed.connect(self._state_changed)
         engine.link.done.connect(self._answered)
         self.library.failed.connect(lambda sentence: self.notice.emit(Notice(sentence)))
+
+    @functools.cached_property
+    def view(self) -> LibraryView:
+        """Return the page with the models on this machine, which is made when first needed."""
+        view = LibraryView(self.library)
+        self._add(view)
+        view.get.clicked.connect(self.show_get)
+
+        def refresh() -> None:
+            states = list(self._states.values())
+            view.show_loaded(self._used)
+            view.show_downloads(
+                sum(state in (DownloadState.WAITING, DownloadState.RUNNING) for state in states),
+                sum(state in (DownloadState.PAUSED, DownloadState.FAILED) for state in states),
+            )
+
+        self._changed.connect(refresh)
+        refresh()
+        return view
+
+    @functools.cached_property
+    def get(self) -> GetPage:
+        """Return the page to download models, which is made when first needed."""
+        get = GetPage(self.search, self.downloads)
+        self._add(get)
+        get.left.connect(self.show_models)
+        self._changed.connect(get.show_downloads)
+        return get
+
+    def _add(self, page: LibraryView | GetPage) -> None:
+        self.pages.addWidget(page)
+        page.picked.connect(self.picked)
+        page.closed.connect(self.closed)
+
+    def first_pages(self) -> QStackedWidget:
+        """Return `pages`, with the models on this machine if there is no page yet."""
+        if not self.pages.count():
+            self.show_models()
+        return self.pages
+
+    def shows(self, kind: type[LibraryView] | type[GetPage]) -> bool:
+        """Return whether the user sees the page of this kind."""
+        page = self.pages.currentWidget()
+        return isinstance(page, kind) and page.isVisible()
 
     def show_recent(self, recent: list[str]) -> None:
         """Set the recent files; they belong to the library, wherever they are."""
@@ -109,12 +146,7 @@ class LibraryPage(QObject):
             elif item.state is DownloadState.FAILED:
                 self._notify(f"{name}: {localized(item.trouble)}")
         self._states = {item.number: item.state for item in items}
-        open_states = (DownloadState.WAITING, DownloadState.RUNNING)
-        self.view.show_downloads(
-            sum(item.state in open_states for item in items),
-            sum(item.state in (DownloadState.PAUSED, DownloadState.FAILED) for item in items),
-        )
-        self.get.show_downloads()
+        self._changed.emit()
 
     def _open_or_offer(self, item: Download) -> None:
         """Open a model that has arrived, unless the user is busy or has opened another since."""
@@ -138,7 +170,7 @@ class LibraryPage(QObject):
             self.library.add_folder(folder)
 
     def _notify(self, sentence: str) -> None:
-        if not self.get.isVisible():  # that page shows it
+        if not self.shows(GetPage):  # that page shows it
             self.notice.emit(Notice(sentence, is_trouble=False))
 
     def _gather(self) -> None:
@@ -165,12 +197,12 @@ class LibraryPage(QObject):
         if self._used is not None:
             self._watcher.addPath(str(self._used))
         self._gather()
-        self.view.show_loaded(self._used)
-        if self.view.isVisible():
+        self._changed.emit()
+        if self.shows(LibraryView):
             library.judge()
 
     def _state_changed(self, state: State) -> None:
-        if state is State.IDLE and self.view.isVisible():
+        if state is State.IDLE and self.shows(LibraryView):
             self.library.measure()
 
     def _answered(self, _reason: str, statistics: Statistics) -> None:

@@ -20,6 +20,7 @@ from app.chat.page import ChatPage
 from app.controls.controller import Controls
 from app.controls.top_bar import TopBar
 from app.library.page import LibraryPage
+from app.library.view import LibraryView
 from app.pages.settings_page import SettingsPage
 from app.panel.page import EnginePage
 from app.session import known_models as models
@@ -110,9 +111,6 @@ class MainWindow(QMainWindow):
         self.controls = Controls(
             self.engine, self.top_bar, self.library.library, self.settings, self
         )
-        self.settings_page = SettingsPage(
-            self.settings, self.library, self.server, self.link, self.calls.servers
-        )
         self._statistics: Statistics | None = None  # of the last answer
         self._is_quitting = False
         self._arrangement = Arrangement(
@@ -198,13 +196,9 @@ class MainWindow(QMainWindow):
         layout.addWidget(self.top_bar)
         layout.addWidget(self.controls.strip)
         self.pages = Pages(self._arrangement.splitter)
-        self.pages.add("models", self.library.pages)
-        for name, page in (
-            ("settings", self.settings_page),
-            ("server", self.settings_page.server_page),
-        ):
-            page.closed.connect(self.show_chat)
-            self.pages.add(name, page)
+        self.pages.add_later("models", self.library.first_pages)
+        self.pages.add_later("settings", lambda: self.settings_page)
+        self.pages.add_later("server", lambda: self.settings_page.server_page)
         for name in ("diagnostics", "shortcuts", "about"):
             self.pages.add_later(name, functools.partial(self._make_page, name))
         layout.addWidget(self.pages, 1)
@@ -218,6 +212,28 @@ class MainWindow(QMainWindow):
         )  # fmt: skip
         for before, after in zip(parts, parts[1:], strict=False):
             QWidget.setTabOrder(before, after)
+
+    @functools.cached_property
+    def settings_page(self) -> SettingsPage:
+        """Return the page of the settings, which is made when it is first needed."""
+        page = SettingsPage(self.settings, self.library, self.server, self.link, self.calls.servers)
+        preferences, engine = self.preferences, self.engine
+        page.theme_chosen.connect(preferences.set_theme)
+        page.server_wanted.connect(lambda: self.pages.go("server"))
+        page.presence_changed.connect(preferences.save)
+        page.presence_changed.connect(self.presence.show_choice)
+        page.contrast_chosen.connect(preferences.set_contrast)
+        page.text_size_chosen.connect(preferences.set_text_size)
+        page.language_chosen.connect(preferences.set_language)
+        page.automatic_chosen.connect(self.controls.choose_automatic)
+        page.controls_wanted.connect(lambda: self._show_controls(True))
+        page.preset_wanted.connect(self.chat_page.edit_any_preset)
+        page.reset_wanted.connect(self._reset)
+        page.closed.connect(self.show_chat)
+        page.server_page.closed.connect(self.show_chat)
+        engine.model_changed.connect(lambda: page.mode.show_choice(engine.asked.automatic))
+        page.mode.show_choice(engine.asked.automatic)
+        return page
 
     def _make_page(self, name: str) -> Page:
         # Imported when they are shown: a start needs none of them.
@@ -312,21 +328,10 @@ class MainWindow(QMainWindow):
         self.chat.composer.chips.context_wanted.connect(lambda: self._show_controls(True))
 
     def _connect_settings(self) -> None:
-        page, preferences, session = self.settings_page, self.preferences, self.session
-        page.theme_chosen.connect(preferences.set_theme)
+        preferences, session = self.preferences, self.session
         preferences.restyling.connect(self.chat.transcript.make_again)
-        page.server_wanted.connect(lambda: self.pages.go("server"))
         self.top_bar.server.clicked.connect(lambda: self.pages.go("server"))
         self.server.changed.connect(self.top_bar.show_server)
-        page.presence_changed.connect(preferences.save)
-        page.presence_changed.connect(self.presence.show_choice)
-        page.contrast_chosen.connect(preferences.set_contrast)
-        page.text_size_chosen.connect(preferences.set_text_size)
-        page.language_chosen.connect(preferences.set_language)
-        page.automatic_chosen.connect(self.controls.choose_automatic)
-        page.controls_wanted.connect(lambda: self._show_controls(True))
-        page.preset_wanted.connect(self.chat_page.edit_any_preset)
-        page.reset_wanted.connect(self._reset)
         preferences.trouble.connect(
             lambda text: session.notice.emit(Notice(text, is_trouble=False))
         )
@@ -362,7 +367,7 @@ class MainWindow(QMainWindow):
         self.pages.go("models")
 
     def _toggle_library(self) -> None:
-        if self.library.view.isVisible():
+        if self.library.shows(LibraryView):
             self.show_chat()
         else:
             self.show_library()
@@ -516,7 +521,6 @@ class MainWindow(QMainWindow):
         engine = self.engine
         self.top_bar.model.show_model(engine.path, engine.model)
         self.preferences.take_choices(engine.usual, engine.own)
-        self.settings_page.mode.show_choice(engine.asked.automatic)
         if engine.model is not None and engine.path is not None:
             self.preferences.remember_model(engine.path)
         self.top_bar.model.show_recent(self.settings.recent, engine.path)
