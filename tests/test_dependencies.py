@@ -40,6 +40,11 @@ GUARDED = {
 }
 INSTALLED = {re.sub(r"[-_.]+", "-", one.name).lower() for one in metadata.distributions()}
 UNCAUGHT = "does not catch the absence of the extra"
+BUILDERS = set(
+    "altgraph cmake nanobind ninja pathspec pyinstaller pyinstaller-hooks-contrib"
+    " scikit-build-core setuptools".split()
+)
+"""What requirements.lock has to build a bundle, which does not hold it."""
 ONLY_ON_SOME = set("curses fcntl grp msvcrt pwd readline resource termios tty winreg".split())
 """Modules of the standard library that not every system has."""
 HOLDS_STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
@@ -214,9 +219,12 @@ def test_what_is_declared_is_locked(system: str) -> None:
     assert {plain(one.name) for one in todo} - {*locked} == set()
 
 
-def test_the_licences_of_what_is_declared_are_shown() -> None:
+def test_the_licences_of_what_is_declared_and_shipped_are_shown() -> None:
+    """Also of what a package needs for an extra of another, such as cryptography."""
     shown = {plain(name) for name in packages()}
     assert names(PROJECT["dependencies"], "linux") <= shown
+    lock = (ROOT / "packaging" / "requirements.lock").read_text("ascii")
+    assert set(re.findall(r"^([a-z0-9-]+)==", lock, re.M)) - shown == BUILDERS
 
 
 def test_a_bundle_has_what_is_imported() -> None:

@@ -77,19 +77,23 @@ def _llama_cpp() -> Component:
 def packages() -> list[str]:
     """Return the names of all dependencies, direct or not."""
     names: list[str] = []
-    waiting = list(_OWN)
+    waiting, seen = list(_OWN), set[str]()
     while waiting:
-        name = waiting.pop(0)
-        if _plain(name) in map(_plain, names):
+        wanted = waiting.pop(0)  # perhaps with extras, such as pyjwt[crypto]
+        name, *extras = re.findall(r"[A-Za-z0-9._-]+", wanted)
+        if _plain(wanted) in seen:
             continue
-        names.append(name)
+        seen.add(_plain(wanted))
+        if _plain(name) not in map(_plain, names):
+            names.append(name)
         try:
             requirements = metadata.requires(name) or []
         except metadata.PackageNotFoundError:
             continue
         for requirement in requirements:
-            needed = re.match(r"[A-Za-z0-9._-]+", requirement)
-            if needed and "extra ==" not in requirement:
+            needed = re.match(r"[A-Za-z0-9._-]+ *(\[[^]]*\])?", requirement)
+            extra = re.search(r"extra == [\"']([^\"']+)", requirement)
+            if needed and (extra is None or extra[1] in extras):
                 waiting.append(needed[0])
     return names
 
