@@ -11,7 +11,6 @@ is also the plugin of pytest that begins no test when the time is over.
 from __future__ import annotations
 
 import argparse
-import ast
 import functools
 import os
 import re
@@ -71,13 +70,23 @@ def known(name: str) -> Path | None:
 def used(path: Path) -> set[Path | str]:
     """Return the modules that a file imports or names, and the native modules as names."""
     text = path.read_text(encoding="utf-8")
-    names = {*imported(ast.parse(text)), *NAMES.findall(text)}
+    names = {*imported(path), *NAMES.findall(text)}
     found: set[Path | str] = {n for n in ("backend._native", "backend._chat") if n in names}
     if is_test(path):
         words = set(re.findall(r"\w+", text))
         above = (c for c in conftests() if path.is_relative_to(c.parent))
         found |= {other for other in above if words & fixtures(other)}
     return (found | {file for name in names if (file := known(name))}) - {path}
+
+
+@functools.cache
+def users() -> dict[Path | str, set[Path]]:
+    """Return the files that use a module."""
+    found: dict[Path | str, set[Path]] = {}
+    for path in set(modules().values()):
+        for other in used(path):
+            found.setdefault(other, set()).add(path)
+    return found
 
 
 @functools.cache
@@ -105,12 +114,7 @@ def near(changed: Iterable[str]) -> list[tuple[int, Path]]:
     that are called like what changed, then those of its area, then those that use little else.
     Names are relative to the root.
     """
-    users: dict[Path | str, set[Path]] = {}
-    files = set(modules().values())
-    for path in files:
-        for other in used(path):
-            users.setdefault(other, set()).add(path)
-    tests = sorted(path for path in files if is_test(path))
+    tests = sorted(path for path in set(modules().values()) if is_test(path))
     distance: dict[Path | str, int] = {}
     queue: deque[tuple[int, Path | str]] = deque()
     words, areas = set(), set()
@@ -136,7 +140,7 @@ def near(changed: Iterable[str]) -> list[tuple[int, Path]]:
         is_helper = isinstance(here, Path) and here.is_relative_to(ROOT / "tests")
         if is_test(here):
             continue
-        for user in users.get(here, ()):
+        for user in users().get(here, ()):
             if is_helper:
                 queue.appendleft((steps, user))
             else:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -202,13 +204,60 @@ def package(name: str) -> str:
     return ".".join(name.split(".")[:2])
 
 
-def imported(tree: ast.AST) -> Iterator[str]:
-    """Yield the imports of a module as dotted names; `from a import b` is a.b."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from (f"{'.' * node.level}{node.module or ''}.{a.name}" for a in node.names)
+class Import(NamedTuple):
+    """One import statement. `from a import b` is named a.b."""
+
+    name: str
+    is_at_start: bool
+    """It runs when the module is imported, and an error ends that import."""
+    is_caught: bool
+    """ImportError is caught around it."""
+
+    @property
+    def top(self) -> str:
+        return self.name.split(".")[0]
+
+
+@functools.cache
+def imports(path: Path) -> tuple[Import, ...]:
+    """Return the import statements of a file. Several tests read all files."""
+    return tuple(_imports(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def _imports(tree: ast.Module) -> Iterator[Import]:
+    todo: list[tuple[ast.AST, bool, bool]] = [(tree, True, False)]
+    while todo:
+        node, starts, caught = todo.pop()
+        parts = list(_statements(node))
+        match node:
+            case ast.Import():
+                yield from (Import(alias.name, starts, caught) for alias in node.names)
+            case ast.ImportFrom():
+                module = f"{'.' * node.level}{node.module or ''}"
+                yield from (Import(f"{module}.{a.name}", starts, caught) for a in node.names)
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                starts = caught = False
+            case ast.If():  # of a system, or for the type checker
+                starts = False
+            case ast.Try():
+                kinds = " ".join(ast.unparse(h.type) for h in node.handlers if h.type is not None)
+                if re.search(r"\b(ImportError|ModuleNotFoundError)\b", kinds):
+                    todo += [(part, False, True) for part in node.body]
+                    parts = [*node.handlers, *node.orelse, *node.finalbody]
+        todo += [(part, starts, caught) for part in parts]
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what a part of a module holds: statements, handlers of errors, and cases."""
+    for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+        parts = getattr(node, name, ())
+        if isinstance(parts, list):  # the body of a lambda or a condition is an expression
+            yield from parts
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Yield the imports of a file as dotted names; `from a import b` is a.b."""
+    return (one.name for one in imports(path))
 
 
 def faults_of_rows(module: str, name: str) -> Iterator[str]:
@@ -226,7 +275,7 @@ def python_faults(root: Path) -> list[str]:
     for folder, allowed in MAY_IMPORT.items():
         for path in sorted((root / folder).rglob("*.py")):
             module = module_name(path.relative_to(root))
-            for name in imported(ast.parse(path.read_text(encoding="utf-8"))):
+            for name in imported(path):
                 if name.split(".")[0] in sys.stdlib_module_names:
                     continue
                 # `from backend import __version__` names the package, which loads nothing.
@@ -285,7 +334,7 @@ def test_the_journeys_know_nothing_of_the_product() -> None:
     files = [*(ROOT / "tests" / "journeys").glob("*.py"), ROOT / "tests" / "fake_hub.py"]
     assert len(files) > 5
     for path in files:
-        for name in imported(ast.parse(path.read_text(encoding="utf-8"))):
+        for name in imported(path):
             assert not below(name, {"app", "backend", "predictors"}), f"{path} imports {name}"
 
 
