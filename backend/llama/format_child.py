@@ -41,27 +41,15 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     die_with_parent()
     limit_memory(_MEMORY_LIMIT_BYTES)
-    decoder, service = Decoder(), _Service()
+    decoder, service = Decoder(), Service()
     with os.fdopen(out_fd, "wb") as out:
         while data := os.read(in_fd, _READ_BYTES):
             for request in decoder.feed(data):
                 with time_limit(request["limit_s"]):
-                    reply = _reply(service, request)
+                    reply = service.reply(request)
                 out.write(reply)
                 out.flush()
     return 0
-
-
-def _reply(service: _Service, request: Message) -> bytes:
-    try:
-        return encode(service.answer(request))
-    except MemoryError:
-        reason: str = text("template.memory")
-    except ProtocolError:
-        reason = text("template.long_prompt")
-    except Exception as error:
-        reason = _reason(str(error) or type(error).__name__)
-    return encode({"error": reason})
 
 
 def _reason(sentence: str) -> str:
@@ -75,7 +63,7 @@ def _reason(sentence: str) -> str:
     return first.removeprefix("Jinja Exception: ").rstrip(".")[:_REASON_CHARS_MAX]
 
 
-class _Service:
+class Service:
     """A template, and the answer that is being read."""
 
     def __init__(self) -> None:
@@ -83,7 +71,19 @@ class _Service:
         self._format: ConversationFormat | None = None
         self._splitter: AnswerSplitter | None = None
 
-    def answer(self, request: Message) -> Message:
+    def reply(self, request: Message) -> bytes:
+        """Return the frame of the reply to a request."""
+        try:
+            return encode(self._answer(request))
+        except MemoryError:
+            reason: str = text("template.memory")
+        except ProtocolError:
+            reason = text("template.long_prompt")
+        except Exception as error:
+            reason = _reason(str(error) or type(error).__name__)
+        return encode({"error": reason})
+
+    def _answer(self, request: Message) -> Message:
         if "template" in request:
             self._source, self._format = request, None
             return {}

@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 import random
 import zipfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+import pytest
 
 from backend.llama.chat_format import ChatFormat, Rendered
+from backend.llama.format_child import Service
 from backend.protocol.chat import AnswerText, ChatOptions
+from backend.protocol.messages import Decoder
+from backend.system import children
 
 DATA = zipfile.Path(Path(__file__).resolve().parents[1] / "data" / "chat-formats.zip")
 TEMPLATES = sorted(path.stem for path in DATA.iterdir() if path.suffix == ".jinja")
@@ -49,9 +56,62 @@ def template(name: str) -> str:
     return (DATA / f"{name}.jinja").read_text(encoding="utf-8")
 
 
+def rotating(firsts: Iterable[Any], seconds: Sequence[Any]) -> list[Any]:
+    """Return parameters: each first with one of the seconds by day, and with the others at night.
+
+    The seconds take turns, so that each of them meets many firsts.
+    """
+    return [
+        pytest.param(first, second, marks=[pytest.mark.night] * (i % len(seconds) != j))
+        for i, first in enumerate(firsts)
+        for j, second in enumerate(seconds)
+    ]
+
+
+class WithoutProcess:
+    """The service of format_child.py in this process, for templates that are no danger.
+
+    It looks like its process, which takes 0.4 s to start.
+    """
+
+    pid = 0
+
+    def __init__(self) -> None:
+        self.stdin = self.stdout = self
+        self._decoder, self._service = Decoder(), Service()
+        self._replies = b""
+        self._is_alive = True
+
+    def write(self, frames: bytes) -> int:
+        self._replies += b"".join(map(self._service.reply, self._decoder.feed(bytes(frames))))
+        return len(frames)
+
+    def read(self, _n_bytes: int) -> bytes:
+        replies, self._replies = self._replies, b""
+        return replies
+
+    def poll(self) -> int | None:
+        return None if self._is_alive else -9
+
+    def kill(self) -> None:
+        self._is_alive = False
+
+    def wait(self) -> int:
+        return -9
+
+    def close(self) -> None:
+        pass
+
+
 def open_format(name: str) -> ChatFormat:
-    """Return a real template's format. The caller closes it."""
-    return ChatFormat(name, template(name), "<s>", "</s>")
+    """Return a real template's format. The caller closes it.
+
+    It needs no process until close(), after which it starts one.
+    """
+    chat_format = ChatFormat(name, template(name), "<s>", "</s>")
+    with patch.object(children, "start", lambda _: WithoutProcess()):
+        chat_format.start()
+    return chat_format
 
 
 def rendered(chat_format: ChatFormat, messages: list[dict[str, Any]], **options: Any) -> Rendered:

@@ -7,7 +7,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from chat_formats import ELSEWISE, OUTPUTS, TEMPLATES, mutant, open_format, read, rendered, template
+from chat_formats import (
+    ELSEWISE,
+    OUTPUTS,
+    TEMPLATES,
+    mutant,
+    open_format,
+    read,
+    rendered,
+    rotating,
+    template,
+)
 
 from backend.cli import main
 from backend.llama.api import LlamaError
@@ -193,8 +203,12 @@ SLOW = (
     ],
     ids=["plain", "looks back", "Gemma 4", "too slow"],
 )
-def test_an_endless_chat_is_rendered_or_shortened(source: str, n_left_out: int) -> None:
+def test_an_endless_chat_is_rendered_or_shortened(
+    source: str, n_left_out: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A template that looks back at all messages from each gets the last ones, on any machine."""
+    if source == SLOW:  # of processor time, until it is shortened
+        monkeypatch.setattr("backend.llama.chat_format.RENDER_LIMIT_S", 1.0)
     roles = ("user", "assistant")
     turns = [{"role": roles[i % 2], "content": f"<{i}>"} for i in range(801)]
     chat_format = ChatFormat("m", source, "", "")
@@ -208,8 +222,7 @@ def test_an_endless_chat_is_rendered_or_shortened(source: str, n_left_out: int) 
 # Outputs.
 
 
-@pytest.mark.parametrize("index", range(len(OUTPUTS)))
-@pytest.mark.parametrize("by_letter", [False, True])
+@pytest.mark.parametrize(("index", "by_letter"), rotating(range(len(OUTPUTS)), (False, True)))
 def test_an_output_is_split(index: int, by_letter: bool, formats: dict[str, ChatFormat]) -> None:
     case = OUTPUTS[index]
     chat_format = formats[case["template"].removesuffix(".jinja")]
@@ -218,8 +231,7 @@ def test_an_output_is_split(index: int, by_letter: bool, formats: dict[str, Chat
     assert answer == ELSEWISE.get(index, AnswerText(case["reasoning"], case["content"]))
 
 
-@pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("n_step", [1, 1000])
+@pytest.mark.parametrize(("name", "n_step"), rotating(CALLS, (1, 1000)))
 def test_a_tool_is_called(name: str, n_step: int, formats: dict[str, ChatFormat]) -> None:
     """Asked, parsed, run and answered."""
     chat_format = formats[name]
@@ -284,8 +296,7 @@ def said_of(
     return answer.reasoning, answer.content, [call.name for call in answer.tool_calls]
 
 
-@pytest.mark.parametrize("name", QUOTING)
-@pytest.mark.parametrize("n_step", [3, 1000])
+@pytest.mark.parametrize(("name", "n_step"), rotating(QUOTING, (3, 1000)))
 def test_a_call_that_a_thought_quotes_is_none(
     name: str, n_step: int, formats: dict[str, ChatFormat]
 ) -> None:
@@ -305,8 +316,7 @@ def test_a_call_that_a_thought_quotes_is_none(
 OPEN = [name for name in QUOTING if "gpt-oss" not in name]
 
 
-@pytest.mark.parametrize("name", OPEN)
-@pytest.mark.parametrize("n_step", [3, 1000])
+@pytest.mark.parametrize(("name", "n_step"), rotating(OPEN, (3, 1000)))
 def test_a_whole_call_may_end_a_thought(
     name: str, n_step: int, formats: dict[str, ChatFormat]
 ) -> None:
@@ -335,8 +345,7 @@ def test_a_call_in_an_open_thought_is_held_back(formats: dict[str, ChatFormat]) 
     assert reader.shown == AnswerText(thought, "Hello.")
 
 
-@pytest.mark.parametrize("name", QUOTING)
-@pytest.mark.parametrize("n_step", [3, 1000])
+@pytest.mark.parametrize(("name", "n_step"), rotating(QUOTING, (3, 1000)))
 def test_what_the_parser_cannot_read_is_text(
     name: str, n_step: int, formats: dict[str, ChatFormat]
 ) -> None:
@@ -473,10 +482,15 @@ def test_a_call_with_broken_arguments_can_be_sent_back(formats: dict[str, ChatFo
     assert "No." in rendered(formats["Qwen3-Coder"], [*CHAT, said, result], tools=(WEATHER,)).prompt
 
 
+N_DAMAGED = 8  # by day; each takes a process
+
+
 # Templates that are damaged or hostile. tests/benchmarks/hostile_templates.py has 1,000.
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(i, marks=[pytest.mark.night] * (i >= N_DAMAGED)) for i in range(24)]
+)
 def test_a_damaged_template_renders_or_is_refused(seed: int) -> None:
     chat_format = ChatFormat("m", mutant(seed), "<s>", "</s>")
     try:
