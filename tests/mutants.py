@@ -62,7 +62,7 @@ CHANGES = {
         (r"^( +)(?:continue|break);$", r"\1;"),
     ],
 }  # fmt: skip
-"""What is changed into what, in one line, but not within a text or a comment."""
+"""Pairs of an expression and its replacement, within a line, but not in a text or a comment."""
 SUFFIXES = (".py", ".cc", ".h")
 IS_NO_CODE = {
     ".py": re.compile(r'^\s*(@|from |import |def |class |"""|#)|"""'),

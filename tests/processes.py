@@ -14,11 +14,11 @@ from waiting import until
 DATA_HOME = "WIN_PD_OVERRIDE_LOCAL_APPDATA" if os.name == "nt" else "XDG_DATA_HOME"
 """The variable that names the parent of the data folder."""
 NO_FILE = "No such file" if os.name == "posix" else ""
-"""What the system says of a missing file. Windows says it in the user's language."""
+"""The system's sentence about a missing file. Windows says it in the user's language."""
 
 
 ENGINE = ("backend.engine.engine", "backend.evaluation.verify")
-"""What scripts import that run an engine."""
+"""The imports of scripts that run an engine."""
 
 
 def run_script(

@@ -23,7 +23,7 @@ DOCUMENTS = sorted(
     for path in ROOT.glob(pattern)
 )
 ADDED = {"lfu-prefetch": "lru", "--most-tokens": "--max-tokens"}
-"""What the examples of docs/howto add to the program, and what is there in its place."""
+"""Names that the examples of docs/howto add to the program, and existing ones to try instead."""
 LINES_MAX = {
     "docs/architecture.md": 200,
     "docs/benchmarks.md": 120,

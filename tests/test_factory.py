@@ -107,7 +107,7 @@ def test_the_same_arguments_write_the_same_bytes(tmp_path: Path) -> None:
 def test_a_kept_model_is_the_one_of_its_arguments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a test does to its copy changes no other."""
+    """A test that changes its copy changes no other."""
     kinds: list[tuple[str, dict[str, Any]]] = [
         ("Q8_0", {}), ("Q4_0", {}), ("Q8_0", {"seed": 3}), ("Q8_0", {"n_layer": 1}),
     ]  # fmt: skip

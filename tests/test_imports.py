@@ -436,7 +436,10 @@ def test_the_window_and_the_command_line_load_no_engine_and_no_network() -> None
 
 
 def test_training_a_predictor_needs_no_package_of_developers() -> None:
-    """What users have has neither torch nor gguf. The imports of a fresh process show it."""
+    """Users have neither torch nor gguf.
+
+    The imports of a fresh process show that none is needed.
+    """
     code = (
         "import sys\n"
         "sys.modules.update(dict.fromkeys(('torch', 'gguf', 'tokenizers', 'matplotlib')))\n"

@@ -90,7 +90,10 @@ def test_a_verdict_holds_while_mutant_file_and_tests_stay() -> None:
 
 
 def test_verdicts_outlast_a_run_that_is_stopped(tmp_path: Path) -> None:
-    """What fails without a mutant is tried again. A line that was cut off spoils no other."""
+    """A test that fails without a mutant is tried again.
+
+    A line that was cut off spoils no other.
+    """
     path = tmp_path / "verdicts"
     first = mutants.Verdicts(path)
     first.add("a", "f.py:1", "lives")

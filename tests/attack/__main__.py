@@ -92,7 +92,7 @@ class Job:
 
 
 class State:
-    """What earlier runs did, by area."""
+    """The results of earlier runs, by area."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""What an area of the attack is, and child processes for its cases."""
+"""The parts of an area of the attack, and child processes for its cases."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class End:
     kind: str
     value: int
     said: str
-    """What the child wrote to its standard output and error."""
+    """The child's standard output and error."""
 
 
 def build_faults(library: Path) -> str:

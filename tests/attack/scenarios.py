@@ -1,4 +1,4 @@
-"""What Outrider writes and reads, to be killed in the middle or to meet faults of the system.
+"""Writes and reads of Outrider, to be killed in the middle or to meet faults of the system.
 
 `act` runs in a child and acknowledges what is done. `judge` runs afterwards, without faults, and
 requires that all that was acknowledged is there, and that the files can be used.

@@ -40,7 +40,7 @@ BITS = 4.5
 HAND_OVER_US = 40.0
 """To fetch a layer's rows from the card and to bring what the processor made of them."""
 ACCURACY = 0.847
-"""Of the predictor, as ProMoE reports on average (section 4.2)."""
+"""Accuracy of the predictor, as ProMoE reports on average (section 4.2)."""
 STAY = 0.25
 """Synthetic routing: the chance that an expert of the token before is chosen again."""
 BEGIN, END = "<!-- simulated -->\n", "<!-- end of simulated -->\n"

@@ -64,7 +64,7 @@ class Figure:
     on_host: float
     """Share of the missing experts that the processor computed."""
     stall_s: float
-    """Of a pass, like the others."""
+    """Times of a pass, like the others."""
     host_s: float
     host_wait_s: float
     link_busy_s: float

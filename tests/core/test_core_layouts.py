@@ -205,7 +205,7 @@ def test_tuning_turns_prefetching_off_and_on() -> None:
 
 
 def test_prompts_read_ahead_whatever_is_tuned_for_tokens() -> None:
-    """What pays for one token says nothing of a prompt, which needs nearly all experts."""
+    """A layout that pays for one token may not pay for a prompt, which needs nearly all experts."""
     d = Driver(n_slot=4)
     d.core.tune(Tuning(prefetch=False))
     d.begin(Phase.prefill)

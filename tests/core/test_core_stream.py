@@ -8,7 +8,7 @@ from core_driver import CHUNK_BYTES, Driver, Response
 from backend._native import Layout, Part, Phase, Shape
 
 PROMPT = (5, 0, 6, 1, 7, 2, 4, 3)
-"""What the tokens use, so that with lru 3 is worth most, then 4, 2, 7, ..."""
+"""The experts that the tokens use, so that with lru 3 is worth most, then 4, 2, 7, ..."""
 WARM = (4, 5, 6, 7, 0, 1, 2, 3)
 """What is worth most is what tests have brought before."""
 

@@ -36,7 +36,7 @@ def test_each_sequence_is_paired_with_its_own_past() -> None:
 
 
 def test_the_next_tokens_of_all_sequences_are_forecast() -> None:
-    """Of a prompt of three tokens and one of two, only the last tokens count."""
+    """Only the last tokens of two prompts, of three tokens and of two, count."""
     predictor = probe("previous_token")
     [(layer, experts, _)] = predictor.routed(0, [0, 3, 1, 4, 5], sequences=[1, 2, 1, 1, 2])
     assert layer == 0 and set(experts) == {4, 5}
@@ -60,7 +60,7 @@ def eam() -> PredictorProbe:
 
 
 A, B = [[0, 1], [2, 3], [4, 5]], [[8, 9], [10, 11], [12, 13]]
-"""What two requests choose in each layer."""
+"""The experts that two requests choose in each layer."""
 Tokens = dict[int, list[list[int]]]
 """By sequence, the experts of each layer."""
 Said = list[tuple[int, list[int], list[float]]]

@@ -1,4 +1,4 @@
-"""What is read ahead of need: what should save more than it costs, and nothing else."""
+"""Reads ahead of need: only those are made that should save more than they cost."""
 
 from __future__ import annotations
 

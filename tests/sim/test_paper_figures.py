@@ -56,7 +56,7 @@ def test_a_table_has_a_row_for_each_part_that_is_left_out() -> None:
 
 
 def test_forecasts_of_hot_experts_are_judged_by_all_tokens_of_a_pass() -> None:
-    """Of two requests that keep to experts of their own, either's are used and none is hotter."""
+    """If two requests keep to experts of their own, those of both are used and none is hotter."""
     trace = trace_of(n_pass=20, n_expert=16)
     k = trace.n_expert_used
     ids, phases = trace.ids.copy(), trace.phases.copy()
