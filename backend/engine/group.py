@@ -69,7 +69,7 @@ class Group:
         self._was_alone = False  # sequence 0 was in use; the next request reuses its cells
         self._kept: Sequence | None = None  # the sequence that moves to another context
         self._led: Sequence | None = None  # the sequence for which the prediction layer guesses
-        self._asked: Sequence | None = None  # the sequence whose guesses the last pass checked
+        self._asked: Sequence | None = None  # the sequence that the layer guessed for in this pass
         # The sequence that is computed again after wrong guesses, and who observes their time.
         self._behind: tuple[Sequence, Callable[[float], None]] | None = None
         self._encoded: dict[int, NDArray[np.float32]] = {}  # images of several prompts
