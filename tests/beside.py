@@ -82,7 +82,7 @@ class Beside:
         for n_group in range(2):
             if chance.random() < 0.8:
                 engine.passes.width = eager
-                engine.passes._widths.update({n: eager for n in (1, 2, 3)})
+                engine.passes._widths.update(dict.fromkeys((1, 2, 3), eager))
             self._answer(n_group)
             list(engine.answer(of_text((*self.chat, self._text(3)), self._sampling(), 6)))
             if chance.random() < 0.5:

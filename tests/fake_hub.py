@@ -99,7 +99,7 @@ class FakeHub:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
-            def do_GET(self) -> None:  # noqa: N802
+            def do_GET(self) -> None:
                 path = unquote(urlsplit(self.path).path).lstrip("/")
                 values = [
                     self.headers.get(name, "") for name in ("range", "authorization", "user-agent")

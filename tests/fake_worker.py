@@ -55,10 +55,10 @@ NAMED: dict[str, dict[str, Any]] = {
     "broken": {"load_error": "The file is broken."},
     "shelved.gguf": {"n_token": 3},
     "arrived.gguf": {"n_layer": 2},  # a downloaded file is no script
-    **dict.fromkeys(
-        ("model", "other"),
-        {"obeys": True, "n_layer": 2, "n_expert": 4, "n_used": 1, "token_s": 0.0},
-    ),
+    **{
+        name: {"obeys": True, "n_layer": 2, "n_expert": 4, "n_used": 1, "token_s": 0.0}
+        for name in ("model", "other")
+    },
     "joint": {
         "obeys": True, "n_layer": 2, "n_expert": 4, "n_used": 1, "token_s": 0.0, "n_sequence": 3
     },

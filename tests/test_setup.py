@@ -183,7 +183,7 @@ def test_llama_cpp_is_built_once_with_remote_devices(
     checkout = Checkout(tmp_path, prepare, monkeypatch)
     monkeypatch.delenv("CMAKE_ARGS", raising=False)
     checkout.write("pyproject.toml", PYPROJECT.replace("engine==1", "llama-cpp-python==1"))
-    source, llama, dependencies, _ = checkout.prepare()
+    source, llama, _dependencies, _ = checkout.prepare()
     assert source[0] == "download" and source[-1] == "llama-cpp-python==1"
     assert llama[-1] == "llama-cpp-python==1" and "--force-reinstall" in llama
     assert checkout.prepare() == []

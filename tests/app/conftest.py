@@ -14,14 +14,14 @@ import pytest
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 from fake_worker import DEVICE
-from PySide6.QtCore import QEvent  # noqa: E402
-from PySide6.QtWidgets import QApplication  # noqa: E402
-from window_page import WindowPage  # noqa: E402
-from window_samples import WAIT_MS, Model, Opener  # noqa: E402
-from worker_inside import WorkerInside  # noqa: E402
+from PySide6.QtCore import QEvent
+from PySide6.QtWidgets import QApplication
+from window_page import WindowPage
+from window_samples import WAIT_MS, Model, Opener
+from worker_inside import WorkerInside
 
-from app.session.worker_link import EngineLink  # noqa: E402
-from app.state.engine_state import State  # noqa: E402
+from app.session.worker_link import EngineLink
+from app.state.engine_state import State
 from app.text import language
 from backend.memory import devices
 

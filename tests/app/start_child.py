@@ -36,7 +36,7 @@ app.main.WAIT_S = float(sys.argv[1])
 class Terminating(QWidget):
     """Sends SIGTERM to this process while it is painted, once."""
 
-    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802
+    def paintEvent(self, event: QPaintEvent) -> None:
         if self.objectName() == "":
             self.setObjectName("painted")
             signal.raise_signal(signal.SIGTERM)

@@ -1,5 +1,7 @@
 """Streamed Markdown becomes the same blocks, wherever the pieces are cut."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,7 +43,7 @@ def test_code_and_prose_are_told_apart() -> None:
 @given(st.lists(st.integers(0, len(TEXT)), max_size=40))
 def test_cuts_do_not_matter(cuts: list[int]) -> None:
     places = sorted({0, len(TEXT), *cuts})
-    pieces = [TEXT[a:b] for a, b in zip(places, places[1:], strict=False)]
+    pieces = [TEXT[a:b] for a, b in itertools.pairwise(places)]
     assert split(pieces) == split([TEXT])
 
 

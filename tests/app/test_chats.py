@@ -215,7 +215,7 @@ def test_what_does_not_fit_on_the_disk_is_sent_only_if_that_is_wanted(
     assert window.chat.composer.input.toPlainText() == long  # the draft stays
     assert window.engine.state is State.IDLE and len(window.session.conversation.messages) == 2
     window.session.edit(0, long)
-    assert [m.content for m in window.session.conversation.messages][0] == "Kept"
+    assert next(m.content for m in window.session.conversation.messages) == "Kept"
     assert [button.text() for button in window.chat.banner.buttons] == [
         "Try again", "Send it anyway",
     ]  # fmt: skip

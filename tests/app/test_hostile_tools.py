@@ -94,7 +94,7 @@ def test_no_output_of_a_tool_does_anything(
         for call in open_calls.calls[:step]:
             calls.decide(open_calls, call, Choice.ONCE)
         window.qtbot.waitUntil(
-            lambda: not open_calls.is_running,  # noqa: B023
+            lambda: not open_calls.is_running,
             timeout=WAIT_MS,
         )
         waiting = open_calls.calls[step]

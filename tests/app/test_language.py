@@ -70,7 +70,7 @@ def test_what_the_system_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
     class System:
         names = ["fr-FR", "de-AT"]
 
-        def uiLanguages(self) -> list[str]:  # noqa: N802
+        def uiLanguages(self) -> list[str]:
             return self.names
 
     monkeypatch.setattr(language.QLocale, "system", staticmethod(System))

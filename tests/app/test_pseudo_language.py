@@ -50,7 +50,7 @@ WORD = re.compile(r"[^\W\d_]{2,}")
 class Marks(QTranslator):
     """Puts every text in brackets, also Qt's own."""
 
-    def isEmpty(self) -> bool:  # noqa: N802
+    def isEmpty(self) -> bool:
         return False
 
     def translate(

@@ -1,5 +1,6 @@
 """Formulas, colours of code, and long texts in pieces."""
 
+import itertools
 import random
 import unicodedata
 from typing import Any
@@ -261,7 +262,7 @@ def test_a_long_chat_keeps_its_beginning_and_its_end() -> None:
     assert short[0] == turns[0] and short[1]["content"].startswith("q0 ")
     assert short[-1] == turns[-1]
     roles = [turn["role"] for turn in short[1:]]
-    assert all(a != b for a, b in zip(roles, roles[1:], strict=False))
+    assert all(a != b for a, b in itertools.pairwise(roles))
     assert fit(turns, 10**6) == turns
     alone = [{"role": "user", "content": "word " * 1000 + "end"}]
     assert fit(alone, 100)[0]["content"].endswith("end")

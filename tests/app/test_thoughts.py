@@ -248,7 +248,7 @@ def test_a_tool_call_is_a_card_below_the_text(open_window: Opener, model: Model)
     (prose,) = blocks(window, "Part of the answer")
     assert prose.toPlainText() == "I look."
     for card in cards(window):
-        window.qtbot.waitUntil(lambda: top(prose) < top(card), timeout=WAIT_MS)  # noqa: B023
+        window.qtbot.waitUntil(lambda: top(prose) < top(card), timeout=WAIT_MS)
     assert "look_up" in cards(window)[1].accessibleName()
 
 
@@ -272,7 +272,7 @@ def test_a_result_folds_into_its_card_and_the_answer_goes_on(
     roles = [message.role for message in window.session.conversation.messages]
     assert roles == ["user", "assistant", "tool", "assistant"]
     for _ in range(2):
-        window.qtbot.waitUntil(lambda: len(cards(window)) == 1, timeout=WAIT_MS)  # noqa: B023
+        window.qtbot.waitUntil(lambda: len(cards(window)) == 1, timeout=WAIT_MS)
         (card,) = cards(window)
         assert card.state is CallState.DONE
         assert not any(block.isVisible() for block in result_texts(card))
@@ -336,7 +336,7 @@ def test_what_the_model_saw(open_window: Opener, model: Model) -> None:
         (dialog,) = window.findChildren(SeenDialog)
         fields = {item.accessibleName(): item for item in dialog.findChildren(QPlainTextEdit)}
         shown, expected = fields["Prompt"].toPlainText, json.dumps([turns[:answer], {}])
-        window.qtbot.waitUntil(lambda: shown() == expected, timeout=WAIT_MS)  # noqa: B023
+        window.qtbot.waitUntil(lambda: shown() == expected, timeout=WAIT_MS)
         assert "<think>hm</think>Yes." in [item.toPlainText() for item in fields.values()]
         window.qtbot.mouseClick(dialog.prompt.copy, Qt.MouseButton.LeftButton)
         assert QApplication.clipboard().text() == shown()

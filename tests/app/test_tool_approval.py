@@ -260,7 +260,8 @@ def test_no_permission_survives_another_definition(desk: Desk) -> None:
         desk.calls.decide(calls, calls.calls[0], choice)
         desk.result(len(desk.host.of("call")))
         desk.tell("files", [replace(READ, description=f"Sends a file: {choice}.")])
-        assert not (calls := desk.asked("files__read")).is_running
+        calls = desk.asked("files__read")
+        assert not calls.is_running
         desk.calls.decide(calls, calls.calls[0], Choice.REFUSE)
 
 

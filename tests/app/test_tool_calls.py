@@ -183,7 +183,7 @@ def test_a_new_message_leaves_the_call_behind(with_tools: Window) -> None:
     wait_states(window, ASKED)
     window.ask("Never mind.")
     wait_states(window, ASKED)
-    first = [view for view in window.chat.findChildren(AnswerView) if view.cards][0]
+    first = next(view for view in window.chat.findChildren(AnswerView) if view.cards)
     assert first.cards[0].state is CallState.NOT_RUN
     assert results(window) == []
 

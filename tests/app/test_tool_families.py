@@ -89,7 +89,7 @@ def test_a_call_goes_round(open_window: Opener, model: Model, tmp_path: Path) ->
         assert [(m.content, m.call_state) for m in results(window)] == [("two words", DONE)]
         assert window.answer.content.strip() == "It said two words.", family
         prompts: list[str] = []
-        window.session.ask_prompt(3, lambda prompt, _: prompts.append(prompt))  # noqa: B023
-        window.qtbot.waitUntil(lambda: prompts != [], timeout=WAIT_MS)  # noqa: B023
+        window.session.ask_prompt(3, lambda prompt, _: prompts.append(prompt))
+        window.qtbot.waitUntil(lambda: prompts != [], timeout=WAIT_MS)
         assert prompts[0].count("two words") >= 2 and "files__echo" in prompts[0], family
     servers.shut_down()

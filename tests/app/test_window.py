@@ -395,7 +395,7 @@ def test_the_rate_changes_within_an_answer(qtbot: Any, open_window: Opener, mode
     window.wait_text()
     for n_slot in (16, 10):
         window.move_rate(n_slot)
-        qtbot.waitUntil(lambda: _n_slot(window) == n_slot, timeout=WAIT_MS)  # noqa: B023
+        qtbot.waitUntil(lambda: _n_slot(window) == n_slot, timeout=WAIT_MS)
         assert window.state is State.ANSWERING and not window.engine.change_waits
         assert "next answer" not in window.top_bar.rate.force_text
     window.press("Stop")

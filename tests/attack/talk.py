@@ -160,7 +160,7 @@ def attack_groups(seed: int, folder: Path) -> str:
     (proc / "self" / "mountinfo").write_bytes(_maybe(mountinfo, chance))
     (proc / "self" / "cgroup").write_bytes(_maybe(own, chance))
     machine = SimpleNamespace(total=total, available=total // 2)
-    with mock.patch.object(psutil, "virtual_memory", lambda: machine):
+    with mock.patch.object(psutil, "virtual_memory", return_value=machine):
         facts = memory.memory_facts(proc)
     if not 0 <= facts.available_bytes <= total or not 0 <= facts.total_bytes <= total:
         raise Finding(f"{facts} of {total}")

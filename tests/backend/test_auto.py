@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -103,7 +104,7 @@ def live(auto: Auto, world: World, luck: list[Luck]) -> tuple[list[float], list[
 
 def changes(kept: list[Setting]) -> int:
     """Return how often the kept setting changed."""
-    return sum(a != b for a, b in zip(kept, kept[1:], strict=False))
+    return sum(a != b for a, b in itertools.pairwise(kept))
 
 
 WORLDS = {
@@ -466,7 +467,7 @@ def test_each_number_of_answers_has_settings_and_trials_of_its_own() -> None:
     assert (in_force[1].prefetch, in_force[4].prefetch) == (True, False)
     assert tuner.learned is not None and tuner.learned.setting.prefetch
     jointly = [line for line in tuner.lines if line.startswith("With 4 answers at once: ")]
-    assert 0 < len(jointly)
+    assert len(jointly) > 0
     tuner.attach(core, 3)  # of another cache nothing is known
     tuner.begin_pass(4)
     assert core.tunings[-1].prefetch

@@ -231,7 +231,7 @@ def test_a_small_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     row = figures(result).row("outrider")
     assert row is not None and row.decode is not None and row.decode.bound_share is not None
     assert row.decode.hits + row.decode.late + row.decode.misses == pytest.approx(8 * 3)
-    assert set(row.prefill) == {5, 12} and 0 < row.peak_rss_bytes and 0 < row.first_token_s
+    assert set(row.prefill) == {5, 12} and row.peak_rss_bytes > 0 and row.first_token_s > 0
     assert (row.rate, row.n_slot) == (0.25, 8)
     # The result can be shown again.
     assert main(["bench", str(tmp_path / "result.json")]) == 0

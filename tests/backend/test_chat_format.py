@@ -321,7 +321,7 @@ def test_a_whole_call_may_end_a_thought(
     name: str, n_step: int, formats: dict[str, ChatFormat]
 ) -> None:
     """Some models leave a thought open before a call. Text behind the call makes it a quotation."""
-    begin, end, call = QUOTING[name]
+    begin, _end, call = QUOTING[name]
     for behind, calls in (("", ["get_weather"]), ("\n", ["get_weather"]), (" is a call.", [])):
         thought = "I look." if calls else f"I look.\n{call}{behind}"
         output = f"{begin}I look.\n{call}{behind}"

@@ -204,10 +204,12 @@ def test_every_exit_is_one_plain_sentence(
 
 @pytest.mark.parametrize(
     ("returncode", "crashed", "told"),
-    [(0, False, False), (1, False, False), (130, False, False), (-6, True, False)]
-    + [(-9, True, True), (-15, True, True), (3, True, False), (0xC0000409, True, False)]
-    + [(0xC000013A, True, True)],
-)
+    [
+        (0, False, False), (1, False, False), (130, False, False), (-6, True, False),
+        (-9, True, True), (-15, True, True), (3, True, False), (0xC0000409, True, False),
+        (0xC000013A, True, True),
+    ],
+)  # fmt: skip
 def test_a_crash_is_known_by_its_exit_status(returncode: int, crashed: bool, told: bool) -> None:
     assert has_crashed(returncode) == crashed
     assert was_told(returncode, had_memory=True) == told

@@ -22,7 +22,7 @@ def publisher(body: bytes, status: int = 200) -> Iterator[tuple[str, list[str]]]
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802
+        def do_GET(self) -> None:
             asked.append(self.path)
             self.send_response(status)
             self.send_header("content-length", str(len(body)))

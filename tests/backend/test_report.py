@@ -190,7 +190,7 @@ def test_a_stop_keeps_what_was_measured(number: int, home: Home) -> None:
         [sys.executable, "-c", script, *words], stdout=subprocess.PIPE, cwd=ROOT, text=True
     ) as child:
         assert child.stdout is not None
-        while not (line := json.loads(child.stdout.readline()))["part"] == line["parts"] - 1:
+        while (line := json.loads(child.stdout.readline()))["part"] != line["parts"] - 1:
             pass  # until stock llama.cpp would compute
         child.send_signal(number)
         assert json.loads(child.stdout.readline())["status"] == 130

@@ -167,7 +167,7 @@ def test_a_model_answers_by_its_name_and_by_any(tiny: Served) -> None:
     answer = texts[name]
     assert 0 < answer.eval_count <= 8 and answer.prompt_eval_count > 0
     parts = answer.load_duration + answer.prompt_eval_duration + answer.eval_duration
-    assert 0 < answer.prompt_eval_duration and abs(parts - answer.total_duration) <= 2
+    assert answer.prompt_eval_duration > 0 and abs(parts - answer.total_duration) <= 2
 
 
 def test_probabilities_are_told(tiny: Served) -> None:

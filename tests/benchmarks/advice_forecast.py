@@ -16,17 +16,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from backend.engine.engine import Engine  # noqa: E402
-from backend.engine.experiment import Experiment  # noqa: E402
-from backend.protocol.request import Request  # noqa: E402
-from backend.protocol.settings import EngineConfig, Sampling  # noqa: E402
-from backend.simulation.advice import Question, advise  # noqa: E402
-from backend.simulation.model import routers  # noqa: E402
-from backend.system.paths import embedded_model  # noqa: E402
-from backend.traces.trace import Trace  # noqa: E402
+from backend.engine.engine import Engine
+from backend.engine.experiment import Experiment
+from backend.protocol.request import Request
+from backend.protocol.settings import EngineConfig, Sampling
+from backend.simulation.advice import Question, advise
+from backend.simulation.model import routers
+from backend.system.paths import embedded_model
+from backend.traces.trace import Trace
 from backend.weights import lookup as learned
-from backend.worker.advisor import Advisor  # noqa: E402
-from backend.worker.answer_recorder import AnswerTraces  # noqa: E402
+from backend.worker.advisor import Advisor
+from backend.worker.answer_recorder import AnswerTraces
 
 QUESTION = [{"role": "user", "content": "Tell me a long story about a soldier and the sea."}]
 SAMPLING = Sampling(temperature=0.7, seed=3)

@@ -53,7 +53,7 @@ def main() -> int:
     draw.shuffle(crashes)
     n_end, n_start, n_all, n_on = 0, 0, len(crashes), 0
     began_s = time.monotonic()
-    said = open(folder / "errors.txt", "w+b")  # noqa: SIM115 (until the end)
+    said = open(folder / "errors.txt", "w+b")
     process: subprocess.Popen[bytes] | None = None
     while True:
         if process is None or process.poll() is not None:

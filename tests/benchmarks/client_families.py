@@ -29,8 +29,8 @@ from server_requests import CLIENTS, fault
 
 sys.path += [str(Path(__file__).resolve().parents[1] / name) for name in ("backend", "engine")]
 
-from chat_formats import template  # noqa: E402
-from reciter import with_template  # noqa: E402
+from chat_formats import template
+from reciter import with_template
 
 BEGIN = "<!-- clients: made by tests/benchmarks/client_families.py --docs docs/server.md -->"
 END = "<!-- end of clients -->"

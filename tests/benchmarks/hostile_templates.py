@@ -18,7 +18,7 @@ from backend.llama.api import LlamaError
 from backend.llama.chat_format import ChatFormat
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "backend"))
-from chat_formats import mutant  # noqa: E402
+from chat_formats import mutant
 
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
 SENTENCE = re.compile(r"The chat template of m [^\n]+\.")

@@ -23,17 +23,17 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
-import psutil  # noqa: E402
-from PySide6.QtCore import QEventLoop, QTimer  # noqa: E402
-from PySide6.QtWidgets import QApplication  # noqa: E402
+import psutil
+from PySide6.QtCore import QEventLoop, QTimer
+from PySide6.QtWidgets import QApplication
 
 from app.session.worker_link import EngineLink
-from app.state.engine_choice import EngineChoice  # noqa: E402
-from app.state.engine_state import State  # noqa: E402
-from app.state.preset import Preset  # noqa: E402
-from app.window.main_window import MainWindow  # noqa: E402
-from backend.protocol.client import worker_command  # noqa: E402
-from backend.system.paths import embedded_model  # noqa: E402
+from app.state.engine_choice import EngineChoice
+from app.state.engine_state import State
+from app.state.preset import Preset
+from app.window.main_window import MainWindow
+from backend.protocol.client import worker_command
+from backend.system.paths import embedded_model
 
 QUESTION = "Tell me a long story about a soldier and the sea."
 KINDS = {

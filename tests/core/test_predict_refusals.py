@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -169,7 +170,7 @@ def test_odd_events_are_borne(name: str, arrays: Arrays) -> None:
         assert 0 <= layer < 3 and 0 < len(experts) <= 5
         assert all(0 <= e < 8 for e in experts)
         assert len(scores) in (0, len(experts))
-        assert all(a >= b for a, b in zip(scores, scores[1:], strict=False))
+        assert all(a >= b for a, b in itertools.pairwise(scores))
         assert np.isfinite(scores).all()
 
 

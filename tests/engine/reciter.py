@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def make_reciter(
             values[:] = np.eye(*values.shape)
     embedding, output = tensors["token_embd.weight"], tensors["output.weight"]
     output[:] = 0
-    for token, following in zip(chain, chain[1:], strict=False):
+    for token, following in itertools.pairwise(chain):
         output[following] = embedding[token]
     last = tiny_vocabulary().eos_id if ends else chain[0]
     output[last] = embedding[chain[-1]]

@@ -52,7 +52,7 @@ def engines(open_engine: OpenEngine, reciter: Path) -> Iterator[tuple[Engine, En
     settings = {"cache_rate": 0.5, "context_length": 96}
     pair = open_engine(reciter, **settings), open_engine(reciter, drafts="auto", **settings)
     pair[1].passes.width = Always(DRAFTED_MAX)
-    yield pair
+    return pair
 
 
 def recited(engine: Engine, n: int, **options: object) -> str:

@@ -6,6 +6,7 @@ tests/live/test_same_as_simulated.py compares single parts.
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +63,7 @@ class Live:
         tokens = np.random.default_rng(3).integers(5, 200, N_PROMPT + N_DECODE).tolist()
         steps = [*range(0, N_PROMPT, N_UBATCH), *range(N_PROMPT, len(tokens)), len(tokens)]
         patch.request_began()
-        for begin, end in zip(steps, steps[1:], strict=False):
+        for begin, end in itertools.pairwise(steps):
             phase = _native.Phase.prefill if begin < N_PROMPT else _native.Phase.decode
             patch.begin_pass(phase, tokens[begin:end])
             assert context.decode(tokens[begin:end], begin) == 0 and patch.end_pass()

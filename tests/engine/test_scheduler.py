@@ -29,7 +29,7 @@ class Cells:
 
     def forget_from(self, position: int, sequence: int = 0) -> bool:
         held = self._held.get(sequence, [])
-        if self._limits.cuts_batches and 0 < position:
+        if self._limits.cuts_batches and position > 0:
             assert len(held) - position <= self._limits.n_back, "a state goes back"
         tokens = self.tokens(sequence)
         is_cut = 0 < position < len(held) and tokens[position - 1] == tokens[position] < 0

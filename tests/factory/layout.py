@@ -233,7 +233,7 @@ class Layout:
             self.bias(f"{b}.exp_probs_b", g.n_expert)
         ups = ["gate", "up"] if gated else ["up"]
         n_inside = n_inside or g.n_embd
-        shapes = {name: (n_inside, n_ff) for name in ups}
+        shapes = dict.fromkeys(ups, (n_inside, n_ff))
         if g.fused:
             shapes = {"gate_up": (n_inside, 2 * n_ff)}
         shapes["down"] = (n_ff, n_inside)

@@ -114,14 +114,10 @@ class Home:
         for process in self._running:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-                try:
+                with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(timeout=END_S)
-                except subprocess.TimeoutExpired:
-                    pass
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
 
     def faults(self) -> list[str]:
         """Return where a program has printed a traceback."""

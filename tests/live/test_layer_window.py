@@ -45,7 +45,7 @@ def test_layers_are_read_ahead_and_dropped_in_turn(tmp_path: Path) -> None:
     ]
     for layer, n_read, n_dropped in steps:
         window.reached(layer)
-        until(lambda: window.counts == (n_read, n_dropped))  # noqa: B023
+        until(lambda: window.counts == (n_read, n_dropped))
         assert np.array_equal(pages, data)
     window.close()
     window.close()

@@ -179,7 +179,7 @@ def test_a_striped_repacked_pack(tmp_path: Path) -> None:
     cached = Cached(file, 1, pack=found)
     stock = repacked_logits(file)
     assert [o.n_different for o in cached.compare(0.25, "lru", stock, repack=True)] == [0, 0]
-    shares = {layer: 0.5 for layer in range(2)}
+    shares = dict.fromkeys(range(2), 0.5)
     logits = []
     for experts in (all_resident(cached.shape, shares), cut(cached.shape, shares, 4, 4, 4)):
         cached.setup(experts, repack=True)

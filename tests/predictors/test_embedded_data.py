@@ -1,7 +1,5 @@
 """Cleaning, hold-out, composition, tokens and streams, on a few made-up files."""
 
-# ruff: noqa: E402 (what needs torch is imported after asking for torch)
-
 from __future__ import annotations
 
 import json
@@ -87,7 +85,7 @@ def test_preparation_reads_only_training_sets_and_holds_out_by_document(folder: 
     assert "<<" not in whole and "codice" not in whole
     assert whole.count("This paragraph is the same in every article") == 1
     train = {row["text"] for row in prepare.read_rows(work / "train.jsonl")}
-    heldout = [row for row in prepare.read_rows(work / "heldout.jsonl")]
+    heldout = list(prepare.read_rows(work / "heldout.jsonl"))
     assert {row["source"] for row in heldout} >= {"wikipedia"}
     assert not train & {row["text"] for row in heldout}
     groups = [prepare.is_heldout(d) for d in prepare.books(folder)]

@@ -57,15 +57,15 @@ class Statistics:
     def forecast(self, layer: int, experts: list[int]) -> None:
         self.waiting[layer] = experts[:MAX_RANK]
 
-    def H(self, layer: int, c: int) -> float:  # noqa: N802
+    def H(self, layer: int, c: int) -> float:
         ranks = [r for token in self.activated[layer] for r in token]
         return sum(r < c for r in ranks) / len(ranks) if ranks else 0.0
 
-    def P(self, layer: int, y: int) -> float:  # noqa: N802
+    def P(self, layer: int, y: int) -> float:
         hits = sum(len(token) > y and token[y][1] for token in self.predicted[layer])
         return hits / self.q[layer] if self.q[layer] else 0.0
 
-    def PH(self, layer: int, y: int, c: int) -> float:  # noqa: N802
+    def PH(self, layer: int, y: int, c: int) -> float:
         hits = sum(len(token) > y and token[y][0] < c for token in self.predicted[layer])
         return hits / self.q[layer] if self.q[layer] else 0.0
 

@@ -123,7 +123,7 @@ def test_time_is_never_below_its_bounds(case: dict[str, Any], machine: dict[str,
         n_token = max(len(tokens) for tokens in layers)
         least_us += machine["pass_us"]
         for layer, tokens in enumerate(layers):
-            ids, n = np.unique(np.array(tokens).ravel(), return_counts=True)
+            _ids, n = np.unique(np.array(tokens).ravel(), return_counts=True)
             share = sum(case["shape"].chunk_bytes[layer]) / mean_bytes
             each_us = machine["expert_us"] + machine["expert_token_us"] * (n - 1)
             least_us += machine["dense_us"] + machine["dense_token_us"] * (n_token - 1)

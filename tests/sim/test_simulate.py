@@ -242,7 +242,7 @@ def test_instant_copies_have_counts_and_no_speed(capsys: Any, trace_file: Path) 
 def test_bad_arguments_are_a_sentence(
     capsys: Any, trace_file: Path, args: list[str], words: str
 ) -> None:
-    status, out, err = command(capsys, trace_file, *args)
+    status, _out, err = command(capsys, trace_file, *args)
     assert status in (1, 2)
     assert words in err
     assert err.count("\n") == 1 and "Traceback" not in err and "unexpected" not in err
