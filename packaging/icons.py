@@ -16,11 +16,11 @@ from pathlib import Path
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from PySide6.QtCore import QBuffer, QByteArray, QRect, QSize  # noqa: E402
-from PySide6.QtGui import QGuiApplication, QPainter  # noqa: E402
-from PySide6.QtSvg import QSvgGenerator  # noqa: E402
+from PySide6.QtCore import QBuffer, QByteArray, QRect, QSize
+from PySide6.QtGui import QGuiApplication, QPainter
+from PySide6.QtSvg import QSvgGenerator
 
-from app.widgets import icons  # noqa: E402
+from app.widgets import icons
 
 PNG_SIZES = (16, 22, 24, 32, 48, 64, 96, 128, 256, 512)
 ICO_SIZES = (16, 24, 32, 48, 64, 128, 256)

@@ -223,7 +223,7 @@ class _Remove(IconButton):
     def __init__(self, name: str) -> None:
         super().__init__("close", name, side=22)
 
-    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102, N802
+    def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in (Qt.Key.Key_Delete, Qt.Key.Key_Backspace):
             self.click()
         else:
@@ -242,7 +242,7 @@ class _Icon(QWidget):
         self._name, self._trouble = name, trouble
         self.update()
 
-    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+    def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         colour = theme.colour("danger" if self._trouble else "muted")
         icons.paint(painter, self._name, QRectF(self.rect()), colour)

@@ -53,7 +53,7 @@ class _Input(QPlainTextEdit):
         self.document().setDocumentMargin(2)
         self.document().documentLayout().documentSizeChanged.connect(self._fit)
 
-    def showEvent(self, event: QShowEvent) -> None:  # noqa: D102, N802
+    def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self._fit()
 
@@ -67,10 +67,10 @@ class _Input(QPlainTextEdit):
         )
         self.setFixedHeight(self.fontMetrics().lineSpacing() * shown + 8)
 
-    def minimumSizeHint(self) -> QSize:  # noqa: D102, N802
+    def minimumSizeHint(self) -> QSize:
         return QSize(80, self.fontMetrics().lineSpacing() + 8)
 
-    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102, N802
+    def keyPressEvent(self, event: QKeyEvent) -> None:
         is_enter = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
         if is_enter and not event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
             self.submitted.emit()
@@ -80,20 +80,20 @@ class _Input(QPlainTextEdit):
         else:
             super().keyPressEvent(event)
 
-    def canInsertFromMimeData(self, source: QMimeData) -> bool:  # noqa: D102, N802
+    def canInsertFromMimeData(self, source: QMimeData) -> bool:
         return bool(local_files(source)) or super().canInsertFromMimeData(source)
 
-    def insertFromMimeData(self, source: QMimeData) -> None:  # noqa: D102, N802
+    def insertFromMimeData(self, source: QMimeData) -> None:
         if paths := local_files(source):
             self.files_pasted.emit(paths)
         else:
             super().insertFromMimeData(source)
 
-    def focusInEvent(self, event: QFocusEvent) -> None:  # noqa: D102, N802
+    def focusInEvent(self, event: QFocusEvent) -> None:
         super().focusInEvent(event)
         self.focused.emit(True)
 
-    def focusOutEvent(self, event: QFocusEvent) -> None:  # noqa: D102, N802
+    def focusOutEvent(self, event: QFocusEvent) -> None:
         super().focusOutEvent(event)
         self.focused.emit(False)
 
@@ -211,7 +211,7 @@ class Composer(QFrame):
         """Empty the field."""
         self.input.clear()
 
-    def mousePressEvent(self, event: QMouseEvent) -> None:  # noqa: D102, N802
+    def mousePressEvent(self, event: QMouseEvent) -> None:  # noqa: D102
         self.input.setFocus()
         super().mousePressEvent(event)
 

@@ -66,7 +66,7 @@ class FileFold(QWidget):
         rest = units.count(len(text) - SHOWN_CHARS, "character")
         return text[:SHOWN_CHARS] + "\n\n" + self.tr("\u2026 and {rest} more").format(rest=rest)
 
-    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102
         super().resizeEvent(event)
         self._show_head()
 

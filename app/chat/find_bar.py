@@ -27,14 +27,14 @@ class _Words(QLineEdit):
     closed = Signal()
     stepped = Signal(int)
 
-    def event(self, event: QEvent) -> bool:  # noqa: D102
+    def event(self, event: QEvent) -> bool:
         is_escape = isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape
         if event.type() == QEvent.Type.ShortcutOverride and is_escape:
             event.accept()  # the window's Escape would stop the answer
             return True
         return super().event(event)
 
-    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102, N802
+    def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape:
             self.closed.emit()
         elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):

@@ -101,14 +101,14 @@ class TextBlock(QTextBrowser):
         if address.scheme() in ("http", "https") and (said := files.open_page(address)):
             QToolTip.showText(QCursor.pos(), said, self)
 
-    def changeEvent(self, event: QEvent) -> None:  # noqa: D102, N802
+    def changeEvent(self, event: QEvent) -> None:  # noqa: D102
         super().changeEvent(event)
         self._ideal_width = 0  # another font may be another width
 
-    def loadResource(self, kind: int, name: QUrl | str) -> Any:  # noqa: D102, N802
+    def loadResource(self, kind: int, name: QUrl | str) -> Any:  # noqa: D102
         return None
 
-    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102
         super().paintEvent(event)
         if not self._has_quotes:
             return
@@ -137,7 +137,7 @@ class TextBlock(QTextBrowser):
     def _lay_out(self) -> None:
         super().resizeEvent(QResizeEvent(self.viewport().size(), QSize(0, 0)))
 
-    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: D102, N802
+    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: D102
         event.ignore()  # the transcript scrolls, not one message
 
     def _forget_width(self) -> None:

@@ -305,12 +305,12 @@ class Transcript(ScrollColumn):
         if widget is not self:
             self.ensureWidgetVisible(widget)
 
-    def changeEvent(self, event: QEvent) -> None:  # noqa: D102, N802
+    def changeEvent(self, event: QEvent) -> None:  # noqa: D102
         super().changeEvent(event)
         if event.type() == QEvent.Type.PaletteChange:  # comes many times for one change of theme
             self._begin_dressing()
 
-    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102
         if not self._follows and self._read is None:
             self._read = self._at_top()
         super().resizeEvent(event)

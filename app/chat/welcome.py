@@ -35,7 +35,7 @@ class _Mark(QWidget):
         super().__init__()
         self.setFixedSize(52, 52)
 
-    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+    def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         icons.paint_mark(painter, QRectF(self.rect()), theme.colours())

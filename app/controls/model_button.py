@@ -72,14 +72,14 @@ class ModelButton(QPushButton):
         menu.addAction(self.tr("Get models\u2026") + "\tCtrl+G", self.get.emit)
         menu.addAction(self.tr("Open a GGUF file\u2026") + "\tCtrl+O", self.browse.emit)
 
-    def sizeHint(self) -> QSize:  # noqa: D102, N802
+    def sizeHint(self) -> QSize:  # noqa: D102
         width = self.fontMetrics().horizontalAdvance(self._full) + 56
         return QSize(min(width, WIDEST), self.fontMetrics().height() + 20)
 
-    def minimumSizeHint(self) -> QSize:  # noqa: D102, N802
+    def minimumSizeHint(self) -> QSize:  # noqa: D102
         return QSize(130, self.fontMetrics().height() + 20)
 
-    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102
         super().paintEvent(event)
         painter = QPainter(self)
         room = self.rect().adjusted(14, 0, -34, 0)

@@ -321,11 +321,11 @@ class ControlsStrip(QFrame):
             for line, widget in enumerate(widgets):
                 self._fields.addWidget(widget, 3 * row + line, column)
 
-    def minimumSizeHint(self) -> QSize:  # noqa: D102, N802
+    def minimumSizeHint(self) -> QSize:  # noqa: D102
         # As many columns as there are now must not keep the window from becoming narrower.
         return QSize(_COLUMN + 90, super().minimumSizeHint().height())
 
-    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102
         super().resizeEvent(event)
         self._arrange()
 

@@ -60,13 +60,13 @@ class ColumnTable(QAbstractTableModel, Generic[T]):
         """Return whether a row cannot be used."""
         return False
 
-    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008, D102, N802
+    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008, D102
         return 0 if parent.isValid() else len(self.rows)
 
-    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008, D102, N802
+    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008, D102
         return 0 if parent.isValid() else len(self.columns)
 
-    def headerData(  # noqa: D102, N802
+    def headerData(  # noqa: D102
         self, section: int, orientation: Qt.Orientation, role: int = 0
     ) -> Any:
         if orientation is not Qt.Orientation.Horizontal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -227,7 +228,7 @@ class GetPage(QWidget):
             self.address, self.look_up, self.list, self.show_there, self.measure, self.table,
             self.change, self.download, self._scroll, self.back, self.close_button,
         )  # fmt: skip
-        for before, after in zip(order, order[1:], strict=False):
+        for before, after in itertools.pairwise(order):
             QWidget.setTabOrder(before, after)
 
     def _connect(self) -> None:
@@ -530,7 +531,7 @@ class GetPage(QWidget):
 
     # Events
 
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: D102, N802
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: D102
         if event.type() == QEvent.Type.KeyPress and isinstance(event, QKeyEvent):
             if watched is self.table and event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
                 self._act()
@@ -540,7 +541,7 @@ class GetPage(QWidget):
                 return True
         return super().eventFilter(watched, event)
 
-    def showEvent(self, event: QShowEvent) -> None:  # noqa: D102, N802
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: D102
         super().showEvent(event)
         self._refresh.start()
         self.search.library.begin()
@@ -548,7 +549,7 @@ class GetPage(QWidget):
         self.show_downloads()
         self.address.setFocus()
 
-    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102
         super().resizeEvent(event)
         self._show_columns()
         self._show_folder()
@@ -558,6 +559,6 @@ class GetPage(QWidget):
         for column, width in _LEAVES[self.search.shown]:
             self.table.setColumnHidden(column, self.width() < width)
 
-    def hideEvent(self, event: QHideEvent) -> None:  # noqa: D102, N802
+    def hideEvent(self, event: QHideEvent) -> None:  # noqa: D102
         super().hideEvent(event)
         self._refresh.stop()

@@ -52,13 +52,13 @@ class PlanBar(QWidget):
         self.updateGeometry()
         self.update()
 
-    def sizeHint(self) -> QSize:  # noqa: D102, N802
+    def sizeHint(self) -> QSize:  # noqa: D102
         return QSize(400, self.heightForWidth(400))
 
-    def hasHeightForWidth(self) -> bool:  # noqa: D102, N802
+    def hasHeightForWidth(self) -> bool:  # noqa: D102
         return True
 
-    def heightForWidth(self, width: int) -> int:  # noqa: D102, N802
+    def heightForWidth(self, width: int) -> int:  # noqa: D102
         line = self.fontMetrics().height() + 4
         return _BAR + _GAP + line * (1 + max((y for _, _, y in self._legend(width)), default=0))
 
@@ -76,7 +76,7 @@ class PlanBar(QWidget):
             x += need
         return placed
 
-    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102
         plan = self._plan
         if plan is None:
             return

@@ -156,7 +156,7 @@ class SortedTable(QSortFilterProxyModel):
         self._words = text.casefold().split()
         self.endFilterChange()
 
-    def filterAcceptsRow(self, source_row: int, source_parent: Index) -> bool:  # noqa: D102, N802
+    def filterAcceptsRow(self, source_row: int, source_parent: Index) -> bool:  # noqa: D102
         table = self.sourceModel()
         assert isinstance(table, Table)
         row = table.rows[source_row]
@@ -164,7 +164,7 @@ class SortedTable(QSortFilterProxyModel):
         text = " ".join((*cells, row.entry.facts.name if row.entry.facts else "")).casefold()
         return all(word in text for word in self._words)
 
-    def lessThan(self, left: Index, right: Index) -> bool:  # noqa: D102, N802
+    def lessThan(self, left: Index, right: Index) -> bool:  # noqa: D102
         table = self.sourceModel()
         assert isinstance(table, Table)
         key = COLUMNS[left.column()].key

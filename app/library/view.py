@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, QModelIndex, QObject, Qt, QTimer, Signal
@@ -164,7 +165,7 @@ class LibraryView(QWidget):
         order = (self.search, self.folders, self.get, self.close_button, self.table,
                  self.details.check, self.details.folder, self.details.load,
                  self._machine)  # fmt: skip
-        for before, after in zip(order, order[1:], strict=False):
+        for before, after in itertools.pairwise(order):
             QWidget.setTabOrder(before, after)
 
     def _fill_menu(self) -> None:
@@ -268,7 +269,7 @@ class LibraryView(QWidget):
 
     # Events
 
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: D102, N802
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: D102
         if event.type() == QEvent.Type.KeyPress and isinstance(event, QKeyEvent):
             enter = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
             if enter:
@@ -279,18 +280,18 @@ class LibraryView(QWidget):
                 return True
         return super().eventFilter(watched, event)
 
-    def showEvent(self, event: QShowEvent) -> None:  # noqa: D102, N802
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: D102
         super().showEvent(event)
         self._refresh.start()
         self.library.begin()
         self._show_rows()
         self.search.setFocus()
 
-    def hideEvent(self, event: QHideEvent) -> None:  # noqa: D102, N802
+    def hideEvent(self, event: QHideEvent) -> None:  # noqa: D102
         super().hideEvent(event)
         self._refresh.stop()
 
-    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102
         super().resizeEvent(event)
         for column, width in _LEAVES:
             self.table.setColumnHidden(column, self.width() < width)

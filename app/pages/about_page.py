@@ -60,7 +60,7 @@ class AboutPage(Page):
                 part.text or self.tr("This copy does not contain the text of the licence.")
             )
 
-    def showEvent(self, event: QShowEvent) -> None:  # noqa: D102, N802
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: D102
         super().showEvent(event)
         if not self._is_read:
             self._is_read = True

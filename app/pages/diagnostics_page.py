@@ -91,13 +91,13 @@ class DiagnosticsPage(Page):
         QApplication.clipboard().setText(self._make_report())
         self._done.setText(self.tr("The report is in the clipboard."))
 
-    def showEvent(self, event: QShowEvent) -> None:  # noqa: D102, N802
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: D102
         super().showEvent(event)
         self._done.setText("")
         self.refresh()
         self._timer.start()
         self.copy.setFocus()
 
-    def hideEvent(self, event: QHideEvent) -> None:  # noqa: D102, N802
+    def hideEvent(self, event: QHideEvent) -> None:  # noqa: D102
         super().hideEvent(event)
         self._timer.stop()

@@ -109,13 +109,13 @@ class LearningGroup(QGroupBox):
         if self.isVisible():
             self._link.learn("status")
 
-    def showEvent(self, event: QShowEvent) -> None:  # noqa: N802
+    def showEvent(self, event: QShowEvent) -> None:
         """Request the state, now and repeatedly while the group is visible."""
         super().showEvent(event)
         self._ask()
         self._timer.start()
 
-    def hideEvent(self, event: QHideEvent) -> None:  # noqa: N802
+    def hideEvent(self, event: QHideEvent) -> None:
         """Stop the requests."""
         super().hideEvent(event)
         self._timer.stop()

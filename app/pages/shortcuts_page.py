@@ -51,6 +51,6 @@ class ShortcutsPage(Page):
         native = QKeySequence.SequenceFormat.NativeText
         return "   ".join(QKeySequence(key).toString(native) for key in keys)
 
-    def showEvent(self, event: QShowEvent) -> None:  # noqa: D102, N802
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: D102
         super().showEvent(event)
         self.table.setFocus()

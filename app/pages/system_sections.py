@@ -54,7 +54,7 @@ class CardsSection(Section):
         if said := files.show_folder(folder):
             self._hint.setText(said)
 
-    def showEvent(self, event: QShowEvent) -> None:  # noqa: D102, N802
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: D102
         super().showEvent(event)
         if self._link.is_running:
             self._link.list_devices()

@@ -221,10 +221,10 @@ class ExpertMap(QWidget):
 
     # Events
 
-    def sizeHint(self) -> QSize:  # noqa: D102, N802
+    def sizeHint(self) -> QSize:  # noqa: D102
         return QSize(360, 180)
 
-    def changeEvent(self, event: QEvent) -> None:  # noqa: D102, N802
+    def changeEvent(self, event: QEvent) -> None:  # noqa: D102
         super().changeEvent(event)
         if event.type() == QEvent.Type.PaletteChange:
             self._image_for = None
@@ -239,12 +239,12 @@ class ExpertMap(QWidget):
             return True
         return super().event(event)
 
-    def mousePressEvent(self, event: QMouseEvent) -> None:  # noqa: D102, N802
+    def mousePressEvent(self, event: QMouseEvent) -> None:  # noqa: D102
         cell = self.cell_at(event.position().toPoint())
         if cell is not None:
             self._go(*cell)
 
-    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102, N802
+    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102
         step = _STEPS.get(Qt.Key(event.key()))
         if step is None or self._residency is None:
             super().keyPressEvent(event)
@@ -254,14 +254,14 @@ class ExpertMap(QWidget):
         row = min(max(row + step[0], 0), n_row - 1)
         self._go(row, min(max(expert + step[1], 0), n_expert - 1))
 
-    def focusInEvent(self, event: QFocusEvent) -> None:  # noqa: D102, N802
+    def focusInEvent(self, event: QFocusEvent) -> None:  # noqa: D102
         super().focusInEvent(event)
         if self._residency is not None and self._cursor is None:
             self._cursor = (0, 0)
         self._update_description()
         self.update()
 
-    def focusOutEvent(self, event: QFocusEvent) -> None:  # noqa: D102, N802
+    def focusOutEvent(self, event: QFocusEvent) -> None:  # noqa: D102
         super().focusOutEvent(event)
         self._update_description()
         self.update()
@@ -277,7 +277,7 @@ class ExpertMap(QWidget):
 
     # Painting
 
-    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102
         painter = QPainter(self)
         painter.fillRect(event.rect(), theme.colour("surface"))
         shown = self._residency

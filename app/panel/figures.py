@@ -91,7 +91,7 @@ class Figures(QWidget):
         for column in range(N_COLUMN):
             self._layout.setColumnStretch(column, int(column < n_column))
 
-    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102
         super().resizeEvent(event)
         widest = max(
             max(value.width_of("100\u00a0%") for value in self._values[:4]),

@@ -28,7 +28,7 @@ class Legend(QLabel):
         self._items = items
         self._write()
 
-    def changeEvent(self, event: QEvent) -> None:  # noqa: D102, N802
+    def changeEvent(self, event: QEvent) -> None:  # noqa: D102
         super().changeEvent(event)
         if event.type() == QEvent.Type.PaletteChange:
             self._write()

@@ -69,10 +69,10 @@ class MemoryBar(QWidget):
         self.setToolTip(words)
         self.update()
 
-    def sizeHint(self) -> QSize:  # noqa: D102, N802
+    def sizeHint(self) -> QSize:  # noqa: D102
         return QSize(360, 14)
 
-    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102
         if self._memory.total <= 0:
             return
         painter = QPainter(self)

@@ -349,18 +349,18 @@ class EnginePanel(QFrame):
 
     # Events
 
-    def showEvent(self, event: QShowEvent) -> None:  # noqa: D102, N802
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: D102
         super().showEvent(event)
         self._refresh_memory()
         self._timer.start()
         self.shown.emit(True)
 
-    def hideEvent(self, event: QHideEvent) -> None:  # noqa: D102, N802
+    def hideEvent(self, event: QHideEvent) -> None:  # noqa: D102
         super().hideEvent(event)
         self._timer.stop()
         self.shown.emit(False)
 
-    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102
         super().resizeEvent(event)
         self.parts.arrange(self.width() >= COLUMNS_FROM)
         if self.moments.n_token:

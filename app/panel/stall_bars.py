@@ -64,7 +64,7 @@ class StallBars(QWidget):
             text = f"{text}; {of_it}"
         return text
 
-    def sizeHint(self) -> QSize:  # noqa: D102, N802
+    def sizeHint(self) -> QSize:  # noqa: D102
         return QSize(WIDTH, 180)
 
     def event(self, event: QEvent) -> bool:  # noqa: D102
@@ -76,7 +76,7 @@ class StallBars(QWidget):
             return True
         return super().event(event)
 
-    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102
         painter = QPainter(self)
         painter.fillRect(event.rect(), theme.colour("surface"))
         longest = self.longest_s

@@ -91,16 +91,16 @@ class TimeLine(QAbstractSlider):
         self.blockSignals(False)
         self.update()
 
-    def sizeHint(self) -> QSize:  # noqa: D102, N802
+    def sizeHint(self) -> QSize:  # noqa: D102
         return QSize(360, HEIGHT)
 
-    def mousePressEvent(self, event: QMouseEvent) -> None:  # noqa: D102, N802
+    def mousePressEvent(self, event: QMouseEvent) -> None:  # noqa: D102
         self._follow(event)
 
-    def mouseMoveEvent(self, event: QMouseEvent) -> None:  # noqa: D102, N802
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:  # noqa: D102
         self._follow(event)
 
-    def sliderChange(self, change: QAbstractSlider.SliderChange) -> None:  # noqa: D102, N802
+    def sliderChange(self, change: QAbstractSlider.SliderChange) -> None:  # noqa: D102
         if change is not QAbstractSlider.SliderChange.SliderRangeChange:
             super().sliderChange(change)
 
@@ -113,7 +113,7 @@ class TimeLine(QAbstractSlider):
                 self.valueChanged.emit(token)  # setValue() does not emit an equal value
             self.setValue(token)
 
-    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102
         painter = QPainter(self)
         painter.fillRect(event.rect(), theme.colour("surface"))
         bottom = self.height() - 1

@@ -110,7 +110,7 @@ class TokenStrip(QWidget):
         number = self._first + (place.x() - self._left()) // STEP
         return number if number in self.numbers else None
 
-    def sizeHint(self) -> QSize:  # noqa: D102, N802
+    def sizeHint(self) -> QSize:  # noqa: D102
         return QSize(360, 56)
 
     def event(self, event: QEvent) -> bool:  # noqa: D102
@@ -123,12 +123,12 @@ class TokenStrip(QWidget):
             return True
         return super().event(event)
 
-    def mousePressEvent(self, event: QMouseEvent) -> None:  # noqa: D102, N802
+    def mousePressEvent(self, event: QMouseEvent) -> None:  # noqa: D102
         number = self.token_at(event.position().toPoint())
         if number is not None:
             self.picked.emit(number)
 
-    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102, N802
+    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102
         last = self._first + len(self._tokens) - 1
         now = last if self._chosen is None else self._chosen
         chosen = {
@@ -140,7 +140,7 @@ class TokenStrip(QWidget):
         else:
             self.picked.emit(max(chosen, 0))
 
-    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102
         painter = QPainter(self)
         painter.fillRect(event.rect(), theme.colour("surface"))
         bottom = self.height() - 1

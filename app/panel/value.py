@@ -37,7 +37,7 @@ class Value(QWidget):
         """Return the text."""
         return self._text
 
-    def setText(self, text: str) -> None:  # noqa: N802
+    def setText(self, text: str) -> None:
         """Change the text."""
         if text != self._text:
             self._text = text
@@ -48,10 +48,10 @@ class Value(QWidget):
         """Return the width of a text, in pixels."""
         return QFontMetrics(self._font()).horizontalAdvance(text)
 
-    def sizeHint(self) -> QSize:  # noqa: D102, N802
+    def sizeHint(self) -> QSize:  # noqa: D102
         return QSize(20, QFontMetrics(self._font()).height())
 
-    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102
         painter = QPainter(self)
         painter.fillRect(event.rect(), theme.colour("surface"))
         painter.setFont(self._font())

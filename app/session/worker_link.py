@@ -256,9 +256,8 @@ class EngineLink(QObject):
         """Send a request and return its number, or 0 without a process."""
         if self._process is None:
             return 0
-        if kind in ("generate", "load", "configure"):
-            if self._aside:
-                self._connection.send("stop", id=self._aside)
+        if kind in ("generate", "load", "configure") and self._aside:
+            self._connection.send("stop", id=self._aside)
         number = self._connection.request(kind, time.monotonic(), **fields)
         self._handle([])
         return number

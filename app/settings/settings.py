@@ -123,7 +123,7 @@ def _checked(data: Any) -> Settings:
         raise ValueError("the server cannot wait that long")
     if not (0 <= settings.sidebar_width <= 10_000 and 0 <= settings.panel_width <= 10_000):
         raise ValueError("a width is impossible")
-    if not 0 <= settings.open_chat:
+    if settings.open_chat < 0:
         raise ValueError("there is no such chat")
     settings.models = {
         path: EngineChoice.from_message(an_object(own)).of_model()

@@ -143,7 +143,7 @@ class ChatList(QListView):
         menu.addAction(self.tr("Delete") + "\tDel", lambda: self.deleted.emit(chat.id))
         return menu
 
-    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102, N802
+    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102
         chat = self._model.chat(self.currentIndex())
         key = event.key()
         if chat is not None and key in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space):
@@ -167,7 +167,7 @@ class ChatList(QListView):
             return
         super().keyPressEvent(event)
 
-    def mouseReleaseEvent(self, event: QMouseEvent) -> None:  # noqa: D102, N802
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:  # noqa: D102
         super().mouseReleaseEvent(event)
         if event.button() != Qt.MouseButton.LeftButton:
             return
@@ -185,7 +185,7 @@ class ChatList(QListView):
         else:
             self.opened.emit(chat.id)
 
-    def contextMenuEvent(self, event: QContextMenuEvent) -> None:  # noqa: D102, N802
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:  # noqa: D102
         by_key = event.reason() == QContextMenuEvent.Reason.Keyboard
         index = self.currentIndex() if by_key else self.indexAt(event.pos())
         chat = self._model.chat(index)

@@ -20,7 +20,7 @@ MORE_WIDTH = 30
 class ChatDelegate(QStyledItemDelegate):
     """Paints a chat's title, in a search also the passage found, and small headings."""
 
-    def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:  # noqa: D102, N802
+    def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:  # noqa: D102
         chat = _model(index).chat(index)
         if chat is None:
             return QSize(80, HEADING)
@@ -81,7 +81,7 @@ class ChatDelegate(QStyledItemDelegate):
             self._icon(painter, place, "pin")
         painter.restore()
 
-    def createEditor(  # noqa: D102, N802
+    def createEditor(  # noqa: D102
         self, parent: QWidget, option: QStyleOptionViewItem, index: Index
     ) -> QWidget:
         editor = QLineEdit(parent)
@@ -89,7 +89,7 @@ class ChatDelegate(QStyledItemDelegate):
         editor.setMaxLength(200)
         return editor
 
-    def updateEditorGeometry(  # noqa: D102, N802
+    def updateEditorGeometry(  # noqa: D102
         self, editor: QWidget, option: QStyleOptionViewItem, index: Index
     ) -> None:
         editor.setGeometry(option.rect)

@@ -57,10 +57,10 @@ class ChatListModel(QAbstractListModel):
         self._n_shown = min(max(self._n_shown, N_STEP), len(self._items))
         self.endResetModel()
 
-    def canFetchMore(self, parent: Index) -> bool:  # noqa: D102, N802
+    def canFetchMore(self, parent: Index) -> bool:  # noqa: D102
         return not parent.isValid() and self._n_shown < len(self._items)
 
-    def fetchMore(self, parent: Index) -> None:  # noqa: D102, N802
+    def fetchMore(self, parent: Index) -> None:  # noqa: D102
         last = min(self._n_shown + N_STEP, len(self._items))
         self.beginInsertRows(QModelIndex(), self._n_shown, last - 1)
         self._n_shown = last
@@ -83,7 +83,7 @@ class ChatListModel(QAbstractListModel):
                 return row
         return -1
 
-    def rowCount(self, parent: Index | None = None) -> int:  # noqa: D102, N802
+    def rowCount(self, parent: Index | None = None) -> int:  # noqa: D102
         return 0 if parent is not None and parent.isValid() else self._n_shown
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:  # noqa: D102
@@ -103,7 +103,7 @@ class ChatListModel(QAbstractListModel):
             return translate("chats", "An answer is being written")
         return None
 
-    def setData(  # noqa: D102, N802
+    def setData(  # noqa: D102
         self, index: Index, value: Any, role: int = Qt.ItemDataRole.EditRole
     ) -> bool:
         item = self.chat(index)

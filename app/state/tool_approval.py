@@ -176,7 +176,7 @@ def make_ids_unique(answer: Message) -> None:
 def _checked(call: Call) -> Call:
     """Settle a call that cannot run."""
     if call.tool is None:
-        call.end(CallState.FAILED, f"There is no tool called {ascii(call.call.name[:100])}.")
+        call.end(CallState.FAILED, f"There is no tool called {call.call.name[:100]!a}.")
         return call
     try:
         call.arguments = read_arguments(call.call.arguments)

@@ -7,7 +7,7 @@ import functools
 import os
 import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -230,10 +230,8 @@ def is_damage(error: Exception) -> bool:
 
 def mark_for_check(path: Path) -> None:
     """Make the next start check the whole file, whatever its size."""
-    try:
+    with suppress(OSError):
         _mark_path(path).touch()
-    except OSError:
-        pass
 
 
 class _Newer(Exception):
@@ -377,10 +375,8 @@ def _set_aside(path: Path) -> str:
         if not exists(kept):
             break
     for ending in ("", "-wal", "-shm"):
-        try:
+        with suppress(OSError):
             os.replace(f"{path}{ending}", f"{kept}{ending}")
-        except OSError:
-            pass
     _mark_path(path).unlink(missing_ok=True)
     return kept.name
 

@@ -89,7 +89,7 @@ class Translator(QTranslator):
         self._texts = texts
         self._form = form
 
-    def isEmpty(self) -> bool:  # noqa: D102, N802
+    def isEmpty(self) -> bool:  # noqa: D102
         return False
 
     def translate(  # noqa: D102

@@ -26,7 +26,7 @@ class ElidedLabel(QLabel):
         self.short = ""
         self.setTextFormat(Qt.TextFormat.PlainText)
 
-    def minimumSizeHint(self) -> QSize:  # noqa: D102, N802
+    def minimumSizeHint(self) -> QSize:  # noqa: D102
         whole = super().minimumSizeHint()
         least = self.fontMetrics().averageCharWidth() * self._n_least
         return QSize(min(whole.width(), least), whole.height())
@@ -45,7 +45,7 @@ class ElidedLabel(QLabel):
             - self.fontMetrics().horizontalAdvance(self.text())
         )
 
-    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: ARG002, D102, N802
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102
         painter = QPainter(self)
         self.style().drawItemText(
             painter,

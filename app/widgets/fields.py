@@ -36,7 +36,7 @@ class DropDown(QComboBox):
         super().__init__(parent)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
 
-    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102
         super().paintEvent(event)
         painter = QPainter(self)
         place = QRectF(self.width() - 24, self.height() / 2 - 6, 13, 13)
@@ -45,18 +45,18 @@ class DropDown(QComboBox):
         )
         painter.end()
 
-    def hidePopup(self) -> None:  # noqa: D102, N802
+    def hidePopup(self) -> None:  # noqa: D102
         super().hidePopup()
         self.list_closed.emit()
 
-    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: D102, N802
+    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: D102
         event.ignore()
 
 
 class Tick(QCheckBox):
     """A QCheckBox with a tick, which the style sheet alone would leave out."""
 
-    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102
         super().paintEvent(event)
         if not self.isChecked():
             return
@@ -78,11 +78,11 @@ class WholeLine(QLineEdit):
         self.setReadOnly(True)
         self.textChanged.connect(self.updateGeometry)
 
-    def sizeHint(self) -> QSize:  # noqa: D102, N802
+    def sizeHint(self) -> QSize:  # noqa: D102
         width = self.fontMetrics().horizontalAdvance(self.text()) + _BESIDE_TEXT
         return QSize(width, super().sizeHint().height())
 
-    def minimumSizeHint(self) -> QSize:  # noqa: D102, N802
+    def minimumSizeHint(self) -> QSize:  # noqa: D102
         return self.sizeHint()
 
 
@@ -98,7 +98,7 @@ class SearchField(QLineEdit):
         self.setTextMargins(0, 0, self._empty.width(), 0)
         self.textChanged.connect(lambda text: self._empty.setVisible(bool(text)))
 
-    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102
         super().resizeEvent(event)
         side = self._empty.height()
         self._empty.move(self.width() - side - 5, (self.height() - side) // 2)
@@ -114,7 +114,7 @@ class Number(QSpinBox):
         self.lineEdit().setTextMargins(8, 0, 8, 0)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
 
-    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: D102, N802
+    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: D102
         event.ignore()
 
 
@@ -130,7 +130,7 @@ class Decimal(QDoubleSpinBox):
     ) -> tuple[QValidator.State, str, int]:
         return super().validate(self._marked(text), place)
 
-    def valueFromText(self, text: str) -> float:  # noqa: D102, N802
+    def valueFromText(self, text: str) -> float:  # noqa: D102
         return super().valueFromText(self._marked(text))
 
     def _marked(self, text: str) -> str:

@@ -15,37 +15,37 @@ class FlowLayout(QLayout):
         self._gap = gap
         self.setContentsMargins(0, 0, 0, 0)
 
-    def addItem(self, item: QLayoutItem) -> None:  # noqa: D102, N802
+    def addItem(self, item: QLayoutItem) -> None:  # noqa: D102
         self._items.append(item)
 
     def count(self) -> int:  # noqa: D102
         return len(self._items)
 
-    def itemAt(self, index: int) -> QLayoutItem | None:  # noqa: D102, N802
+    def itemAt(self, index: int) -> QLayoutItem | None:  # noqa: D102
         return self._items[index] if 0 <= index < len(self._items) else None
 
-    def takeAt(self, index: int) -> QLayoutItem | None:  # noqa: D102, N802
+    def takeAt(self, index: int) -> QLayoutItem | None:  # noqa: D102
         return self._items.pop(index) if 0 <= index < len(self._items) else None
 
-    def expandingDirections(self) -> Qt.Orientation:  # noqa: D102, N802
+    def expandingDirections(self) -> Qt.Orientation:  # noqa: D102
         return Qt.Orientation(0)
 
-    def hasHeightForWidth(self) -> bool:  # noqa: D102, N802
+    def hasHeightForWidth(self) -> bool:  # noqa: D102
         return True
 
-    def heightForWidth(self, width: int) -> int:  # noqa: D102, N802
+    def heightForWidth(self, width: int) -> int:  # noqa: D102
         return self._place(QRect(0, 0, width, 0), is_trial=True)
 
-    def sizeHint(self) -> QSize:  # noqa: D102, N802
+    def sizeHint(self) -> QSize:  # noqa: D102
         return self.minimumSize()
 
-    def minimumSize(self) -> QSize:  # noqa: D102, N802
+    def minimumSize(self) -> QSize:  # noqa: D102
         size = QSize()
         for item in self._items:
             size = size.expandedTo(item.minimumSize())
         return size
 
-    def setGeometry(self, rect: QRect) -> None:  # noqa: D102, N802
+    def setGeometry(self, rect: QRect) -> None:  # noqa: D102
         super().setGeometry(rect)
         self._place(rect, is_trial=False)
 

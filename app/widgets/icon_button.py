@@ -37,10 +37,10 @@ class IconButton(QAbstractButton):
         self._icon, self._fill = icon, fill
         self.update()
 
-    def sizeHint(self) -> QSize:  # noqa: D102, N802
+    def sizeHint(self) -> QSize:  # noqa: D102
         return QSize(self._side, self._side)
 
-    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         place = QRectF(self.rect()).adjusted(1, 1, -1, -1)

@@ -41,13 +41,13 @@ class PanelWindow(QWidget):
         QVBoxLayout(self).setContentsMargins(0, 0, 0, 0)
         self.resize(*WINDOW_SIZE)
 
-    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102, N802
+    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102
         if event.key() == Qt.Key.Key_Escape:
             self.close()
         else:
             super().keyPressEvent(event)
 
-    def closeEvent(self, event: QCloseEvent) -> None:  # noqa: D102, N802
+    def closeEvent(self, event: QCloseEvent) -> None:  # noqa: D102
         super().closeEvent(event)
         self.closed.emit()
 

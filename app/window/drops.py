@@ -34,7 +34,7 @@ class Drops(QObject):
         window.setAcceptDrops(True)
         window.installEventFilter(self)
 
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: D102, N802
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: D102
         if isinstance(event, QDropEvent) and event.type() == QEvent.Type.DragEnter:
             assert isinstance(event, QDragEnterEvent)
             self._enter(event)

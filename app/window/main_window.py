@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -210,7 +211,7 @@ class MainWindow(QMainWindow):
             self.top_bar.more, self.top_bar.sidebar, self.sidebar.new, self.sidebar.search,
             self.sidebar.list, self.chat.transcript,
         )  # fmt: skip
-        for before, after in zip(parts, parts[1:], strict=False):
+        for before, after in itertools.pairwise(parts):
             QWidget.setTabOrder(before, after)
 
     @functools.cached_property
@@ -535,7 +536,7 @@ class MainWindow(QMainWindow):
 
     # The window's own events
 
-    def focusNextPrevChild(self, next: bool) -> bool:  # noqa: A002, N802
+    def focusNextPrevChild(self, next: bool) -> bool:
         """Move the focus; from a hidden widget it goes to the composer.
 
         Qt would move it to the next widget in the tab order, and Space would press that one.
@@ -559,7 +560,7 @@ class MainWindow(QMainWindow):
             transcript.focus_last()
         return moved
 
-    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102
         super().resizeEvent(event)
         self._arrangement.fit(self.width())
 
@@ -568,7 +569,7 @@ class MainWindow(QMainWindow):
         self._is_quitting = True
         self.close()
 
-    def closeEvent(self, event: QCloseEvent) -> None:  # noqa: D102, N802
+    def closeEvent(self, event: QCloseEvent) -> None:  # noqa: D102
         if self.presence.stays and not self._is_quitting:
             self.hide()  # the answer goes on; the tray brings the window back
             event.ignore()

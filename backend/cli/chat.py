@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -290,11 +291,9 @@ class _Terminal:
     def run(self) -> int:
         """Chat until the user leaves. Return the exit status."""
         if self._typed:
-            try:
+            with contextlib.suppress(ImportError):
                 # Gives input() line editing and history. Packages have none, for its licence.
                 import readline  # noqa: F401
-            except ImportError:
-                pass
             notice(self._session.summary())
             notice("/help lists the commands.")
         leaving = False

@@ -44,10 +44,8 @@ class Parser(argparse.ArgumentParser):
 def write_error(sentence: str) -> None:
     """Write one sentence to standard error, if there is one."""
     if sys.stderr is not None:
-        try:
+        with contextlib.suppress(OSError, ValueError):
             print(f"outrider: {printable(sentence)}", file=sys.stderr, flush=True)
-        except (OSError, ValueError):
-            pass
 
 
 def plain_sentence(error: BaseException) -> str:

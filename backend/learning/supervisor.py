@@ -6,6 +6,7 @@ It never delays an answer. Its own thread writes traces and starts the training 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import subprocess
@@ -207,10 +208,8 @@ class Learner:
         recordings = self._recordings
         self._shows_inputs &= trace.shows_inputs
         if recordings is not None and self._shows_inputs:
-            try:
+            with contextlib.suppress(queue.Full):
                 self._answers.put_nowait((recordings, trace, self._n_deletion))
-            except queue.Full:
-                pass
 
     # The threads.
 

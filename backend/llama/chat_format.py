@@ -182,7 +182,7 @@ class ChatFormat:
     def render(
         self,
         messages: Sequence[Message],
-        options: ChatOptions = ChatOptions(),  # noqa: B008 (immutable)
+        options: ChatOptions = ChatOptions(),
         is_stopped: Callable[[], bool] = bool,
     ) -> Rendered | None:
         """Return the prompt for an answer, or for the rest of a last message of the assistant.

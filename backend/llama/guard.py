@@ -26,7 +26,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 from backend.protocol.chat import Json
@@ -331,7 +331,7 @@ def _call(call: Json, texts: _Texts) -> Json:
 def _cut(text: str, cuts: Iterable[int]) -> str:
     """Return the text with a mark at each of these places."""
     places = [0, *sorted(set(cuts)), len(text)]
-    return _MARK.join(text[a:b] for a, b in zip(places, places[1:], strict=False))
+    return _MARK.join(text[a:b] for a, b in pairwise(places))
 
 
 def _unescaped(text: str) -> str:

@@ -139,7 +139,7 @@ class ChatOptions:
             raise ValueError("A grammar cannot be combined with a JSON schema or with tools.")
         names = [tool_name(tool) for tool in self.tools]
         if self.tool_choice not in (*TOOL_CHOICES, *names):
-            raise ValueError(f"There is no tool called {ascii(self.tool_choice[:40])}.")
+            raise ValueError(f"There is no tool called {self.tool_choice[:40]!a}.")
 
     def to_json(self) -> Json:
         """Return the options that differ from the defaults."""
@@ -155,7 +155,7 @@ class ChatOptions:
         for name, value in data.items():
             test = _OPTIONS.get(name)
             if test is None or not test(value):
-                raise RequestError(f"The option {ascii(name[:40])} of a conversation is invalid.")
+                raise RequestError(f"The option {name[:40]!a} of a conversation is invalid.")
         lists: Json = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
         try:
             return cls(**lists)

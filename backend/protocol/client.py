@@ -7,6 +7,7 @@ through Qt.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import subprocess
@@ -154,10 +155,8 @@ class WorkerClient:
     def close(self, timeout_s: float = 2.0) -> None:
         """Ask the worker to end, and kill it after `timeout_s`."""
         self._send("shutdown")
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            pass
         self.kill()
 
     def kill(self) -> None:
@@ -187,10 +186,9 @@ class WorkerClient:
         with self._write_lock:
             with self._lock:
                 data = self._connection.take_output()
-            try:
+            # The error says that the worker is gone; the reader sees the end of the pipe.
+            with contextlib.suppress(OSError, ValueError):
                 _write(self._process.stdin, data)
-            except (OSError, ValueError):
-                pass  # the worker is gone, and the reader sees the end of the pipe
 
     def _handle(self, events: list[Event]) -> None:
         """Pass each message to its reply. The caller holds the lock."""

@@ -300,7 +300,7 @@ def check_request(message: Mapping[str, Any]) -> None:
         raise RequestError('A message has no text field "type".')
     fields = REQUESTS.get(kind)
     if fields is None:
-        raise RequestError(f"Unknown message type {ascii(kind[:40])}.")
+        raise RequestError(f"Unknown message type {kind[:40]!a}.")
     for name, ((test, words), required) in fields.items():
         if name not in message:
             if required:

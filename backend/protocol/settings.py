@@ -150,7 +150,7 @@ class Rule:
             if value not in self.choices:
                 known = ", ".join(self.choices)
                 raise ValueError(text("setting.choice", name=name, known=known, value=given))
-        elif self.kind == "switch" or (value != low or not self.above) and low <= value <= high:
+        elif self.kind == "switch" or ((value != low or not self.above) and low <= value <= high):
             return
         elif high == math.inf:
             raise ValueError(text("setting.least", name=name, low=low, value=given))

@@ -268,7 +268,7 @@ class _Tools:
     async def load(self, request: Request, ask: Ask, api: Api) -> Response:
         """Load the model that a request names and asks nothing of, as Ollama does."""
         loaded, names = self._turns.host.model_name, self._turns.model_names
-        if loaded is None or ask.model != loaded and ask.model in names:
+        if loaded is None or (ask.model != loaded and ask.model in names):
             await self._ask(request, lambda _: None, ask.model)
         writer = api.writer(None, ask, self._turns.host.model_name or ask.model)
         assert isinstance(writer, ollama.OllamaWriter)

@@ -359,7 +359,7 @@ def show(path: Path) -> Json:
 
 
 def _is_plain(value: Any) -> bool:
-    return isinstance(value, str | int) or isinstance(value, float) and math.isfinite(value)
+    return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _file(path: Path) -> ModelFile | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import re
@@ -66,10 +67,8 @@ def _folders(known: tuple[Path, ...]) -> Iterator[str]:
 def _names() -> Iterator[tuple[str, str]]:
     """Yield the names of the user and of the machine, and what replaces them. Longest first."""
     users = {os.environ.get(key, "") for key in ("USER", "USERNAME", "LOGNAME")}
-    try:
+    with contextlib.suppress(OSError, KeyError, ImportError):
         users.add(getpass.getuser())
-    except (OSError, KeyError, ImportError):
-        pass
     users.add(Path.home().name)
     host = socket.gethostname()
     found = {host: "machine", host.partition(".")[0]: "machine"} | dict.fromkeys(users, "user")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 
-def QT_TRANSLATE_NOOP(context: str, template: str) -> str:  # noqa: N802
+def QT_TRANSLATE_NOOP(context: str, template: str) -> str:
     """Mark a template for Qt's tools, which collect them by this name."""
     return template
 

@@ -185,7 +185,7 @@ class _Reader:
         try:
             weights.append(float(fields[6]))
         except (ValueError, OverflowError):
-            self._refuse(f"weight is {ascii(fields[6][:40])}, not a number", number)
+            self._refuse(f"weight is {fields[6][:40]!a}, not a number", number)
 
     # Passes.
 

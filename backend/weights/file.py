@@ -66,7 +66,7 @@ class PredictorWeights:
     def fault(self) -> str | None:
         """Return why these weights make no predictor, a clause, or None if they do."""
         if self.name not in LEARNING:
-            return f"it is of a predictor called {ascii(self.name[:40])}, which learns nothing here"
+            return f"it is of a predictor called {self.name[:40]!a}, which learns nothing here"
         s = self.sizes
         try:
             spec = _native.Spec(self.name, dict(self.numbers), dict(self.arrays))

@@ -45,7 +45,7 @@ class WatchScope:
     def set(self, scope: str, engine: Engine | None) -> None:
         """Change the scope. From any thread. Raises RequestError."""
         if scope not in SCOPES:
-            raise RequestError(f"There is nothing called {ascii(scope[:40])} to watch.")
+            raise RequestError(f"There is nothing called {scope[:40]!a} to watch.")
         self.scope = scope
         if engine is not None:
             self.attach(engine)

@@ -34,7 +34,7 @@ class LearningDesk:
         """Answer a request about learning, even while the engine is busy. Raises RequestError."""
         learner = self._learner_made()
         if request["action"] not in learner.actions:
-            raise RequestError(f"Unknown action {ascii(request['action'][:40])} of learning.")
+            raise RequestError(f"Unknown action {request['action'][:40]!a} of learning.")
         self._say(request["id"], learner.act(request["action"]))
 
     def attach(self, engine: Engine, traces: AnswerTraces) -> None:

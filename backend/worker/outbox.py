@@ -165,14 +165,13 @@ class Outbox:
                 self._take_text(now_s)
             else:
                 waiting.append("text")
-        if self._snapshot is not None:
-            if self._due_s.get("snapshot", 0.0) <= now_s:
-                self._due_s["snapshot"] = now_s + STATE_PERIOD_S
-                try:
-                    self._ordered += self._snapshot()
-                except Exception as error:  # a failing snapshot must not end the answer
-                    faults.record("snapshot", error)
-                    self._snapshot = None
+        if self._snapshot is not None and self._due_s.get("snapshot", 0.0) <= now_s:
+            self._due_s["snapshot"] = now_s + STATE_PERIOD_S
+            try:
+                self._ordered += self._snapshot()
+            except Exception as error:  # a failing snapshot must not end the answer
+                faults.record("snapshot", error)
+                self._snapshot = None
         if self._snapshot is not None:
             waiting.append("snapshot")
         return min((self._due_s[kind] for kind in waiting), default=None)

@@ -35,7 +35,7 @@ def text_tokens(work: Path, tokenizer: Tokenizer, seed: int) -> Ids:
         texts = [str(row["text"]) for row in read_rows(work / "train.jsonl")]
         random.Random(seed).shuffle(texts)
         end = special_id(tokenizer, END_OF_TEXT)
-        parts = [encoding.ids + [end] for encoding in tokenizer.encode_batch(texts)]
+        parts = [[*encoding.ids, end] for encoding in tokenizer.encode_batch(texts)]
         _save(path, np.concatenate([np.array(part, dtype=np.uint16) for part in parts]))
     return np.load(path)  # type: ignore[no-any-return]
 

@@ -96,7 +96,7 @@ def group_rows(chosen: Tensor, weight: Tensor, n_expert: int) -> tuple[Any, Tens
     every product has a new shape, and oneDNN builds a kernel for each, which took longer than the
     products. The number of rows depends on the shapes only.
     """
-    n_token, n_used = chosen.shape
+    _n_token, n_used = chosen.shape
     flat = chosen.reshape(-1).cpu().numpy()
     # A stable sort of bytes is a radix sort in numpy, ten times faster than torch's.
     order = np.argsort(flat.astype(np.uint8), kind="stable")
