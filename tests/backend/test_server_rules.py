@@ -8,12 +8,16 @@ import json
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import httpx
 import pytest
 from fake_engine import FakeEngine
 from served import Served
+from starlette.applications import Starlette
+from starlette.routing import Route
 
+from backend.server import application
 from backend.server.application import make_application
 from backend.server.engine_host import EngineThread
 from backend.server.guard import PUBLIC, Access
@@ -178,8 +182,6 @@ TABLE = [
     origin("http://localhost, http://evil.example"),
     origin("http://localhost", "http://evil.example"),
 ]
-ASKED_BEFORE = ("/health", "/v1/completions", "/v1/messages")
-"""Paths that are also asked as a browser asks whether a page may use them."""
 PREFLIGHT = ("Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization")
 
 
@@ -266,32 +268,93 @@ def check_refusal(answer: Answer) -> None:
     assert KEY.encode() not in answer.body and b"fake" not in answer.body
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
-def test_it_is_refused_on_every_path(served: Served, row: Refused) -> None:
+def check_form(answer: Answer, path: str) -> None:
+    """A refusal closes the connection, and has the form of the path's clients."""
+    assert answer.headers["connection"] == "close"
+    error = json.loads(answer.body)["error"]
+    if path.startswith("/api/"):
+        assert error.endswith(".")
+    else:
+        is_of_openai = not path.removeprefix("/v1").startswith("/messages")
+        assert error["message"] and ("code" in error) == is_of_openai
+
+
+@pytest.mark.parametrize(
+    ("number", "row"), [pytest.param(i, row, id=row.name) for i, row in enumerate(TABLE)]
+)
+def test_it_is_refused(served: Served, number: int, row: Refused) -> None:
+    """As it is written, on two paths; that no path differs, the next test shows."""
     n_before = served.turns.n_request
-    for path, method in [*PATHS.items(), *((path, "POST") for path in ELSEWHERE)]:
-        if path in PUBLIC and row.name.startswith("key: "):
-            assert ask(served, method, path, row.headers, row.version).status == 200
-            continue
-        for tried in (method, "OPTIONS") if path in ASKED_BEFORE else (method,):
-            more = PREFLIGHT if tried == "OPTIONS" else ()
-            answer = ask(served, tried, path + row.query, (*row.headers, *more), row.version)
-            assert answer.status in row.status, (tried, path, answer)
-            check_refusal(answer)
-            if answer.status != 400:
-                assert answer.headers["connection"] == "close"
-                error = json.loads(answer.body)["error"]
-                if path.startswith("/api/"):
-                    assert error.endswith(".")
-                    continue
-                is_of_openai = not path.removeprefix("/v1").startswith("/messages")
-                assert error["message"] and ("code" in error) == is_of_openai
+    guarded = [path for path in PATHS if path not in PUBLIC]
+    for path in (guarded[number % len(guarded)], ELSEWHERE[number % len(ELSEWHERE)]):
+        answer = ask(served, PATHS.get(path, "POST"), path + row.query, row.headers, row.version)
+        assert answer.status in row.status, (path, answer)
+        check_refusal(answer)
+        if answer.status != 400:
+            check_form(answer, path)
+    path = PUBLIC[number % len(PUBLIC)]
+    answer = ask(served, "GET", path, row.headers, row.version)
+    assert answer.status in ((200,) if row.name.startswith("key: ") else row.status)
     assert served.turns.n_request == n_before
+
+
+def test_every_route_is_behind_the_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a socket: each route with each method, for a stranger of each kind."""
+    made: list[Starlette] = []
+
+    def record(**parts: Any) -> Starlette:
+        made.append(Starlette(**parts))
+        return made[-1]
+
+    monkeypatch.setattr(application, "Starlette", record)
+    host = EngineThread(FakeEngine())
+    turns = Turns(host)
+    app = make_application(turns, KEY)
+    routes = [route for one in made for route in one.routes if isinstance(route, Route)]
+    asked = [
+        (route.path.replace("{name:path}", "x"), method)
+        for route in routes
+        for method in sorted({*(route.methods or ()), "OPTIONS"})
+    ]
+    assert {path for path, _ in asked} >= PATHS.keys() - {"/v1/models/fake"}
+    good = {"Host": "localhost", "Authorization": f"Bearer {KEY}"}
+    preflight = dict(line.split(": ") for line in PREFLIGHT)
+    strangers: dict[str, tuple[int, Any]] = {
+        "no key": (401, {"Host": "localhost"}),
+        "a wrong key": (401, {**good, "Authorization": "Bearer x"}),
+        "another host": (403, {**good, "Host": "evil.example"}),
+        "two hosts": (403, [*good.items(), ("Host", "evil.example")]),
+        "a page": (403, {**good, "Origin": "http://evil.example"}),
+        "a page that asks whether it may": (
+            403,
+            {**preflight, "Host": "localhost", "Origin": "http://evil.example"},
+        ),
+    }
+
+    async def check() -> None:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            for name, (status, headers) in strangers.items():
+                for path, method in asked:
+                    is_public = path in PUBLIC and method in ("GET", "HEAD") and status == 401
+                    said = await client.request(method, path, headers=headers, content=b"{}")
+                    assert said.status_code == (200 if is_public else status), (name, method, path)
+                    if not is_public:
+                        answer = Answer(said.status_code, dict(said.headers), said.content)
+                        check_refusal(answer)
+                        if method != "HEAD":
+                            check_form(answer, path)
+
+    try:
+        asyncio.run(check())
+        assert turns.n_request == 0
+    finally:
+        host.close()
 
 
 @pytest.mark.parametrize("row", ALSO_REFUSED, ids=lambda row: row.name)
 def test_it_is_refused_where_others_are_admitted(named: Served, row: Refused) -> None:
-    for path in ("/v1/models", "/v1/completions", "/v1/messages", "/api/tags"):
+    for path in ("/v1/completions", "/api/tags"):
         answer = ask(named, PATHS[path], path + row.query, row.headers, row.version)
         assert answer.status in row.status, (path, answer)
         check_refusal(answer)
@@ -398,15 +461,17 @@ def test_only_whether_it_runs_is_told_without_the_key(served: Served, path: str)
     assert ask(served, "GET", path, (HOST,)).status == 401
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_other_methods_are_refused(served: Served, path: str) -> None:
+@pytest.mark.parametrize(("number", "path"), list(enumerate(PATHS)))
+def test_other_methods_are_refused(served: Served, number: int, path: str) -> None:
+    """A page of this machine is told no more: every other request is one's, in turns."""
     allowed = {PATHS[path], "HEAD" if PATHS[path] == "GET" else PATHS[path]}
     allowed |= {"POST"} if path == "/props" else set()  # which is refused, too
-    for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"} - allowed:
-        for headers in ((HOST, BEARER), (HOST, BEARER, "Origin: http://localhost", *PREFLIGHT)):
-            answer = ask(served, method, path, headers)
-            assert answer.status == 405, (method, path)
-            check_refusal(answer)
+    methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
+    for i, method in enumerate(m for m in methods if m not in allowed):
+        page = ("Origin: http://localhost", *PREFLIGHT) if (i + number) % 2 else ()
+        answer = ask(served, method, path, (HOST, BEARER, *page))
+        assert answer.status == 405, (method, path)
+        check_refusal(answer)
 
 
 @pytest.mark.parametrize("path", ELSEWHERE)
