@@ -10,6 +10,7 @@ import pytest
 PROGRAM = Path(__file__).parents[1] / "benchmarks" / "chat_kills.py"
 
 
+@pytest.mark.night
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL is needed")
 def test_nothing_acknowledged_is_lost_when_the_window_is_killed() -> None:
     done = subprocess.run(
