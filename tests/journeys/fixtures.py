@@ -48,7 +48,8 @@ class Home:
         folder.mkdir()
         return folder
 
-    def _command(self, program: str, arguments: Sequence[object]) -> list[str]:
+    def command(self, program: str, arguments: Sequence[object]) -> list[str]:
+        """Return what starts a program with arguments."""
         return [str(self._programs / program), *map(self.shown, arguments)]
 
     def _output(self, log: Path) -> IO[bytes]:
@@ -85,7 +86,7 @@ class Home:
         self.logs.append(log)
         with self._output(log) as out:
             process = subprocess.Popen(
-                self._command(program, arguments), cwd=self.folder, env=self.variables,
+                self.command(program, arguments), cwd=self.folder, env=self.variables,
                 stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip
@@ -97,7 +98,7 @@ class Home:
         log = self._around / f"{len(self.logs) + 1}-outrider.log"
         self.logs.append(log)
         done = subprocess.run(
-            self._command("outrider", arguments), cwd=self.folder, 
+            self.command("outrider", arguments), cwd=self.folder, env=self.variables,
             input=given.encode(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300,
         )  # fmt: skip
         log.write_bytes(f"$ outrider {' '.join(map(str, arguments))}\n".encode() + done.stdout)
@@ -141,12 +142,13 @@ class WineHome(Home):
     def _new_folder(self, around: Path) -> Path:
         folder = self._drive / "users" / getpass.getuser()
         shutil.rmtree(folder, ignore_errors=True)
-        for name in ("Local/Temp", "Roaming"):
-            (folder / "AppData" / name).mkdir(parents=True)
+        for name in ("AppData/Local", "AppData/Roaming", "Temp"):
+            (folder / name).mkdir(parents=True)
         return folder
 
-    def _command(self, program: str, arguments: Sequence[object]) -> list[str]:
-        return ["wine", *super()._command(f"{program}.exe", arguments)]
+    def command(self, program: str, arguments: Sequence[object]) -> list[str]:
+        """Return what starts a program with arguments."""
+        return ["wine", *super().command(f"{program}.exe", arguments)]
 
     def _output(self, log: Path) -> IO[bytes]:
         """Return a pipe into the log: Python for Windows cannot write into a file under wine."""

@@ -96,9 +96,8 @@ def terminal(home: Home, *arguments: str) -> Iterator[Terminal]:
     log.touch()
     home.logs.append(log)
     process = subprocess.Popen(
-        ["outrider", *arguments], env={**home.variables, "TERM": "dumb"}, cwd=home.folder,
-        executable=f"{home.variables['PATH'].partition(':')[0]}/outrider", start_new_session=True,
-        stdin=keyboard, stdout=keyboard, stderr=keyboard,
+        home.command("outrider", arguments), env={**home.variables, "TERM": "dumb"},
+        cwd=home.folder, start_new_session=True, stdin=keyboard, stdout=keyboard, stderr=keyboard,
     )  # fmt: skip
     os.close(keyboard)
     try:
