@@ -7,6 +7,7 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QApplication, QLineEdit
 from window_samples import ENDLESS, WAIT_MS, Model, Opener
 
+from app.session.worker_link import EngineLink
 from app.state.engine_state import State
 from app.store.chats import ChatStore
 
@@ -139,7 +140,7 @@ def test_after_a_crash_the_open_chat_returns_with_what_was_cut_off(
     assert '"open_chat": 1' in kept
     store = ChatStore.open(copy)
     assert store.cut_off == [1]
-    after = type(window)(window.link._command, tmp_path / "settings.json", store)
+    after = type(window)(EngineLink([]), tmp_path / "settings.json", store)
     qtbot.addWidget(after)
     after.show()
     assert after.chats.open_id == 1
