@@ -1,13 +1,20 @@
 #!/bin/sh
-# Tries dist/*.deb and dist/*.AppImage in a bare Debian 12: no Python, no compiler. Needs root, mmdebstrap, Xvfb, xdotool,
-# weston, sqlite3 and ImageMagick. Screenshots and logs lie in build/release/check.
+# Tries dist/*.deb and dist/*.AppImage in a bare Debian 12: no Python, no compiler. docs/packaging.md says what it needs.
+# Pictures and logs lie in build/release/check.
 #
 #     make release-check                        SUITE=trixie make release-check: Debian 13
+#     OLD=FILE.deb make release-check           updates that package, not this one with a lower version
 #
-# In turn: installs, looks at the menu entry and the file type, opens the window, asks the embedded model, opens a second
-# model by the command line, hands it to the open window, runs the command line, removes the package and looks for
-# what it left. Wayland alone is tried before that. Then the AppImage, as an ordinary user too: with FUSE, without, and
-# where /tmp is full or forbids programs.
+# In turn: installs an older package, looks at the menu entry and the file type, opens the window, asks the embedded
+# model, hands a second model to the open window, updates the package, runs the command line, opens a model by the
+# command line, tries Wayland alone, runs the journeys (tests/journeys), removes the package and looks for what it left.
+# Then the AppImage, as an ordinary user: with FUSE and without, replaced while it runs, where /tmp is full or forbids
+# programs, and the journeys in it.
+#
+# It runs in a mount namespace of its own. Each mount ends with it, and one that a journey makes in /tmp is seen in the
+# bare system, too.
+[ -n "${CHECK_HAS_MOUNTS:-}" ] || CHECK_HAS_MOUNTS=1 exec unshare --mount sh "$0" # as root
+mount --make-rshared /
 set -eu
 here=$(cd "$(dirname "$0")/../.." && pwd)
 work=$here/build/release/check
@@ -18,6 +25,25 @@ deb=$(ls "$here"/dist/outrider_*_amd64.deb)
 image=$(ls "$here"/dist/outrider-*.AppImage)
 n_done=0
 
+# journeys NAME FOLDER: whole journeys with the programs of a folder in the bare system. The driver and its stand-ins are
+# outside of it; both have one /tmp, where homes and sockets are.
+journeys() {
+    mkdir -p "$work/programs"
+    for program in outrider outrider-app; do
+        printf '#!/bin/sh\nexec %s "%s" /usr/bin/env -C "$(pwd)" %s "$@"\n' \
+            "$(command -v chroot)" "$tree" "$2/$program" > "$work/programs/$program"
+        chmod 755 "$work/programs/$program"
+    done
+    # A server of tools that the programs start: the driver's Python, outside of the bare system, which has none.
+    printf '#!/bin/sh\nexec /usr/sbin/chroot /proc/%s/root "%s" "$@"\n' $$ "$here/build/journeys/driver/bin/python" \
+        > "$tree/opt/python"
+    chmod 755 "$tree/opt/python"
+    mount --bind /tmp "$tree/tmp"
+    python3 "$here/tests/journeys" --programs "$work/programs" --python /opt/python > "$work/journeys-$1.log" 2>&1 ||
+        { tail -40 "$work/journeys-$1.log"; die "a journey fails in the $1"; }
+    umount "$tree/tmp" || die "the $1 leaves what it has mounted in /tmp"
+    say "journeys in the $1: $(tail -1 "$work/journeys-$1.log" | tr -d =)"
+}
 say() { n_done=$((n_done + 1)); echo "ok $n_done: $*"; }
 die() { echo "FAILED: $*" >&2; exit 1; }
 inside() { $exec chroot "$tree" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/home/user LANG=C.UTF-8 DISPLAY="$display" "$@"; }
@@ -51,12 +77,12 @@ no_window() { ! window; }
 shot() { import -display "$display" -window root "$work/$1.png"; }
 chats() { sqlite3 "file:$tree/home/user/.local/share/outrider/chats.db?mode=ro" "$1"; }
 answered() { [ "$(chats "select count(*) from message where role = 'assistant' and length(content) > 20")" -ge "$1" ]; }
-# The windows of this check: no others of this machine.
-n_window() {
+# The processes of the bare system whose command line has this: no others of this machine.
+processes() {
     for process in /proc/[0-9]*; do
         [ "$(readlink "$process/root")" = "$tree" ] || continue
-        tr '\0' ' ' < "$process/cmdline" | grep -q "outrider-app *$" && echo 1
-    done 2> /dev/null | wc -l
+        tr '\0' ' ' < "$process/cmdline" | grep -q "$1" && echo "$process"
+    done 2> /dev/null
 }
 # Return sends nothing while the model is loading; the question stays.
 asked() { xdotool key Return; sleep 0.5; [ "$(chats "select count(*) from message where role = 'user'")" -ge 1 ]; }
@@ -67,22 +93,27 @@ stop() {
     [ -z "${app:-}" ] || kill "$app" 2> /dev/null
     [ -z "${xvfb:-}" ] || kill "$xvfb" 2> /dev/null
     [ -z "${weston:-}" ] || kill "$weston" 2> /dev/null
-    for place in small noexec tmp/.X11-unix dev/fuse dev/pts dev proc; do umount -l "$tree/$place" 2> /dev/null; done
 }
 trap stop EXIT INT TERM
 
+for program in mmdebstrap dpkg-deb mksquashfs unshare python3 Xvfb xdotool weston sqlite3 import; do
+    command -v "$program" > /dev/null || die "it needs $program; docs/packaging.md names the packages"
+done
 mkdir -p "$work"
 suite=${SUITE:-bookworm}
 bare=$work/bare-$suite.tar
 if [ ! -e "$bare" ]; then
     mmdebstrap --quiet --variant=minbase --include=ca-certificates "$suite" "$bare" "$mirror"
 fi
-[ ! -e "$tree" ] || { umount -l "$tree/tmp/.X11-unix" "$tree/dev/fuse" "$tree/dev/pts" "$tree/dev" "$tree/proc" 2> /dev/null || true; rm -rf --one-file-system "$tree"; }
+! grep -q " $tree/" /proc/self/mounts || die "something is mounted in $tree"
+rm -rf --one-file-system "$tree"
 mkdir "$tree"
 tar -xf "$bare" -C "$tree" --exclude=./dev
 mkdir -p "$tree/dev" "$tree/tmp/.X11-unix" "$tree/home/user"
 mount --bind /dev "$tree/dev"
+mount -t devpts devpts "$tree/dev/pts"
 mount -t proc proc "$tree/proc"
+mount -t sysfs sysfs "$tree/sys"
 cp /etc/resolv.conf "$tree/etc/"
 chown 1000:1000 "$tree/home/user"
 echo "user:x:1000:1000::/home/user:/bin/sh" >> "$tree/etc/passwd"
@@ -91,9 +122,19 @@ for program in python3 gcc cc c++ make; do
 done
 say "a bare Debian without Python and compiler"
 
-cp "$deb" "$tree/tmp/outrider.deb"
+cp "$deb" "$tree/var/tmp/new.deb"
+if [ -n "${OLD:-}" ]; then
+    cp "$OLD" "$tree/var/tmp/old.deb"
+else # the same package as version 0, with a file that the new one lacks
+    rm -rf "$work/old"
+    dpkg-deb -R "$deb" "$work/old"
+    sed -i 's/^Version: .*/Version: 0/' "$work/old/DEBIAN/control"
+    touch "$work/old/usr/lib/outrider/_internal/of-an-older-version"
+    dpkg-deb --root-owner-group -Znone --build "$work/old" "$tree/var/tmp/old.deb" > /dev/null
+    rm -rf "$work/old"
+fi
 inside DEBIAN_FRONTEND=noninteractive sh -c "apt-get -qq update && apt-get -qq install -y --no-install-recommends \
-    desktop-file-utils shared-mime-info fonts-dejavu-core /tmp/outrider.deb" > "$work/install.log" 2>&1 ||
+    desktop-file-utils shared-mime-info fonts-dejavu-core /var/tmp/old.deb" > "$work/install.log" 2>&1 ||
     { tail "$work/install.log"; die "it cannot be installed"; }
 [ ! -e "$tree/usr/bin/python3" ] || die "installing it brought Python"
 say "installed with $(inside dpkg-query -W | wc -l) packages in all, no Python among them"
@@ -109,7 +150,7 @@ export DISPLAY="$display"
 until_true 10 xdotool getdisplaygeometry || die "there is no X server"
 mount --bind /tmp/.X11-unix "$tree/tmp/.X11-unix"
 model=$tree/usr/lib/outrider/_internal/assets/embedded/outrider-tiny.gguf
-for name in second third fourth; do cp "$model" "$tree/home/user/$name model.gguf"; done
+for name in second third fourth fifth sixth; do cp "$model" "$tree/home/user/$name model.gguf"; done
 chown 1000:1000 "$tree"/home/user/*.gguf
 
 start "$work/window.log" as_user outrider-app
@@ -128,14 +169,27 @@ shot answer
 start=$(now)
 as_user outrider-app "/home/user/second model.gguf" > "$work/second.log" 2>&1 || die "a second start fails"
 until_true 60 loaded "second model.gguf" || { shot no-second; die "the open window does not load a second start's file"; }
-[ "$(n_window)" -le 1 ] || die "there are two windows"
+[ "$(processes "outrider-app *$" | wc -l)" -le 1 ] || die "there are two windows"
 say "a second start ended after $(since "$start") s, and the open window has loaded its file"
 sleep 3
 shot second
 stop_app
 until_true 20 no_window || die "the window does not close"
 
-as_user outrider --version
+n_message=$(chats "select count(*) from message")
+settings=$(sha256sum "$tree/home/user/.config/outrider/settings.json")
+inside dpkg -i /var/tmp/new.deb > "$work/update.log" 2>&1 || { cat "$work/update.log"; die "it cannot be updated"; }
+rm "$tree"/var/tmp/*.deb
+inside dpkg -L outrider | sort > "$work/listed"
+find "$tree/usr/lib/outrider" | sed "s#^$tree##" | sort | comm -23 - "$work/listed" > "$work/left"
+[ ! -s "$work/left" ] || die "the update leaves $(head -1 "$work/left")"
+inside dpkg --verify outrider > "$work/update.log" 2>&1 && [ ! -s "$work/update.log" ] || die "the update is not whole"
+version=$(inside dpkg-query -W -f '${Version}' outrider)
+as_user outrider --version | grep -qF "$version" || die "the updated program is not version $version"
+[ "$(chats "select count(*) from message")" = "$n_message" ] || die "the update took messages"
+[ "$(sha256sum "$tree/home/user/.config/outrider/settings.json")" = "$settings" ] || die "the update changed the settings"
+say "updated to $version: $n_message messages and the settings are as before; of the older package no file is left"
+
 as_user env -u DISPLAY outrider-app --help | grep -q "^usage: outrider-app" || die "outrider-app --help says nothing"
 answer=$(as_user outrider chat -p "Tell me a story about a fox." --max-tokens 20 2> "$work/chat.log") || die "the command line fails"
 [ -n "$answer" ] || die "the command line answers nothing"
@@ -173,13 +227,24 @@ stop_app
 kill "$weston"
 weston=
 
+journeys .deb /usr/bin
+
 inside dpkg --purge outrider > "$work/remove.log" 2>&1 || die "it cannot be removed"
 left=$(find "$tree/usr" "$tree/etc" "$tree/opt" -iname '*outrider*' | head)
 [ -z "$left" ] || die "removed, but there are still: $left"
 [ "$(chats "select count(*) from message")" -ge 2 ] || die "removing it took the chats"
 say "removed whole; the chats are still there"
 
-cp "$image" "$tree/home/user/Outrider.AppImage"
+installed=$tree/home/user/Outrider.AppImage
+cp "$image" "$installed"
+inside /home/user/Outrider.AppImage --appimage-extract || die "the AppImage cannot be unpacked"
+# The older one is the same with a variable, by which its processes are known.
+sed -i '1a export OF_AN_OLDER_IMAGE=1' "$tree/squashfs-root/AppRun"
+mksquashfs "$tree/squashfs-root" "$work/old.squashfs" -quiet -no-progress -noappend -root-owned -comp zstd -Xcompression-level 1
+head -c "$(inside /home/user/Outrider.AppImage --appimage-offset)" "$image" | cat - "$work/old.squashfs" > "$work/old.AppImage"
+chmod 755 "$work/old.AppImage"
+rm -rf "$tree/squashfs-root" "$work/old.squashfs"
+is_old() { for one in $(processes outrider-app); do grep -qz OF_AN_OLDER_IMAGE "$one/environ" && return; done; false; }
 inside DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends fuse3 >> "$work/install.log" 2>&1 ||
     die "fuse3 cannot be installed"
 mkdir -p "$tree/small" "$tree/noexec"
@@ -187,6 +252,7 @@ mkdir -p "$tree/small" "$tree/noexec"
 ln -sf /proc/self/mounts "$tree/etc/mtab" # fusermount3 reads it; a bare system lacks it
 nothing_left() { [ -z "$(find "$tree" "$tree/small" "$tree/noexec" -xdev -maxdepth 2 -name '.mount_*')" ] && ! grep -q "$tree/.*/.mount_" /proc/mounts; }
 for how in mount unpack; do
+    cp "$work/old.AppImage" "$installed"
     if [ "$how" = unpack ]; then
         chmod 600 "$work/fuse" # whatever the mode of this machine's own is
     else
@@ -197,17 +263,36 @@ for how in mount unpack; do
         say "20 starts with FUSE leave nothing in /tmp"
     fi
     start "$work/image-$how.log" as_user /home/user/Outrider.AppImage
+    until_true 180 is_old || { cat "$work/image-$how.log"; die "the older AppImage does not start ($how)"; }
     until_true 180 window || { cat "$work/image-$how.log"; die "the AppImage opens no window ($how)"; }
     say "the AppImage's window is open after $(since "$began") s ($how)"
     sleep 5
     grep -q " /tmp/.mount_outrider.* fuse.squashfuse" "/proc/$app/mounts" && was=mount || was=unpack
     [ "$was" = "$how" ] || die "the AppImage was to $how, and did not"
     shot "image-$how"
+    cp "$image" "$installed.new"
+    mv "$installed.new" "$installed" # as an updater does
+    [ "$how" = mount ] && file="fifth model.gguf" || file="sixth model.gguf"
+    as_user /home/user/Outrider.AppImage "/home/user/$file" > "$work/second.log" 2>&1 || die "the newer AppImage fails"
+    until_true 60 loaded "$file" || { shot no-file; die "the older AppImage does not load the newer one's file ($how)"; }
+    is_old || die "the older AppImage has ended ($how)"
+    stop_app
+    until_true 20 no_window || die "the window of the AppImage does not close"
+    start "$work/image-$how.log" as_user /home/user/Outrider.AppImage
+    until_true 180 window || { cat "$work/image-$how.log"; die "the newer AppImage opens no window ($how)"; }
+    ! is_old || die "the older AppImage starts again ($how)"
+    sleep 5
+    shot "image-$how-newer"
     stop_app
     until_true 20 no_window || die "the window of the AppImage does not close"
     until_true 20 nothing_left || die "the AppImage leaves folders in /tmp ($how)"
+    say "replaced while it runs, the AppImage goes on, and starts as the newer one; it leaves nothing in /tmp ($how)"
 done
-say "the AppImage leaves nothing in /tmp"
+rm "$work/old.AppImage"
+[ "$(chats "select count(*) from message")" -ge "$n_message" ] || die "the AppImage took messages"
+mkdir "$tree/opt/image" # a link's name says what the AppImage starts
+for program in outrider outrider-app; do ln -s /home/user/Outrider.AppImage "$tree/opt/image/$program"; done
+journeys AppImage /opt/image
 mount -t tmpfs -o mode=1777,size=20m small "$tree/small"
 mount -t tmpfs -o mode=1777,noexec noexec "$tree/noexec"
 for place in small noexec; do

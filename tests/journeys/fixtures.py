@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PureWindowsPath
 from typing import IO
@@ -179,8 +180,9 @@ class WineHome(Home):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that names the programs."""
+    """Add the options that name the programs, and what they start."""
     parser.addoption("--programs", type=Path, help="the folder of outrider and outrider-app")
+    parser.addoption("--python", default=sys.executable, help="what runs a server of tools")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
+
+import pytest
 
 from journeys import models
 from journeys.desktop import Desktop, until
@@ -16,7 +17,9 @@ CALL = '<tool_call>\n{"name": "letters__echo", "arguments": {"text": "a black cr
 ANSWER = "The tool has answered."
 
 
-def journey_a_tool_is_added_allowed_and_called(home: Home, desktop: Desktop) -> None:
+def journey_a_tool_is_added_allowed_and_called(
+    request: pytest.FixtureRequest, home: Home, desktop: Desktop
+) -> None:
     """A server that the mcp package made is added by hand; its tool waits for a permission."""
     caller = models.scripted([Line("\n", (CALL,)), Line("\t", (ANSWER,))], models.WITH_TOOLS)
     window = Window(home, desktop, home.write("caller.gguf", caller))
@@ -26,7 +29,7 @@ def journey_a_tool_is_added_allowed_and_called(home: Home, desktop: Desktop) -> 
     desktop.click("Name", "text")
     desktop.type("letters")
     desktop.click("Command line", "text")
-    desktop.type(f"{sys.executable} {SERVER} mcp")
+    desktop.type(f"{request.config.getoption('--python')} {SERVER} mcp")
     desktop.click("Save")
     desktop.click("Server letters")
     desktop.wait_words("ready with 3 tools")
