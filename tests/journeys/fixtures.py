@@ -98,11 +98,16 @@ class Home:
         """Run `outrider` to its end with a text as input. Return what it prints, errors too."""
         log = self._around / f"{len(self.logs) + 1}-outrider.log"
         self.logs.append(log)
-        done = subprocess.run(
-            self.command("outrider", arguments), cwd=self.folder, env=self.variables,
-            input=given.encode(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300,
-        )  # fmt: skip
-        log.write_bytes(f"$ outrider {' '.join(map(str, arguments))}\n".encode() + done.stdout)
+        called = f"$ outrider {' '.join(map(str, arguments))}\n".encode()
+        try:
+            done = subprocess.run(
+                self.command("outrider", arguments), cwd=self.folder, env=self.variables,
+                input=given.encode(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as late:
+            log.write_bytes(called + (late.output or b""))
+            raise
+        log.write_bytes(called + done.stdout)
         said = done.stdout.decode().replace("\r\n", "\n")
         assert done.returncode == status, f"it ended with {done.returncode}: {said}"
         return said
