@@ -130,12 +130,14 @@ class Screen:
 class Desktop(Screen):
     """A screen whose windows are seen as a screen reader sees them, and used by mouse, too.
 
-    nameless: controls that were seen, can have the focus and have no name.
+    nameless: controls that were seen in two looks, can have the focus and have no name. In one look
+    a control may be on its way in or out.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.nameless: set[str] = set()
+        self._nameless_before: set[str] = set()  # of the last look
         self.environment["QT_LINUX_ACCESSIBILITY_ALWAYS_ON"] = "1"
         bus = self._start("dbus-daemon", "--session", "--nofork", "--print-address", "1")
         self.environment["DBUS_SESSION_BUS_ADDRESS"] = bus
@@ -151,9 +153,13 @@ class Desktop(Screen):
     def windows(self) -> list[Node]:
         """Return the shown windows with the controls in them."""
         windows = self._seen.windows()
-        for node in (node for window in windows for node in window.walk()):
-            if "focusable" in node.states and not node.name.strip() and node.role != "cell":
-                self.nameless.add(f"{node} in {windows[0].name!r}")
+        nameless = {
+            f"{node} in {windows[0].name!r}"
+            for node in (node for window in windows for node in window.walk())
+            if "focusable" in node.states and not node.name.strip() and node.role != "cell"
+        }
+        self.nameless |= nameless & self._nameless_before
+        self._nameless_before = nameless
         return windows
 
     def nodes(self, role: str = "") -> list[Node]:
