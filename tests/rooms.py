@@ -7,7 +7,6 @@ follow it, too. A circle of modules cannot be read in any order, so there is non
 
 from __future__ import annotations
 
-import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
@@ -39,7 +38,7 @@ def arrows(root: Path) -> dict[str, set[str]]:
     known = modules(root)
     found: dict[str, set[str]] = {name: set() for name in known}
     for module, path in known.items():
-        for name in imported(ast.parse(path.read_text(encoding="utf-8"))):
+        for name in imported(path):
             while name and name not in known:  # a name in a module
                 name = name.rpartition(".")[0]
             found[module] |= {name} - {"", module}
