@@ -172,7 +172,9 @@ def test_killed_during_an_answer_it_goes_on_from_what_was_said(
     went_on = answer(window)
     assert went_on.content.startswith(said.rstrip())
     assert went_on.ending in (Ending.FINISHED, Ending.CONTEXT), went_on.note
-    assert went_on.statistics is not None and went_on.statistics.n_token > 0
+    assert went_on.statistics is not None
+    was_whole = went_on.content == said  # where the window has read all before it could kill
+    assert was_whole or went_on.statistics.n_token > 0
 
 
 def test_a_damaged_model_is_refused_with_a_sentence(
