@@ -60,7 +60,8 @@ Progress = Callable[[float, str], bool]
 EngineFactory = Callable[[Path, "EngineConfig", Progress], "Engine"]
 
 _READ_BYTES = 1 << 16
-_LEAVE_S = 1.0
+LEAVE_S = 1.0
+"""Longest wait for the last messages to be written."""
 KEEP_S = 0.01
 """Time between two pieces of the state that is written while no request runs."""
 MIND_MEMORY_S = 2.0
@@ -151,7 +152,7 @@ class Worker:
         self._close_engine()
         self._learning.close()
         self._attachments.close()
-        self._outbox.close(_LEAVE_S)
+        self._outbox.close(LEAVE_S)
         self._finished.set()
         return 0
 
@@ -224,7 +225,7 @@ class Worker:
     def _give_up(self, sentence: str) -> None:
         """Send the reason and end the process."""
         self._outbox.send({"type": "error", "id": None, "message": sentence})
-        self._outbox.drain(_LEAVE_S)
+        self._outbox.drain(LEAVE_S)
         self._leave(EXIT_PROTOCOL)
 
     def _receive(self, message: Message) -> None:
@@ -290,7 +291,7 @@ class Worker:
         self._line.cancel_all()
         self._server.stop_answers()
         self._jobs.put(None)
-        self._finished.wait(_LEAVE_S)
+        self._finished.wait(LEAVE_S)
         self._leave(0)
 
     # The engine's thread.

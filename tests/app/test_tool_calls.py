@@ -228,7 +228,7 @@ def test_closing_the_window_ends_the_servers(with_tools: Window) -> None:
     (leader,) = window.calls.servers.host.groups
     assert len(group(leader)) == 2
     window.close()
-    assert group(leader) == []
+    window.qtbot.waitUntil(lambda: group(leader) == [], timeout=WAIT_MS)  # the kill takes effect
 
 
 def test_tools_are_sent_only_where_they_are_wanted_and_possible(

@@ -19,6 +19,7 @@ from backend.protocol.messages import encode
 from backend.system import faults
 from backend.worker import main as worker
 
+worker.LEAVE_S = WAIT_S  # its pipes are closed behind it, so nothing may still write to them
 READ_BYTES = 1 << 20
 NO_PID = 1 << 23  # above the largest that a system gives: a signal to it raises an error
 
