@@ -90,6 +90,7 @@ def test_a_stream_says_the_same(client: openai.OpenAI) -> None:
             model="any", messages=HELLO, max_completion_tokens=12, seed=5, **more
         )
 
+    ask()  # the context has the prompt from now on
     chunks = list(ask(stream=True, stream_options={"include_usage": True}))
     text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
     whole = ask()
