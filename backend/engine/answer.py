@@ -56,7 +56,8 @@ class PartialAnswer:
     of the answer follow. before: the part of the answer that stands in the prompt. shown: the part
     of the rest that clients have received. text: the rest as the reader received it. undecoded: the
     bytes of an incomplete character, of the text and of the raw text. llama: the sampler's model.
-    images: by the number that stands for one in the tokens.
+    images: by the number that stands for one in the tokens. border: tokens of the prompt that the
+    prompts of later turns begin with.
 
     The answer to a raw text has neither messages nor a rendered prompt, and is not continued.
     """
@@ -74,6 +75,7 @@ class PartialAnswer:
     text: str = ""
     undecoded: tuple[bytes, bytes] = (b"", b"")
     images: Mapping[int, ImageChunk] = field(default_factory=dict)
+    border: int = 0
 
     def is_continued_by(self, messages: Sequence[Any], options: ChatOptions) -> bool:
         """Return whether the last message is this answer, as far as clients have received it."""

@@ -19,6 +19,7 @@ from backend.engine.error import engine_errors
 from backend.engine.experiment import NO_EXPERIMENT, Experiment
 from backend.engine.group import Group
 from backend.engine.keeping import Keeping
+from backend.engine.kept_states import n_equal
 from backend.engine.loaded_model import LoadedModel, Progress
 from backend.engine.moments import Watch
 from backend.engine.passes import Held, Passes
@@ -46,6 +47,9 @@ __all__ = ["Engine", "EngineError", "Piece", "Progress"]
 
 Message = dict[str, Any]
 _NO_OPTIONS = ChatOptions()
+_BORDER_TOKENS = 16
+"""Tokens at the end of a prompt that are computed in a pass of their own, at most."""
+_ANSWER: Message = {"role": "assistant", "content": "a"}
 N_PARTIAL = 8
 """Stopped answers that can be continued, of as many owners."""
 
@@ -359,6 +363,9 @@ class Engine:
         if images is None:
             return None
         tokens = self._prompt_tokens(rendered.prompt, is_marked=True, images=images)
+        border = self._border(messages, request.options, images, tokens)
+        if border is None:
+            return None
         chunks = itertools.chain.from_iterable(images)
         goes_on = bool(messages) and messages[-1]["role"] == "assistant"
         return replace(
@@ -367,7 +374,37 @@ class Engine:
             rendered=rendered,
             before=message_text(messages[-1]) if goes_on else AnswerText(),
             images={chunk.token: chunk for chunk in chunks if isinstance(chunk, ImageChunk)},
+            border=border,
         )
+
+    def _border(
+        self,
+        messages: Sequence[Message],
+        options: ChatOptions,
+        images: Sequence[list[Chunk]],
+        tokens: Sequence[int],
+    ) -> int | None:
+        """Return how many tokens of a prompt that of the next turn begins with; None when stopped.
+
+        It is found by rendering next turns. Many templates open a thought in the prompt that they
+        leave out later. The same prompt may come again, so its last token is never part of it.
+        """
+        border = len(tokens) - 1
+        if not self._context.n_checkpoint or not messages or messages[-1]["role"] == "assistant":
+            return border
+        options = replace(options, json_schema=None, grammar="")
+        for turn in _next_turns(options):
+            try:
+                rendered = self._rendered([*messages, *turn], options)
+                if rendered is None:
+                    return None
+                later, _ = self._split(rendered.prompt, is_marked=True, images=images)
+            except EngineError:  # the template refuses this turn
+                continue
+            n = n_equal(tokens, later)
+            if len(tokens) - n <= _BORDER_TOKENS:
+                border = min(border, n)
+        return border
 
     def prompt_tokens(self, prompt: Prompt) -> list[int]:
         """Return the tokens of a raw prompt. Raises EngineError if it is too long."""
@@ -380,7 +417,8 @@ class Engine:
         """Return an answer without tokens to these tokens of a raw prompt."""
         sampling, options = request.sampling, request.options
         sampler = self._sampler(sampling, rendered, options, prompt)
-        return PartialAnswer(options, prompt, len(prompt), sampling, sampler, self._llama)
+        n = len(prompt)
+        return PartialAnswer(options, prompt, n, sampling, sampler, self._llama, border=n - 1)
 
     def _sampler(
         self, sampling: Sampling, rendered: Rendered, options: ChatOptions, prompt: Iterable[int]
@@ -479,6 +517,12 @@ class Engine:
     def _prompt_tokens(
         self, prompt: str, is_marked: bool = False, images: Sequence[list[Chunk]] = ()
     ) -> list[int]:
+        return self._fitting(*self._split(prompt, is_marked, images))
+
+    def _split(
+        self, prompt: str, is_marked: bool, images: Sequence[list[Chunk]]
+    ) -> tuple[list[int], dict[int, ImageChunk]]:
+        """Return the tokens of a prompt, and its images by the number that stands for one."""
         model = self._llama
         bos = model.special_text(model.bos)
         add_bos = model.adds_bos and not (bos and prompt.startswith(bos))
@@ -497,7 +541,7 @@ class Engine:
                     else:
                         tokens += chunk
                 tokens += split(following, add_bos=False)
-        return self._fitting(tokens, chunks_by_token)
+        return tokens, chunks_by_token
 
     def _piece(self, piece: str | int, is_first: bool) -> list[int]:
         """Return the tokens of a piece of a raw prompt. Raises EngineError for no token."""
@@ -783,6 +827,16 @@ class Engine:
 def _needs_call(options: ChatOptions) -> bool:
     """Return whether the answer must call a tool."""
     return bool(options.tools) and options.tool_choice not in ("auto", "none")
+
+
+def _next_turns(options: ChatOptions) -> Iterator[list[Message]]:
+    """Yield messages with which a conversation may go on: a question, or a tool's result."""
+    yield [_ANSWER, {"role": "user", "content": "b"}]
+    for tool in options.tools[:1]:
+        function = {"name": tool_name(tool), "arguments": "{}"}
+        call = {"id": "call00000", "type": "function", "function": function}
+        result = {"role": "tool", "tool_call_id": call["id"], "content": "b"}
+        yield [{"role": "assistant", "content": "", "tool_calls": [call]}, result]
 
 
 def _with_free_choice(options: ChatOptions) -> ChatOptions:

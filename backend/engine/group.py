@@ -57,6 +57,7 @@ class Group:
             n_sequence, context.n_context, context.n_longest, context.n_ubatch,
             context.shares, context.cuts_batches, attends, context.n_output,
             context.n_back, context.holds and passes.loaded.config.holds,
+            checkpoints=keeps and context.n_checkpoint > 0,
         )  # fmt: skip
         self._scheduler: Scheduler[Sequence] = Scheduler(limits, context)
         self._scheduler.images = passes.images

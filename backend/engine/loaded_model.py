@@ -368,6 +368,7 @@ def _context_in_memory(
         n_sequence=n_sequence + (n_sequence > 1 and not streams),
         streams=streams,
         n_back=plan.config.n_back,
+        n_checkpoint=plan.config.n_checkpoint,
     )
 
 

@@ -29,6 +29,15 @@ class Memory(Protocol):
     def copy_sequence(self, source: int, target: int, n: int) -> None:
         """Let an empty sequence begin with the first n positions of another one."""
 
+    def save(self, sequence: int, n: int) -> None:
+        """Save a checkpoint: the recurrent state of a sequence of n positions. May fail."""
+
+    def saved(self, sequence: int) -> Values[int]:
+        """Return the numbers of positions to which a sequence can go back."""
+
+    def go_back(self, position: int, sequence: int = 0) -> bool:
+        """Forget positions from a saved one on. Where that fails, the sequence is empty."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -39,8 +48,9 @@ class Limits:
     sequences share cells, and a pass may have any rows; otherwise equally many of some that follow
     each other. cuts_batches: a state can only go on, and a pass has one prompt. attends: sparse
     attention, the numbers of first and of last tokens that a token sees; (0, 0): all. n_output:
-    rows of a pass that may have logits; 0: all. n_back: the positions that a state of a sequence
+    rows of a pass that may have logits; 0: all. n_back: the guesses of a pass that a state
     can go back. holds: the sequence n_sequence may hold such a state while guesses are tried.
+    checkpoints: such a state may be saved at the end of a pass, to go back to it.
     """
 
     n_sequence: int
@@ -53,6 +63,7 @@ class Limits:
     n_output: int = 0
     n_back: int = 0
     holds: bool = False
+    checkpoints: bool = False
 
 
 class Image(Protocol):
@@ -86,7 +97,8 @@ class Placed:
     the next one is chosen. n_done: positions that are computed. n_gone: of them, positions that
     sparse attention has dropped. n_token: tokens of the answer that were chosen here. n_reused:
     tokens of the prompt that were computed for others. drafted: guessed tokens behind its next one,
-    in this pass.
+    in this pass. border: tokens of the prompt that later prompts are likely to begin with; a pass
+    ends there, for a checkpoint.
     """
 
     def __init__(
@@ -96,8 +108,9 @@ class Placed:
         *,
         precedes: bool = False,
         images: Mapping[int, Image] | None = None,
+        border: int = 0,
     ):
-        self.tokens, self.images = list(tokens), images or {}
+        self.tokens, self.images, self.border = list(tokens), images or {}, border
         self.n_extra = n_place(self.tokens, self.images) - len(self.tokens)
         self.max_tokens, self.precedes = max_tokens, precedes
         self.place = -1
@@ -297,11 +310,10 @@ class Scheduler(Generic[T]):
         for sequence in sorted(self.idle, key=lambda s: s == source):
             if self._n_idle <= room:
                 return
-            is_cut = sequence == source and (self.limits.n_back or not self.limits.cuts_batches)
-            n_kept = n if is_cut else 0
-            if self._memory.forget_from(n_kept, sequence) and n_kept:
+            if sequence == source and n and self._cut(sequence, n):
                 self.idle[sequence] = self.idle[sequence][:n]
             else:
+                self._memory.forget_from(0, sequence)
                 del self.idle[sequence]
 
     def forget_shared(self) -> None:
@@ -321,11 +333,23 @@ class Scheduler(Generic[T]):
         if self.shared:
             held[limits.n_sequence] = self.shared
         equal = {s: _n_whole(prompt, n_equal(t, prompt[:-1])) for s, t in held.items()}
-        if limits.cuts_batches:  # a state goes on, and hardly back
-            least = {s: len(tokens) - limits.n_back for s, tokens in idle.items()}
-            equal = {s: n for s, n in equal.items() if s in idle and n >= least[s]}
+        if limits.cuts_batches:
+            equal = {s: self._n_reachable(s, n) for s, n in equal.items() if s in idle}
+            equal = {s: n for s, n in equal.items() if n}
         source = max(equal, key=lambda s: equal[s], default=-1)
         return source, equal.get(source, 0)
+
+    def _n_reachable(self, sequence: int, n: int) -> int:
+        """Return the most of its first n tokens that a recurrent idle sequence can go back to."""
+        if n == len(self.idle[sequence]):
+            return n
+        return max((saved for saved in self._memory.saved(sequence) if saved <= n), default=0)
+
+    def _cut(self, sequence: int, n: int) -> bool:
+        """Let an idle sequence have its first n tokens only. Where that fails, it has none."""
+        if self.limits.cuts_batches and n < len(self.idle[sequence]):
+            return self._memory.go_back(n, sequence)
+        return self._memory.forget_from(n, sequence)
 
     def _place(self, source: int, n: int, *, has_image: bool) -> tuple[int, int]:
         """Return a sequence for a prompt, and how many of its tokens it holds.
@@ -333,9 +357,10 @@ class Scheduler(Generic[T]):
         source, n: the sequence with the beginning of the prompt, which has an image or not.
         """
         limits, idle = self.limits, self.idle
-        if source in idle and n == len(idle[source]):
+        if source in idle and (n == len(idle[source]) or (n and limits.cuts_batches)):
+            is_held = n == len(idle[source]) or self._cut(source, n)
             del idle[source]
-            return source, n
+            return source, n if is_held else 0
         taken = {member.place for member in self.members}
         unused = (s for s in range(limits.n_sequence) if s not in taken and s not in idle)
         target = next(unused, -1)
@@ -412,6 +437,8 @@ class Scheduler(Generic[T]):
             n = min(member.n_unread, room, limits.attends[1] or room)
             if member.images:
                 n = n_before_image(member.tokens[member.n_done : member.n_done + n])
+            if self._has_checkpoint(member) and 0 < member.border - member.n_done < n:
+                n = member.border - member.n_done
             room -= n
             for i in range(member.n_done, member.n_done + n):
                 is_last = i == member.n_wanted - 1
@@ -441,6 +468,16 @@ class Scheduler(Generic[T]):
     def computed_image(self, member: T) -> None:
         """Note that the next image of a prompt is computed."""
         member.n_done += member.images[member.tokens[member.n_done]].n_pos
+        self._save(member)
+
+    def _has_checkpoint(self, member: T) -> bool:
+        """Return whether there is a checkpoint at the border of a request's prompt."""
+        return self.limits.checkpoints and member.border >= SHARED_TOKENS_MIN
+
+    def _save(self, member: T) -> None:
+        """Save a checkpoint if the context holds just what later prompts may begin with."""
+        if member.n_done == member.border and self._has_checkpoint(member):
+            self._memory.save(member.place, member.n_done)
 
     def _draft(self, running: Values[T], guess: Guess[T]) -> None:
         """Have tokens of one answer guessed, of one that precedes if there is any.
@@ -519,6 +556,7 @@ class Scheduler(Generic[T]):
         """
         for member in owners:
             member.n_done += 1
+        self._save(owners[0])  # a pass with a prompt has no other, where there are checkpoints
         if len(owners) == 1:
             return [] if owners[0].n_unread else [(0, owners[0])]
         last = {id(member): i for i, member in enumerate(owners)}

@@ -48,7 +48,11 @@ class Sequence(Placed):
         may_draft: bool = False,
     ) -> None:
         super().__init__(
-            partial.tokens, request.max_tokens, precedes=request.precedes, images=partial.images
+            partial.tokens,
+            request.max_tokens,
+            precedes=request.precedes,
+            images=partial.images,
+            border=partial.border,
         )
         self.request, self.partial = request, partial
         self.number = -1

@@ -44,6 +44,8 @@ _KEEP_STATES = (
     "?llama_set_embeddings_nextn@@YAXPEAUllama_context@@_N1@Z",
 )
 
+_PARTIAL = llama_cpp.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
+
 _OF_SEVERAL = ("n_seq_max", "kv_unified")
 """Settings of a context of several sequences that a context of one answer lacks."""
 _SETTINGS = frozenset(
@@ -71,6 +73,7 @@ class Replayed:
     obstacle: why nothing is shown from some entry on, or "". n_void: passes that the engine did not
     compute as a whole, and took back. n_state: states from the drive that were computed, here or
     in a log before. n_taken: those that were computed beside others in a run that is not here.
+    n_restored: checkpoints that a sequence went back to.
     """
 
     n_pass: int = 0
@@ -80,6 +83,7 @@ class Replayed:
     n_void: int = 0
     n_state: int = 0
     n_taken: int = 0
+    n_restored: int = 0
     difference: str = ""
     obstacle: str = ""
 
@@ -164,6 +168,14 @@ class _Held:
                 tokens[place] = found[place]
 
 
+@dataclass(frozen=True)
+class _Checkpoint:
+    """The state that cannot be cut, of a sequence with these tokens."""
+
+    tokens: list[int | None]
+    state: bytes
+
+
 Shown = dict[str, list[Any]]
 """States that stock llama.cpp has computed: the model and the tokens, by the hash of the state."""
 
@@ -192,10 +204,13 @@ class Replay:
         self._last: list[_Row] = []  # of the last pass, if it was computed as a whole
         self._pictures: dict[int, _Picture] = {}
         self._parts: dict[str, _Part] = {}  # by their keys
+        self._checkpoints: dict[int, _Checkpoint] = {}  # by their numbers
+        self._ends: dict[int, int] = {}  # of sequences that went back: the positions of their state
         self._several: list[bool] = []  # for each context: several sequences are in use
         self._shown = shown
         self._fingerprint = ""
         self._kernels = ""
+        self._is_recurrent = False
         self._has_streams = False  # a state names the sequences that its context could have
 
     def close(self) -> None:
@@ -267,6 +282,8 @@ class Replay:
         if not self._model:
             raise NotComputed(text("replay.no_model", file=file.path.name))
         self._n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
+        of = llama_cpp.llama_model_is_recurrent, llama_cpp.llama_model_is_hybrid
+        self._is_recurrent = any(is_so(self._model) for is_so in of)
         if how["mmproj"]:
             self._see(how["mmproj"], how["n_thread"])
 
@@ -318,6 +335,7 @@ class Replay:
     def _on_context(self, settings: dict[str, Any]) -> None:
         self._close_context()
         self._held, self._last = _Held(), []
+        self._checkpoints, self._ends = {}, {}
         if not self._several.pop(0) and not self._has_streams:
             # One answer at a time gets the context that everybody's has, whatever the engine made.
             settings = {k: v for k, v in settings.items() if k not in _OF_SEVERAL}
@@ -353,8 +371,8 @@ class Replay:
         rows: list[_Row] = []
         self._require_no_part_of_an_image()
         for sequence, position, tokens, has_logits in runs:
-            n_held = len(self._held[sequence])
-            if position != n_held:
+            n_held = self._ends.pop(sequence, len(self._held[sequence]))
+            if position != n_held or position != len(self._held[sequence]):
                 raise Differs(
                     text(
                         "replay.position",
@@ -434,21 +452,58 @@ class Replay:
     def _on_seq_rm(self, sequence: int, begin: int, end: int, logged: bool) -> None:
         done = bool(llama_cpp.llama_memory_seq_rm(self._memory, sequence, begin, end))
         if done:
+            self._require_state(sequence, begin, end)
             self._held.remove(sequence, begin, end)
             self._leave_image()
+            if begin <= 0 and end < 0:
+                self._ends.pop(sequence, None)
         if done != logged:
             raise Differs(text("replay.memory", number=self._number, name="seq_rm"))
+
+    def _require_state(self, sequence: int, begin: int, end: int) -> None:
+        """Require that a recurrent state is known at the new end of a sequence.
+
+        llama.cpp keeps states behind the tokens of the last pass only, yet goes back further when
+        it is asked to.
+        """
+        is_part = self._is_recurrent and begin > 0 and end < 0
+        n = len(self._held[sequence]) - begin
+        if is_part and n > 0 and self._ends.get(sequence) != begin:
+            if n >= sum(row.sequence == sequence for row in self._last):
+                raise Differs(text("replay.checkpoint", number=self._number, sequence=sequence))
 
     def _on_seq_cp(self, source: int, target: int, begin: int, end: int, _logged: None) -> None:
         llama_cpp.llama_memory_seq_cp(self._memory, source, target, begin, end)
         self._held.copy(source, target, begin, end)
+        self._ends.pop(target, None)
 
     def _on_clear(self, data: bool, _logged: None) -> None:
         llama_cpp.llama_memory_clear(self._memory, data)
-        self._held = _Held()
+        self._held, self._ends = _Held(), {}
         self._leave_image()
 
     # States.
+
+    def _on_save(self, number: int, sequence: int, expected: str, is_whole: bool) -> None:
+        state, tokens = _state(self._context, sequence, _PARTIAL), list(self._held[sequence])
+        if is_whole and digest(state) != expected:
+            raise Differs(text("replay.state", begin=0, end=len(tokens)))
+        self._checkpoints[number] = _Checkpoint(tokens, state)
+
+    def _on_restore(self, number: int, sequence: int, is_right: bool) -> None:
+        """Restore a checkpoint. The tokens behind it are to be removed before the next pass."""
+        if not is_right:
+            return
+        saved, held = self._checkpoints.get(number), self._held[sequence]
+        if saved is None or held[: len(saved.tokens)] != saved.tokens:
+            raise Differs(text("replay.checkpoint", number=self._number, sequence=sequence))
+        if not _set_state(self._context, sequence, saved.state, _PARTIAL):
+            raise Differs(text("replay.memory", number=self._number, name="state_seq_set_data"))
+        self._ends[sequence] = len(saved.tokens)
+        self.found.n_restored += 1
+
+    def _on_drop(self, number: int) -> None:
+        self._checkpoints.pop(number, None)
 
     def _on_get(self, sequence: int, expected: str, is_whole: bool, of: int) -> None:
         state, tokens = _state(self._context, sequence), self._held[sequence]
@@ -729,18 +784,18 @@ class Replay:
             picture.n_done = 0
 
 
-def _state(context: Any, sequence: int) -> bytes:
-    """Return the state of a sequence."""
-    n = llama_cpp.llama_state_seq_get_size(context, sequence)
+def _state(context: Any, sequence: int, flags: int = 0) -> bytes:
+    """Return the state of a sequence. flags: _PARTIAL for what cannot be cut of it."""
+    n = llama_cpp.llama_state_seq_get_size_ext(context, sequence, flags)
     buffer = (ctypes.c_uint8 * n)()
-    n_got = llama_cpp.llama_state_seq_get_data(context, buffer, n, sequence)
+    n_got = llama_cpp.llama_state_seq_get_data_ext(context, buffer, n, sequence, flags)
     return bytes(buffer) if n_got == n else b""
 
 
-def _set_state(context: Any, sequence: int, state: bytes) -> bool:
+def _set_state(context: Any, sequence: int, state: bytes, flags: int = 0) -> bool:
     """Give a sequence a state. Return False if llama.cpp refuses it."""
     buffer = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
-    n_got = llama_cpp.llama_state_seq_set_data(context, buffer, len(state), sequence)
+    n_got = llama_cpp.llama_state_seq_set_data_ext(context, buffer, len(state), sequence, flags)
     return int(n_got) == len(state)
 
 

@@ -12,7 +12,9 @@ import functools
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -315,6 +317,7 @@ def library_files() -> list[tuple[Path, FileIdentity]]:
 
 _N_SEQUENCE_MAX = 256
 """LLAMA_MAX_SEQ of llama.cpp (src/llama-cparams.h): the sequence numbers that a cell may have."""
+_PARTIAL: int = llama_cpp.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
 _PIECE_TOKENS = 256
 """Tokens of a piece of a state: some megabytes, so that a piece fits in memory beside the model."""
 
@@ -345,6 +348,20 @@ def of_sequence(sequence: int, n: int) -> tuple[Any, Any]:
     return (ctypes.c_int32 * n)(*[1] * n), (ctypes.POINTER(ctypes.c_int32) * n)(*[pointer] * n)
 
 
+@dataclass
+class _Checkpoint:
+    """The recurrent state of a sequence of n positions. sequences: those that begin with them."""
+
+    number: int
+    n: int
+    state: NDArray[np.uint8]
+    sequences: set[int]
+
+
+def _bytes(state: NDArray[np.uint8]) -> Any:
+    return state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+
+
 class Context:
     """A llama_context. Its sequences share its n_context cells.
 
@@ -357,7 +374,8 @@ class Context:
     whose weights are in RAM, as by default in llama.cpp (op_offload).
     predicts: it computes the layer for multi-token prediction only, from tokens and the states
     before them. n_back: positions that can be removed at the end where layers have recurrent
-    states, which takes a copy of them for each; others can always be removed.
+    states, which takes a copy of them for each; others can always be removed. n_checkpoint: copies
+    of recurrent states that save() keeps.
     """
 
     def __init__(
@@ -377,6 +395,7 @@ class Context:
         offloads: bool = False,
         predicts: bool = False,
         n_back: int = 0,
+        n_checkpoint: int = 0,
     ) -> None:
         self._model = model
         self.shares = not streams
@@ -427,6 +446,11 @@ class Context:
         self.pointer = self._pointer
         self.log: BatchLog | None = None
         self.past = Past()
+        self._is_recurrent = self.cuts_batches and not predicts
+        self._n_rows: Counter[int] = Counter()  # of each sequence in the last pass
+        self.n_checkpoint: int = n_checkpoint if self._is_recurrent and self.shares else 0
+        self._checkpoints: list[_Checkpoint] = []  # those used last come last
+        self._n_saved = 0
         self.keeps_last = predicts and model.architecture in KEEPS_LAST
         """Whether states() has those of the tokens with logits only."""
         if predicts:
@@ -471,6 +495,9 @@ class Context:
         rows: of Past.add(). written: returns the pass as the log has it.
         """
         status = int(llama_cpp.llama_decode(self._pointer, batch))
+        if self._is_recurrent:
+            rows = list(rows)
+            self._n_rows = Counter(sequence for _, _, sequence in rows)
         if status == 0:
             self.past.add(rows)
         if self.log is not None:
@@ -494,7 +521,29 @@ class Context:
             self.past.remove(*arguments)
         if self.log is not None:
             self.log.write(name, *arguments, done)
+        if self._checkpoints:
+            self._follow(name, *arguments, done=bool(done))
         return bool(done)
+
+    def _follow(self, name: str, *arguments: int, done: bool) -> None:
+        """Note which sequences still begin with the positions of each checkpoint."""
+        for checkpoint in self._checkpoints:
+            sequences = checkpoint.sequences
+            if name == "clear":
+                sequences.clear()
+            elif name == "seq_cp":
+                source, target, _, end = arguments
+                if source in sequences and (end < 0 or end >= checkpoint.n):
+                    sequences.add(target)
+            elif done and checkpoint.n > arguments[1]:
+                sequences.discard(arguments[0])
+        for checkpoint in [c for c in self._checkpoints if not c.sequences]:
+            self._drop(checkpoint)
+
+    def _drop(self, checkpoint: _Checkpoint) -> None:
+        self._checkpoints.remove(checkpoint)
+        if self.log is not None:
+            self.log.write("drop", checkpoint.number)
 
     def decode(self, tokens: Sequence[int], position: int, *, all_logits: bool = False) -> int:
         """Compute at most n_ubatch tokens from `position` on. Return llama_decode's status.
@@ -630,10 +679,24 @@ class Context:
 
     def forget_from(self, position: int, sequence: int = 0) -> bool:
         """Remove the positions from this one on. If the model cannot, remove all, return False."""
-        if self._remember("seq_rm", sequence, position, -1):
+        if self._can_forget(position, sequence) and self._remember(
+            "seq_rm", sequence, position, -1
+        ):
+            self._n_rows[sequence] = 0
             return True
         self._remember("clear", True)
         return False
+
+    def _can_forget(self, position: int, sequence: int) -> bool:
+        """Return whether the positions from this one on can be removed.
+
+        llama.cpp keeps recurrent states behind the tokens of the last pass only, yet goes back
+        further when asked, to a wrong state (llama_memory_recurrent::seq_rm).
+        """
+        if not self._is_recurrent or position <= 0:
+            return True
+        n = int(llama_cpp.llama_memory_seq_pos_max(self._memory, sequence)) + 1 - position
+        return n <= 0 or n < self._n_rows[sequence]
 
     def forget(self, sequence: int, begin: int, end: int) -> None:
         """Remove positions of a sequence; those behind them stay. Raises LlamaError."""
@@ -644,6 +707,49 @@ class Context:
         """Let a sequence begin with the first n positions of another one; of a stream with all."""
         end = n if self.shares else -1
         self._remember("seq_cp", source, target, 0, end)
+
+    def save(self, sequence: int, n: int) -> None:
+        """Save what cannot be cut of a sequence of n positions: its recurrent states.
+
+        The attention cache can be cut, and keeps the positions. Where llama.cpp fails, nothing is
+        saved. The checkpoint that was used longest ago leaves where there are n_checkpoint.
+        """
+        if n in self.saved(sequence):
+            return
+        while len(self._checkpoints) >= max(self.n_checkpoint, 1):
+            self._drop(self._checkpoints[0])
+        size = llama_cpp.llama_state_seq_get_size_ext(self._pointer, sequence, _PARTIAL)
+        state = np.empty(size, np.uint8)
+        got = llama_cpp.llama_state_seq_get_data_ext(
+            self._pointer, _bytes(state), size, sequence, _PARTIAL
+        )
+        self._n_saved += 1
+        if self.log is not None:
+            self.log.write("save", self._n_saved, sequence, digest(state), got == size)
+        if got == size > 0:
+            self._checkpoints.append(_Checkpoint(self._n_saved, n, state, {sequence}))
+
+    def saved(self, sequence: int) -> list[int]:
+        """Return the numbers of positions to which a sequence can go_back()."""
+        return [c.n for c in self._checkpoints if sequence in c.sequences]
+
+    def go_back(self, position: int, sequence: int = 0) -> bool:
+        """Remove the positions from a saved one on. Where llama.cpp fails, remove all of them."""
+        of = [c for c in self._checkpoints if sequence in c.sequences and c.n == position]
+        if of:
+            checkpoint, state = of[0], of[0].state
+            got = llama_cpp.llama_state_seq_set_data_ext(
+                self._pointer, _bytes(state), len(state), sequence, _PARTIAL
+            )
+            if self.log is not None:
+                self.log.write("restore", checkpoint.number, sequence, got == len(state))
+            # llama.cpp cuts the attention only where no recurrent state lies behind.
+            if got == len(state) and self._remember("seq_rm", sequence, position, -1):
+                self._checkpoints.remove(checkpoint)
+                self._checkpoints.append(checkpoint)
+                return True
+        self.forget_from(0, sequence)
+        return False
 
     def clear(self) -> None:
         """Remove all positions of all sequences."""

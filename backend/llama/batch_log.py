@@ -27,7 +27,8 @@ from backend.system.kept_file import make_folder
 VARIABLE = "OUTRIDER_BATCH_LOG"
 """The environment variable with the folder in which every engine writes its log; "": none does."""
 SUFFIX = ".batches"
-VERSION = 2
+VERSION = 3
+_READ_VERSIONS = (2, VERSION)
 _DIGEST_BYTES = 16
 _numbers = itertools.count(1)
 
@@ -173,6 +174,6 @@ def read(path: Path) -> Iterator[list[Any]]:
                 raise DamagedLog(f"Line {number + 1} of {path.name} is no entry.") from None
             if not isinstance(entry, list) or not entry or not isinstance(entry[0], str):
                 raise DamagedLog(f"Line {number + 1} of {path.name} is no entry.")
-            if number == 0 and entry[:2] != ["log", VERSION]:
+            if number == 0 and entry[:2] not in (["log", version] for version in _READ_VERSIONS):
                 raise DamagedLog(f"{path.name} is no batch log of version {VERSION}.")
             yield entry

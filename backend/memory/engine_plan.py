@@ -409,7 +409,8 @@ def _in_memory(file: ModelFile, made: EnginePlan, machine: MachineState) -> Engi
 
     def planned(n_slot: int) -> MemoryPlan:
         free_bytes = machine.free_bytes
-        kv = config.kv_type, config.setup.kv_on_drive, config.setup.n_sequence
+        setup = config.setup
+        kv = config.kv_type, setup.kv_on_drive, setup.n_sequence, config.n_checkpoint
         return plan(file, n_slot, n_context, free_bytes, least_ubatch, *kv)
 
     wanted, why_fewer, faster = planned(n_slot), "", ""
@@ -509,7 +510,8 @@ def held_bytes(file: ModelFile, made: EnginePlan, n_slot: int) -> int:
     """
     if made.devices is not None:
         return 0
-    kv = made.config.kv_type, made.config.setup.kv_on_drive, made.config.setup.n_sequence
+    config, setup = made.config, made.config.setup
+    kv = config.kv_type, setup.kv_on_drive, setup.n_sequence, config.n_checkpoint
     n_slot = file.n_expert if made.is_plain else n_slot
     held = plan(file, n_slot, made.n_context, 0, made.n_ubatch, *kv)
     held_bytes = held.total_bytes - held.process_bytes

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.gguf.tables import BY_INTERVAL, CACHE_FOR_EACH, INDEXED_RATIO, IS_COMPRESSED
 from backend.methods.slots import rate_of, slots_of
-from backend.protocol.settings import KV_TYPES
+from backend.protocol.settings import KV_TYPES, EngineConfig
 from backend.text import text
 
 if TYPE_CHECKING:
@@ -111,15 +111,17 @@ class Needs:
         kv_type: str = "f16",
         kv_on_drive: bool = False,
         n_sequence: int = 1,
+        n_checkpoint: int = EngineConfig().n_checkpoint,
     ) -> Needs:
         """Read the numbers from a model file, for a context in tokens of n_sequence sequences."""
+        kv = kv_bytes(model, context_length, kv_type, n_sequence, on_drive=kv_on_drive)
         return cls(
             reason=why_plain(model),
             n_expert=model.n_expert,
             n_slot_min=slots(model, 0.0),
             slot_bytes=_resident_bytes(model, 1),
             dense_bytes=model.dense_bytes + model.row_bytes(context_length),
-            kv_bytes=kv_bytes(model, context_length, kv_type, n_sequence, on_drive=kv_on_drive),
+            kv_bytes=kv + n_checkpoint * state_bytes(model),
             compute_bytes=compute_bytes(model, context_length, n_ubatch),
         )
 
@@ -133,12 +135,16 @@ def plan(
     kv_type: str = "f16",
     kv_on_drive: bool = False,
     n_sequence: int = 1,
+    n_checkpoint: int = EngineConfig().n_checkpoint,
 ) -> MemoryPlan:
     """Plan the memory of `model` with `n_slot` slots in each layer and a context in tokens.
 
-    n_sequence: sequences that share the context; each has states of its own.
+    n_sequence: sequences that share the context; each has states of its own. n_checkpoint: copies
+    of such a state that the engine keeps.
     """
-    needs = Needs.of(model, context_length, n_ubatch, kv_type, kv_on_drive, n_sequence)
+    needs = Needs.of(
+        model, context_length, n_ubatch, kv_type, kv_on_drive, n_sequence, n_checkpoint
+    )
     return plan_needs(needs, n_slot, available_bytes)
 
 
@@ -250,6 +256,11 @@ def kv_bytes(
     """
     layers = kv_bytes_by_layer(model, context_length, kv_type, n_sequence)
     return min(sum(layers), 2 * max(layers, default=0)) if on_drive else sum(layers)
+
+
+def state_bytes(model: ModelFile) -> int:
+    """Return the bytes of the recurrent states of a sequence of any length."""
+    return sum(kv_bytes_by_layer(model, 0))
 
 
 def prediction_bytes(

@@ -24,6 +24,8 @@ DRAFTED_MAX = 8
 """Tokens of an answer that are guessed for one pass, at most (backend.engine.drafts)."""
 _BACK = 4
 """The most of them where llama.cpp keeps recurrent states: each needs a copy of all states."""
+_CHECKPOINTS_MAX = 6
+"""Checkpoints of recurrent states in memory, at most. Each is as large as such a state."""
 HYBRID = ("off", "auto", "cpu-only")
 """How missing experts of a device are handled (docs/devices.md): off: copied to the device; auto:
 copied or computed by the processor, whichever ends sooner; cpu-only: computed by the processor."""
@@ -494,6 +496,15 @@ class EngineConfig(_Checked):
         """
         is_alone = self.setup.n_sequence == 1 and not self.setup.kv_on_drive
         return _BACK if self.drafts != "off" and is_alone else 0
+
+    @property
+    def n_checkpoint(self) -> int:
+        """The recurrent states that are kept in memory, so that a conversation can go back.
+
+        One for each sequence, and two more: an edit of an earlier question goes back further.
+        """
+        setup = self.setup
+        return 0 if setup.streams else min(2 + setup.n_sequence, _CHECKPOINTS_MAX)
 
     @property
     def holds(self) -> bool:

@@ -1430,6 +1430,10 @@ ENGLISH: Mapping[str, str] = {
         "The state of positions {begin} to {end} is not the one that stock llama.cpp "
         "computes of these tokens.",
     ),
+    "replay.checkpoint": QT_TRANSLATE_NOOP(
+        "messages",
+        "Behind pass {number} sequence {sequence} went back to a state that is not of its tokens.",
+    ),
     "replay.status": QT_TRANSLATE_NOOP(
         "messages", "Pass {number} was computed, but llama.cpp alone returns the status {status}."
     ),

@@ -22,6 +22,8 @@ class Cells:
         self._limits = limits
         # The cells of each position of a sequence, and its token.
         self._held: dict[int, list[tuple[tuple[int, ...], int]]] = {}
+        self._saved: list[list[tuple[tuple[int, ...], int]]] = []
+        self._n_rows: Counter[int] = Counter()  # of each sequence in the last pass
         self.n_computed = 0
 
     def tokens(self, sequence: int) -> list[int]:
@@ -30,11 +32,26 @@ class Cells:
     def forget_from(self, position: int, sequence: int = 0) -> bool:
         held = self._held.get(sequence, [])
         if self._limits.cuts_batches and position > 0:
-            assert len(held) - position <= self._limits.n_back, "a state goes back"
+            n = len(held) - position
+            is_guess = n <= self._limits.n_back and n < self._n_rows[sequence]
+            assert n <= 0 or is_guess, "a state goes back"
         tokens = self.tokens(sequence)
         is_cut = 0 < position < len(held) and tokens[position - 1] == tokens[position] < 0
         assert not is_cut or tokens.count(tokens[position]) > PICTURES[tokens[position]].n_pos
         del held[position:]
+        return True
+
+    def save(self, sequence: int, n: int) -> None:
+        assert self._limits.checkpoints and n == len(self._held[sequence])
+        self._saved.append(list(self._held[sequence]))
+
+    def saved(self, sequence: int) -> list[int]:
+        held = self._held.get(sequence, [])
+        return [len(cells) for cells in self._saved if held[: len(cells)] == cells]
+
+    def go_back(self, position: int, sequence: int = 0) -> bool:
+        assert position in self.saved(sequence), "the state is of other cells"
+        del self._held[sequence][position:]
         return True
 
     def copy_sequence(self, source: int, target: int, n: int) -> None:
@@ -57,7 +74,7 @@ class Cells:
             assert row.position == len(held) < self._limits.n_longest, "positions follow each other"
             self._add(held, row.token, 1)
         self._check()
-        counts = Counter(row.sequence for row in rows)
+        counts = self._n_rows = Counter(row.sequence for row in rows)
         if n_last := self._limits.attends[1]:
             of = set(counts) - {self._limits.n_sequence}
             assert all(counts[sequence] <= n_last for sequence in of), "a piece is too long"
@@ -99,7 +116,8 @@ class Asked(Placed):
 
     def __init__(self, prompt: Sequence[int], max_tokens: int = -1, **more: bool) -> None:
         images = {token: PICTURES[token] for token in prompt if token < 0}
-        super().__init__(prompt, max_tokens, images=images, **more)
+        border = len(prompt) - 1 if len(prompt) % 2 else max(len(prompt) - 5, 0)
+        super().__init__(prompt, max_tokens, images=images, border=border, **more)
         self.n_prompt = len(prompt)
         self.ends = True
         self.end = ""
@@ -294,6 +312,7 @@ def limits_of(draw: st.DrawFn) -> Limits:
         n_sequence, n_context, n_longest, n_ubatch, shares, cuts_batches, attends,
         n_output=draw(st.sampled_from([0, n_sequence + 1, n_sequence + 8])),
         n_back=4 if goes_back == "by some" else 0, holds=goes_back == "held",
+        checkpoints=cuts_batches and draw(st.booleans()),
     )  # fmt: skip
 
 
@@ -509,17 +528,18 @@ def test_who_goes_on_in_a_full_context_keeps_what_it_has() -> None:
         assert all(asked.end for owners in run.passes for asked in owners)
 
 
-def test_a_state_goes_back_a_little_if_the_answer_may_take_every_cell_or_not() -> None:
-    limits = Limits(1, 60, 60, 16, cuts_batches=True, n_back=4)
+def test_a_state_goes_back_to_a_checkpoint_if_the_answer_may_take_every_cell_or_not() -> None:
+    limits = Limits(1, 60, 60, 16, cuts_batches=True, n_back=4, checkpoints=True)
     for max_tokens in (-1, 5):
-        for n_gone in (4, 5):
+        for n_gone, n_computed in ((0, 2), (4, 3), (5, 2), (6, 20)):
             run = Run(limits)
-            run.run(Asked(range(100, 120), 1))
-            assert run.scheduler.idle == {0: list(range(100, 120))}
+            run.run(first := Asked(range(100, 124), 1))
+            assert run.scheduler.idle == {0: list(range(100, 124))} and first.border == 19
             n_before = run.cells.n_computed
-            run.ask(Asked([*range(100, 120 - n_gone), 7, 8], max_tokens))
-            run.step()
-            assert run.cells.n_computed - n_before == (2 if n_gone == 4 else 16)
+            run.ask(Asked([*range(100, 124 - n_gone), 7, 8], max_tokens))
+            while not run.scheduler.members or run.scheduler.members[0].n_unread:
+                run.step()
+            assert run.cells.n_computed - n_before == n_computed
 
 
 def test_one_that_outgrows_those_before_it_goes_on_later() -> None:

@@ -5985,6 +5985,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Der Zustand der Positionen {begin} bis {end} ist nicht der, den llama.cpp allein aus diesen Token berechnet.</translation>
 </message>
 <message>
+<source>Behind pass {number} sequence {sequence} went back to a state that is not of its tokens.</source>
+<translation>Nach Durchgang {number} ging Sequenz {sequence} zu einem Zustand zurück, der nicht zu ihren Tokens gehört.</translation>
+</message>
+<message>
 <source>Pass {number} was computed, but llama.cpp alone returns the status {status}.</source>
 <translation>Durchgang {number} wurde berechnet, aber llama.cpp allein gibt den Status {status} zurück.</translation>
 </message>
