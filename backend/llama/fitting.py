@@ -30,6 +30,8 @@ REMARKS: Mapping[str, str] = {
     "tools-described": "the tools were described in the system message",
     "calls-as-text": "calls of tools and their results became text",
     "result-as-text": "a tool's result without a call became text of the user",
+    "results-ordered": "results of calls at once were put into the order of their calls",
+    "images-left-out": "images of the history became text, because the model cannot see",
     "calls-in-turns": "calls at once became one call after the other",
     "ids-rewritten": "ids of tool calls were rewritten",
     "text-in-thought": "text beside calls of tools was put into the thought",
@@ -196,6 +198,10 @@ class Fitting:
         tools: list[Json] = options["tools"]
         describes = bool(tools) and options["tool_choice"] != "none" and not self.knows_tools
         remarks: list[str] = []
+        ordered = _results_in_order(messages)
+        if ordered != messages and not self._shows_ids:
+            messages = ordered
+            remarks.append("results-ordered")
         if describes:
             several = options.get("parallel_tool_calls", True)
             told = generic_calls.described(tools, parallel=several)
@@ -245,6 +251,19 @@ class Fitting:
     def _id_form(self) -> str:
         """The ids of calls that the template accepts, of _FORMS; "" if it accepts no calls."""
         return next(filter(self._takes, _FORMS), "")
+
+    @property
+    def _shows_ids(self) -> bool:
+        """Whether a prompt has the ids of calls, so that the model knows the call of a result.
+
+        Also where there are no calls at once.
+        """
+        if "ids" not in self._found:
+            probe, self._found["ids"] = _conversation("UDTT", self._id_form), True
+            with contextlib.suppress(RuntimeError, ValueError):
+                prompt = self._prompt_of(probe, [_TOOL] if self.knows_tools else [], True)
+                self._found["ids"] = all(m.get("tool_call_id", "") in prompt for m in probe)
+        return self._found["ids"]
 
     def _n_lost(self, messages: Sequence[Json], tools: Sequence[Json]) -> float:
         """Return how many texts of a conversation its prompt lacks; infinity if it is refused.
@@ -586,6 +605,23 @@ def _orphans_as_text(messages: Sequence[Json]) -> list[Json]:
         else:
             has_call = bool(message.get("tool_calls"))
         changed.append(message)
+    return changed
+
+
+def _results_in_order(messages: Sequence[Json]) -> list[Json]:
+    """Return the messages with the results that follow calls in the order of these."""
+    changed: list[Json] = []
+    place: dict[str, int] = {}
+    n_before = 0  # messages before the results of the last calls
+    for message in messages:
+        if message["role"] != "tool":
+            n_before = len(changed) + 1
+            place = {call.get("id", ""): i for i, call in enumerate(message.get("tool_calls", ()))}
+        changed.append(message)
+        if message.get("tool_call_id") in place:
+            results = changed[n_before:]
+            if all(result.get("tool_call_id") in place for result in results):
+                changed[n_before:] = sorted(results, key=lambda m: place[m["tool_call_id"]])
     return changed
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from backend.server.ask import (
+    ANY,
     FLAG,
     LIST,
     OBJECT,
@@ -27,17 +28,20 @@ from backend.server.ask import (
     Part,
     RequestRefused,
     Writer,
+    arguments_text,
     call_json,
     either,
     joined,
     log_once,
+    messages_of,
     read_image,
     read_options,
+    read_part,
     read_sampling,
     read_stops,
     read_tool,
+    role_of,
     shown,
-    unreadable,
 )
 from backend.server.openai_chat import COUNT, effort_options
 from backend.server.sections import CLOSE, OPEN, Section, Sections, Step
@@ -129,17 +133,8 @@ def _messages(fields: Fields) -> tuple[Json, ...]:
         system = "\n\n".join(t for t in texts if not t.startswith("x-anthropic-billing-header"))
     if system:
         talk.say("system", system)
-    for message in fields.tables("messages"):
-        role = message.need("role", TEXT)
-        if role not in ("user", "assistant", "system"):
-            raise message.refusal("role", "must be user or assistant")
-        content = message.need("content", either(TEXT, LIST))
-        if isinstance(content, list):
-            _add_blocks(talk, role, message)
-        elif role == "assistant":
-            talk.assistant(content)
-        else:
-            talk.say(role, content)
+    for message in messages_of(fields, "messages"):
+        _add_blocks(talk, role_of(message, "user", "assistant", "system"), message)
     return talk.done("messages")
 
 
@@ -147,47 +142,66 @@ def _add_blocks(talk: Conversation, role: str, message: Fields) -> None:
     """Add a message of content blocks. Results of tools come first, each as its own message."""
     parts: list[Json] = []
     calls: list[Json] = []
-    thought = ""
-    blocks = message.tables("content")
-    for block in blocks:
-        kind = block.need("type", TEXT)
+    thought, has_result = "", False
+    for block in message.parts("content"):
+        kind = block.data.get("type")
         if kind == "tool_use" and role == "assistant":
-            arguments = json.dumps(block.get("input", OBJECT, {}), ensure_ascii=False)
+            arguments = arguments_text(block.get("input", ANY, {}))
             calls.append(call_json(block.need("id", TEXT), block.need("name", TEXT), arguments))
         elif kind == "tool_result" and role == "user":
-            talk.result(block.need("tool_use_id", TEXT), _result(block))
-        elif kind == "thinking":
+            block.is_past = has_result = True  # no person has sent it now
+            inner = [read_part(part, _part) for part in block.parts("content")]
+            talk.result(block.need("tool_use_id", TEXT), joined(inner))
+        elif kind == "thinking" and role == "assistant":
             thought += block.get("thinking", TEXT, "")
         elif kind != "redacted_thinking":
-            parts.append(_part(block, kind))
+            block.is_past = block.is_past or kind in _OF_SERVERS
+            parts.append(read_part(block, _answer_part if role == "assistant" else _part))
     if role == "assistant":
-        content = joined(parts)
-        if not isinstance(content, str):
-            raise message.refusal("content", "may hold no image of the assistant")
-        talk.assistant(content, thought, calls)
-    elif parts or not blocks:
+        talk.assistant("\n".join(part["text"] for part in parts), thought, calls)
+    elif parts or not has_result:
         talk.say(role, joined(parts))
 
 
-def _part(block: Fields, kind: str) -> Json:
+_OF_SERVERS = ("container_upload", "tool_addition", "tool_removal", "mcp_tool_listing")
+"""Kinds of blocks beside a user's words that concern a provider's own servers."""
+
+
+def _answer_part(block: Fields, kind: str) -> Json | None:
+    return None if kind == "image" else _part(block, kind)
+
+
+def _part(block: Fields, kind: str) -> Json | None:
     if kind == "text":
-        return {"type": "text", "text": block.need("text", TEXT)}
+        return {"type": "text", "text": block.get("text", TEXT, "")}
+    if kind == "tool_reference":
+        name = block.need("tool_name", TEXT)
+        return {"type": "text", "text": f"The tool {name} can be called."}
+    if kind == "compaction" or (kind == "search_result" and "content" in block.data):
+        head = [block.get(name, TEXT, "") for name in ("title", "source")]
+        return _with_head(head, [read_part(part, _part) for part in block.parts("content")])
+    if kind not in ("image", "document"):
+        return None
     source = block.table("source")
+    form = source.get("type", TEXT)
     if kind == "image":
         url = source.get("url", TEXT, "")
-        if source.get("type", TEXT) == "base64":
+        if form == "base64":
             url = f"data:{source.get('media_type', TEXT, '')};base64,{source.need('data', TEXT)}"
         return read_image(url, block.where)
-    if kind == "document" and source.get("type", TEXT) == "text":
-        return {"type": "text", "text": source.need("data", TEXT)}
-    raise unreadable(block, kind)
+    if form not in ("text", "content"):
+        return None
+    head = [block.get(name, TEXT, "") for name in ("title", "context")]
+    inner = source.parts("data" if form == "text" else "content")
+    return _with_head(head, [read_part(part, _part) for part in inner])
 
 
-def _result(block: Fields) -> str | list[Json]:
-    content = block.get("content", either(TEXT, LIST), "")
-    if isinstance(content, str):
-        return content
-    return joined([_part(part, part.need("type", TEXT)) for part in block.tables("content")])
+def _with_head(head: list[str], parts: list[Json]) -> Json | None:
+    """Return a part with the text of some parts below a title; None if one of them is no text."""
+    if any(part["type"] != "text" for part in parts):
+        return None
+    texts = [*head, *(part["text"] for part in parts)]
+    return {"type": "text", "text": "\n".join(filter(None, texts))}
 
 
 class MessageWriter(Writer):

@@ -47,7 +47,7 @@ from backend.server.ask import (
     shown,
 )
 from backend.server.guard import LOCAL, Access, Guard, error_form, listen
-from backend.server.turns import News, Turns
+from backend.server.turns import News, Turns, visible
 from backend.system import faults
 
 KEEP_ALIVE_S = 10.0
@@ -276,16 +276,18 @@ class _Tools:
 
     async def count_tokens(self, request: Request, ask: Ask) -> Response:
         """Count the tokens of the prompt that a request would give, for Anthropic's clients."""
-        return JSONResponse({"input_tokens": await self._count(request, ask)})
+        n = await self._count(request, ask)
+        return JSONResponse({"input_tokens": n}, headers=_ignored(ask))
 
     async def count_response(self, request: Request, ask: Ask) -> Response:
         """Count the tokens of the prompt that a request would give, for OpenAI's clients."""
         n = await self._count(request, ask)
-        return JSONResponse({"object": "response.input_tokens", "input_tokens": n})
+        counted = {"object": "response.input_tokens", "input_tokens": n}
+        return JSONResponse(counted, headers=_ignored(ask))
 
     async def _count(self, request: Request, ask: Ask) -> int:
         def count(engine: Any) -> int:
-            return int(engine.count(ask.messages, ask.options))
+            return int(engine.count(visible(engine, ask.messages), ask.options))
 
         return int(await self._ask(request, count, ask.model))
 
@@ -310,11 +312,15 @@ def _read(api: Api, body: Any) -> Ask:
     return ask
 
 
+def _ignored(ask: Ask) -> dict[str, str]:
+    """Return the header with the fields that were ignored, or nothing."""
+    names = ", ".join(ask.ignored).encode("ascii", "replace").decode()
+    return {_IGNORED_HEADER: names} if names else {}
+
+
 async def _complete(request: Request, turns: Turns, api: Api, body: Any, ask: Ask) -> Response:
     news = turns.answer(ask, _client(request))
-    headers = {_QUEUE_HEADER: "0"}
-    if ask.ignored:
-        headers[_IGNORED_HEADER] = ", ".join(ask.ignored).encode("ascii", "replace").decode()
+    headers = {_QUEUE_HEADER: "0", **_ignored(ask)}
     # Await the first news here, so that a request that is refused at once gets its own status.
     first = await anext(news, None)
     if isinstance(first, Wait) and first.n_before:

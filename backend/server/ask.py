@@ -6,10 +6,12 @@ not known are ignored, and logged once each; a known field of a wrong type is re
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -283,6 +285,10 @@ class Writer(ABC):
 # Reading requests.
 
 
+class Mended(Json):
+    """The body of a request whose halves of characters were replaced."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """The type of a field: a test, and its words."""
@@ -313,9 +319,14 @@ def either(*kinds: Kind) -> Kind:
 
 
 class Fields:
-    """A JSON object of a request. null counts as absent. `where`: its place, as in "messages.0"."""
+    """A JSON object of a request. null counts as absent. `where`: its place, as in "messages.0".
 
-    def __init__(self, data: Any, where: str = "") -> None:
+    whole: the object that has it. is_past: it belongs to a message of the history, which stays in
+    all later requests. A refusal would end the conversation for good, so nothing of it is refused:
+    a field of another kind counts as absent, and is named by others().
+    """
+
+    def __init__(self, data: Any, where: str = "", whole: Fields | None = None) -> None:
         self.where = where
         if not isinstance(data, dict):
             what = where or "The request's body"
@@ -323,33 +334,77 @@ class Fields:
                 f"{what} must be {'an' if where else 'a JSON'} object.", param=where
             )
         self.data: Json = data
-        self._known: set[str] = set()
+        self.is_past: bool = whole is not None and whole.is_past
+        self._known: set[str] = set() if whole is None else {*_HARMLESS_INSIDE}
+        self._inner: dict[str, list[Fields]] = {}
+        self._left: list[str] = [] if whole is None else whole._left
+        if isinstance(data, Mended):
+            self._left.append("halves of characters")
 
     def get(self, name: str, kind: Kind, default: Any = None) -> Any:
         """Return a field. Raises RequestRefused for one of another kind."""
         self._known.add(name)
         value = self.data.get(name)
-        if value is None:
+        if value is None or kind.test(value):
+            return default if value is None else value
+        if isinstance(value, float) and value.is_integer() and kind.test(int(value)):
+            return int(value)  # JSON has one kind of numbers
+        if self.is_past:
+            self.leave(name)
             return default
-        if not kind.test(value):
-            raise self.refusal(name, f"must be {kind.words}")
-        return value
+        raise self.refusal(name, f"must be {kind.words}")
 
     def need(self, name: str, kind: Kind) -> Any:
-        """Return a field that must be there."""
+        """Return a field that must be there. In the history it is "" where it is missing."""
         value = self.get(name, kind)
         if value is None:
+            if self.is_past:
+                return ""
             raise self.refusal(name, f"must be {kind.words}, but is missing")
         return value
 
     def table(self, name: str) -> Fields:
         """Return the fields of an object, or of an empty one."""
-        return Fields(self.get(name, OBJECT, {}), self.path(name))
+        if name not in self._inner:
+            self._inner[name] = [Fields(self.get(name, OBJECT, {}), self.path(name), self)]
+        return self._inner[name][0]
 
     def tables(self, name: str) -> list[Fields]:
         """Return the fields of each object in a list."""
-        path = self.path(name)
-        return [Fields(v, f"{path}.{i}") for i, v in enumerate(self.get(name, LIST, []))]
+        if name not in self._inner:
+            given = list(enumerate(self.get(name, LIST, [])))
+            if self.is_past:
+                self.leave(*(f"{name}.{i}" for i, v in given if not isinstance(v, dict)))
+                given = [(i, v) for i, v in given if isinstance(v, dict)]
+            path = self.path(name)
+            self._inner[name] = [Fields(v, f"{path}.{i}", self) for i, v in given]
+        return self._inner[name]
+
+    def parts(self, name: str, *, may_lack: bool = False) -> list[Fields]:
+        """Return the parts of a content. A text, or another value in the history, is a part.
+
+        may_lack: the content may be missing, as that of each message in the history.
+        """
+        self._known.add(name)
+        content = self.data.get(name)
+        if isinstance(content, dict) and "type" in content:
+            content = [content]
+        is_text = isinstance(content, str)
+        if not (is_text or isinstance(content, list) or self.is_past):
+            if content is None and may_lack:
+                return []
+            raise self.refusal(name, "must be text or a list of parts")
+        given = content if isinstance(content, list) else [content]
+        found = []
+        for i, value in enumerate(given):
+            if not isinstance(value, dict) and (self.is_past or isinstance(value, str)):
+                if value is None:
+                    continue
+                text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                value = {"type": "text", "text": text}
+            found.append(Fields(value, f"{self.path(name)}.{i}", self))
+        self._inner[name] = found
+        return found
 
     def path(self, name: str) -> str:
         """Return the place of a field."""
@@ -364,14 +419,44 @@ class Fields:
         """Pass over fields silently."""
         self._known.update(names)
 
+    def leave(self, *names: str, kind: str = "") -> None:
+        """Have others() name fields, or parts of a kind, that are left out."""
+        of_kind = f" ({shown(kind)})" if kind else ""
+        self._left += [shown(self.path(name) if name else self.where) + of_kind for name in names]
+
     def others(self) -> tuple[str, ...]:
-        """Return the fields that nobody asked for, and log them."""
-        names = tuple(sorted(shown(self.path(name)) for name in self.data.keys() - self._known))
-        for name in names:
+        """Return the fields that nobody asked for, also inner ones, and what was left out.
+
+        Of fields that differ only in the number of their message or part, the first is named. Log
+        each name once.
+        """
+        names: dict[str, str] = {}
+        for name in [*sorted(self._unknown()), *self._left]:
+            names.setdefault(_NUMBER_IN_PATH.sub(".", name), name)
+        found = tuple(names.values())[:MAX_NAMED]
+        for name in found:
             log_once(f"The field {name} is not known here and was ignored.")
-        return names
+        n_more = len(names) - MAX_NAMED
+        return (*found, f"{n_more} more") if n_more > 0 else found
+
+    def _unknown(self) -> Iterator[str]:
+        names = (name for name in self.data.keys() - self._known if self.data[name] is not None)
+        yield from (shown(self.path(name)) for name in names)
+        for inner in self._inner.values():
+            for fields in inner:
+                yield from fields._unknown()
 
 
+_HARMLESS_INSIDE = frozenset({
+    "type", "id", "index", "status", "cache_control", "annotations", "logprobs", "signature",
+    "encrypted_content", "strict", "caller", "citations", "phase", "detail", "title", "context",
+    "prompt_cache_breakpoint", "allowed_callers", "defer_loading", "eager_input_streaming",
+    "input_examples", "output_schema", "toolset_name", "is_error", "async",
+})  # fmt: skip
+"""Fields of messages, parts and tools that change nothing for a local model."""
+MAX_NAMED = 32
+"""Maximum of fields that an answer names as ignored."""
+_NUMBER_IN_PATH = re.compile(r"\.\d+(?=\.| |$)")
 _logged: set[str] = set()
 
 
@@ -495,43 +580,112 @@ def _name(fields: Fields) -> str:
 
 
 _TEXT_PARTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text")
-_IMAGE_PARTS = ("image_url", "input_image")
+_IMAGE_PARTS = ("image_url", "input_image", "computer_screenshot")
+_THOUGHT_PARTS = ("thinking", "reasoning")
+_OPAQUE = frozenset({
+    "type", "id", "call_id", "tool_use_id", "status", "data", "file_data", "file_id", "image_url",
+    "signature", "encrypted_content", "encrypted_index", "cache_control", "citations", "caller",
+    "container_id", "fingerprint", "media_type", "page_age",
+})  # fmt: skip
+"""Fields of a foreign part that say nothing to a model."""
+_DATA_CHARS = 200  # a longer text without white space is no words
+
+
+def messages_of(fields: Fields, name: str) -> list[Fields]:
+    """Return the messages, or items, of a conversation. All but a last one of the user are past."""
+    messages = fields.tables(name)
+    for message in messages:
+        is_answer = message.data.get("role") in ("assistant", "tool", "function")
+        is_item = message.data.get("type", "message") != "message"
+        message.is_past = message is not messages[-1] or is_answer or is_item
+    return messages
+
+
+def role_of(message: Fields, *known: str) -> str:
+    """Return the role of a message. One of the history that is not known is the user's."""
+    role: str = message.need("role", TEXT)
+    if role in known:
+        return role
+    if not message.is_past:
+        raise message.refusal("role", f"must be {', '.join(known[:-1])} or {known[-1]}")
+    message.leave("role")
+    return "user"
+
+
+def read_part(part: Fields, read: Callable[[Fields, str], Json | None]) -> Json:
+    """Return a part of a message by `read`, which returns None for a kind that it cannot read.
+
+    What cannot be read is refused in the present message. In the history its words stand in its
+    place, and it is named.
+    """
+    kind = part.get("type", TEXT, "text") if "text" in part.data else part.need("type", TEXT)
+    try:
+        if (found := read(part, kind)) is not None:
+            return found
+        raise part.refusal("type", f"is {shown(kind)}, which this server cannot read")
+    except RequestRefused:
+        if not part.is_past:
+            raise
+    part.ignore(*part.data)
+    if not kind:  # a result of a tool that is no list of parts
+        return {"type": "text", "text": json.dumps(part.data, ensure_ascii=False)}
+    part.leave("", kind=kind)
+    return in_its_place(part, kind)
+
+
+def in_its_place(part: Fields, kind: str) -> Json:
+    """Return a part of text with the words of a foreign part."""
+    words = "\n".join(_words(part.data)) or "left out, because it cannot be read here"
+    return {"type": "text", "text": f"[{shown(kind)}: {words}]"}
+
+
+def _words(value: Any) -> Iterator[str]:
+    """Yield the texts of a foreign part that a model can read."""
+    if isinstance(value, str):
+        if value and (len(value) <= _DATA_CHARS or any(map(str.isspace, value))):
+            yield value
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            if name not in _OPAQUE:
+                yield from _words(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _words(inner)
 
 
 def read_content(fields: Fields, name: str = "content", *, may_lack: bool = False) -> Any:
     """Read text, or parts of text and images, of OpenAI's APIs. Return text or a list of parts."""
-    content = fields.get(name, either(TEXT, LIST))
-    if content is None and not may_lack:
-        raise fields.refusal(name, "must be text or a list of parts")
-    if not isinstance(content, list):
-        return content or ""
-    return joined(
-        [
-            {"type": "text", "text": part}
-            if isinstance(part, str)
-            else _part(Fields(part, f"{fields.path(name)}.{i}"))
-            for i, part in enumerate(content)
-        ]
+    return joined([read_part(part, _part) for part in fields.parts(name, may_lack=may_lack)])
+
+
+def read_answer(message: Fields) -> tuple[str, str]:
+    """Read the content of an answer in the history. Return its text and its thought."""
+    parts = [read_part(part, _answer_part) for part in message.parts("content")]
+    texts, thoughts = (
+        [part["text"] for part in parts if part["type"] == kind] for kind in ("text", "thought")
     )
+    return "\n".join(texts), "\n".join(thoughts)
 
 
-def _part(part: Fields) -> Json:
-    kind = part.need("type", TEXT)
+def _answer_part(part: Fields, kind: str) -> Json | None:
+    if kind in _THOUGHT_PARTS:
+        inner = next((n for n in (kind, "text", "content", "summary") if n in part.data), "text")
+        thought = read_content(part, inner, may_lack=True)
+        return {"type": "thought", "text": thought if isinstance(thought, str) else ""}
+    return None if kind in _IMAGE_PARTS else _part(part, kind)
+
+
+def _part(part: Fields, kind: str) -> Json | None:
     if kind in _TEXT_PARTS:
-        return {"type": "text", "text": part.need("text", TEXT)}
+        return {"type": "text", "text": part.get("text", TEXT, "")}
     if kind == "refusal":
-        return {"type": "text", "text": part.need("refusal", TEXT)}
+        return {"type": "text", "text": part.get("refusal", TEXT, "")}
     if kind in _IMAGE_PARTS:
         url = part.need("image_url", either(TEXT, OBJECT))
         if isinstance(url, dict):
             url = part.table("image_url").need("url", TEXT)
         return read_image(url, part.where)
-    raise unreadable(part, kind)
-
-
-def unreadable(part: Fields, kind: str) -> RequestRefused:
-    """Return a refusal of a part of a kind that this server cannot read."""
-    return part.refusal("type", f"is {shown(kind)}, which this server cannot read")
+    return None
 
 
 def read_image(url: str, where: str) -> Json:
@@ -542,7 +696,13 @@ def read_image(url: str, where: str) -> Json:
             f"{where} must be a data URL in base64; this server fetches nothing from the network.",
             param=where,
         )
+    if kind := next((kind for kind, start in _OTHER_IMAGES.items() if data.startswith(start)), ""):
+        raise RequestRefused(f"{where} is a {kind} image; send PNG or JPEG.", param=where)
     return {"type": "image", "data": data}
+
+
+_OTHER_IMAGES = {"WebP": "UklGR", "GIF": "R0lGOD"}
+"""How files begin in base64 that the reader of images does not know."""
 
 
 def joined(parts: list[Json]) -> str | list[Json]:
@@ -603,6 +763,11 @@ class Conversation:
                 f"{where} ends with a call of a tool, whose result is missing.", param=where
             )
         return tuple(self.messages)
+
+
+def arguments_text(given: Any) -> str:
+    """Return the arguments of a call as JSON, which may have come as text already."""
+    return given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
 
 
 def call_json(call_id: str, name: str, arguments: str) -> Json:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, TypeVar
 
-from backend.server.ask import RequestRefused
+from backend.server.ask import Mended, RequestRefused
 from backend.system.kept_file import parse_json
 
 MAX_BODY_BYTES = 32 << 20
@@ -78,11 +77,23 @@ def parse(data: bytes | bytearray) -> Any:
     """Parse a body that was measured. Raises RequestRefused."""
     try:
         body = parse_json(data)
-        if _SURROGATE.search(data):
-            json.dumps(body, ensure_ascii=False).encode("utf-8")  # refuses lone surrogates
     except (ValueError, RecursionError):
         raise RequestRefused(_NO_JSON) from None
-    return body
+    if not _SURROGATE.search(data) or (whole := _whole(body)) == body:
+        return body
+    return Mended(whole) if isinstance(whole, dict) else whole
+
+
+def _whole(value: Any) -> Any:
+    """Return a value with U+FFFD for each half of a character that stands alone.
+
+    A program that cuts a text between the halves keeps the cut in its history.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_whole(name): _whole(inner) for name, inner in value.items()}
+    return [_whole(inner) for inner in value] if isinstance(value, list) else value
 
 
 def parse_measured(data: bytes) -> Any:

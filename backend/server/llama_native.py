@@ -45,7 +45,7 @@ from backend.server.ask import (
 )
 from backend.server.openai_chat import FINGERPRINT, error_kind, read_common, timed, told
 from backend.server.openai_text import read_prompts
-from backend.server.turns import LoadedFacts, Turns
+from backend.server.turns import LoadedFacts, Turns, visible
 
 _N_PROBS = Kind(lambda v: WHOLE.test(v) and 0 <= v <= 100, "a whole number from 0 to 100")
 _RANDOM_SEED = (1 << 32) - 1  # in llama.cpp
@@ -348,7 +348,7 @@ class Native:
         """Return the prompt that a conversation becomes."""
 
         def prompt(engine: Any) -> str:
-            return str(engine.format(ask.messages, ask.options))
+            return str(engine.format(visible(engine, ask.messages), ask.options))
 
         return JSONResponse({"prompt": await self._ask(request, prompt, ask.model)})
 

@@ -19,6 +19,7 @@ from backend.gguf.header import ModelFileError
 from backend.gguf.model_file import ModelFile, read_model
 from backend.protocol.chat import AnswerText
 from backend.server.ask import (
+    ANY,
     FLAG,
     LIST,
     NUMBER,
@@ -37,11 +38,16 @@ from backend.server.ask import (
     RequestRefused,
     Token,
     Writer,
+    arguments_text,
     call_json,
     either,
+    messages_of,
+    read_answer,
+    read_content,
     read_options,
     read_sampling,
     read_stops,
+    role_of,
     shown,
 )
 from backend.server.openai_chat import effort_options, logprobs, read_tools
@@ -136,7 +142,7 @@ def _ask(
         messages=messages,
         prompts=prompts,
     )
-    return replace(ask, ignored=options.others() + fields.others())
+    return replace(ask, ignored=fields.others())
 
 
 def _thinking(fields: Fields) -> Json:
@@ -161,20 +167,23 @@ def _images(fields: Fields) -> list[Json]:
 def _messages(fields: Fields) -> tuple[Json, ...]:
     talk = Conversation()
     calls = _Calls()
-    for message in fields.tables("messages"):
-        role = message.need("role", TEXT)
-        content, images = message.get("content", TEXT, ""), _images(message)
-        if role in ("system", "user"):
-            talk.say(role, [*images, {"type": "text", "text": content}] if images else content)
-        elif role == "tool":
+    for message in messages_of(fields, "messages"):
+        role = role_of(message, "system", "user", "assistant", "tool")
+        images = _images(message)
+        if role == "assistant":
+            made = [calls.add(call) for call in message.tables("tool_calls")]
+            text, thought = read_answer(message)
+            talk.assistant(text, message.get("thinking", TEXT, thought), made)
+            message.leave(*(["images"] if images else []))
+            continue
+        text = read_content(message, may_lack=True)
+        content = [*images, {"type": "text", "text": text}] if images else text
+        if role == "tool":
             name = message.get("tool_name", TEXT) or message.get("name", TEXT, "")
             given = message.get("tool_call_id", TEXT, "")
             talk.result(calls.answered(given, name), content, name)
-        elif role == "assistant":
-            made = [calls.add(call) for call in message.tables("tool_calls")]
-            talk.assistant(content, message.get("thinking", TEXT, ""), made)
         else:
-            raise message.refusal("role", "must be system, user, assistant or tool")
+            talk.say(role, content)
     return talk.done("messages") if talk.messages else ()
 
 
@@ -188,11 +197,11 @@ class _Calls:
     def add(self, call: Fields) -> Json:
         """Return a call in OpenAI's form."""
         function = call.table("function")
-        name, arguments = function.need("name", TEXT), function.get("arguments", OBJECT, {})
+        name, arguments = function.need("name", TEXT), function.get("arguments", ANY, {})
         call_id = call.get("id", TEXT, "") or f"call_{self._n}"
         self._n += 1
         self._open.append((call_id, name))
-        return call_json(call_id, name, json.dumps(arguments, ensure_ascii=False))
+        return call_json(call_id, name, arguments_text(arguments))
 
     def answered(self, given: str, name: str) -> str:
         """Return the id of the call that a result belongs to."""

@@ -7,16 +7,16 @@ Source: OpenAI's API reference, and llama.cpp's server for its additions (`reaso
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from backend import __version__
 from backend.protocol.chat import AnswerText, Delta
 from backend.server.ask import (
+    ANY,
     FLAG,
     MAX_CHOICES,
     OBJECT,
@@ -38,14 +38,18 @@ from backend.server.ask import (
     Timings,
     Token,
     Writer,
+    arguments_text,
     call_json,
     either,
     log_once,
+    messages_of,
+    read_answer,
     read_content,
     read_options,
     read_sampling,
     read_stops,
     read_tool,
+    role_of,
     shown,
 )
 
@@ -227,33 +231,42 @@ def _schema(fields: Fields) -> Json | None:
 
 def _messages(fields: Fields) -> tuple[Json, ...]:
     talk = Conversation()
-    for message in fields.tables("messages"):
-        role = message.need("role", TEXT)
+    for message in messages_of(fields, "messages"):
+        role = role_of(message, "system", "developer", "user", "assistant", "tool", "function")
         name = message.get("name", TEXT, "")
-        if role in ("system", "developer"):
-            talk.say("system", read_content(message))
-        elif role == "user":
-            talk.say("user", read_content(message))
-        elif role in ("tool", "function"):
-            talk.result(message.get("tool_call_id", TEXT, name), read_content(message), name)
+        if role in ("system", "developer", "user"):
+            talk.say("user" if role == "user" else "system", read_content(message))
         elif role == "assistant":
-            thought = message.get("reasoning_content", TEXT) or message.get("reasoning", TEXT, "")
-            calls = [_call(call) for call in message.tables("tool_calls")]
-            content = read_content(message, may_lack=True)
-            if not isinstance(content, str):
-                raise message.refusal("content", "may hold text only")
-            talk.assistant(content, thought, calls)
+            content, thought = read_answer(message)
+            content = content or message.get("refusal", TEXT, "")
+            thoughts = [message.get(n, TEXT) for n in ("reasoning_content", "reasoning")]
+            thought = next(filter(None, thoughts), thought)
+            talk.assistant(content, thought, list(_calls(message)))
         else:
-            raise message.refusal("role", "must be system, developer, user, assistant or tool")
+            call_id = message.get("tool_call_id", TEXT) or f"{_OLD_CALL}{name}"
+            talk.result(call_id, read_content(message), name)
     return talk.done("messages")
 
 
-def _call(call: Fields) -> Json:
-    function = call.table("function")
-    arguments = function.get("arguments", either(TEXT, OBJECT), "{}")
-    if not isinstance(arguments, str):
-        arguments = json.dumps(arguments, ensure_ascii=False)
-    return call_json(call.get("id", TEXT, ""), function.need("name", TEXT), arguments)
+_OLD_CALL = "call_"
+"""Begins the id of a call of the old form, which has none; its name follows."""
+
+
+def _calls(message: Fields) -> Iterator[Json]:
+    """Yield the calls of an answer, also in the old form, and of tools that take a text."""
+    for call in message.tables("tool_calls"):
+        inner = "custom" if "custom" in call.data else "function"
+        function = call.table(inner)
+        given = function.get("arguments", ANY, "{}")
+        if inner == "custom":
+            given = {"input": function.get("input", TEXT, "")}
+        call_id, name = call.get("id", TEXT, ""), function.need("name", TEXT)
+        yield call_json(call_id, name, arguments_text(given))
+    if message.get("function_call", ANY):
+        function = message.table("function_call")
+        name = function.need("name", TEXT)
+        given = function.get("arguments", ANY, "{}")
+        yield call_json(f"{_OLD_CALL}{name}", name, arguments_text(given))
 
 
 class ChatWriter(Writer):

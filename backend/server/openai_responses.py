@@ -33,12 +33,16 @@ from backend.server.ask import (
     RequestRefused,
     Token,
     Writer,
+    arguments_text,
     call_json,
     either,
-    log_once,
+    in_its_place,
+    messages_of,
+    read_answer,
     read_content,
     read_options,
     read_sampling,
+    role_of,
     shown,
 )
 from backend.server.openai_chat import (
@@ -152,38 +156,74 @@ def _messages(fields: Fields, kept: Kept) -> tuple[Json, ...]:
     if isinstance(given, str):
         talk.say("user", given)
     else:
-        for item in fields.tables("input"):
-            _add_item(talk, item)
+        items = messages_of(fields, "input")
+        results = {_call_id(i) for i in items if _kind(i).endswith("_output")}
+        for item in items:
+            _add_item(talk, item, results)
     return talk.done("input")
 
 
-def _add_item(talk: Conversation, item: Fields) -> None:
-    """Add an item of the input to a conversation."""
-    kind = item.get("type", TEXT, "message")
-    call_id = item.get("call_id", TEXT, "")
+_RESULTS = ("output", "result", "tools")
+"""The fields of an item that may have the result of a call."""
+_SILENT = ("type", "id", "call_id", "status", "caller", "namespace", "execution")
+"""Fields of a call that are no arguments."""
+_SETTINGS = (
+    "additional_tools",
+    "compaction_trigger",
+    "configuration_update",
+    "item_reference",
+    "mcp_list_tools",
+)
+"""Kinds of items that nobody says to the model."""
+
+
+def _kind(item: Fields) -> str:
+    return str(item.get("type", TEXT, "message"))
+
+
+def _call_id(item: Fields) -> str:
+    """Return the id of a call. A few old kinds of results have it as their own."""
+    return str(item.get("call_id", TEXT, "") or item.get("id", TEXT, ""))
+
+
+def _add_item(talk: Conversation, item: Fields, results: set[str]) -> None:
+    """Add an item of the input to a conversation. results: the ids of calls that have a result.
+
+    A call of another kind than functions is a call like theirs if its result is there. What else
+    cannot be read is an answer with its words, and is named.
+    """
+    kind = _kind(item)
     if kind == "message":
-        role = item.need("role", TEXT)
-        content = read_content(item)
+        role = role_of(item, "system", "developer", "user", "assistant")
         if role == "assistant":
-            if not isinstance(content, str):
-                raise item.refusal("content", "may hold text only")
-            talk.assistant(content, joins=True)
-        elif role in ("user", "system", "developer"):
-            talk.say("user" if role == "user" else "system", content)
+            talk.assistant(*read_answer(item), joins=True)
         else:
-            raise item.refusal("role", "must be system, developer, user or assistant")
-    elif kind == "function_call":
-        arguments = item.get("arguments", TEXT, "{}")
-        call = call_json(call_id, item.need("name", TEXT), arguments)
-        talk.assistant(calls=[call], joins=True)
-    elif kind == "function_call_output":
-        talk.result(call_id, read_content(item, "output"))
+            talk.say("user" if role == "user" else "system", read_content(item))
     elif kind == "reasoning":
         thought = read_content(item, may_lack=True) or read_content(item, "summary", may_lack=True)
         if isinstance(thought, str) and thought:
             talk.assistant(reasoning=thought, joins=True)
+    elif kind.endswith("_output"):
+        name = next((name for name in _RESULTS if name in item.data), "output")
+        talk.result(_call_id(item), read_content(item, name))
+    elif kind == "function_call" or _call_id(item) in results:
+        talk.assistant(calls=[_call(item, kind)], joins=True)
     else:
-        log_once(f"Items of the type {shown(kind)} are not known here and were left out.")
+        item.ignore(*item.data)
+        item.leave("", kind=kind)
+        if kind not in _SETTINGS:
+            talk.assistant(in_its_place(item, kind)["text"], joins=True)
+
+
+def _call(item: Fields, kind: str) -> Json:
+    """Read a call of a tool of the client into OpenAI's form of functions."""
+    if kind == "function_call":
+        given = item.get("arguments", ANY, "{}")
+        return call_json(_call_id(item), item.need("name", TEXT), arguments_text(given))
+    item.ignore(*item.data)
+    name = item.get("name", TEXT, "") or kind.removesuffix("_call")
+    given = {k: v for k, v in item.data.items() if k not in (*_SILENT, "name")}
+    return call_json(_call_id(item), name, arguments_text(given))
 
 
 class ResponseWriter(Writer):

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from backend.protocol.attachments import images_of
 from backend.protocol.chat import Delta
 from backend.protocol.errors import UntrustedError
 from backend.protocol.request import GroupAnswer, Handle, Prompt, Request
@@ -29,12 +30,14 @@ from backend.server.ask import (
     Begin,
     Finish,
     Fitted,
+    Json,
     Part,
     Progress,
     RequestRefused,
     Timings,
     Token,
     Wait,
+    joined,
     n_chosen,
 )
 from backend.server.figures import Figures
@@ -521,7 +524,10 @@ class _Answer(_Turn):
     ) -> None:
         super().__init__(ask.model, client, host, loop)
         self.ask, self.figures = ask, figures
-        self._has_begun = self._is_fitted = False
+        self._has_begun = False
+        self._changes: tuple[str, ...] = ()
+        self.messages = ask.messages
+        """The conversation as the engine gets it."""
         self._choices = [
             _Choice(self, number * ask.n + i, prompt, ask.sampling.of_answer(i), i)
             for number, prompt in enumerate(ask.prompts or (None,))
@@ -531,15 +537,12 @@ class _Answer(_Turn):
 
     def choices(self, engine: Any) -> Iterator[_Choice]:
         """Yield the requests to answer. Raises RequestRefused."""
-        ask = self.ask
-        if ask.has_images and not engine.model.chat.images:
-            raise RequestRefused(
-                "The loaded model cannot see images: image input is not supported without its "
-                "mmproj file.",
-                param="messages",
-            )
+        self.messages = visible(engine, self.ask.messages)
+        if self.messages is not self.ask.messages:
+            self.fitted(["images-left-out"])
         for choice in self._choices:
             choice.engine = engine
+            choice.request = replace(choice.request, messages=self.messages)
             yield choice
 
     def begin(self, engine: Any, n_prompt: int, n_reused: int) -> None:
@@ -549,10 +552,11 @@ class _Answer(_Turn):
             self.tell(Begin(n_prompt, n_reused, self._host.model_name or engine.model.name))
 
     def fitted(self, changes: Sequence[str]) -> None:
-        """Tell once which changes the template needed in the conversation."""
-        if changes and not self._is_fitted:
-            self._is_fitted = True
-            self.tell(Fitted(tuple(changes)))
+        """Tell which changes the conversation needed, with those that were told before."""
+        every = tuple(dict.fromkeys([*self._changes, *changes]))
+        if every != self._changes:
+            self._changes = every
+            self.tell(Fitted(every))
 
     def finish(self, choice: Finish) -> bool:
         """Tell that a choice is complete. Return whether all are."""
@@ -680,7 +684,7 @@ class _Choice(Handle):
     def _text_of_prompt(self) -> str:
         ask, engine, prompt = self.turn.ask, self.engine, self._prompt
         if prompt is None:
-            return str(engine.format(ask.messages, ask.options))
+            return str(engine.format(self.turn.messages, ask.options))
         return str(engine.detokenize(engine.prompt_tokens(prompt)))
 
     def ended(self, given: GroupAnswer) -> None:
@@ -787,6 +791,35 @@ class _Joint:
     def _end(self, turn: _Turn, error: Exception | None = None) -> None:
         self._turns.left(turn)
         turn.end(error)
+
+
+_UNSEEN = "[An image was here. The loaded model cannot see images.]"
+
+
+def visible(engine: Any, messages: tuple[Json, ...]) -> tuple[Json, ...]:
+    """Return the messages with words for the images of the history, if the model cannot see.
+
+    Raises RequestRefused for an image in the user's last message. One of a tool, or of an earlier
+    turn, would else end the conversation for good.
+    """
+    if engine.model.chat.images or not images_of(messages):
+        return messages
+    if messages[-1]["role"] == "user" and images_of(messages[-1:]):
+        raise RequestRefused(
+            "The loaded model cannot see images: image input is not supported without its "
+            "mmproj file.",
+            param="messages",
+        )
+    return tuple(
+        {**message, "content": joined([_in_words(part) for part in message["content"]])}
+        if images_of([message])
+        else message
+        for message in messages
+    )
+
+
+def _in_words(part: Json) -> Json:
+    return {"type": "text", "text": _UNSEEN} if part["type"] == "image" else part
 
 
 def _too_many() -> RequestRefused:

@@ -47,7 +47,6 @@ BAD = {
     "more digits": openai("more digits", n=1).replace(b'"n": 1', b'"n": ' + b"9" * 5000),
     "no messages": openai("no messages", messages=None),
     "utf-8": openai("utf-8", user="BYTE").replace(b"BYTE", b"\xff\xc3"),
-    "surrogate": openai("surrogate", user="\ud83d"),
     "nan": openai("nan", temperature=float("nan")),
     "infinite": openai("infinite", logit_bias={"1": float("inf")}),
     "deep": b'{"custom_id": "deep", "body": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
@@ -69,13 +68,14 @@ def test_a_bad_line_ends_only_itself(model: Path, tmp_path: Path) -> None:
         b"[" * 100_000,
         b'"text"',
         openai("many", max_tokens=1 << 62),
+        openai("half", user="\ud83d"),
     ]
     prompts.write_bytes(b"\n".join([openai("first"), *lines, openai("last")]) + b"\n")
     assert main(words(model, prompts, out)) == 0
     found = answers(out)
     n = len(BAD) + 2
-    assert found.keys() == {"first", "last", "many", *BAD, str(n), str(n + 1), str(n + 2)}
-    for name in ("first", "last", "many"):
+    assert found.keys() == {"first", "last", "many", "half", *BAD, str(n), str(n + 1), str(n + 2)}
+    for name in ("first", "last", "many", "half"):
         assert found[name]["response"]["status_code"] == 200, found[name]
     for name in BAD.keys() - {"system", "a list"}:
         assert found[name]["response"] is None and found[name]["error"]["message"], name

@@ -283,6 +283,21 @@ def test_a_missing_message_of_the_user_is_supplied(name: str, messages: list[Jso
         assert rendered["prompt"].endswith("It")
 
 
+@pytest.mark.parametrize(("name", "is_ordered"), [("first part", True), ("system last", False)])
+def test_results_follow_the_order_of_calls_where_a_template_shows_no_ids(
+    name: str, is_ordered: bool
+) -> None:
+    results = [result("Rome", "Sun"), result("Oslo", "Snow")]
+    messages = [say("user", "The weather?"), called("Oslo", "Rome"), *results]
+    rendered = render(name, messages, tools=[TOOL])
+    assert ("results-ordered" in rendered["fitted"]) == is_ordered
+    prompt = unmarked(rendered["prompt"])
+    assert (prompt.index("Snow") < prompt.index("Sun")) == is_ordered
+    ordered = render(name, [*messages[:2], *reversed(results)], tools=[TOOL])
+    assert "results-ordered" not in ordered["fitted"]
+    assert (ordered["prompt"] == rendered["prompt"]) == is_ordered
+
+
 def test_calls_follow_each_other_with_ids_that_a_template_takes() -> None:
     """Two rounds of parallel calls, of which the second repeats ids."""
     messages = [

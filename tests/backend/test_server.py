@@ -383,7 +383,7 @@ def test_what_is_no_json_is_refused(fake: Served) -> None:
     assert fake.post("/v1/nothing", {}).status_code == 404
 
 
-@pytest.mark.parametrize("value", ["1" + "0" * 400, "-1e999", "1e309", "NaN", '"\\ud800"'])
+@pytest.mark.parametrize("value", ["1" + "0" * 400, "-1e999", "1e309", "NaN"])
 @pytest.mark.parametrize("name", ["prompt", "temperature", "seed", "x"])
 def test_what_does_not_fit_is_refused(fake: Served, name: str, value: str) -> None:
     body = {"prompt": "a", "max_tokens": 1, name: "HERE"}

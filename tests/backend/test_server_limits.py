@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from served import KEY, Served
 
 from backend.server import ask, bodies
-from backend.server.ask import RequestRefused
+from backend.server.ask import Fields, RequestRefused
 
 CHAT = "/v1/chat/completions"
 HEADERS = {"Authorization": f"Bearer {KEY}"}
@@ -257,11 +257,13 @@ def test_large_bodies_are_read_one_after_the_other(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("half", ["\\ud800", "\\uDFFF", "\\udc00\\ud800", "a\\uD83Db"])
-def test_half_a_character_is_refused(half: str) -> None:
-    """It could be neither tokenised nor sent back."""
-    for body in (f'["{half}"]', f'{{"{half}": 1}}'):
-        with pytest.raises(RequestRefused, match="not valid JSON in UTF-8"):
-            bodies.parse_measured(body.encode())
+def test_half_a_character_is_replaced_and_named(half: str) -> None:
+    """It could be neither tokenised nor sent back, and a client may keep it in its history."""
+    body = bodies.parse_measured(f'{{"{half}": ["{half}"]}}'.encode())
+    n = half.count("\\u")
+    ((name, (text,)),) = body.items()
+    assert name == text and text.strip("ab") == "\ufffd" * n
+    assert "halves of characters" in Fields(body).others()
     assert bodies.parse_measured(b'["\\ud83d\\ude00"]') == ["\U0001f600"]
 
 
