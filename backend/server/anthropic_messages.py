@@ -5,7 +5,6 @@ Source: Anthropic's API reference (messages, streaming, count_tokens). Thoughts 
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,19 +31,18 @@ from backend.server.ask import (
     call_json,
     either,
     joined,
-    log_once,
     messages_of,
+    read_format,
     read_image,
     read_options,
     read_part,
     read_sampling,
     read_stops,
-    read_tool,
     role_of,
-    shown,
 )
-from backend.server.openai_chat import COUNT, effort_options
+from backend.server.openai_chat import COUNT, effort_options, read_telemetry
 from backend.server.sections import CLOSE, OPEN, Section, Sections, Step
+from backend.server.tools import Offered, arguments_of, options_of
 
 _WITHOUT_EFFECT = (
     "metadata",
@@ -83,6 +81,7 @@ def read_message(body: Any) -> Ask:
         max_tokens=fields.get("max_tokens", COUNT, _DEFAULT_TOKENS),
         stream=fields.get("stream", FLAG, False),
         sampling=read_sampling(fields),
+        **read_telemetry(fields),
         options=read_options(
             **_tools(fields),
             **effort_options(
@@ -90,7 +89,7 @@ def read_message(body: Any) -> Ask:
                 {"enabled": True, "disabled": False}.get(thinking),
             ),
             variables=fields.get("chat_template_kwargs", OBJECT, {}),
-            json_schema=_schema(fields, output),
+            **read_format(fields),
             stops=read_stops(fields, "stop_sequences"),
         ),
         messages=_messages(fields),
@@ -98,29 +97,17 @@ def read_message(body: Any) -> Ask:
     return replace(ask, ignored=fields.others())
 
 
-def _schema(fields: Fields, output: Fields) -> Json | None:
-    wanted = output if "format" in output.data else fields
-    schema: Json | None = wanted.table("format").get("schema", OBJECT)
-    return {"type": "object"} if schema == {} else schema
-
-
 def _tools(fields: Fields) -> Json:
-    tools = []
+    offered = Offered()
     for tool in fields.tables("tools"):
-        if (kind := tool.get("type", TEXT, "custom")) == "custom":
-            tools.append(read_tool(tool, "input_schema"))
-        else:
-            log_once(f"Tools of the type {shown(kind)} are not known here and were left out.")
+        offered.add_anthropic(tool)
     choice = fields.table("tool_choice")
     kind = choice.get("type", TEXT, "auto")
     if kind != "tool" and kind not in _CHOICES:
         raise choice.refusal("type", "must be auto, any, tool or none")
     name = choice.need("name", TEXT) if kind == "tool" else _CHOICES[kind]
-    return {
-        "tools": tuple(tools),
-        "tool_choice": name if tools else "none",
-        "parallel_tool_calls": not choice.get("disable_parallel_tool_use", FLAG, False),
-    }
+    parallel = not choice.get("disable_parallel_tool_use", FLAG, False)
+    return options_of(fields, offered.tools, name, parallel)
 
 
 def _messages(fields: Fields) -> tuple[Json, ...]:
@@ -288,20 +275,11 @@ def _delta(section: Section, kind: str, name: str, text: str) -> Event:
 def _block(section: Section, text: str) -> Json:
     """Return a content block with a text."""
     if section.call is not None:
-        call = {"id": section.call.id, "name": section.call.name, "input": _arguments(text)}
+        call = {"id": section.call.id, "name": section.call.name, "input": arguments_of(text)}
         return {"type": "tool_use", **call}
     if section.kind == "thought":
         return {"type": "thinking", "thinking": text, "signature": ""}
     return {"type": "text", "text": text}
-
-
-def _arguments(text: str) -> Json:
-    """Return the arguments of a call as an object. An answer that was cut gives an empty one."""
-    try:
-        read = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return read if isinstance(read, dict) else {}
 
 
 def _stop(finish: Finish) -> Json:

@@ -50,8 +50,6 @@ from backend.server.guard import LOCAL, Access, Guard, error_form, listen
 from backend.server.turns import News, Turns, visible
 from backend.system import faults
 
-KEEP_ALIVE_S = 10.0
-"""Longest silence of a stream; then the last comment is repeated."""
 _QUEUE_HEADER = "x-queue-position"
 _FITTED_HEADER = "x-outrider-fitted"
 _IGNORED_HEADER = "x-ignored-fields"
@@ -421,7 +419,7 @@ class _Stream:
             task = asyncio.ensure_future(anext(news, None))
             try:
                 while True:
-                    await asyncio.wait({task}, timeout=KEEP_ALIVE_S)
+                    await asyncio.wait({task}, timeout=self._ask.ping_s or None)
                     if not task.done():
                         yield self._comment
                     elif (item := task.result()) is None:
@@ -461,7 +459,7 @@ class _Stream:
         return self._lines(self._writer.part(news))
 
     def _said(self, words: str) -> str:
-        return "" if self._api.is_lines else f": {words}\n\n"
+        return "" if self._api.is_lines or not self._ask.ping_s else f": {words}\n\n"
 
     def _lines(self, events: list[Event]) -> str:
         found = []

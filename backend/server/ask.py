@@ -27,6 +27,7 @@ MAX_CHOICES = 128
 MAX_TEXT_CHARS = 4 << 20
 """Maximum of characters of a request without its images: a million tokens of usual text. More would
 keep the engine busy for long, only to be told that it does not fit."""
+PING_S = 10.0
 TOO_LONG = "exceed_context_size_error"
 """The kind of the refusal of a prompt that does not fit into the context; llama.cpp's name."""
 _NAME_CHARS = 80
@@ -84,6 +85,10 @@ class Ask:
     with_prompt: bool = False
     """Whether the end of an answer has the text of the prompt."""
     ignored: tuple[str, ...] = ()
+    forms: Mapping[str, Any] = field(default_factory=dict)
+    """How tools were offered that are no plain functions, as tools.Form, by name."""
+    ping_s: float = PING_S
+    """Longest silence of a stream of events, after which a comment follows; 0: no comments."""
     asked_s: float = field(default_factory=time.perf_counter, compare=False)
     """When it was read (time.perf_counter)."""
 
@@ -153,8 +158,11 @@ class Timings:
             "predicted_ms": wrote_ms,
             "predicted_per_token_ms": _ratio(wrote_ms, n_step),
             "predicted_per_second": _ratio(1e3 * n_step, wrote_ms),
-            **({"runs": self.runs} if self.runs else {}),
         }
+
+    def beside(self) -> Json:
+        """Return `timings`, which has numbers only, and beside it `runs`, at the end."""
+        return {"timings": self.to_json(), **({"runs": self.runs} if self.runs else {})}
 
 
 def _ratio(value: float, by: float) -> float:
@@ -551,6 +559,77 @@ def read_stops(fields: Fields, name: str) -> tuple[str, ...]:
     """Read the stop strings. Empty ones stop nothing and are left out."""
     stops = fields.get(name, either(TEXT, TEXTS), [])
     return tuple(dict.fromkeys(s for s in ([stops] if isinstance(stops, str) else stops) if s))
+
+
+def read_format(fields: Fields) -> Json:
+    """Read the form of the answer: the options json_schema and grammar.
+
+    Clients write it in the fields of other protocols and servers, too. What cannot be met is
+    refused: an answer in another form would be taken for one in that form.
+    """
+    places = [fields]
+    places += [fields.table(n) for n in ("text", "output_config", "structured_outputs")
+               if OBJECT.test(fields.data.get(n))]  # fmt: skip
+    schemas: dict[str, Json] = {}
+    grammars: dict[str, str] = {}
+    for place in places:
+        for name in _FORMATS:
+            if (given := place.get(name, ANY)) is not None:
+                schema = _schema_in(place, name, given)
+                if schema is not None:
+                    schemas[place.path(name)] = schema
+        for name in ("grammar", "guided_grammar"):
+            if grammar := place.get(name, TEXT, ""):
+                grammars[place.path(name)] = grammar
+        for name in _NO_FORMATS if place.where in ("", "structured_outputs") else ():
+            if place.get(name, ANY) not in (None, [], "", False):
+                words = "is not possible here; send response_format with a JSON schema, or grammar"
+                raise place.refusal(name, words)
+    for found in (schemas, grammars):
+        names, values = list(found), list(found.values())
+        for name, value in zip(names[1:], values[1:], strict=True):
+            if value != values[0]:
+                raise RequestRefused(f"{name} contradicts {names[0]}.", param=name)
+    schema = next(iter(schemas.values()), None)
+    grammar = next(iter(grammars.values()), "")
+    return {"json_schema": {"type": "object"} if schema == {} else schema, "grammar": grammar}
+
+
+_FORMATS = ("response_format", "format", "output_format", "json_schema", "guided_json", "json")
+_NO_FORMATS = ("guided_regex", "guided_choice", "guided_decoding", "regex", "choice",
+               "structural_tag")  # fmt: skip
+_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+_OF_SCHEMAS = ("properties", "items", "anyOf", "oneOf", "allOf", "enum", "const", "$ref", "$defs")
+
+
+def _schema_in(place: Fields, name: str, given: Any) -> Json | None:
+    """Return the schema in a wish for a form, at whatever level it stands; None for text."""
+    if isinstance(given, str) and given in ("", "text", "json", "json_object"):
+        return {} if given.startswith("json") else None
+    if not isinstance(given, dict):
+        raise place.refusal(name, 'must be "json" or an object with a schema')
+    kind, schema = given.get("type"), given.get("schema")
+    if name in ("json_schema", "guided_json", "json") and not isinstance(schema, dict):
+        return given
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return schema if isinstance(schema, dict) else {}
+    inner = given.get("json_schema")
+    for found in (inner.get("schema") if isinstance(inner, dict) else None, schema):
+        if isinstance(found, dict):
+            return found
+    if isinstance(inner, dict) and _is_schema(inner):
+        return inner
+    if kind == "json_schema":
+        raise place.refusal(name, "has no schema")
+    if _is_schema(given) or not given:
+        return given
+    raise place.table(name).refusal("type", "must be text, json_object or json_schema")
+
+
+def _is_schema(value: Json) -> bool:
+    return value.get("type") in _TYPES or any(name in value for name in _OF_SCHEMAS)
 
 
 def read_options(**values: Any) -> ChatOptions:

@@ -174,7 +174,7 @@ class CompletionWriter(Writer):
             "stop_type": stop_type,
             "stopping_word": finish.stop,
             "tokens_cached": n_prompt + finish.n_token,
-            "timings": timings.to_json(),
+            **timings.beside(),
         }
 
     def _chances(self, tokens: tuple[Token, ...]) -> list[Json]:

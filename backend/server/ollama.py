@@ -7,7 +7,6 @@ stream is a JSON object in each line. Names of models end in a tag: `NAME:latest
 from __future__ import annotations
 
 import functools
-import json
 import math
 import time
 from collections.abc import Iterable
@@ -23,7 +22,6 @@ from backend.server.ask import (
     FLAG,
     LIST,
     NUMBER,
-    OBJECT,
     TEXT,
     TEXTS,
     UP_TO_20,
@@ -44,13 +42,15 @@ from backend.server.ask import (
     messages_of,
     read_answer,
     read_content,
+    read_format,
     read_options,
     read_sampling,
     read_stops,
     role_of,
     shown,
 )
-from backend.server.openai_chat import effort_options, logprobs, read_tools
+from backend.server.openai_chat import effort_options, logprobs
+from backend.server.tools import arguments_of, read_tools
 
 VERSION = "0.13.0"
 """The version of Ollama whose API this is. Programs compare it with the one that they need."""
@@ -80,7 +80,8 @@ _OF_LOADING = (
 def read_chat(body: Any) -> Ask:
     """Read the body of /api/chat. Raises RequestRefused. Without messages nothing is asked."""
     fields = Fields(body)
-    return _ask(fields, **read_tools(fields, "function"), messages=_messages(fields))
+    tools, _ = read_tools(fields, "function")
+    return _ask(fields, **tools, messages=_messages(fields))
 
 
 def read_generate(body: Any) -> Ask:
@@ -99,6 +100,8 @@ def read_generate(body: Any) -> Ask:
     if is_raw:
         if images:
             raise fields.refusal("images", "need a template, which raw leaves out")
+        if read_format(fields)["json_schema"] is not None:
+            raise fields.refusal("format", "needs a template, which raw leaves out")
         return _ask(fields, prompts=(prompt,))
     talk = Conversation()
     if system:
@@ -136,7 +139,7 @@ def _ask(
         options=read_options(
             **of_options,
             **_thinking(fields),
-            json_schema=_schema(fields),
+            **read_format(fields),
             stops=read_stops(options, "stop"),
         ),
         messages=messages,
@@ -148,15 +151,6 @@ def _ask(
 def _thinking(fields: Fields) -> Json:
     think = fields.get("think", either(FLAG, TEXT))
     return effort_options(think, True) if isinstance(think, str) else effort_options("", think)
-
-
-def _schema(fields: Fields) -> Json | None:
-    wanted = fields.get("format", either(TEXT, OBJECT), "")
-    if wanted not in ("", "json") and isinstance(wanted, str):
-        raise fields.refusal("format", 'must be "json" or a schema')
-    if isinstance(wanted, dict):
-        return wanted or {"type": "object"}
-    return {"type": "object"} if wanted else None
 
 
 def _images(fields: Fields) -> list[Json]:
@@ -289,12 +283,8 @@ class OllamaWriter(Writer):
 
 
 def _function(call: Any) -> Json:
-    """Return a call with its arguments as an object. An answer that was cut has an empty one."""
-    try:
-        arguments = json.loads(call.arguments or "{}")
-    except (ValueError, RecursionError):
-        arguments = {}
-    return {"name": call.name, "arguments": arguments if isinstance(arguments, dict) else {}}
+    """Return a call with its arguments as an object."""
+    return {"name": call.name, "arguments": arguments_of(call.arguments)}
 
 
 def _ns(seconds: float) -> int:

@@ -14,12 +14,14 @@ from dataclasses import replace
 from typing import Any
 
 from backend import __version__
-from backend.protocol.chat import AnswerText, Delta
+from backend.protocol.chat import AnswerText, Delta, ToolCall
 from backend.server.ask import (
     ANY,
     FLAG,
     MAX_CHOICES,
+    NUMBER,
     OBJECT,
+    PING_S,
     POSITIVE,
     TEXT,
     UP_TO_20,
@@ -40,18 +42,16 @@ from backend.server.ask import (
     Writer,
     arguments_text,
     call_json,
-    either,
-    log_once,
     messages_of,
     read_answer,
     read_content,
+    read_format,
     read_options,
     read_sampling,
     read_stops,
-    read_tool,
     role_of,
-    shown,
 )
+from backend.server.tools import read_tools
 
 # They change no answer of a local model, and are not worth a line in the log.
 _WITHOUT_EFFECT = (
@@ -67,7 +67,6 @@ _WITHOUT_EFFECT = (
     "n_keep",
     "n_cache_reuse",
     "backend_sampling",
-    "sse_ping_interval",
     "reasoning_format",
     "verbosity",
     "modalities",
@@ -82,7 +81,6 @@ _KINDS = {
 }
 FINGERPRINT = f"b-outrider-{__version__}"
 """Names the program that computes, in the form of llama.cpp's server."""
-_CHOICES = {"any": "required"}  # as Mistral's clients say it
 COUNT = Kind(lambda v: WHOLE.test(v) and v >= -1, "a whole number, or -1")
 
 
@@ -94,15 +92,16 @@ def read_chat(body: Any) -> Ask:
     if n_top and not fields.get("logprobs", FLAG):
         raise fields.refusal("top_logprobs", "needs logprobs to be true")
     n_probs = max(n_top, 1) if fields.get("logprobs", FLAG) else 0
+    tools, forms = read_tools(fields, "function")
     ask = Ask(
         **common,
+        forms=forms,
         sampling=read_sampling(fields, n_probs),
         n_top=n_top,
         options=read_options(
-            **read_tools(fields, "function"),
+            **tools,
             **_thinking(fields),
-            json_schema=_schema(fields),
-            grammar=fields.get("grammar", TEXT, ""),
+            **read_format(fields),
             stops=read_stops(fields, "stop"),
             opens=_opens(fields),
         ),
@@ -145,43 +144,12 @@ def read_common(fields: Fields, n_default: int, *limits: str) -> Json:
 
 
 def read_telemetry(fields: Fields) -> Json:
-    """Read which figures llama.cpp's server would send with a stream."""
+    """Read what llama.cpp's server would send with a stream: figures, and how often a comment."""
     return {
         "with_timings": fields.get("timings_per_token", FLAG, False),
         "with_progress": fields.get("return_progress", FLAG, False),
+        "ping_s": max(fields.get("sse_ping_interval", NUMBER, PING_S), 0.0),
     }
-
-
-def read_tools(fields: Fields, inner: str = "") -> Json:
-    """Read the tools and which of them may be called. inner: the field that has a function."""
-    tools = []
-    for tool in fields.tables("tools"):
-        if (kind := tool.get("type", TEXT, "function")) == "function":
-            tools.append(read_tool(tool.table(inner) if inner else tool, "parameters"))
-        else:
-            log_once(f"Tools of the type {shown(kind)} are not known here and were left out.")
-    choice = fields.get("tool_choice", either(TEXT, OBJECT), "auto")
-    if isinstance(choice, dict):
-        tools, choice = _chosen(fields.table("tool_choice"), tools)
-    return {
-        "tools": tuple(tools),
-        "tool_choice": _CHOICES.get(choice, choice) if tools else "none",
-        "parallel_tool_calls": fields.get("parallel_tool_calls", FLAG, True),
-    }
-
-
-def _chosen(choice: Fields, tools: list[Json]) -> tuple[list[Json], str]:
-    """Return the tools that a tool_choice allows, and the choice among them."""
-    if choice.get("type", TEXT, "function") == "allowed_tools":
-        allowed = choice.table("allowed_tools") if "allowed_tools" in choice.data else choice
-        names = [
-            (entry.table("function") if "function" in entry.data else entry).get("name", TEXT)
-            for entry in allowed.tables("tools")
-        ]
-        kept = [tool for tool in tools if tool["function"]["name"] in names]
-        return kept, allowed.get("mode", TEXT, "auto")
-    named = choice.table("function") if "function" in choice.data else choice
-    return tools, named.need("name", TEXT)
 
 
 def _thinking(fields: Fields) -> Json:
@@ -213,20 +181,6 @@ def effort_options(effort: str, thinking: bool | None = None) -> Json:
     if effort == "none":
         return {"thinking": False, "effort": ""}
     return {"thinking": thinking, "effort": effort}
-
-
-def _schema(fields: Fields) -> Json | None:
-    """Read the schema of the answer, in OpenAI's form or in llama.cpp's."""
-    wanted = fields.table("response_format")
-    kind = wanted.get("type", TEXT, "text")
-    schema: Json | None = fields.get("json_schema", OBJECT)
-    if kind == "json_object":
-        schema = wanted.get("schema", OBJECT, {})
-    elif kind == "json_schema":
-        schema = wanted.table("json_schema").get("schema", OBJECT, {})
-    elif kind != "text":
-        raise wanted.refusal("type", "must be text, json_object or json_schema")
-    return {"type": "object"} if schema == {} else schema
 
 
 def _messages(fields: Fields) -> tuple[Json, ...]:
@@ -277,6 +231,8 @@ class ChatWriter(Writer):
     def __init__(self, ask: Ask, model: str) -> None:
         self._ask = ask
         self._head = head("chatcmpl", model)
+        self._held = [AnswerText() for _ in range(ask.n)]
+        """The calls of tools that are no plain functions: they follow at the end, whole."""
 
     def opening(self, begin: Begin) -> list[Event]:
         """Return the first piece of each answer, which has the role."""
@@ -294,13 +250,22 @@ class ChatWriter(Writer):
             delta["reasoning_content"] = part.delta.reasoning
         if part.delta.content:
             delta["content"] = part.delta.content
-        if part.delta.tool_calls:
+        if part.delta.tool_calls and self._ask.forms:
+            self._held[part.choice].add(Delta(tool_calls=part.delta.tool_calls))
+        elif part.delta.tool_calls:
             delta["tool_calls"] = _gained_calls(part.delta)
         return [timed(self._piece(part.choice, delta, tokens=part.tokens), part.timings)]
 
     def closing(self, finishes: list[Finish]) -> list[Event]:
         """Return the reason of each end, and the numbers of tokens if they were asked for."""
-        events = [self._piece(f.choice, {}, finish_reason(f)) for f in finishes]
+        events = []
+        for f in finishes:
+            if calls := _calls_json(self._held[f.choice].tool_calls, self._ask):
+                numbered = enumerate(calls.get("tool_calls", ()))
+                if "tool_calls" in calls:
+                    calls["tool_calls"] = [{"index": i, **call} for i, call in numbered]
+                events.append(self._piece(f.choice, calls))
+            events.append(self._piece(f.choice, {}, self._reason(f)))
         if self._ask.with_usage:
             total = {"object": "chat.completion.chunk", "choices": [], "usage": usage(finishes)}
             events.append(("", {**self._head, **total}))
@@ -320,14 +285,14 @@ class ChatWriter(Writer):
         choices = [
             {
                 "index": f.choice,
-                "message": {**_message(answers[f.choice]), "refusal": None},
+                "message": {**_message(answers[f.choice], self._ask), "refusal": None},
                 "logprobs": self._logprobs(tokens[f.choice]),
-                "finish_reason": finish_reason(f),
+                "finish_reason": self._reason(f),
             }
             for f in finishes
         ]
         answer = {"object": "chat.completion", "choices": choices, "usage": usage(finishes)}
-        whole = {**self._head, **answer, "timings": _sum(finishes).to_json()}
+        whole = {**self._head, **answer, **_sum(finishes).beside()}
         return {**whole, **verbose(self._ask, finishes)}
 
     def _piece(
@@ -340,6 +305,11 @@ class ChatWriter(Writer):
             "finish_reason": reason,
         }
         return "", {**self._head, "object": "chat.completion.chunk", "choices": [piece]}
+
+    def _reason(self, finish: Finish) -> str:
+        """Return the reason of an end, which is another one for the old form of calls."""
+        reason, kinds = finish_reason(finish), {form.kind for form in self._ask.forms.values()}
+        return "function_call" if reason == "tool_calls" and "old" in kinds else reason
 
     def _logprobs(self, tokens: Sequence[Token]) -> Json | None:
         if not self._ask.sampling.n_probs:
@@ -360,9 +330,31 @@ def _logprob(token: Token) -> Json:
     return {"id": token.id, "token": shown, "logprob": token.logprob, "bytes": list(token.data)}
 
 
-def _message(answer: AnswerText) -> Json:
-    message = answer.to_message()
+def _message(answer: AnswerText, ask: Ask) -> Json:
+    calls = _calls_json(answer.tool_calls, ask)
+    message = {**answer.to_message(), **calls}
+    if "function_call" in message:
+        message.pop("tool_calls")
     return {**message, "content": message["content"] or (None if answer.tool_calls else "")}
+
+
+def _calls_json(calls: Sequence[ToolCall], ask: Ask) -> Json:
+    """Return the field of a message with calls, in the forms in which the tools were offered."""
+    found = []
+    for call in calls:
+        form = ask.forms.get(call.name)
+        if form is None:
+            found.append(call.to_json())
+        elif form.kind == "old":
+            return {"function_call": {"name": call.name, "arguments": call.arguments}}
+        elif form.kind == "custom":
+            custom = {"name": form.name, "input": form.text_input(call.arguments)}
+            found.append({"id": call.id, "type": "custom", "custom": custom})
+        else:
+            function = {"name": form.name, "arguments": call.arguments}
+            space = {"namespace": form.namespace} if form.namespace else {}
+            found.append({"id": call.id, "type": "function", "function": {**function, **space}})
+    return {"tool_calls": found} if found else {}
 
 
 def _gained_calls(delta: Delta) -> list[Json]:
@@ -400,7 +392,7 @@ def told(event: Event, progress: Progress, ask: Ask) -> Event:
 def timed(event: Event, timings: Timings | None) -> Event:
     """Return an event with the times so far, if there are any."""
     name, data = event
-    return event if timings is None else (name, {**data, "timings": timings.to_json()})
+    return event if timings is None else (name, {**data, **timings.beside()})
 
 
 def _sum(finishes: list[Finish]) -> Timings:

@@ -40,6 +40,7 @@ from backend.server.ask import (
     messages_of,
     read_answer,
     read_content,
+    read_format,
     read_options,
     read_sampling,
     role_of,
@@ -51,12 +52,12 @@ from backend.server.openai_chat import (
     finish_reason,
     logprobs,
     read_telemetry,
-    read_tools,
     timed,
     told,
     usage,
 )
 from backend.server.sections import CLOSE, OPEN, Section, Sections, Step
+from backend.server.tools import Form, arguments_in, flat, read_tools
 
 _WITHOUT_EFFECT = (
     "metadata",
@@ -116,33 +117,26 @@ def read_response(body: Any, kept: Kept) -> Ask:
     n_top = fields.get("top_logprobs", UP_TO_20, 0)
     has_probs = n_top or "message.output_text.logprobs" in fields.get("include", TEXTS, [])
     reasoning = fields.table("reasoning")
-    wanted = fields.table("text")
+    fields.table("text").ignore("verbosity")
     effort = reasoning.get("effort", TEXT, "")
+    tools, forms = read_tools(fields)
     ask = Ask(
+        forms=forms,
         model=fields.get("model", TEXT, ""),
         max_tokens=fields.get("max_output_tokens", COUNT, -1),
         stream=fields.get("stream", FLAG, False),
         sampling=read_sampling(fields, max(n_top, 1) if has_probs else 0),
         n_top=n_top,
         options=read_options(
-            **read_tools(fields),
+            **tools,
             **effort_options(effort),
             variables=fields.get("chat_template_kwargs", OBJECT, {}),
-            json_schema=_schema(wanted.table("format")),
+            **read_format(fields),
         ),
         messages=_messages(fields, kept),
         **read_telemetry(fields),
     )
     return replace(ask, ignored=fields.others())
-
-
-def _schema(wanted: Fields) -> Json | None:
-    kind = wanted.get("type", TEXT, "text")
-    if kind == "text":
-        return None
-    if kind not in ("json_object", "json_schema"):
-        raise wanted.refusal("type", "must be text, json_object or json_schema")
-    return wanted.get("schema", OBJECT) or {"type": "object"}
 
 
 def _messages(fields: Fields, kept: Kept) -> tuple[Json, ...]:
@@ -165,7 +159,7 @@ def _messages(fields: Fields, kept: Kept) -> tuple[Json, ...]:
 
 _RESULTS = ("output", "result", "tools")
 """The fields of an item that may have the result of a call."""
-_SILENT = ("type", "id", "call_id", "status", "caller", "namespace", "execution")
+_SILENT = ("type", "id", "call_id", "status", "caller", "namespace", "execution", "name")
 """Fields of a call that are no arguments."""
 _SETTINGS = (
     "additional_tools",
@@ -219,11 +213,12 @@ def _call(item: Fields, kind: str) -> Json:
     """Read a call of a tool of the client into OpenAI's form of functions."""
     if kind == "function_call":
         given = item.get("arguments", ANY, "{}")
-        return call_json(_call_id(item), item.need("name", TEXT), arguments_text(given))
+        name = flat(item.get("namespace", TEXT, ""), item.need("name", TEXT))
+        return call_json(_call_id(item), name, arguments_text(given))
     item.ignore(*item.data)
     name = item.get("name", TEXT, "") or kind.removesuffix("_call")
-    given = {k: v for k, v in item.data.items() if k not in (*_SILENT, "name")}
-    return call_json(_call_id(item), name, arguments_text(given))
+    name = flat(item.get("namespace", TEXT, ""), name)
+    return call_json(_call_id(item), name, arguments_text(arguments_in(item.data, _SILENT)))
 
 
 class ResponseWriter(Writer):
@@ -350,6 +345,7 @@ class ResponseWriter(Writer):
         item_id = self._ids[section.index]
         place: Json = {"item_id": item_id, "output_index": section.index}
         inner = {**place, "content_index": 0}
+        form = self._form(section)
         if step.action == OPEN:
             item = self._item(section, "in_progress")
             yield self._event("response.output_item.added", output_index=section.index, item=item)
@@ -358,30 +354,42 @@ class ResponseWriter(Writer):
                 yield self._event("response.content_part.added", **inner, part=part)
             return
         texts = {"thought": "response.reasoning_text", "text": "response.output_text"}
-        if section.kind == "call":
+        given = section.text
+        if form is not None and form.kind == "custom":
+            name, more, key = "response.custom_tool_call_input", place, "input"
+            given = form.text_input(section.text)
+        elif section.kind == "call":
             name, more, key = "response.function_call_arguments", place, "arguments"
         else:
             name, more, key = texts[section.kind], inner, "text"
         if section.kind == "text":
             so_far = self._tokens if step.action == CLOSE else tokens
             more = {**more, "logprobs": self._logprobs(so_far)}
+        is_whole = form is not None and (form.kind == "custom" or not form.is_named)
         if step.action != CLOSE:
-            yield self._event(f"{name}.delta", **more, delta=step.text)
+            if not is_whole:
+                yield self._event(f"{name}.delta", **more, delta=step.text)
             return
-        yield self._event(f"{name}.done", **more, **{key: section.text})
+        if form is None or form.is_named:
+            if is_whole:  # its text stands in JSON, which is read at its end
+                yield self._event(f"{name}.delta", **more, delta=given)
+            yield self._event(f"{name}.done", **more, **{key: given})
         if section.kind != "call":
             part = self._content(section)
             yield self._event("response.content_part.done", **inner, part=part)
         item = self._item(section, "completed")
         yield self._event("response.output_item.done", output_index=section.index, item=item)
 
+    def _form(self, section: Section) -> Form | None:
+        """Return how the tool of a call was offered; None for a plain function, or no call."""
+        return self._ask.forms.get(section.call.name) if section.call is not None else None
+
     def _item(self, section: Section, status: str) -> Json:
         """Return an item of the output. It is empty while it is in progress."""
         head = {"id": self._ids[section.index], "status": status}
         if section.call is not None:
-            name, call_id = section.call.name, section.call.id
-            call = {"name": name, "call_id": call_id, "arguments": section.text}
-            return {**head, "type": "function_call", **call}
+            form = self._form(section) or Form("function", section.call.name)
+            return {**head, **form.response_item(section.call, section.text)}
         content = [self._content(section)] if status == "completed" else []
         if section.kind == "thought":
             return {**head, "type": "reasoning", "summary": [], "content": content}

@@ -28,6 +28,7 @@ from backend.server.ask import (
     Token,
     Writer,
     either,
+    read_format,
     read_options,
     read_sampling,
     read_stops,
@@ -58,19 +59,21 @@ def read_text(body: Any) -> Ask:
         raise fields.refusal("prompt", f"and n must ask for 1 to {MAX_CHOICES} answers")
     n_top = fields.get("logprobs", either(UP_TO_20, FLAG), False)
     n_probs = 0 if n_top is False else max(int(n_top), 1)
-    fields.ignore("suffix", "best_of")
+    wanted = read_format(fields)
+    if wanted.pop("json_schema") is not None:
+        raise fields.refusal("response_format", "is possible in a chat only; send a grammar here")
     ask = Ask(
         **common,
         prompts=prompts,
         sampling=read_sampling(fields, n_probs),
         n_top=int(n_top),
-        options=read_options(
-            grammar=fields.get("grammar", TEXT, ""), stops=read_stops(fields, "stop")
-        ),
+        options=read_options(**wanted, stops=read_stops(fields, "stop")),
         echo=fields.get("echo", FLAG, False),
     )
     if ask.echo and not all(isinstance(prompt, str) for prompt in prompts):
         raise fields.refusal("echo", "is possible for a prompt of text only")
+    if ask.echo and n_probs:
+        raise fields.refusal("echo", "and logprobs do not go together: a prompt has no values here")
     return replace(ask, ignored=fields.others())
 
 
@@ -146,7 +149,7 @@ class TextWriter(Writer):
             choices.append(self._choice(finish.choice, text, finish_reason(finish), tokens))
             choices[-1]["text"] = prompt + text
         whole = {**self._head, "choices": choices, "usage": usage(finishes)}
-        whole["timings"] = finishes[0].timings.to_json()
+        whole |= finishes[0].timings.beside()
         return {**whole, **verbose(self._ask, finishes)}
 
     def _echoed(self, choice: int) -> str:

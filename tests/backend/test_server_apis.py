@@ -21,8 +21,8 @@ from waiting import WAIT_S, until
 
 from backend.protocol.chat import ChatFacts, Delta, ToolCall
 from backend.protocol.errors import EngineError, UntrustedError
-from backend.server import application
-from backend.server.ask import RequestRefused
+from backend.server.ask import PING_S, RequestRefused
+from backend.server.openai_chat import read_chat
 from backend.server.openai_responses import Kept
 
 anthropic, openai = Later("anthropic"), Later("openai")
@@ -253,12 +253,11 @@ def test_a_model_that_is_blind_says_so(to: SimpleNamespace) -> None:
 
 
 def test_several_texts_are_continued(to: SimpleNamespace) -> None:
-    ask = {"model": "fake", "prompt": ["one", "two"], "n": 2, "echo": True, "logprobs": 1}
-    whole = to.openai.completions.create(**ask)
-    said = [c.text for c in whole.choices]
+    ask = {"model": "fake", "prompt": ["one", "two"], "n": 2, "echo": True}
+    said = [c.text for c in to.openai.completions.create(**ask).choices]
     assert said == ["oneEasy.It is sunny."] * 2 + ["twoEasy.It is sunny."] * 2
-    probs = whole.choices[0].logprobs
-    assert (probs.tokens, probs.text_offset) == (["Easy.", "It is ", "sunny."], [3, 8, 14])
+    probs = to.openai.completions.create(**ask | {"echo": False}, logprobs=1).choices[0].logprobs
+    assert (probs.tokens, probs.text_offset) == (["Easy.", "It is ", "sunny."], [0, 5, 11])
     assert probs.top_logprobs[0] == {"Easy.": -0.5}
     texts = [""] * 4
     for chunk in to.openai.completions.create(**ask, stream=True):
@@ -598,7 +597,8 @@ def test_who_waits_is_told_how_many_are_before_it(rig: Rig) -> None:
     gate = threading.Event()
     to = rig(gate=gate)
     headers = {"Authorization": f"Bearer {KEY}"}
-    url, body = to.served.url + "/v1/chat/completions", {"messages": HELLO, "stream": True}
+    url = to.served.url + "/v1/chat/completions"
+    body = {"messages": HELLO, "stream": True, "sse_ping_interval": 0.02}
     with httpx.stream("POST", url, json=body, headers=headers) as first:
         assert first.headers["x-queue-position"] == "0"
         assert to.engine.reading.wait(WAIT_S)
@@ -613,16 +613,14 @@ def test_who_waits_is_told_how_many_are_before_it(rig: Rig) -> None:
         assert [line for line in first.iter_lines() if line][-1] == "data: [DONE]"
 
 
-def test_a_silent_stream_repeats_its_last_comment(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_stream_repeats_its_last_comment(rig: Rig) -> None:
     """Of one that is answered, and of one that waits. Then both go on."""
-    assert application.KEEP_ALIVE_S == 10
-    monkeypatch.setattr(application, "KEEP_ALIVE_S", 0.02)
+    assert PING_S == 10 == read_chat({"messages": HELLO}).ping_s
     gate = threading.Event()
     to = rig(gate=gate)
     headers = {"Authorization": f"Bearer {KEY}"}
-    url, body = to.served.url + "/v1/chat/completions", {"messages": HELLO, "stream": True}
+    url = to.served.url + "/v1/chat/completions"
+    body = {"messages": HELLO, "stream": True, "sse_ping_interval": 0.02}
     with httpx.stream("POST", url, json=body, headers=headers) as first:
         assert first.headers["content-type"].startswith("text/event-stream")
         lines = (line for line in first.iter_lines() if line)

@@ -222,9 +222,9 @@ def test_calls_of_other_forms_are_calls() -> None:
     for item, found in (
         ({"type": "custom_tool_call", "name": "f", "input": "w"}, ("f", {"input": "w"}, "c")),
         ({"type": "local_shell_call", "action": {"command": ["ls"]}},
-         ("local_shell", {"action": {"command": ["ls"]}}, "c")),
+         ("local_shell", {"command": ["ls"]}, "c")),
         ({"type": "apply_patch_call", "operation": {"type": "delete_file", "path": "a"}},
-         ("apply_patch", {"operation": {"type": "delete_file", "path": "a"}}, "c")),
+         ("apply_patch", {"type": "delete_file", "path": "a"}, "c")),
         ({"type": "program", "code": "1"}, ("program", {"code": "1"}, "c")),
     ):  # fmt: skip
         output = {"type": f"{item['type']}_output", "call_id": "c", "output": "done"}

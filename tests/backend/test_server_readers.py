@@ -128,8 +128,6 @@ def test_fields_of_a_message() -> None:
         {"role": "system", "content": "a\n\nb"}, {"role": "user", "content": "q"},
     )  # fmt: skip
     assert message("q", system="s").messages[0] == {"role": "system", "content": "s"}
-    old = message("q", output_format={"schema": {"type": "array"}}, format={"schema": {"a": 1}})
-    assert old.options.json_schema == {"a": 1}
     for choice, words in (
         ({"type": "x"}, "must be auto, any, tool or none"),
         ({"type": "tool"}, ""),
