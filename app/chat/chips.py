@@ -88,9 +88,9 @@ class Chips(QWidget):
         sentences = [*(file.refusal for file in files), blind, fault]
         self._words.setText("\n".join(sentence for sentence in sentences if sentence))
         self._words.setVisible(bool(self._words.text()))
-        self._fit.setVisible(bool(fault))
+        self._fit.setVisible(bool(fault and attachments.attachments))
         self._context.setVisible(bool(fault))
-        self.setVisible(bool(files))
+        self.setVisible(bool(files or fault))
         self.updateGeometry()
 
     def _fault(self, attachments: Attachments) -> str:
@@ -98,7 +98,18 @@ class Chips(QWidget):
         if attachments.fits_into_chat:
             return ""
         one = len(attachments.attachments) == 1
-        if not attachments.fits:
+        n_token = attachments.n_token
+        n_used = attachments.n_used if attachments.fits else 0
+        if n_token + n_used < attachments.n_context:  # the question is too long
+            n_token = attachments.n_token_message
+        if n_token > attachments.n_token and not attachments.fits:
+            sentence = self.tr("This message needs {tokens}; the context holds {limit}.")
+        elif n_token > attachments.n_token:
+            sentence = self.tr(
+                "With this chat and {tokens} of this message, the context of {limit} is full. A "
+                "new chat has room."
+            )
+        elif not attachments.fits:
             sentence = (
                 self.tr("This file needs {tokens}; the context holds {limit}.")
                 if one
@@ -113,7 +124,7 @@ class Chips(QWidget):
                 )
             )
         return sentence.format(
-            tokens=units.count(attachments.n_token, "token"),
+            tokens=units.count(n_token, "token"),
             limit=units.number(attachments.n_context),
         )
 

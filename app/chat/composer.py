@@ -5,11 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import QMimeData, QSize, Qt, Signal
-from PySide6.QtGui import QFocusEvent, QKeyEvent, QMouseEvent, QShowEvent, QTextOption
+from PySide6.QtGui import (
+    QFocusEvent,
+    QKeyEvent,
+    QKeySequence,
+    QMouseEvent,
+    QShowEvent,
+    QTextOption,
+)
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
-    QPlainTextEdit,
     QPushButton,
     QVBoxLayout,
     QWidget,
@@ -21,31 +27,34 @@ from app.chat.think_switch import ThinkSwitch
 from app.chat.tools_switch import ToolsSwitch
 from app.session.attachments import Attachments
 from app.widgets.elided_label import ElidedLabel
+from app.widgets.fields import TextField
 from app.widgets.icon_button import IconButton
 
 N_LINE_MAX = 9
 
 
-class _Input(QPlainTextEdit):
+class _Input(TextField):
     """A text field as tall as its text, up to N_LINE_MAX lines.
 
     Signals:
         submitted: Enter without Shift.
         focused: (bool) the field has got or lost the focus.
         files_pasted: (list of Path) files copied in another program.
+        undo_pasted: the user wants to undo the last paste, which was attached.
     """
 
     submitted = Signal()
     focused = Signal(bool)
     files_pasted = Signal(object)
+    undo_pasted = Signal()
 
     def __init__(self) -> None:
         super().__init__()
+        self._attached_at = -1  # revision of the document when a paste was attached
         self.setObjectName("input")
         self.setAccessibleName(self.tr("Message"))
         self.setPlaceholderText(self.tr("Ask something\u2026"))
         self.setAcceptDrops(False)  # the window accepts drops
-        self.setTabChangesFocus(True)
         self.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -77,6 +86,12 @@ class _Input(QPlainTextEdit):
             event.accept()
         elif event.key() == Qt.Key.Key_Escape:
             event.ignore()  # the window stops the answer
+        elif (
+            event.matches(QKeySequence.StandardKey.Undo)
+            and self._attached_at == self.document().revision()
+        ):
+            self._attached_at = -1
+            self.undo_pasted.emit()
         else:
             super().keyPressEvent(event)
 
@@ -88,6 +103,10 @@ class _Input(QPlainTextEdit):
             self.files_pasted.emit(paths)
         else:
             super().insertFromMimeData(source)
+
+    def note_attached(self) -> None:
+        """Let the next Undo emit `undo_pasted`, unless the text is changed before."""
+        self._attached_at = self.document().revision()
 
     def focusInEvent(self, event: QFocusEvent) -> None:
         super().focusInEvent(event)
@@ -122,12 +141,15 @@ class Composer(QFrame):
         stop: the user wants the answer stopped.
         attach: the user wants to choose files.
         files_pasted: (list of Path) files to attach.
+        long_text: (str) a text to attach, because the field has no room for it; "": the user
+            types on in a full field.
     """
 
     send = Signal(str)
     stop = Signal()
     attach = Signal()
     files_pasted = Signal(object)
+    long_text = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -170,6 +192,7 @@ class Composer(QFrame):
         self.button.clicked.connect(self._pressed)
         self.clip.clicked.connect(self.attach)
         self.input.files_pasted.connect(self.files_pasted)
+        self.input.refused.connect(self.long_text)
         self.setFocusProxy(self.input)
         self.tab_order: tuple[QWidget, ...] = (
             self.input, self.preset, self.think.effort, self.think.button, self.clip,
@@ -203,9 +226,16 @@ class Composer(QFrame):
 
     def set_text(self, text: str) -> None:
         """Put text into the field, to edit or send."""
-        self.input.setPlainText(text)
-        self.input.moveCursor(self.input.textCursor().MoveOperation.End)
+        self.put_text(text)
         self.input.setFocus()
+
+    def put_text(self, text: str) -> None:
+        """Put text into the field. One that is too long is to be attached."""
+        is_held = self.input.holds(text)
+        self.input.setPlainText(text if is_held else "")
+        self.input.moveCursor(self.input.textCursor().MoveOperation.End)
+        if not is_held:
+            self.long_text.emit(text)
 
     def clear(self) -> None:
         """Empty the field."""

@@ -13,6 +13,7 @@ from backend.protocol.attachments import Attachment
 HEAD_WIDTH = 480  # pixels, at most
 PADDING = 16  # of the button
 SHOWN_CHARS = 20_000  # a longer text would make the window slow
+PIECE_CHARS = 4000  # of one block of text
 
 
 class FileFold(QWidget):
@@ -21,7 +22,7 @@ class FileFold(QWidget):
     def __init__(self, file: Attachment, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._file = file
-        self._text: TextBlock | None = None
+        self._blocks: list[TextBlock] = []
         self.button = QPushButton()
         self.button.setProperty("role", "quiet")
         self.button.setCheckable(file.kind != "image")  # no picture is decoded in this process
@@ -31,6 +32,7 @@ class FileFold(QWidget):
         self.button.toggled.connect(self._toggle)
         self._body = QVBoxLayout()
         self._body.setContentsMargins(8, 0, 0, 6)
+        self._body.setSpacing(0)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(4)
@@ -50,13 +52,18 @@ class FileFold(QWidget):
         return self.button.isChecked()
 
     def _toggle(self, unfolded: bool) -> None:
-        if self._text is None:
-            self._text = TextBlock()
-            self._text.setAccessibleName(self._file.name)
-            self._text.setProperty("role", "thought")
-            self._text.show_plain(self._shown_text())
-            self._body.addWidget(self._text)
-        self._text.setVisible(unfolded)
+        text = self._shown_text() if not self._blocks else ""
+        while text:
+            end = text.rfind("\n", 0, PIECE_CHARS) + 1 or PIECE_CHARS
+            block = TextBlock()
+            block.setAccessibleName(self._file.name)
+            block.setProperty("role", "thought")
+            block.show_plain(text[:end].removesuffix("\n"))
+            self._blocks.append(block)
+            self._body.addWidget(block)
+            text = text[end:]
+        for block in self._blocks:
+            block.setVisible(unfolded)
         self._show_head()
 
     def _shown_text(self) -> str:

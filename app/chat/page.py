@@ -17,14 +17,17 @@ from app.session.attachments import Attachments, DraftFile
 from app.session.chats import Chats
 from app.session.session import Session
 from app.session.tools import ToolCalls
-from app.state.engine_state import State
+from app.state.engine_state import Notice, State
 from app.state.preset import NamedPreset, Preset
 from app.text import units
 from app.widgets import files
+from app.widgets.fields import PARAGRAPH_CHARS
+from backend.protocol.attachments import Attachment
 from backend.protocol.chat import ChatFacts
 from backend.system.memory import trim_heap
 
 DRAFT_MS = 400  # after the last key, a draft is written
+SHOWN_SHARE = 0.01  # of the context, from which a new chat's draft is shown as use of it
 TRIM_MS = 1000  # after the last change of chat, the memory of the chat before is given back
 
 
@@ -66,9 +69,11 @@ class ChatPage(QObject):
         view.composer.stop.connect(session.stop)
         view.composer.attach.connect(self.choose_files)
         view.composer.files_pasted.connect(self.attach)
+        view.composer.long_text.connect(self.attach_text)
+        view.composer.input.undo_pasted.connect(self._undo_paste)
         view.composer.chips.removed.connect(self._remove_file)
         view.composer.chips.fit_wanted.connect(self.attachments.shorten)
-        self.attachments.changed.connect(self._show_files)
+        self.attachments.changed.connect(self.show_composer)
         view.composer.preset.clicked.connect(self.edit_preset)
         view.composer.think.switched.connect(self._set_thinking)
         view.composer.think.effort_chosen.connect(self._set_effort)
@@ -87,12 +92,13 @@ class ChatPage(QObject):
         view.welcome.suggested.connect(self.send)
         self._trim_timer = QTimer(self, singleShot=True, interval=TRIM_MS)
         self._trim_timer.timeout.connect(self._trim)
-        self._kept_draft = ""
+        self._kept_draft: tuple[str, list[Attachment]] = ("", [])
         self._draft_of = 0  # the chat whose draft is in the composer
         self._draft_files: dict[int, list[DraftFile]] = {}
         self._draft_timer = QTimer(self, singleShot=True, interval=DRAFT_MS)
         self._draft_timer.timeout.connect(self.keep_draft)
         view.composer.input.textChanged.connect(self._draft_timer.start)
+        self.attachments.changed.connect(self._draft_timer.start)
         self._show_draft()
         self._show_state()
         self._show_model()
@@ -100,21 +106,24 @@ class ChatPage(QObject):
     # Drafts
 
     def keep_draft(self) -> None:
-        """Keep the text in the composer with its chat."""
+        """Keep the text in the composer, and what was pasted, with its chat."""
         self._draft_timer.stop()
         text = self.view.composer.input.toPlainText()
-        if text != self._kept_draft:
-            self._kept_draft = text
+        kept_text, kept_files = self._kept_draft
+        self._kept_draft = text, self.attachments.pasted
+        if text != kept_text:
             self._chats.keep_draft(self._draft_of, text)
+        if self._kept_draft[1] != kept_files:
+            self._chats.keep_draft_files(self._draft_of, self._kept_draft[1])
+        self.attachments.show_text(text)
 
     def _show_draft(self) -> None:
-        text = self._kept_draft = self._chats.draft(self._draft_of)
-        composer = self.view.composer
-        if text != composer.input.toPlainText():
-            composer.input.setPlainText(text)
-            composer.input.moveCursor(composer.input.textCursor().MoveOperation.End)
-        self.attachments.show(self._draft_files.pop(self._draft_of, []))
-        self._draft_timer.stop()
+        text, pasted = self._kept_draft = self._chats.draft(self._draft_of)
+        of_start = [DraftFile(item.name, attachment=item, is_pasted=True) for item in pasted]
+        self.attachments.show(self._draft_files.pop(self._draft_of, of_start))
+        if text != self.view.composer.input.toPlainText():
+            self.view.composer.put_text(text)
+        self.keep_draft()
 
     def _switch_draft(self) -> None:
         """Show the draft of the shown chat."""
@@ -139,6 +148,41 @@ class ChatPage(QObject):
         self.attachments.add(paths)
         self.view.composer.setFocus()
 
+    def attach_text(self, text: str) -> None:
+        """Attach a text that the field has no room for; "": offer to attach the field's text."""
+        composer = self.view.composer
+        if not text:
+            full = self.tr("The field is full: it holds {characters}.").format(
+                characters=units.count(PARAGRAPH_CHARS, "character")
+            )
+            action = self.tr("Attach the text as a file"), self._attach_field
+            self._session.notice.emit(Notice(full, (action,), is_trouble=False))
+            return
+        file = self.attachments.add_text(self.tr("Pasted text"), text)
+        composer.input.note_attached()
+        size = units.count(len(text), "character")
+        said = self.tr("A text of {characters} is attached as a file.").format(characters=size)
+        if file.attachment is not None and file.attachment.n_char_left_out:
+            most = units.count(len(file.attachment.text), "character")
+            said = self.tr(
+                "A text of {characters} is too long: its first {most} are attached as a file."
+            ).format(characters=size, most=most)
+        undo = self.tr("Undo"), self._undo_paste
+        self._session.notice.emit(Notice(said, (undo,), is_trouble=False))
+
+    def _attach_field(self) -> None:
+        text = self.view.composer.input.toPlainText()
+        self._session.engine.dismiss()
+        if text:
+            self.view.composer.clear()
+            self.attach_text(text)
+        self.view.composer.setFocus()
+
+    def _undo_paste(self) -> None:
+        self._session.engine.dismiss()
+        self.attachments.remove_pasted()
+        self.view.composer.setFocus()
+
     def choose_files(self) -> None:
         """Let the user choose files to attach."""
         names, _ = QFileDialog.getOpenFileNames(
@@ -155,9 +199,6 @@ class ChatPage(QObject):
         self.attachments.remove(file)
         if not self.attachments.files:
             self.view.composer.setFocus()
-
-    def _show_files(self) -> None:
-        self.view.composer.show_files(self.attachments)
 
     def edit_preset(self) -> None:
         """Let the user edit the system prompt and the sampling."""
@@ -268,19 +309,21 @@ class ChatPage(QObject):
         composer.tools.show_state(has_servers, n_tool, chat.tools, preset.tools)
         composer.think.show_state(chat, self._thinks(preset), preset.effort)
         composer.show_state(session.can_send, session.is_answering, hint, self._context_words())
-        self._show_files()
+        composer.show_files(self.attachments)
 
     def _context_words(self) -> str:
-        session, meter = self._session, self.view.composer.meter
-        last = session.conversation.last
-        if last is None or last.statistics is None or session.engine.model is None:
-            meter.show_use(0, 0)
-            return ""
+        meter = self.view.composer.meter
+        n_context = self.attachments.n_context
         # The last token of a full context was drawn but has no place in it.
-        used = min(last.statistics.n_prompt + last.statistics.n_token, session.engine.n_context)
-        meter.show_use(used, session.engine.n_context)
+        used = min(self.attachments.n_used, n_context)
+        n_draft = self.attachments.n_token_message
+        if not used and n_draft < n_context * SHOWN_SHARE:  # a new chat
+            n_draft = 0
+        meter.show_use(used + n_draft, n_context)
+        if not used + n_draft:
+            return ""
         return self.tr("context {used} of {limit}").format(
-            used=units.number(used), limit=units.number(session.engine.n_context)
+            used=units.number(used + n_draft), limit=units.number(n_context)
         )
 
     def _show_state(self) -> None:

@@ -19,7 +19,6 @@ from PySide6.QtWidgets import (
     QInputDialog,
     QLabel,
     QLineEdit,
-    QPlainTextEdit,
     QPushButton,
     QRadioButton,
     QSpinBox,
@@ -40,7 +39,15 @@ from app.state.preset import (
     Preset,
 )
 from app.text.language import translate
-from app.widgets.fields import FIELD_HEIGHT, Decimal, DropDown, Tick
+from app.widgets.fields import (
+    FIELD_HEIGHT,
+    Decimal,
+    DropDown,
+    TextField,
+    Tick,
+    in_paragraphs,
+    say_full,
+)
 from backend.protocol.chat import ChatFacts
 from backend.protocol.settings import Rule, Sampling
 
@@ -124,13 +131,14 @@ class PresetDialog(QDialog):
         self.setWindowTitle(self.tr("System prompt and sampling"))
         self.setMinimumWidth(460)
         self._before = preset
-        self._system = QPlainTextEdit(preset.system)
+        self._system = TextField(SYSTEM_CHARS)
+        self._system.setPlainText(in_paragraphs(preset.system))
+        self._system.refused.connect(lambda: say_full(self._system))
         self._system.setObjectName("system")
         self._system.setAccessibleName(self.tr("System prompt"))
         self._system.setPlaceholderText(
             self.tr("What the model should know or how it should answer")
         )
-        self._system.setTabChangesFocus(True)
         self._system.setFixedHeight(120)
         self._fields: dict[str, QSpinBox | QDoubleSpinBox] = {}
         self._numbers: dict[str, QSpinBox | QDoubleSpinBox] = {}  # -1: not set
@@ -322,7 +330,7 @@ class PresetDialog(QDialog):
 
     def _show_preset(self, preset: Preset) -> None:
         """Show the values of a preset. Leave the choice of thinking."""
-        self._system.setPlainText(preset.system)
+        self._system.setPlainText(in_paragraphs(preset.system))
         self._show_sampling(preset.sampling)
         self._numbers["seed"].setValue(int(preset.sampling.get("seed", -1)))
         self._numbers["max_tokens"].setValue(preset.max_tokens or -1)

@@ -7,7 +7,6 @@ from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
-    QPlainTextEdit,
     QPushButton,
     QVBoxLayout,
     QWidget,
@@ -17,13 +16,17 @@ from app.chat.branch_switch import BranchSwitch
 from app.chat.file_fold import FileFold
 from app.chat.text_block import TextBlock
 from app.state.conversation import Message
+from app.text import units
+from app.widgets.fields import PARAGRAPH_CHARS, TextField, say_full
+from backend.protocol.attachments import Attachment
 
 WIDEST = 0.82  # largest width of a bubble, as a share of the column
 PADDING = (18, 9, 18, 11)  # the extra height of a line is above its text
 N_LINE_MAX = 12
+HEAD_CHARS = 600  # of a long question, before its fold
 
 
-class _Editor(QPlainTextEdit):
+class _Editor(TextField):
     """Enter sends, Escape cancels.
 
     Signals:
@@ -37,7 +40,6 @@ class _Editor(QPlainTextEdit):
         self.setObjectName("input")
         self.setAccessibleName(self.tr("Your message, to change"))
         self.setAcceptDrops(False)
-        self.setTabChangesFocus(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.viewport().setAutoFillBackground(False)
 
@@ -69,18 +71,30 @@ class UserBubble(QWidget):
         self.setAccessibleName(self.tr("Your message"))
         self._text = TextBlock()
         self._text.setAccessibleName(self.tr("Your message"))
-        self._text.show_plain(message.content)
+        is_long = len(message.content) > PARAGRAPH_CHARS
+        head = message.content[:HEAD_CHARS] + "\u2026" if is_long else message.content
+        self._text.show_plain(head)
         self._frame = QFrame()
         self._frame.setObjectName("bubble")
         self._inside = QVBoxLayout(self._frame)
         self._inside.setContentsMargins(*PADDING)
         self._folds = [FileFold(file) for file in message.attachments]
         for fold in self._folds:
-            fold.button.toggled.connect(self._fit)
             self._inside.addWidget(fold)
         self._inside.addWidget(self._text)
         self._text.setVisible(bool(message.content) or not self._folds)
+        if is_long:
+            self._folds.append(FileFold(Attachment(self.tr("All of it"), "text", message.content)))
+            self._inside.addWidget(self._folds[-1])
+        for fold in self._folds:
+            fold.button.toggled.connect(self._fit)
         self._edit = _button(self.tr("Edit"), self.tr("Change this message"), self.begin_edit)
+        if is_long:
+            most = units.count(PARAGRAPH_CHARS, "character")
+            self._edit.setEnabled(False)
+            self._edit.setToolTip(
+                self.tr("A message of more than {most} cannot be changed here.").format(most=most)
+            )
         self._ends: list[QPushButton] = []  # the buttons beside the field
         self._branches = BranchSwitch()
         self._branches.stepped.connect(self.stepped)
@@ -111,7 +125,7 @@ class UserBubble(QWidget):
 
     def begin_edit(self) -> None:
         """Replace the text by a field."""
-        if self._editor is not None:
+        if self._editor is not None or not self._edit.isEnabled():
             return
         if not self._ends:
             self._ends = [
@@ -126,6 +140,7 @@ class UserBubble(QWidget):
         editor.setPlainText(self._message.content)
         editor.moveCursor(editor.textCursor().MoveOperation.End)
         editor.done.connect(self._end_edit)
+        editor.refused.connect(self._say_full)
         editor.textChanged.connect(self._fit_editor)
         self._editor = editor
         self._inside.addWidget(editor)
@@ -145,6 +160,9 @@ class UserBubble(QWidget):
         self._show_editing(False)
         if is_sent and (text or self._folds):
             self.edited.emit(text)
+
+    def _say_full(self, _: str) -> None:
+        say_full(self._editor or self)
 
     def _show_editing(self, editing: bool) -> None:
         self._text.setVisible(not editing and bool(self._message.content or not self._folds))

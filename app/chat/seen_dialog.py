@@ -15,6 +15,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from app.widgets.fields import in_paragraphs
+
 
 class _Part(QWidget):
     """A heading, a button that copies, and a text in a fixed-width font."""
@@ -23,6 +25,7 @@ class _Part(QWidget):
         super().__init__()
         title = QLabel(heading)
         title.setProperty("role", "strong")
+        self._text = ""
         self.field = QPlainTextEdit()
         self.field.setObjectName("report")
         self.field.setReadOnly(True)
@@ -45,11 +48,12 @@ class _Part(QWidget):
 
     def show_text(self, text: str, can_copy: bool = True) -> None:
         """Show a text; without `can_copy` it is a sentence about a missing text."""
-        self.field.setPlainText(text)
+        self._text = text
+        self.field.setPlainText(in_paragraphs(text))
         self.copy.setEnabled(can_copy and bool(text))
 
     def _copy(self) -> None:
-        QGuiApplication.clipboard().setText(self.field.toPlainText())
+        QGuiApplication.clipboard().setText(self._text)
 
 
 class SeenDialog(QDialog):

@@ -15,7 +15,7 @@ from backend.tools.plain_text import arguments_shown, clean
 
 N_LINE_SHOWN = 8  # of arguments; longer ones fold, unless the user is asked about them
 PIECE_CHARS = 4000  # of one block of text
-N_CHAR_SHOWN = 100_000  # of a result
+N_CHAR_SHOWN = 100_000  # of arguments or a result
 
 
 class _Fold(QWidget):
@@ -60,10 +60,15 @@ class _Fold(QWidget):
         self.button.setText(("\u25be " if is_open else "\u25b8 ") + self._label)
         self.button.setAccessibleName(self._label)
         if is_open and not self._blocks:
-            for begin in range(0, len(self._text), PIECE_CHARS):
+            shown = self._text[:N_CHAR_SHOWN]
+            pieces = [shown[at : at + PIECE_CHARS] for at in range(0, len(shown), PIECE_CHARS)]
+            if n_more := len(self._text) - len(shown):
+                rest = units.count(n_more, "character")
+                pieces.append(self.tr("\u2026 and {rest} more").format(rest=rest))
+            for piece in pieces:
                 block = TextBlock(is_code=True)
                 block.setAccessibleName(self._label)
-                block.show_plain(self._text[begin : begin + PIECE_CHARS])
+                block.show_plain(piece)
                 self._blocks.append(block)
                 self._body.addWidget(block)
         for block in self._blocks:
@@ -129,16 +134,18 @@ class ToolCard(QFrame):
     def show_result(self, text: str) -> None:
         """Show the tool's output, folded. It is plain text, whatever is in it."""
         label = self.tr("Result: {size}").format(size=units.count(len(text), "character"))
-        self._result.show_text(label, text[:N_CHAR_SHOWN])
+        self._result.show_text(label, text)
 
     def _show_arguments(self) -> None:
         text = pretty(self.call.arguments)
         is_long = text.count("\n") >= N_LINE_SHOWN or len(text) > 100 * N_LINE_SHOWN
-        folds = is_long and self.state is not CallState.ASKED
+        is_asked = self.state is CallState.ASKED
+        folds = len(text) > PIECE_CHARS if is_asked else is_long
         self._arguments.setVisible(bool(text) and not folds)
         self._long.setVisible(folds)
         if folds:
             size = units.count(len(text), "character")
+            self._long.button.setChecked(is_asked)  # the user has to see what is asked
             self._long.show_text(self.tr("Arguments: {size}").format(size=size), text)
         else:
             self._arguments.show_plain(text)

@@ -9,13 +9,14 @@ from PySide6.QtCore import QObject, Signal
 
 from app.session.session import Session
 from app.text.messages import localized
-from backend.protocol.attachments import Attachment, plain_name
+from backend.protocol.attachments import TEXT_CHARS_MAX, Attachment, plain_name
 from backend.text import text
 
 N_FILE_MAX = 20
 CHARS_PER_TOKEN = 4  # until the engine has counted
 FRAME_TOKENS = 16  # of a file's name and its fence, until then
 IMAGE_TOKENS = 256  # of an image, until then
+COUNTED_SHARE = 0.1  # of the context: a question with more characters is counted
 ANSWER_SHARE = 0.25  # of the context: room for the question and the answer
 
 
@@ -31,6 +32,7 @@ class DraftFile:
     attachment: Attachment | None = None
     refusal: str = ""  # one sentence: why it cannot be attached
     n_token: int = 0  # 0: not counted
+    is_pasted: bool = False  # it is nowhere else, so it is kept with the draft
 
     @property
     def is_image(self) -> bool:
@@ -44,7 +46,8 @@ class DraftFile:
             return 0
         if self.is_image:
             return self.n_token or IMAGE_TOKENS
-        return self.n_token or len(self.attachment.text) // CHARS_PER_TOKEN + FRAME_TOKENS
+        frame = FRAME_TOKENS if self.name else 0
+        return self.n_token or len(self.attachment.text) // CHARS_PER_TOKEN + frame
 
 
 class Attachments(QObject):
@@ -62,6 +65,7 @@ class Attachments(QObject):
         self._session, self._engine = session, session.engine
         self._link = link = session.engine.link
         self._counted_for: Path | None = None
+        self._text = DraftFile("")  # the question in the field, counted as a file is
         link.attaching.connect(self._on_progress)
         link.attached.connect(self._on_read)
         link.counted.connect(self._on_counted)
@@ -74,11 +78,44 @@ class Attachments(QObject):
         """Begin to read files."""
         for path in paths:
             file = DraftFile(plain_name(path.name))
-            self.files.append(file)
-            if len(self.files) > N_FILE_MAX:
-                file.refusal = localized(text("attach.too_many", file=file.name, most=N_FILE_MAX))
-            else:
+            if self._append(file):
                 file.reading = self._link.attach(path)
+        self.changed.emit()
+
+    def _append(self, file: DraftFile) -> bool:
+        """Add a file. Return False if there are too many, which it says."""
+        self.files.append(file)
+        if len(self.files) > N_FILE_MAX:
+            file.refusal = localized(text("attach.too_many", file=file.name, most=N_FILE_MAX))
+            file.attachment = None
+        return not file.refusal
+
+    def add_text(self, name: str, contents: str) -> DraftFile:
+        """Attach a text as a file; of a very long one the beginning."""
+        taken = {file.name for file in self.files}
+        numbers = (f"{name} {n}.txt" for n in range(2, len(taken) + 3))
+        name = next(one for one in (f"{name}.txt", *numbers) if one not in taken)
+        whole = contents.encode("utf-8", "replace").decode()  # without half characters
+        kept = whole[:TEXT_CHARS_MAX]
+        attachment = Attachment(name, "text", kept, n_char_left_out=len(whole) - len(kept))
+        file = DraftFile(name, attachment=attachment, is_pasted=True)
+        self._append(file)
+        self._count()
+        self.changed.emit()
+        return file
+
+    def remove_pasted(self) -> None:
+        """Remove what was pasted last."""
+        if pasted := [file for file in self.files if file.is_pasted]:
+            self.remove(pasted[-1])
+
+    def show_text(self, question: str) -> None:
+        """Count the question in the field. A short one is estimated."""
+        if question == self.text:
+            return
+        kept = Attachment("", "text", question) if question else None
+        self._text = DraftFile("", attachment=kept)
+        self._count()
         self.changed.emit()
 
     def put_back(self, attachments: list[Attachment]) -> None:
@@ -102,15 +139,15 @@ class Attachments(QObject):
         self.changed.emit()
 
     def clear(self) -> None:
-        """Remove all files, after they were sent."""
-        self.files = []
+        """Remove all files and the question, after they were sent."""
+        self.files, self._text = [], DraftFile("")
         self.changed.emit()
 
     def shorten(self) -> None:
         """Keep as much of the largest files as fits into the context."""
         files = [file for file in self.files if file.attachment is not None]
         images = [file for file in files if file.is_image]
-        room = self._room - sum(file.n_token_about for file in images)
+        room = self._room - sum(file.n_token_about for file in (*images, self._text))
         files = [file for file in files if not file.is_image]
         files.sort(key=lambda file: file.n_token_about)
         for index, file in enumerate(files):
@@ -128,6 +165,16 @@ class Attachments(QObject):
     def attachments(self) -> list[Attachment]:
         """Return the files to send."""
         return [file.attachment for file in self.files if file.attachment is not None]
+
+    @property
+    def pasted(self) -> list[Attachment]:
+        """Return the files that are nowhere else, to keep them with the draft."""
+        return [file.attachment for file in self.files if file.is_pasted and file.attachment]
+
+    @property
+    def text(self) -> str:
+        """Return the question in the field, as it was counted last."""
+        return self._text.attachment.text if self._text.attachment is not None else ""
 
     @property
     def is_reading(self) -> bool:
@@ -150,24 +197,33 @@ class Attachments(QObject):
         return sum(file.n_token_about for file in self.files)
 
     @property
+    def n_token_message(self) -> int:
+        """Return the tokens of all files and of the question, perhaps estimated."""
+        return self.n_token + self._text.n_token_about
+
+    @property
     def n_context(self) -> int:
         """Return the length of the context in tokens; 0 without a model."""
         return self._engine.n_context if self._engine.model is not None else 0
 
     @property
     def fits(self) -> bool:
-        """Return whether the files fit into an empty context, or no model is loaded."""
-        return self.n_context == 0 or self.n_token < self.n_context
+        """Return whether they fit into an empty context, or no model is loaded."""
+        return self.n_context == 0 or self.n_token_message < self.n_context
 
     @property
     def fits_into_chat(self) -> bool:
-        """Return whether the files fit behind the present chat, or no model is loaded."""
-        if not self.attachments:
-            return True
-        return self.n_context == 0 or self.n_token + self._n_used < self.n_context
+        """Return whether they fit behind the present chat, or no model is loaded.
+
+        A chat whose middle may be left out makes room for a question.
+        """
+        if not self.attachments and (not self.text or self._session.conversation.slides):
+            return self.fits
+        return self.n_context == 0 or self.n_token_message + self.n_used < self.n_context
 
     @property
-    def _n_used(self) -> int:
+    def n_used(self) -> int:
+        """Return the tokens of the present chat; 0 if they are not known."""
         last = self._session.conversation.last
         statistics = last.statistics if last is not None else None
         return statistics.n_prompt + statistics.n_token if statistics is not None else 0
@@ -175,7 +231,7 @@ class Attachments(QObject):
     @property
     def _room(self) -> int:
         n_free = self.n_context - round(self.n_context * ANSWER_SHARE)
-        return n_free if not self.fits else max(n_free - self._n_used, n_free // 4)
+        return n_free if not self.fits else max(n_free - self.n_used, n_free // 4)
 
     # The worker
 
@@ -201,9 +257,11 @@ class Attachments(QObject):
             if file.attachment is not None and not file.n_token and not file.counting:
                 if not self.is_unseen(file):
                     file.counting = self._link.count(file.attachment.to_part())
+        if len(self.text) > self.n_context * COUNTED_SHARE and not self._text.counting:
+            self._text.counting = self._link.count({"type": "text", "text": self.text})
 
     def _on_counted(self, number: int, n_token: int) -> None:
-        for file in self.files:
+        for file in (*self.files, self._text):
             if file.counting == number:
                 file.counting, file.n_token = 0, n_token
                 self.changed.emit()
@@ -212,7 +270,7 @@ class Attachments(QObject):
         path = self._engine.path if self._engine.model is not None else None
         if path != self._counted_for:
             self._counted_for = path
-            for file in self.files:
+            for file in (*self.files, self._text):
                 file.n_token = file.counting = 0
             self._count()
         self.changed.emit()
@@ -223,6 +281,7 @@ class Attachments(QObject):
         It counts again with the next model.
         """
         self._counted_for = None
+        self._text.counting = 0
         for file in self.files:
             file.counting = 0
             if file.reading:

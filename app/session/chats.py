@@ -6,7 +6,7 @@ import bisect
 import contextlib
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from app.state.engine_state import Notice
 from app.state.preset import Preset
 from app.store.chats import ChatRow, ChatStore, title_of
 from app.store.schema import StoreError
+from backend.protocol.attachments import Attachment
 
 ANY_MODEL = ""  # the store's key for the preset of models without their own
 SAVE_MS = 250  # between two writes of a growing answer
@@ -173,17 +174,21 @@ class Chats(QObject):
         if self._attempt(lambda: self.store.rename_folder(folder, name)):
             self._list_changed()
 
-    def draft(self, chat_id: int) -> str:
-        """Return the text typed in a chat but not sent; 0: in a new chat."""
+    def draft(self, chat_id: int) -> tuple[str, list[Attachment]]:
+        """Return what was typed and pasted in a chat but not sent; 0: in a new chat."""
         try:
-            return self.store.draft(chat_id)
+            return self.store.draft(chat_id), self.store.draft_files(chat_id)
         except StoreError as error:
             self._report_failure(error)
-            return ""
+            return "", []
 
     def keep_draft(self, chat_id: int, text: str) -> None:
         """Keep the text typed in a chat but not sent."""
         self._attempt(lambda: self.store.set_draft(chat_id, text))
+
+    def keep_draft_files(self, chat_id: int, pasted: Sequence[Attachment]) -> None:
+        """Keep what was pasted in a chat but not sent."""
+        self._attempt(lambda: self.store.set_draft_files(chat_id, pasted))
 
     def delete(self, chat_id: int) -> None:
         """Delete a chat, and show a notice with Undo."""

@@ -7,7 +7,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from app.state.preset import Preset
 from app.store import schema
 from app.store.schema import StoreError
 from app.store.search import Found, find
+from backend.protocol.attachments import Attachment
 from backend.protocol.chat import Delta, ToolCall
 from backend.protocol.statistics import Statistics
 from backend.system import faults
@@ -201,6 +202,26 @@ class ChatStore:
             ).fetchone()
         return str(row[0]) if row and row[0] else ""
 
+    def draft_files(self, chat_id: int) -> list[Attachment]:
+        """Return what was pasted in a chat but not sent, without what cannot be read."""
+        with self.reading():
+            row = self.connection.execute(
+                "SELECT CAST(files AS TEXT) FROM draft_paste WHERE chat_id = ?", (chat_id,)
+            ).fetchone()
+        found: list[Attachment] = []
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            found.extend(map(Attachment.from_json, parse_json(row[0]) if row else ()))
+        return found
+
+    def set_draft_files(self, chat_id: int, pasted: Sequence[Attachment]) -> None:
+        """Keep what was pasted in a chat but not sent."""
+        with self.writing(durable=False) as connection:
+            if pasted:
+                row = chat_id, json.dumps([file.to_json() for file in pasted])
+                connection.execute("REPLACE INTO draft_paste VALUES (?, ?)", row)
+            else:
+                connection.execute("DELETE FROM draft_paste WHERE chat_id = ?", (chat_id,))
+
     def set_draft(self, chat_id: int, text: str) -> None:
         """Keep the text typed in a chat but not sent; it survives a killed process."""
         with self.writing(durable=False) as connection:
@@ -237,9 +258,11 @@ class ChatStore:
                 return
         with self.writing() as connection:
             connection.execute("DELETE FROM chat WHERE deleted_s IS NOT NULL")
-            connection.execute(
-                "DELETE FROM draft WHERE chat_id != 0 AND chat_id NOT IN (SELECT id FROM chat)"
-            )
+            for table in ("draft", "draft_paste"):
+                connection.execute(
+                    f"DELETE FROM {table} "
+                    "WHERE chat_id != 0 AND chat_id NOT IN (SELECT id FROM chat)"
+                )
 
     # Messages
 

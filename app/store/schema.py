@@ -140,6 +140,10 @@ STEPS: tuple[str, ...] = (
     -- What was typed but not sent; 0 stands for a new chat.
     CREATE TABLE draft (chat_id INTEGER PRIMARY KEY, text TEXT NOT NULL);
     """,
+    """
+    -- JSON: attachments that were pasted, and are in no file.
+    CREATE TABLE draft_paste (chat_id INTEGER PRIMARY KEY, files TEXT NOT NULL);
+    """,
 )
 
 

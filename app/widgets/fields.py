@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent, QValidator, QWheelEvent
+from PySide6.QtCore import QMimeData, QPoint, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import (
+    QInputMethodEvent,
+    QKeyEvent,
+    QPainter,
+    QPaintEvent,
+    QResizeEvent,
+    QValidator,
+    QWheelEvent,
+)
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
     QCheckBox,
     QComboBox,
     QDoubleSpinBox,
     QLineEdit,
+    QPlainTextEdit,
     QSpinBox,
     QStyle,
     QStyleOptionButton,
+    QToolTip,
     QWidget,
 )
 
+from app.text import units
+from app.text.language import translate
 from app.widgets import icons, theme
 from app.widgets.icon_button import IconButton
 
 FIELD_HEIGHT = 32  # pixels, as the style sheet sets it
+PARAGRAPH_CHARS = 10_000
+"""Longest paragraph of a field: the time of a key grows with its square (20 ms here)."""
+SEARCH_CHARS = 500  # of what is searched for
 _BESIDE_TEXT = 30  # pixels: padding and border of the style sheet, and Qt's margin
 
 
@@ -86,11 +101,79 @@ class WholeLine(QLineEdit):
         return self.sizeHint()
 
 
+def in_paragraphs(text: str) -> str:
+    """Break paragraphs that are too long for a field, at a space where there is one."""
+    lines = []
+    for line in text.split("\n"):
+        while len(line) > PARAGRAPH_CHARS:
+            cut = line.rfind(" ", 1, PARAGRAPH_CHARS) + 1 or PARAGRAPH_CHARS
+            lines.append(line[:cut])
+            line = line[cut:]
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def say_full(field: QWidget) -> None:
+    """Say at a field that it has no room for more."""
+    words = translate("fields", "There is no room for that here: at most {n} characters in a line.")
+    place = field.mapToGlobal(QPoint(0, 0))
+    QToolTip.showText(place, words.format(n=units.number(PARAGRAPH_CHARS)), field)
+
+
+class TextField(QPlainTextEdit):
+    """A field of several lines with a limit, so that no key takes long.
+
+    Signals:
+        refused: (str) a pasted text that the field has no room for; "": a typed one.
+    """
+
+    refused = Signal(str)
+
+    def __init__(self, n_char_max: int = PARAGRAPH_CHARS) -> None:
+        super().__init__()
+        self._n_char_max = n_char_max
+        self.setTabChangesFocus(True)
+
+    def holds(self, text: str, beside: int = 0, in_line: int = 0) -> bool:
+        """Return whether a text has room beside other characters, and those in its line."""
+        longest = max(map(len, text.split("\n")))
+        return beside + len(text) <= self._n_char_max and in_line + longest <= PARAGRAPH_CHARS
+
+    def _has_room(self, text: str) -> bool:
+        """Return whether a text has room at the cursor, in place of what is selected."""
+        cursor = self.textCursor()
+        n_selected = abs(cursor.position() - cursor.anchor())
+        beside = self.document().characterCount() - 1 - n_selected
+        in_line = 0 if n_selected else cursor.block().length() - 1
+        return self.holds(text, beside, in_line)
+
+    def insertFromMimeData(self, source: QMimeData) -> None:  # noqa: D102
+        text = source.text()
+        if text and not self._has_room(text):
+            self.refused.emit(text)
+        else:
+            super().insertFromMimeData(source)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102
+        if event.text().isprintable() and event.text() and not self._has_room(event.text()):
+            self.refused.emit("")
+        else:
+            super().keyPressEvent(event)
+
+    def inputMethodEvent(self, event: QInputMethodEvent) -> None:  # noqa: D102
+        text = event.commitString()
+        if text and not self._has_room(text):
+            event.setCommitString("")
+            self.refused.emit("")
+        super().inputMethodEvent(event)
+
+
 class SearchField(QLineEdit):
     """A text field with a button that empties it. Qt's own button loads the icons of the system."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self.setMaxLength(SEARCH_CHARS)
         self._empty = IconButton("close", self.tr("Empty the search field"), side=22, parent=self)
         self._empty.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._empty.clicked.connect(self.clear)

@@ -384,14 +384,14 @@ ENGLISH: Mapping[str, str] = {
     "vision.other_model": QT_TRANSLATE_NOOP("messages", "{file} belongs to another model."),
     "vision.too_many_tokens": QT_TRANSLATE_NOOP(
         "messages",
-        "An image needs {n} tokens in one pass, but memory permits only {most}.",
+        "An image needs {n:count} tokens in one pass, but memory permits only {most:count}.",
     ),
     "engine.not_pinned": QT_TRANSLATE_NOOP(
         "messages",
         "{bytes:size} of RAM for experts could not be pinned, so copies to devices take longer.",
     ),
     "engine.prompt_too_long": QT_TRANSLATE_NOOP(
-        "messages", "The prompt has {n} tokens, but the context holds only {n_context}."
+        "messages", "The prompt has {n:count} tokens, but the context holds only {n_context:count}."
     ),
     "engine.slots_too_large": QT_TRANSLATE_NOOP(
         "messages",
@@ -505,12 +505,12 @@ ENGLISH: Mapping[str, str] = {
     ),
     "memory.all_resident": QT_TRANSLATE_NOOP("messages", "every expert is in memory"),
     "memory.context": QT_TRANSLATE_NOOP(
-        "messages", "A context of {n} tokens takes {bytes:size} there."
+        "messages", "A context of {n:count} tokens takes {bytes:size} there."
     ),
     "memory.context_shortened": QT_TRANSLATE_NOOP(
         "messages",
-        "The context is {n} tokens instead of {wanted}, so that more layers fit; it takes "
-        "{bytes:size} there.",
+        "The context is {n:count} tokens instead of {wanted:count}, so that more layers fit; it "
+        "takes {bytes:size} there.",
     ),
     "memory.cpu_slots": QT_TRANSLATE_NOOP(
         "messages", "Of the CPU's layers it keeps {n} of {all} experts, in {bytes:size}."

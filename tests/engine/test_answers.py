@@ -133,7 +133,7 @@ def test_a_prompt_that_does_not_fit_is_refused_with_both_counts(
     engine = open_engine(tiny, context_length=256)
     n_context = engine.model.context_length
     for n in (n_context, n_context + 1, 5000):
-        sentence = f"^The prompt has {n} tokens, but the context holds only {n_context}\\.$"
+        sentence = f"^The prompt has {n:,} tokens, but the context holds only {n_context}\\.$"
         with pytest.raises(EngineError, match=sentence):
             say(engine, "!" * n)
     assert len(say(engine, "!" * (n_context - 1), -1)) >= 1

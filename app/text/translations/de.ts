@@ -270,6 +270,30 @@
 <context>
 <name>ChatPage</name>
 <message>
+<source>The field is full: it holds {characters}.</source>
+<translation>Das Feld ist voll: Es fasst {characters}.</translation>
+</message>
+<message>
+<source>Attach the text as a file</source>
+<translation>Den Text als Datei anhängen</translation>
+</message>
+<message>
+<source>Pasted text</source>
+<translation>Eingefügter Text</translation>
+</message>
+<message>
+<source>A text of {characters} is attached as a file.</source>
+<translation>Ein Text von {characters} ist als Datei angehängt.</translation>
+</message>
+<message>
+<source>A text of {characters} is too long: its first {most} are attached as a file.</source>
+<translation>Ein Text von {characters} ist zu lang: Seine ersten {most} sind als Datei angehängt.</translation>
+</message>
+<message>
+<source>Undo</source>
+<translation>Rückgängig</translation>
+</message>
+<message>
 <source>Attach files</source>
 <translation>Dateien anhängen</translation>
 </message>
@@ -338,6 +362,14 @@
 <message>
 <source>The loaded model cannot see images.</source>
 <translation>Das geladene Modell kann keine Bilder sehen.</translation>
+</message>
+<message>
+<source>This message needs {tokens}; the context holds {limit}.</source>
+<translation>Diese Nachricht braucht {tokens}; der Kontext fasst {limit}.</translation>
+</message>
+<message>
+<source>With this chat and {tokens} of this message, the context of {limit} is full. A new chat has room.</source>
+<translation>Mit diesem Chat und {tokens} dieser Nachricht ist der Kontext von {limit} voll. Ein neuer Chat hat Platz.</translation>
 </message>
 <message>
 <source>This file needs {tokens}; the context holds {limit}.</source>
@@ -2936,12 +2968,20 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Eigene Nachricht</translation>
 </message>
 <message>
+<source>All of it</source>
+<translation>Alles</translation>
+</message>
+<message>
 <source>Edit</source>
 <translation>Ändern</translation>
 </message>
 <message>
 <source>Change this message</source>
 <translation>Diese Nachricht ändern</translation>
+</message>
+<message>
+<source>A message of more than {most} cannot be changed here.</source>
+<translation>Eine Nachricht von mehr als {most} kann hier nicht geändert werden.</translation>
 </message>
 <message>
 <source>Send</source>
@@ -3070,6 +3110,13 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Your message, to change</source>
 <translation>Eigene Nachricht zum Ändern</translation>
+</message>
+</context>
+<context>
+<name>_Fold</name>
+<message>
+<source>… and {rest} more</source>
+<translation>… und {rest} mehr</translation>
 </message>
 </context>
 <context>
@@ -3479,6 +3526,13 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{name} could not be saved: {reason}.</source>
 <translation>{name} konnte nicht gespeichert werden: {reason}.</translation>
+</message>
+</context>
+<context>
+<name>fields</name>
+<message>
+<source>There is no room for that here: at most {n} characters in a line.</source>
+<translation>Dafür ist hier kein Platz: höchstens {n} Zeichen in einer Zeile.</translation>
 </message>
 </context>
 <context>
@@ -4161,16 +4215,16 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{file} gehört zu einem anderen Modell.</translation>
 </message>
 <message>
-<source>An image needs {n} tokens in one pass, but memory permits only {most}.</source>
-<translation>Ein Bild braucht {n} Tokens in einem Durchgang, aber der Speicher erlaubt nur {most}.</translation>
+<source>An image needs {n:count} tokens in one pass, but memory permits only {most:count}.</source>
+<translation>Ein Bild braucht {n:count} Tokens in einem Durchgang, aber der Speicher erlaubt nur {most:count}.</translation>
 </message>
 <message>
 <source>{bytes:size} of RAM for experts could not be pinned, so copies to devices take longer.</source>
 <translation>{bytes:size} RAM für Experten konnten nicht gepinnt werden, darum dauern Kopien zu Geräten länger.</translation>
 </message>
 <message>
-<source>The prompt has {n} tokens, but the context holds only {n_context}.</source>
-<translation>Der Prompt hat {n} Token, aber der Kontext fasst nur {n_context}.</translation>
+<source>The prompt has {n:count} tokens, but the context holds only {n_context:count}.</source>
+<translation>Der Prompt hat {n:count} Token, aber der Kontext fasst nur {n_context:count}.</translation>
 </message>
 <message>
 <source>The slots of {tensor} need {bytes:size} in one piece, more than {device} allows; a lower cache rate needs less.</source>
@@ -4329,12 +4383,12 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>alle Experten sind im Speicher</translation>
 </message>
 <message>
-<source>A context of {n} tokens takes {bytes:size} there.</source>
-<translation>Ein Kontext von {n} Token belegt dort {bytes:size}.</translation>
+<source>A context of {n:count} tokens takes {bytes:size} there.</source>
+<translation>Ein Kontext von {n:count} Token belegt dort {bytes:size}.</translation>
 </message>
 <message>
-<source>The context is {n} tokens instead of {wanted}, so that more layers fit; it takes {bytes:size} there.</source>
-<translation>Der Kontext hat {n} Token statt {wanted}, damit mehr Schichten Platz finden; er belegt dort {bytes:size}.</translation>
+<source>The context is {n:count} tokens instead of {wanted:count}, so that more layers fit; it takes {bytes:size} there.</source>
+<translation>Der Kontext hat {n:count} Token statt {wanted:count}, damit mehr Schichten Platz finden; er belegt dort {bytes:size}.</translation>
 </message>
 <message>
 <source>Of the CPU&apos;s layers it keeps {n} of {all} experts, in {bytes:size}.</source>
