@@ -88,6 +88,7 @@ MAY_IMPORT = {
         "psutil",
         "pydantic",
         "pypdf",
+        "PySide6",
         "starlette",
         "uvicorn",
     },
@@ -156,7 +157,12 @@ ONLY_FROM = {
     "predictors": {"backend.cli.train", "backend.learning.child", "predictors"},
     "pydantic": {"backend.tools.host"},
     "pypdf": {"backend.attachments.pdf"},
-    "PySide6": {"app", "packaging.icons", "packaging.windows.wine.watched"},
+    "PySide6": {
+        "app",
+        "backend.attachments.pictures",
+        "packaging.icons",
+        "packaging.windows.wine.watched",
+    },
     "shiboken6": {"app.widgets"},
     "starlette": {
         "backend.server.application",

@@ -223,6 +223,8 @@ class _Chip(QFrame):
         else:
             about = units.count(file.n_token_about, "token")
             words = self.tr("about {tokens}").format(tokens=about)
+        if found.was_scaled:
+            words += " \u00b7 " + self.tr("scaled down")
         if found.n_char_left_out:
             words += " \u00b7 " + self.tr("beginning only")
         return words

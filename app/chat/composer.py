@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QMimeData, QSize, Qt, Signal
+from PySide6.QtCore import QBuffer, QIODevice, QMimeData, QSize, Qt, Signal
 from PySide6.QtGui import (
     QFocusEvent,
+    QImage,
     QKeyEvent,
     QKeySequence,
     QMouseEvent,
     QShowEvent,
+    QTextDocumentFragment,
     QTextOption,
 )
 from PySide6.QtWidgets import (
@@ -40,12 +42,16 @@ class _Input(TextField):
         submitted: Enter without Shift.
         focused: (bool) the field has got or lost the focus.
         files_pasted: (list of Path) files copied in another program.
+        picture_pasted: (bytes) an image file.
+        nothing_pasted: nothing in the clipboard can be pasted.
         undo_pasted: the user wants to undo the last paste, which was attached.
     """
 
     submitted = Signal()
     focused = Signal(bool)
     files_pasted = Signal(object)
+    picture_pasted = Signal(bytes)
+    nothing_pasted = Signal()
     undo_pasted = Signal()
 
     def __init__(self) -> None:
@@ -96,13 +102,20 @@ class _Input(TextField):
             super().keyPressEvent(event)
 
     def canInsertFromMimeData(self, source: QMimeData) -> bool:
-        return bool(local_files(source)) or super().canInsertFromMimeData(source)
+        return True  # what cannot be pasted is said
 
     def insertFromMimeData(self, source: QMimeData) -> None:
         if paths := local_files(source):
             self.files_pasted.emit(paths)
+        elif data := picture_of(source):
+            self.picture_pasted.emit(data)
+        elif source.text() or source.hasHtml():
+            text = QMimeData()
+            of_html = QTextDocumentFragment.fromHtml(source.html()).toPlainText()
+            text.setText(source.text() or of_html.replace("\ufffc", ""))
+            super().insertFromMimeData(text)
         else:
-            super().insertFromMimeData(source)
+            self.nothing_pasted.emit()
 
     def note_attached(self) -> None:
         """Let the next Undo emit `undo_pasted`, unless the text is changed before."""
@@ -120,6 +133,34 @@ class _Input(TextField):
 def local_files(data: QMimeData) -> list[Path]:
     """Return the files that are dragged or were copied."""
     return [Path(url.toLocalFile()) for url in data.urls() if url.isLocalFile()]
+
+
+def has_picture(data: QMimeData) -> bool:
+    """Return whether an image was copied or is dragged, without reading it."""
+    return data.hasImage() or any(kind.startswith("image/") for kind in data.formats())
+
+
+def picture_of(data: QMimeData) -> bytes:
+    """Return the image file that was copied or is dragged; empty if there is none, or text.
+
+    Cells of a spreadsheet come as text and image. A browser adds the address of an image.
+    """
+    if not has_picture(data):
+        return b""
+    text = bytes(data.data("text/plain").data()).decode("utf-8", "replace").split()
+    is_address = len(text) == 1 and text[0].startswith(("http:", "https:", "file:", "data:"))
+    if text and not is_address:
+        return b""
+    for kind in ("png", "jpeg", "webp", "gif", "bmp"):
+        if found := data.data(f"image/{kind}").data():
+            return bytes(found)
+    image = data.imageData()
+    if not isinstance(image, QImage) or image.isNull():
+        return b""
+    buffer = QBuffer()
+    buffer.open(QIODevice.OpenModeFlag.WriteOnly)
+    image.save(buffer, "BMP")  # type: ignore[call-overload]  # a PNG would hold the window
+    return bytes(buffer.data().data())
 
 
 class _Hint(ElidedLabel):

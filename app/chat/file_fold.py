@@ -87,6 +87,8 @@ class FileFold(QWidget):
             else units.count(len(file.text), "character")
         )
         words = f"{file.name} \u00b7 {size}"
+        if file.was_scaled:
+            words += " \u00b7 " + self.tr("scaled down")
         if file.n_char_left_out:
             words += " \u00b7 " + self.tr("beginning only")
         return words

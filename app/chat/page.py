@@ -70,6 +70,8 @@ class ChatPage(QObject):
         view.composer.attach.connect(self.choose_files)
         view.composer.files_pasted.connect(self.attach)
         view.composer.long_text.connect(self.attach_text)
+        view.composer.input.picture_pasted.connect(self.attach_picture)
+        view.composer.input.nothing_pasted.connect(self._say_nothing_pasted)
         view.composer.input.undo_pasted.connect(self._undo_paste)
         view.composer.chips.removed.connect(self._remove_file)
         view.composer.chips.fit_wanted.connect(self.attachments.shorten)
@@ -147,6 +149,26 @@ class ChatPage(QObject):
         """Attach files to the next message."""
         self.attachments.add(paths)
         self.view.composer.setFocus()
+
+    def attach_picture(self, data: bytes) -> None:
+        """Attach an image that was copied or dragged."""
+        why_not = self.attachments.add_picture(self.tr("Pasted image"), data)
+        if why_not:
+            self._session.notice.emit(Notice(why_not))
+        self.view.composer.input.note_attached()
+        self.view.composer.setFocus()
+
+    def _say_nothing_pasted(self) -> None:
+        said = self.tr("The clipboard holds neither text, nor an image, nor files.")
+        self._session.notice.emit(Notice(said, is_trouble=False))
+
+    def say_remote(self) -> None:
+        """Say that nothing is loaded from the web."""
+        said = self.tr(
+            "The program gave only an address, and nothing is loaded from it. Copy the image there "
+            "and paste it here, or save it and drop the file."
+        )
+        self._session.notice.emit(Notice(said, is_trouble=False))
 
     def attach_text(self, text: str) -> None:
         """Attach a text that the field has no room for; "": offer to attach the field's text."""

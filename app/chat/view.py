@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 
 from app.chat.banner import Banner
 from app.chat.composer import Composer
@@ -10,6 +11,7 @@ from app.chat.find_bar import FindBar
 from app.chat.loading_strip import LoadingStrip
 from app.chat.transcript import COLUMN_WIDTH, Transcript
 from app.chat.welcome import Welcome
+from app.widgets.scroll_column import ScrollColumn
 
 
 class ChatView(QWidget):
@@ -24,7 +26,11 @@ class ChatView(QWidget):
         self.transcript = Transcript()
         self.composer = Composer()
         self._stack = QStackedWidget()
-        self._stack.addWidget(self.welcome)
+        self._welcome = ScrollColumn()  # the composer may need its room
+        self._welcome.setFrameShape(QFrame.Shape.NoFrame)
+        self._welcome.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._welcome.setWidget(self.welcome)
+        self._stack.addWidget(self._welcome)
         self._stack.addWidget(self.transcript)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 14, 0, 22)
@@ -38,7 +44,7 @@ class ChatView(QWidget):
 
     def show_messages(self, any_messages: bool) -> None:
         """Show the conversation, or the welcome if it is empty."""
-        self._stack.setCurrentWidget(self.transcript if any_messages else self.welcome)
+        self._stack.setCurrentWidget(self.transcript if any_messages else self._welcome)
 
 
 def _column(widget: QWidget) -> QHBoxLayout:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from PySide6.QtCore import QObject, Signal
 
@@ -33,6 +34,13 @@ class DraftFile:
     refusal: str = ""  # one sentence: why it cannot be attached
     n_token: int = 0  # 0: not counted
     is_pasted: bool = False  # it is nowhere else, so it is kept with the draft
+    folder: TemporaryDirectory[str] | None = None  # with a pasted image, until it is read
+
+    def forget_folder(self) -> None:
+        """Delete the folder."""
+        if self.folder is not None:
+            self.folder.cleanup()
+            self.folder = None
 
     @property
     def is_image(self) -> bool:
@@ -92,9 +100,7 @@ class Attachments(QObject):
 
     def add_text(self, name: str, contents: str) -> DraftFile:
         """Attach a text as a file; of a very long one the beginning."""
-        taken = {file.name for file in self.files}
-        numbers = (f"{name} {n}.txt" for n in range(2, len(taken) + 3))
-        name = next(one for one in (f"{name}.txt", *numbers) if one not in taken)
+        name = self._free_name(name, ".txt")
         whole = contents.encode("utf-8", "replace").decode()  # without half characters
         kept = whole[:TEXT_CHARS_MAX]
         attachment = Attachment(name, "text", kept, n_char_left_out=len(whole) - len(kept))
@@ -103,6 +109,30 @@ class Attachments(QObject):
         self._count()
         self.changed.emit()
         return file
+
+    def add_picture(self, name: str, data: bytes) -> str:
+        """Begin to read an image that is in no file. Return "", or a sentence why not."""
+        name = self._free_name(name, "")
+        try:
+            # Until it is read. The process that reads files is given a path.
+            folder = TemporaryDirectory(prefix="outrider-", ignore_cleanup_errors=True)
+            path = Path(folder.name, name)
+            path.write_bytes(data)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            return localized(text("attach.unreadable", file=name, reason=reason))
+        file = DraftFile(name, is_pasted=True, folder=folder)
+        if self._append(file):
+            file.reading = self._link.attach(path)
+        else:
+            file.forget_folder()
+        self.changed.emit()
+        return ""
+
+    def _free_name(self, name: str, ending: str) -> str:
+        taken = {file.name for file in self.files}
+        numbers = (f"{name} {n}{ending}" for n in range(2, len(taken) + 3))
+        return next(one for one in (f"{name}{ending}", *numbers) if one not in taken)
 
     def remove_pasted(self) -> None:
         """Remove what was pasted last."""
@@ -134,6 +164,7 @@ class Attachments(QObject):
     def remove(self, file: DraftFile) -> None:
         """Remove a file. Stop reading it."""
         self.files.remove(file)
+        file.forget_folder()
         if file.reading:
             self._link.cancel(file.reading)
         self.changed.emit()
@@ -245,6 +276,7 @@ class Attachments(QObject):
         for file in self.files:
             if file.reading == number:
                 file.reading, file.attachment = 0, attachment
+                file.forget_folder()
                 file.refusal = localized(refusal)
                 self._count()
                 self.changed.emit()
@@ -286,6 +318,7 @@ class Attachments(QObject):
             file.counting = 0
             if file.reading:
                 file.reading = 0
+                file.forget_folder()
                 file.refusal = localized(text("attach.stopped", file=file.name))
         self.changed.emit()
 

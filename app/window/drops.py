@@ -6,7 +6,7 @@ from PySide6.QtCore import QEvent, QObject, Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QWidget
 
-from app.chat.composer import local_files
+from app.chat.composer import has_picture, local_files, picture_of
 from app.session import known_models as models
 from app.window.drop_hint import DropHint
 from backend.system.paths import is_folder
@@ -21,12 +21,16 @@ class Drops(QObject):
         folders: (list of Path) folders of models.
         servers: (Path) a file with servers of tools.
         files: (list of Path) other files.
+        picture: (bytes) an image file, of a program.
+        remote: only addresses of other machines.
     """
 
     model = Signal(object)
     folders = Signal(object)
     servers = Signal(object)
     files = Signal(object)
+    picture = Signal(bytes)
+    remote = Signal()
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(window)
@@ -45,7 +49,7 @@ class Drops(QObject):
         return super().eventFilter(watched, event)
 
     def _enter(self, event: QDragEnterEvent) -> None:
-        if event.mimeData().hasUrls():
+        if event.mimeData().hasUrls() or has_picture(event.mimeData()):
             paths = local_files(event.mimeData())
             model = models.model_in_drop(paths)
             folders = [path for path in paths if is_folder(path)]
@@ -54,7 +58,7 @@ class Drops(QObject):
                 model.name if model else None,
                 folders[0].name if folders else None,
                 servers[0].name if servers else None,
-                len(paths),
+                len(paths) or 1,
             )
             event.acceptProposedAction()
 
@@ -74,3 +78,9 @@ class Drops(QObject):
         elif paths:
             event.acceptProposedAction()
             self.files.emit(paths)
+        elif data := picture_of(event.mimeData()):
+            event.acceptProposedAction()
+            self.picture.emit(data)
+        elif event.mimeData().hasUrls():
+            event.acceptProposedAction()
+            self.remote.emit()

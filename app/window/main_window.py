@@ -326,6 +326,8 @@ class MainWindow(QMainWindow):
         self._drops.folders.connect(self._add_folders)
         self._drops.servers.connect(self._import_servers)
         self._drops.files.connect(self._attach)
+        self._drops.picture.connect(self._attach_picture)
+        self._drops.remote.connect(self.chat_page.say_remote)
         self.chat.composer.chips.context_wanted.connect(lambda: self._show_controls(True))
 
     def _connect_settings(self) -> None:
@@ -511,6 +513,10 @@ class MainWindow(QMainWindow):
     def _import_servers(self, path: Path) -> None:
         self.pages.go("settings")
         self.settings_page.tools.take_file(path)
+
+    def _attach_picture(self, data: bytes) -> None:
+        self.show_chat()
+        self.chat_page.attach_picture(data)
 
     def _attach(self, paths: list[Path]) -> None:
         self.show_chat()

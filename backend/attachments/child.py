@@ -3,7 +3,8 @@
 The parent (backend/attachments/reading.py) writes a request to standard input, framed as in
 backend/protocol/messages.py, and reads replies from standard output:
 
-    {"path", "name", "limit_s"}   the request; with "data", Base64 of an image, in place of "path"
+    {"path", "name", "limit_s"}   the request; with "data", Base64 of an image, in place of "path";
+                                  with "side", its longest side in pixels, if it is larger
     {"done", "total"}             progress, in pages
     {"file"}                      an Attachment, or {"refusal"} with one sentence; then it ends
     {"width", "height", "rgb"}    for an image in the request: Base64 of the first rows of pixels
@@ -21,11 +22,10 @@ import stat
 import sys
 from collections.abc import Callable
 
+from backend.attachments import pictures
 from backend.attachments.pdf import MARK, MARK_BYTES, pdf_text
-from backend.attachments.pictures import decoded as decoded_picture
-from backend.attachments.pictures import is_picture
 from backend.attachments.text_files import decoded, kind_of
-from backend.protocol.attachments import TEXT_CHARS_MAX, Attachment
+from backend.protocol.attachments import TEXT_CHARS_MAX, Attachment, Picture
 from backend.protocol.errors import RequestError
 from backend.protocol.messages import Decoder, Message, encode
 from backend.system import faults
@@ -79,7 +79,10 @@ def answer(request: Message, say: Callable[[Message], None]) -> Message:
     name = request["name"]
     try:
         if "data" in request:
-            return _show_picture(base64.b64decode(request["data"], validate=True), name, say)
+            data = base64.b64decode(request["data"], validate=True)
+            side = request.get("side", 0)
+            found = pictures.preview(data, name, side) if side else pictures.decoded(data, name)
+            return _show_picture(found, say)
         return {"file": _read(request["path"], name, say).to_json()}
     except RequestError as error:
         return {"refusal": error.args[0]}
@@ -96,9 +99,8 @@ def answer(request: Message, say: Callable[[Message], None]) -> Message:
         return {"refusal": text("attach.damaged", file=name)}
 
 
-def _show_picture(data: bytes, name: str, say: Callable[[Message], None]) -> Message:
+def _show_picture(picture: Picture, say: Callable[[Message], None]) -> Message:
     """Send the pixels of an image. Return the last message."""
-    picture = decoded_picture(data, name)
     parts = [
         base64.b64encode(picture.rgb[begin : begin + _RGB_BYTES]).decode()
         for begin in range(0, len(picture.rgb), _RGB_BYTES)
@@ -122,9 +124,10 @@ def _read(path: str, name: str, say: Callable[[Message], None]) -> Attachment:
     if len(data) > FILE_BYTES_MAX:
         n_bytes = os.stat(path).st_size
         raise RequestError(text("attach.too_large", file=name, n=n_bytes, most=FILE_BYTES_MAX))
-    if is_picture(data):
-        decoded_picture(data, name)
-        return Attachment(name, "image", "", data=base64.b64encode(data).decode())
+    if pictures.kind_of(data):
+        kept, was_scaled = pictures.attached(data, name)
+        in_base64 = base64.b64encode(kept).decode()
+        return Attachment(name, "image", "", data=in_base64, was_scaled=was_scaled)
     if MARK in data[:MARK_BYTES]:
         found, n_page = pdf_text(data, name, lambda done, n: say({"done": done, "total": n}))
         found = found.encode("utf-8", "replace").decode()

@@ -126,10 +126,14 @@ class FileReading(_Reading):
 
 
 class PictureReading(_Reading):
-    """Decodes one image. data: a PNG or JPEG file in Base64. Call run() once."""
+    """Decodes one image. data: its file in Base64. Call run() once.
 
-    def __init__(self, data: str, cpu_limit_s: float = CPU_LIMIT_S) -> None:
-        super().__init__(str(text("attach.picture")), {"data": data}, cpu_limit_s)
+    side: longest side of the decoded image in pixels; 0: as the file has it.
+    """
+
+    def __init__(self, data: str, side: int = 0, cpu_limit_s: float = CPU_LIMIT_S) -> None:
+        request: Message = {"data": data, "side": side}
+        super().__init__(str(text("attach.picture")), request, cpu_limit_s)
 
     def run(self) -> Picture:
         """Return the image. Raises RequestError with one sentence, as FileReading.run()."""

@@ -73,7 +73,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("-p", "--prompt", metavar="PROMPT", help="answer this and leave; - reads it from stdin")
     add(
         "--attach", action="append", default=[], metavar="FILE",
-        help="a text, code, PDF, PNG or JPEG file for the first message; may be given again",
+        help="a text, code, PDF or image file for the first message; may be given again",
     )  # fmt: skip
     add_automatic_options(parser)
     add("--max-tokens", type=max_tokens, default=-1, metavar="N", help="longest answer; -1: any")

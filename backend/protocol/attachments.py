@@ -52,7 +52,7 @@ class Attachment:
     """An attached file. kind: of KINDS. text: its contents. n_page: of a PDF, else 0.
 
     n_char_left_out: characters at the end of the file that are not in `text`. data: the file of an
-    image in Base64, else "".
+    image in Base64, else "". was_scaled: that image is smaller than the file's.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Attachment:
     n_page: int = 0
     n_char_left_out: int = 0
     data: str = ""
+    was_scaled: bool = False
 
     def to_json(self) -> Json:
         """Return a plain dict; see from_json."""
@@ -83,7 +84,8 @@ class Attachment:
         if len(text) > TEXT_CHARS_MAX or len(picture) > 2 * PICTURE_BYTES_MAX:
             raise ValueError("an attachment is too long")
         text = text.encode("utf-8", "replace").decode()  # without half characters
-        return cls(plain_name(name), kind, text, n_page, n_left_out, picture)
+        was_scaled = data.get("was_scaled") is True
+        return cls(plain_name(name), kind, text, n_page, n_left_out, picture, was_scaled)
 
     def to_part(self) -> Json:
         """Return the part of a message's content."""

@@ -36,12 +36,17 @@ ENGLISH: Mapping[str, str] = {
         "messages", "{file} has {n:count} pixels; at most {most:count} can be attached."
     ),
     "attach.other_picture": QT_TRANSLATE_NOOP(
-        "messages", "{file} is no image that can be read; PNG and JPEG can."
+        "messages", "{file} is no image that can be read; PNG, JPEG, WebP, GIF and BMP can."
     ),
     "attach.picture": QT_TRANSLATE_NOOP("messages", "An attached file"),
     "attach.stopped": QT_TRANSLATE_NOOP("messages", "{file} was not read to its end."),
     "attach.too_complex": QT_TRANSLATE_NOOP(
         "messages", "{file} takes too much time or memory to read."
+    ),
+    "attach.save_picture": QT_TRANSLATE_NOOP(
+        "messages",
+        "{file} is a {kind} image, which cannot be read here. Save it as PNG or JPEG, and attach "
+        "that.",
     ),
     "attach.too_large": QT_TRANSLATE_NOOP(
         "messages", "{file} has {n:size}; at most {most:size} can be attached."

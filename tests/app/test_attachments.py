@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from factory import make_png
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
-from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtGui import QColor, QDragEnterEvent, QDropEvent, QImage
 from PySide6.QtWidgets import QApplication, QFileDialog
 from window_page import WindowPage
 from window_samples import WAIT_MS, Model, Opener
@@ -22,6 +22,7 @@ from app.state.conversation import Conversation, question
 from app.state.engine_state import State
 from app.store import exchange
 from app.store.chats import ChatStore
+from backend.attachments import child
 from backend.protocol.attachments import Attachment
 
 
@@ -32,7 +33,11 @@ def mime(*paths: Path) -> QMimeData:
 
 
 def drop(window: WindowPage, *paths: Path) -> None:
-    data, copy, left = mime(*paths), Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton
+    drop_data(window, mime(*paths))
+
+
+def drop_data(window: WindowPage, data: QMimeData) -> None:
+    copy, left = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton
     none = Qt.KeyboardModifier.NoModifier
     QApplication.sendEvent(window, QDragEnterEvent(QPoint(200, 200), copy, data, left, none))
     QApplication.sendEvent(window, QDropEvent(QPointF(200, 200), copy, data, left, none))
@@ -250,8 +255,12 @@ def test_a_picture_is_sent_to_a_model_that_sees(
     (tmp_path / "a.png").write_bytes(data)
     (tmp_path / "b.jpg").write_bytes(b"\xff\xd8\xff\xe0" + bytes(9))
     (tmp_path / "c.webp").write_bytes(b"RIFF\0\0\0\0WEBPVP8 ")
-    drop(window, *(tmp_path / name for name in ("a.png", "b.jpg", "c.webp")))
-    said = "b.jpg is a damaged image.\nc.webp is no image that can be read; PNG and JPEG can."
+    (tmp_path / "d.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(9))
+    drop(window, *(tmp_path / name for name in ("a.png", "b.jpg", "c.webp", "d.heic")))
+    said = (
+        "b.jpg is a damaged image.\nc.webp is a damaged image.\nd.heic is a HEIC image, which "
+        "cannot be read here. Save it as PNG or JPEG, and attach that."
+    )
     window.qtbot.waitUntil(lambda: words(window) == said, timeout=WAIT_MS)
     window.qtbot.waitUntil(lambda: "16 tokens" in chips(window)[0], timeout=WAIT_MS)
     window.ask("What is it?")
@@ -259,6 +268,68 @@ def test_a_picture_is_sent_to_a_model_that_sees(
     assert sent(window) == [image, {"type": "text", "text": "What is it?"}]
     fold = window.chat.transcript.findChildren(FileFold)[0]
     assert "a.png \u00b7 image" in fold.button.text() and not fold.button.isCheckable()
+
+
+def copied(**contents: Any) -> QMimeData:
+    """Return what a program copies: text, html, png (bytes), or an image of Qt."""
+    data = QMimeData()
+    if "text" in contents:
+        data.setText(contents["text"])
+    if "html" in contents:
+        data.setHtml(contents["html"])
+    if "png" in contents:
+        data.setData("image/png", contents["png"])
+    if "image" in contents:
+        data.setImageData(contents["image"])
+    return data
+
+
+def test_a_picture_that_was_copied_or_dragged_is_attached(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    pixels = np.array([[[255, 0, 0], [0, 0, 255]]], np.uint8)
+    png, image = make_png(pixels), QImage(2, 1, QImage.Format.Format_RGB32)
+    image.setPixelColor(0, 0, QColor(255, 0, 0))
+    image.setPixelColor(1, 0, QColor(0, 0, 255))
+    window = open_window(model(echo=True, chat={"images": True}))
+    field, page = window.chat.composer.input, window.chat_page
+    of_browser = {"html": '<img src="https://e.invalid/a.png">', "text": "https://e.invalid/a.png"}
+    for contents in ({"png": png}, {"image": image}, {"png": png, **of_browser}):
+        field.insertFromMimeData(copied(**contents))
+    drop_data(window, copied(png=png))
+    qtbot.waitUntil(lambda: len(page.attachments.attachments) == 4, timeout=WAIT_MS)
+    names = ["Pasted image", "Pasted image 2", "Pasted image 3", "Pasted image 4"]
+    assert [file.name for file in page.attachments.attachments] == names
+    for file in page.attachments.attachments:
+        shown = child.pictures.decoded(base64.b64decode(file.data), "a")
+        assert shown.rgb == pixels.tobytes() and file.data.startswith("iVBOR")
+    qtbot.keyClick(field, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert len(page.attachments.files) == 3 and window.draft == ""
+
+
+def test_what_is_no_picture_is_pasted_as_text_or_named(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(None)
+    field, image = window.chat.composer.input, QImage(2, 2, QImage.Format.Format_RGB32)
+    image.fill(QColor("red"))
+    for contents, shown in (
+        ({"image": image, "text": "a\tb\n1\t2", "html": "<table></table>"}, "a\tb\n1\t2"),
+        ({"text": "https://e.invalid/a.png"}, "https://e.invalid/a.png"),
+        ({"html": "<p>only <b>HTML</b></p>"}, "only HTML"),
+    ):
+        field.clear()
+        field.insertFromMimeData(copied(**contents))
+        assert window.draft == shown and window.chat_page.attachments.files == []
+    assert window.notice == ""
+    sound = QMimeData()
+    sound.setData("audio/wav", b"RIFF")
+    field.insertFromMimeData(sound)
+    assert window.notice == "The clipboard holds neither text, nor an image, nor files."
+    remote = QMimeData()
+    remote.setUrls([QUrl("https://e.invalid/a.png")])
+    drop_data(window, remote)
+    assert "Copy the image there" in window.notice
 
 
 def test_a_model_that_cannot_see_is_sent_no_picture(

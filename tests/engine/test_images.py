@@ -311,9 +311,9 @@ def test_what_cannot_be_seen_is_one_sentence(models: dict[str, Path], tmp_path: 
     try:
         for data, why in (
             (whole[: len(whole) // 2], "damaged"),
-            (b"RIFF....WEBP" + bytes(50), "PNG and JPEG can"),
-            (b"ID3" + bytes(100), "PNG and JPEG can"),
-            (b"", "PNG and JPEG can"),
+            (b"RIFF....WEBP" + bytes(50), "damaged"),
+            (b"ID3" + bytes(100), "PNG, JPEG, WebP"),
+            (b"", "PNG, JPEG, WebP"),
             (whole.replace(struct.pack(">II", 30, 20), struct.pack(">II", 65535, 65535)), "."),
         ):
             part = {"type": "image", "data": base64.b64encode(data).decode()}

@@ -270,6 +270,18 @@
 <context>
 <name>ChatPage</name>
 <message>
+<source>Pasted image</source>
+<translation>Eingefügtes Bild</translation>
+</message>
+<message>
+<source>The clipboard holds neither text, nor an image, nor files.</source>
+<translation>Die Zwischenablage enthält weder Text noch ein Bild noch Dateien.</translation>
+</message>
+<message>
+<source>The program gave only an address, and nothing is loaded from it. Copy the image there and paste it here, or save it and drop the file.</source>
+<translation>Das Programm gab nur eine Adresse an, und von dort wird nichts geladen. Kopieren Sie das Bild dort und fügen Sie es hier ein, oder speichern Sie es und ziehen Sie die Datei hierher.</translation>
+</message>
+<message>
 <source>The field is full: it holds {characters}.</source>
 <translation>Das Feld ist voll: Es fasst {characters}.</translation>
 </message>
@@ -967,6 +979,10 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <message>
 <source>image</source>
 <translation>Bild</translation>
+</message>
+<message>
+<source>scaled down</source>
+<translation>verkleinert</translation>
 </message>
 <message>
 <source>beginning only</source>
@@ -3101,6 +3117,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>etwa {tokens}</translation>
 </message>
 <message>
+<source>scaled down</source>
+<translation>verkleinert</translation>
+</message>
+<message>
 <source>beginning only</source>
 <translation>nur der Anfang</translation>
 </message>
@@ -4163,10 +4183,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{file} ist ein beschädigtes Bild.</translation>
 </message>
 <message>
-<source>{file} is no image that can be read; PNG and JPEG can.</source>
-<translation>{file} ist kein Bild, das gelesen werden kann; PNG und JPEG können es.</translation>
-</message>
-<message>
 <source>This copy does not know where versions are published.</source>
 <translation>Dieses Exemplar weiß nicht, wo Versionen veröffentlicht werden.</translation>
 </message>
@@ -4881,6 +4897,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>A text is empty.</source>
 <translation>Ein Text ist leer.</translation>
+</message>
+<message>
+<source>{file} is no image that can be read; PNG, JPEG, WebP, GIF and BMP can.</source>
+<translation>{file} ist kein lesbares Bild; PNG, JPEG, WebP, GIF und BMP sind es.</translation>
+</message>
+<message>
+<source>{file} is a {kind} image, which cannot be read here. Save it as PNG or JPEG, and attach that.</source>
+<translation>{file} ist ein {kind}-Bild, das hier nicht gelesen werden kann. Speichern Sie es als PNG oder JPEG, und hängen Sie das an.</translation>
 </message>
 <message>
 <source>llama.cpp could not compute a text.</source>
