@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-from PySide6.QtCore import QEvent, QRectF, QSize, QSizeF, Qt, QUrl
+from PySide6.QtCore import QEvent, QMimeData, QRectF, QSize, QSizeF, Qt, QUrl
 from PySide6.QtGui import (
     QCursor,
     QFont,
@@ -24,6 +24,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFrame, QTextBrowser, QToolTip, QWidget
 
+from app.chat.markdown import meant
 from app.chat.markdown.latex import replace_math
 from app.widgets import files, slices, theme
 
@@ -42,7 +43,11 @@ _FEATURES = (
 _STRUCTURE = re.compile(r"\s{4}|\s*([-+*](\s|$)|[>#]|={2,}|-{2,}|~~~|```|\d+[.)]\s|$)|.*\|")
 _QUOTE = QTextFormat.Property.BlockQuoteLevel.value
 _RULE = QTextFormat.Property.BlockTrailingHorizontalRulerWidth.value
-_LINE_SEPARATOR = "\u2028"  # a new line within a paragraph
+_QUOTED = re.compile(r" {0,3}((?:>[ \t]?)+)(.*)")
+_ITEM = re.compile(r"\s*(?:[-+*]|\d+[.)])\s+\S")
+_ENDS_IN_ADDRESS = re.compile(r"(?:https?://|www\.)\S*\s*$")
+_MARKED = re.compile(f"[{meant.FIRST_MARK}-{meant.LAST_MARK}]")
+_ISOLATES = re.compile("[\u2066\u2069]")
 
 
 class TextBlock(QTextBrowser):
@@ -70,8 +75,11 @@ class TextBlock(QTextBrowser):
     def show_markdown(self, text: str) -> None:
         """Show Markdown. Single line breaks stay line breaks."""
         document = self._new_document()
-        document.setMarkdown(keep_breaks(replace_math(text)), _FEATURES)
+        source = meant.as_meant(replace_math(text))
+        document.setMarkdown(keep_breaks(source), _FEATURES)
         self._format(document)
+        if _MARKED.search(source):
+            _resolve_marks(document)
         self._show(document)
 
     def show_plain(self, text: str) -> None:
@@ -119,7 +127,9 @@ class TextBlock(QTextBrowser):
             # Qt indents a quotation, and draws nothing.
             for level in range(block.blockFormat().intProperty(_QUOTE)):
                 place = layout.blockBoundingRect(block)
-                x = QUOTE_INDENT * level + 10
+                x = QUOTE_INDENT * level + 10.0
+                if block.textDirection() == Qt.LayoutDirection.RightToLeft:
+                    x = self.viewport().width() - x - QUOTE_BAR
                 painter.fillRect(
                     QRectF(x, place.y(), QUOTE_BAR, place.height()), theme.colour("faint")
                 )
@@ -136,6 +146,12 @@ class TextBlock(QTextBrowser):
 
     def _lay_out(self) -> None:
         super().resizeEvent(QResizeEvent(self.viewport().size(), QSize(0, 0)))
+
+    def createMimeDataFromSelection(self) -> QMimeData:
+        """Copy without the marks that keep the direction of paths."""
+        made = super().createMimeDataFromSelection()
+        made.setText(_ISOLATES.sub("", made.text()))
+        return made
 
     def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: D102
         event.ignore()  # the transcript scrolls, not one message
@@ -249,11 +265,80 @@ def _format_table(table: QTextTable) -> None:
 
 
 def keep_breaks(text: str) -> str:
-    """Keep single line breaks between plain lines; Markdown would turn them into spaces."""
+    """Keep single line breaks between plain lines; Markdown would turn them into spaces.
+
+    Two lines that run in different directions become two paragraphs.
+    """
     lines = text.split("\n")
     plain = [_STRUCTURE.match(line) is None for line in lines]
     pieces = []
+    is_joined = False
     for index, line in enumerate(lines):
-        stays = index + 1 < len(lines) and plain[index] and plain[index + 1]
-        pieces.append(line.rstrip() + _LINE_SEPARATOR if stays else line + "\n")
+        quoted = _QUOTED.match(line)
+        own = line
+        if is_joined:
+            own = quoted[2] if quoted else line.lstrip()
+        following = lines[index + 1] if index + 1 < len(lines) else ""
+        next_quoted = _QUOTED.match(following)
+        if quoted and next_quoted:
+            is_joined = quoted[1].count(">") == next_quoted[1].count(">") and not (
+                _STRUCTURE.match(quoted[2]) or _STRUCTURE.match(next_quoted[2])
+            )
+        else:
+            is_plain = plain[index] or _ITEM.match(line) is not None
+            is_joined = index + 1 < len(lines) and is_plain and plain[index + 1]
+        if not is_joined:
+            pieces.append(own + "\n")
+        elif plain[index] and {meant.first_direction(line), meant.first_direction(following)} == {
+            "L", "R",
+        }:  # fmt: skip
+            pieces.append(own + "\n\n")
+            is_joined = False
+        else:
+            gap = " " if _ENDS_IN_ADDRESS.search(own) else ""  # else the address would go on
+            pieces.append(own.rstrip() + gap + meant.LINE_SEPARATOR)
     return "".join(pieces).removesuffix("\n")
+
+
+def _resolve_marks(document: QTextDocument) -> None:
+    """Give the text between marks of `meant` its look, and take the marks away."""
+    units = memoryview(document.toPlainText().encode("utf-16-le")).cast("H")
+    marks = [(at, chr(unit)) for at, unit in enumerate(units) if _MARKED.match(chr(unit))]
+    cursor = QTextCursor(document)
+    cursor.beginEditBlock()
+    begun: dict[str, list[int]] = {}
+    for at, mark in marks:
+        for name, opening in meant.OPENING.items():
+            if mark == opening:
+                begun.setdefault(name, []).append(at)
+            elif mark == meant.CLOSING[name] and begun.get(name):
+                cursor.setPosition(begun[name].pop())
+                cursor.setPosition(at, QTextCursor.MoveMode.KeepAnchor)
+                cursor.mergeCharFormat(_look(name))
+    for at, mark in reversed(marks):
+        cursor.setPosition(at)
+        cursor.setPosition(at + 1, QTextCursor.MoveMode.KeepAnchor)
+        cursor.insertText("~" if mark == meant.TILDE else "")
+    cursor.endEditBlock()
+
+
+def _look(name: str) -> QTextCharFormat:
+    """Return the format of a tag of HTML; app.chat.markdown.meant has the names."""
+    look = QTextCharFormat()
+    if name in ("sub", "sup"):
+        kinds = QTextCharFormat.VerticalAlignment
+        look.setVerticalAlignment(kinds.AlignSubScript if name == "sub" else kinds.AlignSuperScript)
+    elif name == "kbd":
+        look.setFontFamilies([theme.fixed_family()])
+        look.setBackground(theme.colour("hover"))
+    elif name == "b":
+        look.setFontWeight(QFont.Weight.Bold)
+    elif name == "i":
+        look.setFontItalic(True)
+    elif name == "u":
+        look.setFontUnderline(True)
+    elif name == "s":
+        look.setFontStrikeOut(True)
+    else:
+        look.setBackground(theme.colour("hover"))
+    return look

@@ -17,6 +17,7 @@ from app.chat.markdown.blocks import MOST_CHARS, BlockSplitter
 CHECK = """
 from app.chat.markdown.blocks import BlockSplitter
 from app.chat.markdown.latex import readable, replace_math
+from app.chat.markdown.meant import as_meant
 from backend.system.limits import time_limit
 
 N = 100_000
@@ -24,6 +25,8 @@ UNITS = [
     r"\\(", r"\\[", r"\\(a\\) ", "`", "``a", "$", "$$", "$a", "[", "<", "*", "|", "#", "x", " ",
     "~", "> ", "- ", "<think>", "```\\n", "x\\n", "| a |\\n|---|\\n", "{", r"\\frac{",
     "^{", "_", "a_", r"\\begin{align}", r"\\left(", "x'", "\\n> $$ x",
+    "<b>", "</b>", "<br>", "<p ", "**a", "a**", "[^a]", "\\n[^a]: ", "![a](b)", "![",
+    "[![a](b)](c)", "\u0627 /a", "    x\\n\\n", "](http://", "<http:", "-a/", "-\u0627 ",
 ]
 TEXTS = [unit * (N // len(unit)) for unit in UNITS]
 TEXTS += ["~" * N + "`", "```\\n" + " " * N, "```\\n" + "x" * N, "`" * N + "\\n"]
@@ -49,7 +52,7 @@ with time_limit(20.0):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="processor time cannot be limited")
-@pytest.mark.parametrize("function", ["replace_math", "readable", "whole", "streamed"])
+@pytest.mark.parametrize("function", ["replace_math", "readable", "as_meant", "whole", "streamed"])
 def test_long_outputs_take_linear_time(function: str) -> None:
     code = CHECK.replace("FUNCTION", function)
     done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)

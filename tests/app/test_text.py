@@ -170,7 +170,7 @@ def test_formulas_in_quotations_and_beside_words(qtbot: Any) -> None:
     block = TextBlock()
     qtbot.addWidget(block)
     block.show_markdown("> so\n> $$\n> x\n> < y\n> $$\n")
-    assert block.toPlainText() == "so x < y"
+    assert block.toPlainText() == "so\nx < y"
     block.show_markdown(r"the $n$th of $\$5 + x$, \begin{align} a &= b \\ &= c \end{align}")
     assert block.toPlainText() == "the nth of $5 + x, a = b\n= c"
 

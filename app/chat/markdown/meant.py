@@ -1,0 +1,254 @@
+"""Markdown as models write it, for a reader that keeps to the letter of CommonMark. No Qt.
+
+`as_meant` changes the source where CommonMark would show something else than what was meant: bold
+beside punctuation, single tildes, harmless tags, footnotes, pictures, and paths in a line that runs
+from right to left. What has no form in Markdown becomes a mark, which `app.chat.text_block` finds
+in the finished document. Code stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import NamedTuple
+
+LINE_SEPARATOR = "\u2028"  # a new line within a paragraph
+
+# Noncharacters, which no text may hold. Qt itself uses the first two of them, FDD0 and FDD1.
+FIRST_MARK, LAST_MARK = "\ufdd2", "\ufdef"
+JOINT = "\ufdd2"  # stands for nothing, and is no punctuation
+TILDE = "\ufdd3"  # a tilde that strikes nothing out
+OPENING = {
+    "sub": "\ufdd4", "sup": "\ufdd6", "kbd": "\ufdd8", "b": "\ufdda", "i": "\ufddc", "u": "\ufdde",
+    "s": "\ufde0", "mark": "\ufde2",
+}  # fmt: skip
+CLOSING = {name: chr(ord(mark) + 1) for name, mark in OPENING.items()}
+_SYNONYMS = {
+    "strong": "b", "summary": "b", "em": "i", "ins": "u", "del": "s", "strike": "s", "code": "kbd",
+    "samp": "kbd", "var": "i", "cite": "i",
+}  # fmt: skip
+_MARKS = re.compile(f"[\ufdd0-{LAST_MARK}]")
+
+_TICKS = re.compile("`+")
+_ADDRESS = re.compile(
+    r"(?<=\]\()[^()\n]{0,2000}|\bhttps?://[^\s<>]++|<[A-Za-z][\w+.-]{0,30}:[^<>\s]{0,2000}>"
+)
+_INDENTED = re.compile(r"(?:\A|\n[ \t]*\n)((?: {4}|\t).*(?:\n(?: {4}|\t).*)*)")
+_LIST = re.compile(r"^[ \t]*(?:[-+*]|\d+[.)])[ \t]", re.M)
+
+_BREAK = re.compile(r"<br[ \t]{0,9}/?>[ \t]{0,99}", re.I)
+_PAIRED = re.compile(
+    r"<(/?)(sub|sup|kbd|b|strong|i|em|u|ins|s|del|strike|mark|code|samp|var|cite|summary)>", re.I
+)
+_LAYOUT = re.compile(
+    r"^[ \t]*</?(?:details|p|div|center)(?:[ \t][^<>\n]{0,200})?>[ \t]*", re.I | re.M
+)
+_LAYOUT_END = re.compile(r"</(?:details|p|div|center)>[ \t]{0,99}$", re.I | re.M)
+_RULE = re.compile(r"^[ \t]*<hr[ \t]*/?>[ \t]*$", re.I | re.M)
+_PICTURE = re.compile(
+    r"(?<!\\)!\[([^\[\]\n]{0,1000}+)\](\([^()\n]{0,2000}+\)|\[[^\[\]\n]{0,200}+\])"
+)
+_NOTE = re.compile(r"(?<!\\)\[\^([^\]\s^]{1,40})\](?!\()")
+_NOTED = re.compile(r"^ {0,3}\[\^([^\]\s^]{1,40})\]:[ \t]*", re.M)
+_STARS = re.compile(r"(?<!\\)\*+")
+_SINGLE_TILDE = re.compile(r"(?<![~\\])~(?!~)")
+_PATH = re.compile(
+    r"(?<![\w/.~-])(?:(?:(?:~|\.{1,2})?/|[A-Za-z]:\\)[\w./\\+@-]*[\w/\\]|--?[A-Za-z][\w-]*)",
+    re.ASCII,
+)
+_RIGHT_TO_LEFT = ("R", "AL")
+
+
+class _Edit(NamedTuple):
+    """Text that takes the place of text[begin:end]."""
+
+    begin: int
+    end: int
+    new: str
+
+
+def as_meant(text: str) -> str:
+    """Return Markdown that reads by CommonMark as its writer meant it. Takes linear time."""
+    text = _MARKS.sub("\ufffd", text)
+    shown = _without_code(text)
+    edits = sorted([*_tags(shown), *_pictures(shown, text), *_notes(shown), *_tildes(shown)])
+    for line in re.finditer(".+", shown):
+        if "*" in line[0]:
+            edits += _stars(shown, line.start(), line.end())
+        if "/" in line[0] or "-" in line[0] or "\\" in line[0]:
+            edits += _paths(line[0], line.start())
+    edits.sort()
+    pieces, end = [], 0
+    for edit in edits:
+        if edit.begin >= end:  # else it lies in one that is made already
+            pieces += [text[end : edit.begin], edit.new]
+            end = edit.end
+    return "".join([*pieces, text[end:]])
+
+
+def first_direction(text: str) -> str:
+    """Return "R" or "L", as the first letter of a text runs, or "" without a letter."""
+    for letter in text:
+        direction = unicodedata.bidirectional(letter)
+        if direction in _RIGHT_TO_LEFT:
+            return "R"
+        if direction == "L":
+            return "L"
+    return ""
+
+
+def _without_code(text: str) -> str:
+    """Return the text with ticks in place of code and of addresses, at the same places."""
+    places: dict[int, list[int]] = {}  # of runs of ticks, by their length, the last one first
+    for run in _TICKS.finditer(text):
+        places.setdefault(len(run[0]), []).append(run.start())
+    for starts in places.values():
+        starts.reverse()
+    pieces, place = [], 0
+    while opening := _TICKS.search(text, place):
+        later = places[len(opening[0])]
+        while later and later[-1] < opening.end():
+            later.pop()
+        end = later[-1] + len(opening[0]) if later else opening.end()
+        hidden = re.sub("[^\n]", "`", text[opening.start() : end]) if later else opening[0]
+        pieces += [text[place : opening.start()], hidden]
+        place = end
+    shown = "".join([*pieces, text[place:]])
+    shown = _ADDRESS.sub(lambda found: "`" * len(found[0]), shown)
+    if not _LIST.search(shown):  # below an item such a line may be text of the item
+        shown = _INDENTED.sub(lambda found: re.sub("[^\n]", "`", found[0]), shown)
+    return shown
+
+
+def _tags(shown: str) -> Iterator[_Edit]:
+    """Find harmless tags of HTML. A tag without its partner in the paragraph stays."""
+    if "<" not in shown:
+        return
+    for found in _BREAK.finditer(shown):
+        is_last = shown[found.end() : found.end() + 1] in ("\n", "")
+        yield _Edit(*found.span(), "" if is_last and "|" not in shown else LINE_SEPARATOR)
+    for found in _RULE.finditer(shown):
+        yield _Edit(*found.span(), "\n---\n")
+    for pattern in (_LAYOUT, _LAYOUT_END):
+        for found in pattern.finditer(shown):
+            yield _Edit(*found.span(), "")
+    begun: list[re.Match[str]] = []
+    paragraph = 0
+    for found in _PAIRED.finditer(shown):
+        if "\n\n" in shown[paragraph : found.start()]:
+            begun.clear()
+        paragraph = found.start()
+        if not found[1]:
+            begun.append(found)
+        elif begun and begun[-1][2].lower() == found[2].lower():
+            opening, name = begun.pop(), found[2].lower()
+            kind = _SYNONYMS.get(name, name)
+            yield _Edit(*opening.span(), OPENING[kind])
+            yield _Edit(*found.span(), CLOSING[kind] + ("\n\n" if name == "summary" else ""))
+
+
+def _pictures(shown: str, text: str) -> Iterator[_Edit]:
+    """Show a picture as a link that has its words. No picture is loaded."""
+    for found in _PICTURE.finditer(shown):
+        words = found[1].strip() or "\u25a2"
+        address = text[found.start(2) + 1 : found.end(2) - 1]
+        is_inner = shown[found.start() - 1 : found.start()] == "["
+        if is_inner or (found[2][0] == "(" and not address.startswith(("http://", "https://"))):
+            yield _Edit(*found.span(), words)
+        else:
+            yield _Edit(found.start(), found.end(1), f"[{words}")
+
+
+def _notes(shown: str) -> Iterator[_Edit]:
+    """Show footnotes and their marks with the mark raised."""
+    defined = {found.start(1): found for found in _NOTED.finditer(shown)}
+    for found in _NOTE.finditer(shown):
+        whole = defined.get(found.start(1))
+        gap = "" if whole is None else "\u2002"
+        yield _Edit(*(whole or found).span(), f"{OPENING['sup']}{found[1]}{CLOSING['sup']}{gap}")
+
+
+def _tildes(shown: str) -> Iterator[_Edit]:
+    """Find single tildes, which say "about" or "home", where two could strike out a text."""
+    found = [tilde.start() for tilde in _SINGLE_TILDE.finditer(shown)]
+    if len(found) > 1:
+        for place in found:
+            yield _Edit(place, place + 1, TILDE)
+
+
+class _Run(NamedTuple):
+    """Stars in a row, and what stands beside them."""
+
+    begin: int
+    end: int
+    before: str
+    after: str
+
+    @property
+    def opens(self) -> bool:
+        """Return whether it can begin an emphasis by CommonMark."""
+        beside = self.before.isspace() or _is_punctuation(self.before)
+        return not self.after.isspace() and (not _is_punctuation(self.after) or beside)
+
+    @property
+    def closes(self) -> bool:
+        """Return whether it can end an emphasis by CommonMark."""
+        beside = self.after.isspace() or _is_punctuation(self.after)
+        return not self.before.isspace() and (not _is_punctuation(self.before) or beside)
+
+    @property
+    def is_eastern(self) -> bool:
+        """Return whether a script without spaces is beside it."""
+        return any(unicodedata.east_asian_width(sign) in "WF" for sign in self.before + self.after)
+
+
+def _stars(shown: str, begin: int, end: int) -> Iterator[_Edit]:
+    """Pair the stars of a line that CommonMark leaves alone, and set them apart."""
+    runs: dict[int, list[_Run]] = {}
+    for found in _STARS.finditer(shown, begin, end):
+        at, to = found.span()
+        if to - at <= 3:
+            before = shown[at - 1] if at > begin else " "
+            after = shown[to] if to < end else " "
+            runs.setdefault(to - at, []).append(_Run(at, to, before, after))
+    for length, found_runs in runs.items():
+        if _all_paired(found_runs):
+            continue
+        opening: _Run | None = None
+        for run in found_runs:
+            may_close = run.closes or length > 1 or run.is_eastern
+            if opening is not None and not run.before.isspace() and may_close:
+                if not opening.opens:
+                    yield _Edit(opening.end, opening.end, JOINT)
+                if not run.closes:
+                    yield _Edit(run.begin, run.begin, JOINT)
+                opening = None
+            elif opening is None and (run.opens or (run.is_eastern and not run.after.isspace())):
+                opening = run
+
+
+def _all_paired(runs: list[_Run]) -> bool:
+    n_open = 0
+    for run in runs:
+        if run.closes and n_open:
+            n_open -= 1
+        elif run.opens:
+            n_open += 1
+        elif not (run.before.isspace() and run.after.isspace()):
+            return False
+    return not n_open
+
+
+def _paths(line: str, begin: int) -> Iterator[_Edit]:
+    """Let paths and options keep their direction in a line from right to left."""
+    if not any(unicodedata.bidirectional(letter) in _RIGHT_TO_LEFT for letter in line):
+        return
+    for found in _PATH.finditer(line):
+        at, to = begin + found.start(), begin + found.end()
+        yield _Edit(at, at, "\u2066")
+        yield _Edit(to, to, "\u2069")
+
+
+def _is_punctuation(sign: str) -> bool:
+    return unicodedata.category(sign)[0] in "PS"

@@ -1,0 +1,140 @@
+"""Markdown as models write it is shown as it was meant; what is code stays as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QTextCursor
+
+from app.chat.text_block import TextBlock
+
+
+@pytest.fixture
+def block(qtbot: Any) -> TextBlock:
+    made = TextBlock()
+    qtbot.addWidget(made)
+    return made
+
+
+def looks(block: TextBlock, name: str) -> list[str]:
+    """Return the pieces of text that have a look: bold, italic, struck, raised, lowered, fixed."""
+    cursor = QTextCursor(block.document())
+    pieces, was = [], False
+    while not cursor.atEnd():
+        cursor.movePosition(QTextCursor.MoveOperation.NextCharacter)
+        look = cursor.charFormat()
+        letter = block.document().characterAt(cursor.position() - 1)
+        has = (
+            letter != "\u2029"
+            and {
+                "bold": look.fontWeight() > 500,
+                "italic": look.fontItalic(),
+                "struck": look.fontStrikeOut(),
+                "raised": look.verticalAlignment() == look.VerticalAlignment.AlignSuperScript,
+                "lowered": look.verticalAlignment() == look.VerticalAlignment.AlignSubScript,
+                "fixed": look.background().style() != Qt.BrushStyle.NoBrush,
+            }[name]
+        )
+        if has:
+            pieces.append(pieces.pop() + letter if was else letter)
+        was = has
+    return pieces
+
+
+@pytest.mark.parametrize(
+    ("source", "bold"),
+    [
+        ("**注意：**正文", "注意："), ("这是**“如何更好”**的问题", "“如何更好”"),
+        ("**模块（Module）**信息", "模块（Module）"), ("* **具体：**与其说", "具体："),
+        ("これは**重要（必読）**です", "重要（必読）"), ("**Achtung:**bitte", "Achtung:"),
+        ("Nimm **(a)**und", "(a)"), ("das **„Wort“**teil", "„Wort“"), ("2**3**4", "3"),
+        ("**bold**text", "bold"), ("한국어 **“인용”**은", "“인용”"), ("| **甲：**乙 |", "甲："),
+        ("**a.**b **c**", "a. c"),
+    ],
+)  # fmt: skip
+def test_bold_beside_any_letter_or_punctuation(block: TextBlock, source: str, bold: str) -> None:
+    block.show_markdown(source)
+    assert " ".join(looks(block, "bold")) == bold and "*" not in block.toPlainText()
+
+
+@pytest.mark.parametrize("source", ["a ** b ** c", "x**(n-1) + y**(n-1)", "f(*args)*2 + (*b)*c"])
+def test_stars_that_are_no_emphasis_stay(block: TextBlock, source: str) -> None:
+    block.show_markdown(source)
+    assert block.toPlainText() == source and not looks(block, "bold") + looks(block, "italic")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "Make a fix (~2000 lines) and delete the old file (~5000 lines).",
+        "Copy ~/.bashrc to ~/.zshrc", "20~30 Grad, 40~50 %", "~$120B (~$55 to NVIDIA)",
+        "~6~ and ~7~", "`~a` ~b ~c~", "~5 to ~10",
+    ],
+)  # fmt: skip
+def test_a_single_tilde_strikes_nothing_out(block: TextBlock, source: str) -> None:
+    block.show_markdown(source + " ~~old~~ new")
+    assert block.toPlainText() == f"{source.replace('`', '')} old new"
+    assert looks(block, "struck") == ["old"]
+
+
+def test_harmless_tags_have_their_look(block: TextBlock) -> None:
+    block.show_markdown(
+        "Press <kbd>Ctrl</kbd>; H<sub>2</sub>O 😀, x<sup>2</sup>, <b>b</b> <em>i</em> <s>s</s>\n\n"
+        "<details>\n<summary>More</summary>\n\nHidden.\n</details>"
+    )
+    assert block.toPlainText() == "Press Ctrl; H2O 😀, x2, b i s\nMore\nHidden."
+    kinds = ("fixed", "lowered", "raised", "bold", "italic", "struck")
+    assert [looks(block, kind) for kind in kinds] == [
+        ["Ctrl"], ["2"], ["2"], ["b", "More"], ["i"], ["s"],
+    ]  # fmt: skip
+
+
+def test_a_tag_of_a_break_breaks_the_line_except_in_code(block: TextBlock) -> None:
+    block.show_markdown("one<br>two<br/>\nthree")
+    assert block.toPlainText() == "one\ntwo\nthree" and block.document().blockCount() == 1
+    block.show_markdown("| a |\n|---|\n| mix<br>stir<br/>bake |\n| keep `a<br>b` |")
+    assert block.toPlainText().split("\n") == ["", "a", "mix", "stir", "bake", "keep a<br>b", ""]
+    source = "    code ~a ~b <br> **注意：**正"
+    block.show_markdown(source)
+    assert block.toPlainText() == source.strip()
+
+
+@pytest.mark.parametrize(
+    "tag", ["<script>x</script>", '<img src="x">', "the <b> tag", "</sub>", "<q>"]
+)
+def test_other_tags_and_tags_alone_stay_text(block: TextBlock, tag: str) -> None:
+    block.show_markdown(f"so {tag} end")
+    assert block.toPlainText() == f"so {tag} end"
+
+
+def test_footnotes_and_pictures_have_their_words(block: TextBlock) -> None:
+    block.show_markdown("So.[^1] And[^b]\n\n[^1]: https://a.example/x\n[^b]: a book")
+    text = block.toPlainText()
+    assert text == "So.1 Andb\n1\u2002https://a.example/x \nb\u2002a book"
+    assert looks(block, "raised") == ["1", "b", "1", "b"]
+    block.show_markdown(
+        "![a cat](https://x.example/c.png), ![b](c.png), [![d](e.png)](https://f.g)"
+    )
+    assert block.toPlainText() == "a cat, b, d" and "\ufffc" not in block.document().toRawText()
+
+
+def test_lines_of_quotations_and_items_stay_lines(block: TextBlock) -> None:
+    block.show_markdown("> one\n> two\n\n- a\n  b\n- c")
+    assert block.toPlainText() == "one\ntwo\na\nb\nc" and block.document().blockCount() == 3
+
+
+def test_each_line_runs_by_its_first_letter_and_paths_keep_their_direction(
+    block: TextBlock,
+) -> None:
+    block.show_markdown("افتح /home/a/b.txt.\nHello world.")
+    assert block.document().blockCount() == 2
+    assert "\u2066/home/a/b.txt\u2069." in block.toPlainText()
+    block.selectAll()
+    assert block.createMimeDataFromSelection().text() == "افتح /home/a/b.txt.\nHello world."
+
+
+def test_marks_of_our_own_in_a_text_are_no_marks(block: TextBlock) -> None:
+    block.show_markdown("a \ufdd4b\ufdd5 \ufdd0 \ufdef ~1 ~2")
+    assert block.toPlainText() == "a \ufffdb\ufffd \ufffd \ufffd ~1 ~2"
