@@ -69,18 +69,19 @@ def journey_stop_and_go_on(home: Home, desktop: Desktop) -> None:
     window.wait_model("endless")
 
     def grown(than: int) -> int:
+        """Wait for another night; the sign of a growing answer is none."""
         return until(
-            lambda: len(said) if len(said := "".join(window.answers())) > than else 0,
-            f"the answer has more than {than} letters",
+            lambda: n if (n := "".join(window.answers()).count("night")) > than else 0,
+            f"the answer has more than {than} nights",
         )
 
     window.say("Go on.")
-    grown(0)
+    grown(2)
     desktop.press("Escape")
     stopped = window.wait_answer(1)
     assert stopped.startswith("Day and night. Day and night. ")
     desktop.click("Continue this answer")
-    grown(len(stopped))
+    grown(stopped.count("night"))
     desktop.wait(STOP)
     window.quit()
     window = Window(home, desktop)
