@@ -13,6 +13,7 @@ from app.chat import answer_footer
 from app.chat.branch_switch import BranchSwitch
 from app.chat.code_card import CodeCard
 from app.chat.markdown.blocks import Block, BlockSplitter
+from app.chat.table_card import TableCard
 from app.chat.text_block import TextBlock
 from app.chat.thought_fold import ThoughtFold
 from app.chat.tool_card import ToolCard
@@ -26,6 +27,9 @@ from app.widgets.icon_button import IconButton
 FRAME_MS = 40  # at most 25 repaints a second
 MORE_ANSWERS = (2, 3, 4, 6, 8)
 CARET = "\u2009\u258d"
+
+
+_View = TextBlock | CodeCard | TableCard
 
 
 class AnswerView(QWidget):
@@ -55,7 +59,7 @@ class AnswerView(QWidget):
         self._splitter = BlockSplitter()
         self._taken = 0  # characters of the message given to the splitter
         self._dirty = 0  # the first block whose widget is out of date
-        self._views: list[TextBlock | CodeCard] = []
+        self._views: list[_View] = []
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.setInterval(FRAME_MS)
@@ -150,8 +154,8 @@ class AnswerView(QWidget):
     def redress(self) -> Iterator[None]:
         """Render everything again after a change of theme, a part at each step."""
         for block, view in zip(self._splitter.blocks, self._views, strict=False):
-            if isinstance(view, CodeCard):
-                yield from view.colour_parts()
+            if isinstance(view, CodeCard | TableCard):
+                yield from view.redress()
             else:
                 _fill(view, block, caret=False)
                 yield
@@ -174,13 +178,7 @@ class AnswerView(QWidget):
         blocks = self._splitter.blocks
         with slices.a_slice() as is_over:
             for index in range(self._dirty, len(blocks)):
-                if index == len(self._views):
-                    is_code = blocks[index].is_code
-                    view = CodeCard(blocks[index].language) if is_code else TextBlock()
-                    self._views.append(view)
-                    self._blocks.addWidget(view)
-                    # Screen readers read in the order of the stack.
-                    view.stackUnder(self._cards[0] if self._cards else self._progress)
+                self._have_view(index)
                 _fill(self._views[index], blocks[index], caret=live and index == len(blocks) - 1)
                 self._dirty = index + 1
                 if is_over() and index + 1 < len(blocks):
@@ -209,6 +207,25 @@ class AnswerView(QWidget):
         self._more.setVisible(not message.is_live)
         may_step = message.is_joint or not message.is_live  # others are stopped by a step
         self._branches.show_branch(message.branch if may_step else (1, 1))
+
+    def _have_view(self, index: int) -> None:
+        """Have a view of a block's kind; prose becomes a table when the line below a head comes."""
+        block = self._splitter.blocks[index]
+        if index < len(self._views):
+            before = self._views[index]
+            if isinstance(before, TableCard) == block.is_table:
+                return
+            self._blocks.removeWidget(before)
+            before.hide()
+            before.deleteLater()
+            del self._views[index]
+        view: _View = TableCard() if block.is_table else TextBlock()
+        if block.is_code:
+            view = CodeCard(block.language)
+        self._views.insert(index, view)
+        self._blocks.insertWidget(index, view)
+        # Screen readers read in the order of the stack.
+        view.stackUnder(self._cards[0] if self._cards else self._progress)
 
     def _show_thought(self) -> None:
         message = self._message
@@ -260,8 +277,8 @@ class AnswerView(QWidget):
         QGuiApplication.clipboard().setText(self._message.content)
 
 
-def _fill(view: TextBlock | CodeCard, block: Block, caret: bool) -> None:
-    if isinstance(view, CodeCard):
+def _fill(view: _View, block: Block, caret: bool) -> None:
+    if isinstance(view, CodeCard | TableCard):
         view.show_text(block.text)
     else:
         view.show_markdown(block.text.strip("\n") + (CARET if caret else ""))

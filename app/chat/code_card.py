@@ -80,14 +80,14 @@ class CodeCard(QFrame):
                         slices.later(self, self._grow)
                         break
 
-    def colour_parts(self) -> Iterator[None]:
+    def redress(self) -> Iterator[None]:
         """Colour everything again, a part at each step."""
         for body, begin in self._parts:
             self._colour(body, begin)
             yield
 
     def _colour_all(self) -> None:
-        for _ in self.colour_parts():
+        for _ in self.redress():
             pass
 
     def _new_part(self, begin: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 from PySide6.QtCore import QEvent, QMimeData, QRectF, QSize, QSizeF, Qt, QUrl
@@ -32,6 +33,7 @@ LINE_HEIGHT = 1.55  # times the size of the text
 PARAGRAPH_GAP = 9  # pixels
 QUOTE_INDENT = 40  # pixels, as Qt indents a quotation
 QUOTE_BAR = 3
+CELL_PADDING = 6
 
 # No HTML: a model's output must not refer to resources elsewhere.
 _FEATURES = (
@@ -72,14 +74,20 @@ class TextBlock(QTextBrowser):
         self.highlighted.connect(lambda url: self.setToolTip(bytes(url.toEncoded()).decode()))
         self.setFixedHeight(1)
 
-    def show_markdown(self, text: str) -> None:
-        """Show Markdown. Single line breaks stay line breaks."""
+    def show_markdown(
+        self, text: str, finish: Callable[[QTextDocument], None] = lambda document: None
+    ) -> None:
+        """Show Markdown. Single line breaks stay line breaks.
+
+        finish: changes the document before it is laid out.
+        """
         document = self._new_document()
         source = meant.as_meant(replace_math(text))
         document.setMarkdown(keep_breaks(source), _FEATURES)
         self._format(document)
         if _MARKED.search(source):
             _resolve_marks(document)
+        finish(document)
         self._show(document)
 
     def show_plain(self, text: str) -> None:
@@ -248,7 +256,7 @@ def _format_table(table: QTextTable) -> None:
     look.setBorder(1)
     look.setBorderBrush(theme.colour("border"))
     look.setBorderStyle(QTextFrameFormat.BorderStyle.BorderStyle_Solid)
-    look.setCellPadding(6)
+    look.setCellPadding(CELL_PADDING)
     look.setCellSpacing(0)
     look.setTopMargin(PARAGRAPH_GAP)
     look.setBottomMargin(PARAGRAPH_GAP)

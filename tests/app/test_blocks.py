@@ -83,3 +83,40 @@ def test_only_the_last_block_changes() -> None:
 @pytest.mark.parametrize("text", ["", "\n\n\n", "   "])
 def test_empty_text_has_no_blocks_to_speak_of(text: str) -> None:
     assert not "".join(block.text for block in split([text])).strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("- ```py\n  x\n    y\n  ```\n  more\n- next", ["py|x\n  y\n", "more\n- next"]),
+        ("1. a\n   ```sh\n   ls\n   ```\n   - b\n2. c", ["1. a\n", "sh|ls\n", "- b\n2. c"]),
+        ("> a\n> ```js\n> a > b\n>   c\n> ```\n> d", ["> a\n", "js|a > b\n  c\n", "> d"]),
+        ("> ```\n> open\nend", ["|open\n", "end"]),
+        ("Code: ```python\nx\n```\nAfter", ["Code: ", "python|x\n", "After"]),
+        ("      ```c\n      int x;\n      ```\nz", ["c|int x;\n", "z"]),
+        ("\t- ```\n\t  x\n\t  ```\nz", ["|x\n", "z"]),
+        ("```md\n# T\n```py\nx\n```\nend\n```\nz", ["md|# T\n```py\nx\n```\nend\n", "z"]),
+        ("~~~\na\n    ~~~\n~~~\nb", ["|a\n    ~~~\n", "b"]),
+        ("Use ```\nas fence", ["Use ```\nas fence"]),
+        ("so `x` and ```y``` z", ["so `x` and ```y``` z"]),
+        ("i\n| a | b |\n|-|:-:|\n| 1 | 2 |\no", ["i\n", "T|| a | b |\n|-|:-:|\n| 1 | 2 |\n", "o"]),
+        ("a | b\n--|--\n1 | 2\n\nz", ["T|a | b\n--|--\n1 | 2\n", "z"]),
+        ("- x\n  | p |\n  |---|\n  | 1 |\n- y", ["- x\n", "T|| p |\n|---|\n| 1 |\n", "- y"]),
+        ("| a | b |\n|---|", ["| a | b |\n|---|"]),
+        ("> | a |\n> |---|\n> | 1 |", ["> | a |\n> |---|\n> | 1 |"]),
+        ("a | b\n\nx\n---\ny", ["a | b\n\nx\n---\ny"]),
+    ],
+)  # fmt: skip
+def test_fences_and_tables_anywhere_are_blocks_of_their_own(text: str, shown: list[str]) -> None:
+    for pieces in ([text], list(text), [text[i : i + 3] for i in range(0, len(text), 3)]):
+        found = []
+        for block in split(pieces):
+            kind = f"{block.language}|" if block.is_code else "T|" if block.is_table else ""
+            found.append(kind + block.text)
+        assert found == shown
+
+
+@given(st.text(alphabet="`|-> \n1.a", max_size=40), st.integers(0, 40), st.integers(0, 40))
+def test_cuts_do_not_matter_for_lists_quotations_and_tables(text: str, a: int, b: int) -> None:
+    a, b = min(a, b), max(a, b)
+    assert split([text[:a], text[a:b], text[b:]]) == split([text])

@@ -190,15 +190,6 @@ def test_thousands_of_short_lines_are_many_blocks() -> None:
     assert "".join(block.text for block in splitter.blocks).count("line") == 2000
 
 
-def test_a_long_table_has_its_head_again() -> None:
-    splitter = BlockSplitter()
-    splitter.append("| a | b |\n|---|--:|\n")
-    for number in range(100):
-        splitter.append(f"| {number} | x |\n")
-    assert len(splitter.blocks) > 2
-    assert all(block.text.startswith("| a | b |\n|---|--:|\n") for block in splitter.blocks)
-
-
 def test_an_endless_line_is_cut_at_words() -> None:
     splitter = BlockSplitter()
     for number in range(5000):
@@ -215,7 +206,7 @@ def test_code_has_colours_and_long_code_is_whole(qtbot: Any, qapp: QApplication)
     for n in range(0, len(text), 37):
         card.show_text(text[: n + 37])
     qtbot.waitUntil(lambda: highlight.is_ready("python"))
-    list(card.colour_parts())
+    list(card.redress())
     bodies = card.findChildren(TextBlock)
     assert len(bodies) == -(-180 // PART_LINES)
     assert "\n".join(body.toPlainText() for body in bodies) == text

@@ -2702,6 +2702,33 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 </context>
 <context>
+<name>TableCard</name>
+<message>
+<source>Copy</source>
+<translation>Kopieren</translation>
+</message>
+<message>
+<source>Copy this table as Markdown</source>
+<translation>Diese Tabelle als Markdown kopieren</translation>
+</message>
+<message>
+<source>Copy as CSV</source>
+<translation>Als CSV kopieren</translation>
+</message>
+<message>
+<source>Copy this table as CSV</source>
+<translation>Diese Tabelle als CSV kopieren</translation>
+</message>
+<message>
+<source>Table</source>
+<translation>Tabelle</translation>
+</message>
+<message>
+<source>Part of a table</source>
+<translation>Teil einer Tabelle</translation>
+</message>
+</context>
+<context>
 <name>TextBlock</name>
 <message>
 <source>Part of the answer</source>

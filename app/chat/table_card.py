@@ -1,0 +1,309 @@
+"""A table whose words stay whole: a wide one scrolls sideways in a frame of its own."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from functools import partial
+
+from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtGui import (
+    QFontMetricsF,
+    QGuiApplication,
+    QResizeEvent,
+    QTextBlockFormat,
+    QTextCursor,
+    QTextDocument,
+    QTextLength,
+    QTextTable,
+    QWheelEvent,
+)
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QScrollArea, QVBoxLayout, QWidget
+
+from app.chat.markdown.meant import first_direction
+from app.chat.text_block import CELL_PADDING, TextBlock
+from app.widgets import slices
+
+PART_ROWS = 12  # a long table is split into parts; only the last is rendered again
+WORD_PIXELS_MAX = 400  # a longer word is cut
+CELL_PIXELS = 160  # a column with more text is not made narrower than this
+_EDGES = 2 * CELL_PADDING + 2  # pixels of a column beside its text
+_NUMBER = re.compile(
+    r"[~≈<>≤≥±+\-\u2212\u2013 ]*[$€£¥]?\s*\d[\d.,'\u2009\u202f\u00a0 ]*\s*(?:%|[^\W\d]{0,4})"
+)
+
+
+class TableCard(QFrame):
+    """Shows a table as it grows, row by row."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("tableCard")
+        self._text = ""  # the table as Markdown
+        self._is_mirrored = False  # the first column stands at the right; Qt cannot do that
+        self._n_row = 0  # rows that are shown, without the head
+        self._parts: list[TextBlock] = []
+        self._cells: list[list[str]] = []  # the plain text of each row, the head first
+        self._wanted: list[float] = []  # pixels of each column that keep each cell in one line
+        self._least: list[float] = []  # pixels of the longest word of each column
+        self._widths: list[int] = []
+        self._n_wide = 0  # parts that have these widths
+        buttons = QHBoxLayout()
+        buttons.addStretch(1)
+        for text, name, source in (
+            (self.tr("Copy"), self.tr("Copy this table as Markdown"), self._markdown),
+            (self.tr("Copy as CSV"), self.tr("Copy this table as CSV"), self._csv),
+        ):
+            button = QPushButton(text)
+            button.setProperty("role", "quiet")
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+            button.setAccessibleName(name)
+            button.clicked.connect(partial(_copy, source))
+            buttons.addWidget(button)
+        self._rows = QWidget()
+        self._rows.setObjectName("tableRows")
+        self._bodies = QVBoxLayout(self._rows)
+        self._bodies.setContentsMargins(0, 0, 0, 0)
+        self._bodies.setSpacing(0)
+        self._frame = _SidewaysArea()
+        self._frame.setAccessibleName(self.tr("Table"))
+        self._frame.setWidget(self._rows)
+        self._rows.installEventFilter(self)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addLayout(buttons)
+        layout.addWidget(self._frame)
+
+    def show_text(self, text: str) -> None:
+        """Show the table so far, a long one in slices; do not lay out earlier parts again."""
+        if not text.startswith(self._text):
+            self._clear()
+        self._text = text
+        self._is_mirrored = first_direction(text.split("\n", 1)[0]) == "R"
+        right, left = Qt.LayoutDirection.RightToLeft, Qt.LayoutDirection.LeftToRight
+        self._rows.setLayoutDirection(right if self._is_mirrored else left)
+        self._grow()
+
+    def redress(self) -> Iterator[None]:
+        """Render everything again after a change of theme, a part at each step."""
+        for index in range(len(self._parts)):
+            self._render(index)
+            yield
+
+    def _grow(self) -> None:
+        lines = self._text.rstrip("\n").split("\n")
+        n_row = len(lines) - 2
+        with slices.a_slice() as is_over:
+            while self._n_row < n_row or not self._parts:
+                if len(self._parts) * PART_ROWS <= self._n_row:
+                    self._parts.append(self._new_part())
+                index = len(self._parts) - 1
+                self._n_row = min(n_row, (index + 1) * PART_ROWS)
+                self._render(index)
+                if is_over() and self._n_row < n_row:
+                    slices.later(self, self._grow)
+                    break
+        self._share_width()
+
+    def _new_part(self) -> TextBlock:
+        part = TextBlock()
+        part.setAccessibleName(self.tr("Part of a table"))
+        if self._widths:
+            _set_widths(part, self._widths)
+        self._bodies.addWidget(part)
+        return part
+
+    def _clear(self) -> None:
+        for part in self._parts:
+            self._bodies.removeWidget(part)
+            part.hide()
+            part.deleteLater()
+        self._parts.clear()
+        self._cells.clear()
+        self._n_row, self._wanted, self._least, self._widths = 0, [], [], []
+
+    def _render(self, index: int) -> None:
+        lines = self._lines()
+        begin = 2 + index * PART_ROWS
+        source = "\n".join([*lines[:2], *lines[begin : min(begin + PART_ROWS, 2 + self._n_row)]])
+        self._parts[index].show_markdown(source, partial(self._finish, index))
+
+    def _lines(self) -> list[str]:
+        """Return the lines of the table, their columns from left to right."""
+        lines = self._text.rstrip("\n").split("\n")
+        return [_mirrored(line) for line in lines] if self._is_mirrored else lines
+
+    def _finish(self, index: int, document: QTextDocument) -> None:
+        """Measure the cells of a part before it is laid out; keep the head of the first only."""
+        tables = [one for one in document.rootFrame().childFrames() if isinstance(one, QTextTable)]
+        if not tables:
+            return  # it is no table after all, and shown as text
+        table = tables[0]
+        rows = [
+            [_text_of(table, row, column) for column in range(table.columns())]
+            for row in range(table.rows())
+        ]
+        begin = 1 + index * PART_ROWS if index else 0
+        if index:
+            table.removeRows(0, 1)
+            rows = rows[1:]
+        self._cells[begin:] = rows
+        self._measure(document, rows)
+        look = table.format()
+        look.setTopMargin(0)
+        look.setBottomMargin(0)
+        if index:
+            look.setTopMargin(-1)  # its upper line is the last one of the part before
+        if self._widths and len(self._widths) == table.columns():
+            look.setColumnWidthConstraints(_lengths(self._widths))
+        table.setFormat(look)
+        for column in range(table.columns()):
+            if not self._is_aligned(column) and self._is_of_numbers(column):
+                _align_right(table, column)
+
+    def _measure(self, document: QTextDocument, rows: list[list[str]]) -> None:
+        font = document.defaultFont()
+        font.setBold(True)  # of the head, and of what a cell stresses
+        metrics = QFontMetricsF(font)
+        n_column = max((len(row) for row in rows), default=0)
+        for values in (self._wanted, self._least):
+            values += [0.0] * (n_column - len(values))
+        for row in rows:
+            for column, cell in enumerate(row):
+                lines = [metrics.horizontalAdvance(line) for line in cell.split("\n")]
+                self._wanted[column] = max(self._wanted[column], *lines)
+                longest = max(cell.split(), key=len, default="")
+                word = min(metrics.horizontalAdvance(longest), WORD_PIXELS_MAX)
+                self._least[column] = max(self._least[column], word)
+
+    def _is_aligned(self, column: int) -> bool:
+        """Return whether the rule below the head says how to align a column."""
+        rule = self._lines()[1].strip().strip("|").split("|")
+        return column < len(rule) and ":" in rule[column]
+
+    def _is_of_numbers(self, column: int) -> bool:
+        cells = [row[column].strip() for row in self._cells[1:] if column < len(row)]
+        filled = [cell for cell in cells if cell and cell not in ("-", "\u2013", "\u2014")]
+        return bool(filled) and all(_NUMBER.fullmatch(cell) for cell in filled)
+
+    def _share_width(self) -> None:
+        """Give each column its width: all its text if there is room, else at least its words."""
+        room = self._frame.viewport().width() - 2
+        wanted = [width + _EDGES for width in self._wanted]
+        if sum(wanted) <= room:
+            widths = wanted
+        else:
+            least = [
+                max(word + _EDGES, min(want, CELL_PIXELS))
+                for word, want in zip(self._least, wanted, strict=True)
+            ]
+            spare, missing = room - sum(least), sum(wanted) - sum(least)
+            share = max(spare, 0) / missing if missing > 0 else 0.0
+            widths = [low + (want - low) * share for low, want in zip(least, wanted, strict=True)]
+        whole = [round(width) for width in widths]
+        if whole != self._widths:
+            self._widths = whole
+            self._n_wide = 0
+            self._widen()
+        self._rows.setMinimumWidth(sum(whole) + 2)
+
+    def _widen(self) -> None:
+        """Give the parts the widths of the columns, in slices."""
+        with slices.a_slice() as is_over:
+            while self._n_wide < len(self._parts):
+                _set_widths(self._parts[self._n_wide], self._widths)
+                self._n_wide += 1
+                if is_over() and self._n_wide < len(self._parts):
+                    slices.later(self, self._widen)
+                    break
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102
+        super().resizeEvent(event)
+        if event.size().width() != event.oldSize().width():
+            self._share_width()
+
+    def changeEvent(self, event: QEvent) -> None:  # noqa: D102
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.FontChange and self._parts:
+            text = self._text
+            self._clear()
+            self.show_text(text)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: D102
+        if event.type() in (QEvent.Type.LayoutRequest, QEvent.Type.Resize):
+            self._frame.fit(self._bodies.sizeHint().height(), self._rows.minimumWidth())
+        return super().eventFilter(watched, event)
+
+    def _markdown(self) -> str:
+        return self._text
+
+    def _csv(self) -> str:
+        out = io.StringIO()
+        step = -1 if self._is_mirrored else 1
+        csv.writer(out).writerows(row[::step] for row in self._cells)
+        return out.getvalue()
+
+
+class _SidewaysArea(QScrollArea):
+    """As tall as its content; it scrolls to the side only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setWidgetResizable(True)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.viewport().setAutoFillBackground(False)
+
+    def fit(self, height: int, width: int) -> None:
+        """Be as tall as the content, and as the bar below it if it is wider than the frame."""
+        is_wide = width > self.viewport().width()
+        bar = self.horizontalScrollBar().sizeHint().height() if is_wide else 0
+        if self.height() != height + bar:
+            self.setFixedHeight(height + bar)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        """Scroll to the side; up and down is the transcript's."""
+        if event.angleDelta().x() and not event.angleDelta().y():
+            super().wheelEvent(event)
+        else:
+            event.ignore()
+
+
+def _mirrored(line: str) -> str:
+    cells = re.split(r"(?<!\\)\|", line.strip().removeprefix("|").removesuffix("|"))
+    return "|" + "|".join(cells[::-1]) + "|"
+
+
+def _copy(source: object) -> None:
+    assert callable(source)
+    QGuiApplication.clipboard().setText(source())
+
+
+def _text_of(table: QTextTable, row: int, column: int) -> str:
+    cell = table.cellAt(row, column)
+    cursor = cell.firstCursorPosition()
+    cursor.setPosition(cell.lastCursorPosition().position(), QTextCursor.MoveMode.KeepAnchor)
+    return cursor.selectedText().replace("\u2028", "\n").replace("\u2029", "\n")
+
+
+def _align_right(table: QTextTable, column: int) -> None:
+    right = QTextBlockFormat()
+    right.setAlignment(Qt.AlignmentFlag.AlignRight)
+    for row in range(table.rows()):
+        table.cellAt(row, column).firstCursorPosition().mergeBlockFormat(right)
+
+
+def _set_widths(part: TextBlock, widths: list[int]) -> None:
+    part.setFixedWidth(sum(widths) + 2)
+    for table in part.document().rootFrame().childFrames():
+        if isinstance(table, QTextTable) and table.columns() == len(widths):
+            look = table.format()
+            look.setColumnWidthConstraints(_lengths(widths))
+            table.setFormat(look)
+
+
+def _lengths(widths: list[int]) -> list[QTextLength]:
+    return [QTextLength(QTextLength.Type.FixedLength, width) for width in widths]
