@@ -54,7 +54,10 @@ class FakeHub:
         self.repositories: dict[str, dict[str, bytes]] = {}
         self.commit = COMMIT
         self.gated: set[str] = set()
+        self.bad_tokens: set[str] = set()  # refused by the hub, whatever is asked
         self.api_status = 0
+        self.api_headers: dict[str, str] = {}
+        self.api_body = b"{}"  # sent with api_status
         self.api_text: str | None = None
         self.sha256: dict[str, str] = {}  # sent instead of the true one, by path
         self.tag = ""  # sent instead of the true one
@@ -124,13 +127,16 @@ class FakeHub:
     # The hub
 
     def _answer(self, to: BaseHTTPRequestHandler, path: str) -> None:
+        if to.headers.get("authorization", "").removeprefix("Bearer ") in self.bad_tokens:
+            reply(to, 401, {}, b'{"error":"Invalid username or password."}')
+            return
         if path == "api/models":
             self._search(to)
             return
         if path.startswith("api/models/"):
             repository = "/".join(path.split("/")[2:4])
             if self.api_status:
-                reply(to, self.api_status, {}, b"{}")
+                reply(to, self.api_status, self.api_headers, self.api_body)
             elif self.api_text is not None:
                 reply(to, 200, {}, self.api_text.encode())
             elif repository not in self.repositories:

@@ -296,7 +296,9 @@ class Slow(Job):
     def check_room(self, promised_bytes: int = 0) -> None:
         """There is room."""
 
-    def run(self, client: Any, stop: threading.Event, heard: Callable[[int], None]) -> None:
+    def run(
+        self, client: Any, stop: threading.Event, heard: Callable[[int], None], *_: Any
+    ) -> None:
         """It is there at once."""
 
 

@@ -116,6 +116,12 @@ class DownloadRow(QFrame):
             return self.tr("{progress}, paused.").format(progress=got)
         if download.state is State.WAITING:
             return self.tr("{progress}, waits for the others.").format(progress=got)
+        if download.wait_s is not None:
+            return self.tr("{progress}. {reason} Goes on by itself in {time}.").format(
+                progress=got,
+                reason=localized(download.trouble),
+                time=units.whole_seconds(max(download.wait_s, 1.0)),
+            )
         if download.left_s is None:
             return self.tr("{progress}, waits for the server.").format(progress=got)
         return self.tr("{progress}, {speed}/s, {time} left.").format(

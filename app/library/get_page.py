@@ -31,6 +31,7 @@ from app.text.messages import localized
 from app.widgets.fields import SearchField
 from app.widgets.icon_button import IconButton
 from app.widgets.scroll_column import ScrollColumn
+from backend.downloads import token
 from backend.downloads.address import endpoint
 from backend.downloads.curated import curated
 from backend.downloads.job import Job
@@ -469,8 +470,8 @@ class GetPage(QWidget):
         elided = self._folder.fontMetrics().elidedText(
             text, Qt.TextElideMode.ElideMiddle, max(self._folder.width(), 200)
         )
-        trouble = localized(self.downloads.trouble)
-        self._folder.setText(f"{elided}. {trouble}" if trouble else elided)
+        remarks = [localized(each) for each in (self.downloads.trouble, token.remark()) if each]
+        self._folder.setText(". ".join([elided, " ".join(remarks)]) if remarks else elided)
         self._folder.setToolTip(str(self.downloads.folder))
 
     # Actions of the user

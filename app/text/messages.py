@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from app.text import units
 from app.text.language import translate
 from backend.text import Text, render
 from backend.text.english import ENGLISH
 
-_FORMATS = {
+_FORMATS: dict[str, Callable[[Any], str]] = {
     "count": units.number,
     "percent": units.percent,
     "percent1": lambda share: units.decimal(100 * share, 1) + units.SPACE + "%",
     "size": units.size,
+    "clock": units.clock,
 }
 
 

@@ -63,6 +63,14 @@ def date(at_s: float) -> str:
     return day(datetime.date.fromtimestamp(at_s).isoformat())
 
 
+def clock(at_s: float) -> str:
+    """Format the time of day of a time in seconds since 1970, with the day unless it is today's."""
+    at = datetime.datetime.fromtimestamp(at_s)
+    if at.date() == datetime.date.today():
+        return at.strftime("%H:%M:%S")
+    return f"{date(at.timestamp())}{SPACE}{at:%H:%M}"
+
+
 def day(written: str) -> str:
     """Format a day that is written as YYYY-MM-DD."""
     #: The form of a date, in Qt's letters.

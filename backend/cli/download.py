@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import UserError, bytes_text, printable, whole_number
+from backend.downloads import token
 from backend.downloads.address import parse
 from backend.downloads.curated import curated
 from backend.downloads.headers import read_facts, scaled
@@ -62,6 +63,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     with new_client() as client:
         listing = look_up(parse(args.source), client)
+        if token.remark():
+            print(printable(token.remark()), file=sys.stderr)
         chosen = _chosen(listing, args.file)
         if chosen is None:
             print(printable("\n".join(_lines(listing, client, args.context))))
@@ -139,7 +142,7 @@ def _fetch(job: Job, client: httpx.Client) -> int:
     job.check_room()
     progress = _Progress(job)
     try:
-        job.run(client, threading.Event(), progress.show)
+        job.run(client, threading.Event(), progress.show, progress.say_wait)
     finally:
         progress.end()
     print(printable(str(job.target)))
@@ -168,6 +171,11 @@ class _Progress:
         if speed > 0:
             line += f", {(whole - n_byte) / speed / 60:.0f} min left"
         print(f"\r{line:60}", end="", file=sys.stderr, flush=True)
+
+    def say_wait(self, sentence: str, wait_s: float) -> None:
+        if sentence:
+            self.end()
+            print(printable(f"{sentence} Goes on in {wait_s:.0f} s."), file=sys.stderr, flush=True)
 
     def end(self) -> None:
         if self._shown and self._last_s:

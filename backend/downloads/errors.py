@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
+import email.utils
 import errno
+import re
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 from backend.text import text
+
+WAIT_LONGEST_S = 24 * 3600.0  # a server may ask for this wait; a longer one ends the download
 
 
 class DownloadError(Exception):
@@ -24,33 +32,146 @@ class Stopped(Exception):
     """The user paused or removed the download. The received bytes are kept."""
 
 
+def host_of(url: str) -> str:
+    """Return the name of a server for use in sentences."""
+    return urlsplit(url).hostname or url
+
+
 def changed(host: str) -> DownloadError:
     """Return the error of a file that has changed on the server."""
     return DownloadError(text("download.changed", host=host))
 
 
-def of_answer(host: str, status: int, code: str, retry_after: str) -> DownloadError:
-    """Return the error of an HTTP status. code: the hub's X-Error-Code."""
-    if code == "GatedRepo":
-        return DownloadError(text("download.gated"))
-    if code == "RepoNotFound":
-        return DownloadError(text("download.no_repository", host=host))
-    if code == "RevisionNotFound":
-        return DownloadError(text("download.no_revision", host=host))
-    if status == 401:
-        return DownloadError(text("download.needs_token", host=host))
-    if status == 403:
-        return DownloadError(text("download.forbidden", host=host))
-    if status in (404, 410):
-        return DownloadError(text("download.no_file", host=host))
-    if status == 416:
-        return changed(host)
+def of_answer(
+    url: str, status: int, headers: Mapping[str, str], asked: str = "", missing: str = ""
+) -> DownloadError:
+    """Return the error of an HTTP status.
+
+    url: the address that answered. asked: the requested address, if it redirected to `url`.
+    missing: the hub's code for a 401 or 404 without one.
+    """
+    host, code = host_of(url), headers.get("x-error-code", "")
+    if not code and not asked and status in (401, 404):
+        code = missing
+    wait_s = _wait_s(status, headers)
+    if wait_s is not None:
+        at_s = time.time() + min(wait_s, _EPOCH_FROM_S)
+        sentence = text("download.wait_until", host=host, status=status, at=at_s)
+        return DownloadError(sentence, wait_s <= WAIT_LONGEST_S, wait_s)
     if status == 429:
-        wait_s = float(retry_after) if retry_after.isdecimal() else 0.0
-        return DownloadError(text("download.too_many", host=host), True, wait_s)
-    if status == 408 or status >= 500:
+        return DownloadError(text("download.too_many", host=host, status=status), True)
+    if asked and status in _REFUSALS:  # the address may have expired: the next one is a new one
+        hub = host_of(asked)
+        sentence = text("download.storage_refused", host=host, hub=hub, status=status)
+        return DownloadError(sentence, is_passing=True)
+    ended_s = _signed_until_s(url) if status in _REFUSALS else None
+    if ended_s is not None and ended_s < time.time():
+        return DownloadError(text("download.expired", host=host, status=status, at=ended_s))
+    if status == 408 or (status >= 500 and status != 511):
         return DownloadError(text("download.out_of_order", host=host, status=status), True)
-    return DownloadError(text("download.bad_answer", host=host, status=status))
+    if status == 416:
+        return DownloadError(text("download.no_range", host=host, status=status), True)
+    return DownloadError(_refusal(host, status, code))
+
+
+def _refusal(host: str, status: int, code: str) -> str:
+    """Return the sentence of a refusal that stays."""
+    if code == "GatedRepo":
+        return text("download.gated")
+    if code == "RepoNotFound":
+        return text("download.no_repository", host=host)
+    if code == "RevisionNotFound":
+        return text("download.no_revision", host=host)
+    if code == "DisabledRepo":
+        return text("download.disabled", host=host)
+    if status == 401:
+        return text("download.needs_token", host=host)
+    if status == 403:
+        return text("download.forbidden", host=host, status=status)
+    if status in (404, 410):
+        return text("download.no_file", host=host, status=status)
+    if status == 407:
+        return text("download.proxy_refused", host=host)
+    if status == 511:
+        return text("download.network_login")
+    return text("download.bad_answer", host=host, status=status)
+
+
+_REFUSALS = (400, 401, 403, 404, 410)
+_MAY_LIMIT = (403, 429, 503)  # answers in which the fields of a rate limit are a reason to wait
+_SECONDS = re.compile(r"\s*(\d{1,15}(?:\.\d*)?)\s*(?:s|sec|seconds)?\s*(?:[;,].*)?", re.IGNORECASE)
+_EPOCH_FROM_S = 1e9  # a larger number is a time since 1970, not a duration
+
+
+def _wait_s(status: int, headers: Mapping[str, str]) -> float | None:
+    """Return for how long a server asks to wait, in seconds; None if it does not say.
+
+    Retry-After comes first (RFC 9110, section 10.2.3), then the fields of rate limits in their
+    older and newer forms.
+    """
+    now_s = _time_s(headers.get("date", "")) or time.time()
+    if status == 401:
+        return None
+    for name in ("retry-after-ms", "x-ms-retry-after-ms"):
+        if found := _SECONDS.fullmatch(headers.get(name, "")):
+            return float(found[1]) / 1000
+    for name in ("retry-after", "x-retry-after"):
+        if (wait_s := _duration_s(headers.get(name, ""), now_s)) is not None:
+            return wait_s
+    if status not in _MAY_LIMIT:
+        return None
+    limits = [
+        (_number(item, r"r|remaining"), _number(item, r"t|reset"))
+        for item in re.split(
+            r",(?!\s*(?:remaining|reset)\s*=)", re.sub(r'"[^"]*"', "", headers.get("ratelimit", ""))
+        )
+    ]
+    for start in ("ratelimit", "x-ratelimit", "x-rate-limit"):
+        left = _number(f"r={headers.get(f'{start}-remaining', '')}", "r")
+        for end in ("reset-after", "reset"):
+            limits.append((left, _duration_s(headers.get(f"{start}-{end}", ""), now_s)))
+    waits = [(left, wait_s) for left, wait_s in limits if wait_s is not None]
+    used_up = [wait_s for left, wait_s in waits if left == 0]
+    if status == 429:  # a policy is used up, even if none says so
+        used_up = used_up or [wait_s for _, wait_s in waits]
+    return max(used_up, default=None)
+
+
+def _number(item: str, names: str) -> float | None:
+    found = re.search(rf"(?:^|[;,\s])(?:{names})\s*=\s*(\d{{1,15}})", item, re.IGNORECASE)
+    return float(found[1]) if found else None
+
+
+def _duration_s(value: str, now_s: float) -> float | None:
+    """Return the seconds until the end of a wait, which is a number of seconds or a time."""
+    found = _SECONDS.fullmatch(value)
+    if found and float(found[1]) < _EPOCH_FROM_S:
+        return float(found[1])
+    at_s = float(found[1]) if found else _time_s(value)
+    return None if at_s is None else max(at_s - now_s, 0.0)
+
+
+def _time_s(value: str) -> float | None:
+    """Return a time in a form of HTTP, of ISO 8601 or of Amazon's signatures, since 1970."""
+    for read in (email.utils.parsedate_to_datetime, datetime.datetime.fromisoformat):
+        try:
+            at = read(value.strip())
+            return (at if at.tzinfo else at.replace(tzinfo=datetime.UTC)).timestamp()
+        except (ValueError, TypeError, OverflowError, IndexError):
+            continue
+    return None
+
+
+def _signed_until_s(url: str) -> float | None:
+    """Return until when a signed address is valid, since 1970; None if it does not say."""
+    asked = dict(parse_qsl(urlsplit(url).query))
+    for name in ("X-Amz", "X-Goog"):
+        start_s, length = _time_s(asked.get(f"{name}-Date", "")), asked.get(f"{name}-Expires", "")
+        if start_s is not None and length.isdecimal():
+            return start_s + float(length[:15])
+    if asked.get("Expires", "").isdecimal():
+        return float(asked["Expires"][:15])
+    return _time_s(asked.get("se", "")) if "sig" in asked else None
 
 
 def of_connecting(error: Exception, host: str) -> DownloadError:

@@ -7,20 +7,19 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
-from urllib.parse import unquote, urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import httpx2 as httpx
 
-from backend import __version__
 from backend.downloads.address import Address, endpoint, parse, safe_name
-from backend.downloads.errors import DownloadError, of_answer, of_connecting
+from backend.downloads.errors import DownloadError, host_of
 from backend.downloads.offers import Listing, Offer, RemoteFile, Repository
-from backend.downloads.web import CONNECT_S, host_of, opened, token
+from backend.downloads.web import opened
 from backend.library.scan import NO_MODEL, PART_NAME
 from backend.text import text
 
 N_FOUND_MAX = 40
-_ANSWER_BYTES_MAX = 4 << 20
+_ANSWER_BYTES_MAX = 32 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _VISION = re.compile(r"mmproj", re.IGNORECASE)
 _VISION_TYPES = ("F16", "Q8_0", "BF16", "F32")  # the first that a repository has is fetched
@@ -28,32 +27,20 @@ _VISION_TYPES = ("F16", "Q8_0", "BF16", "F32")  # the first that a repository ha
 
 def look_up(address: Address, client: httpx.Client) -> Listing:
     """Ask the server for the models at an address. Raises DownloadError."""
-    return _direct(address.url, client) if address.url else _repository(address)
+    return _direct(address.url, client) if address.url else _repository(address, client)
 
 
 def search(words: str, client: httpx.Client) -> list[Repository]:
     """Ask the hub for repositories with GGUF files, by words in their names; the most used first.
 
-    Raises DownloadError. Does not use huggingface_hub, which tries for half a minute if there is no
-    network.
+    Raises DownloadError. Nothing here uses huggingface_hub, which tries for half a minute if there
+    is no network.
     """
     asked = {"search": words, "filter": "gguf", "sort": "downloads", "limit": str(N_FOUND_MAX)}
-    data = b""
-    with opened(client, f"{endpoint()}/api/models?{urlencode(asked)}") as answer:
-        for piece in answer.iter_raw():
-            data += piece
-            if len(data) > _ANSWER_BYTES_MAX:
-                break
+    found = _json(client, f"{endpoint()}/api/models?{urlencode(asked)}")
     try:
-        return [_found(item) for item in json.loads(data)]
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        DownloadError,
-    ) as error:
+        return [_found(item) for item in found]
+    except (ValueError, KeyError, TypeError, AttributeError, DownloadError) as error:
         raise DownloadError(text("download.no_sense", host=host_of(endpoint()))) from error
 
 
@@ -66,55 +53,45 @@ def _found(item: dict[str, Any]) -> Repository:
     )  # fmt: skip
 
 
-def _repository(address: Address) -> Listing:
-    from huggingface_hub import HfApi, constants, errors
-
-    # With telemetry huggingface_hub asks the hub what to look for in the environment, and sends
-    # the result.
-    constants.HF_HUB_DISABLE_TELEMETRY = True
+def _repository(address: Address, client: httpx.Client) -> Listing:
     base = endpoint()
-    api = HfApi(
-        endpoint=base, token=token() or False, library_name="outrider",
-        library_version=__version__,
-    )  # fmt: skip
+    page = f"{base}/api/models/{address.repository}/revision/{quote(address.revision, safe='')}"
+    about = _json(client, f"{page}?blobs=true", missing="RepoNotFound")
     try:
-        about = api.model_info(
-            address.repository, revision=address.revision, timeout=CONNECT_S, files_metadata=True
-        )
-        files = list(_files(address, base, about.sha or address.revision, about.siblings or ()))
-    except errors.HfHubHTTPError as error:
-        answer = error.response
-        code = answer.headers.get("x-error-code", "")
-        if answer.status_code in (401, 404) and not code:
-            code = "RepoNotFound"
-        retry_after = answer.headers.get("retry-after", "")
-        raise of_answer(host_of(base), answer.status_code, code, retry_after) from error
-    except errors.OfflineModeIsEnabled as error:
-        raise DownloadError(text("download.offline")) from error
-    except errors.HFValidationError as error:
-        raise DownloadError(text("download.repository_name", name=address.repository)) from error
-    except httpx.HTTPError as error:
-        raise of_connecting(error, host_of(base)) from error
-    except (ValueError, KeyError, TypeError, AttributeError, httpx.InvalidURL) as error:
+        commit = str(about.get("sha") or address.revision)
+        files = list(_files(address, base, commit, about.get("siblings") or ()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DownloadError(text("download.no_sense", host=host_of(base))) from error
     offers, n_left_out = _offers(files)
     if not offers:
         where = f"{address.repository}/{address.path}".rstrip("/")
         raise DownloadError(text("download.no_model", place=where))
-    return Listing(address.repository, offers, n_left_out, bool(about.gated))
+    return Listing(address.repository, offers, n_left_out, bool(about.get("gated")))
+
+
+def _json(client: httpx.Client, url: str, missing: str = "") -> Any:
+    """Return the JSON of an answer. Raises DownloadError."""
+    data = b""
+    with opened(client, url, missing=missing) as answer:
+        for piece in answer.iter_raw():
+            data += piece
+            if len(data) > _ANSWER_BYTES_MAX:
+                break
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise DownloadError(text("download.no_sense", host=host_of(url))) from error
 
 
 def _files(
-    address: Address, base: str, commit: str, siblings: Iterable[object]
+    address: Address, base: str, commit: str, siblings: Iterable[dict[str, Any]]
 ) -> Iterable[tuple[str, RemoteFile | None]]:
     """Yield the wanted GGUF files with their paths, and None for a file that is no use.
 
     The URLs name a commit, whose files never change. So parts fetched at different times match.
     """
-    from huggingface_hub import hf_hub_url
-
     for item in siblings:
-        path, size, lfs = item.rfilename, item.size, item.lfs  # type: ignore[attr-defined]
+        path, size, lfs = item["rfilename"], item.get("size"), item.get("lfs") or {}
         inside = not address.path or path == address.path or path.startswith(f"{address.path}/")
         is_vision = bool(_VISION.search(path.rpartition("/")[2]))
         if not inside and address.path.lower().endswith(".gguf"):  # take all parts of a split model
@@ -128,8 +105,8 @@ def _files(
             continue
         if is_vision and not name.lower().startswith("mmproj"):
             name = f"mmproj-{name}"  # the engine finds it by this beginning
-        url = hf_hub_url(address.repository, path, revision=commit, endpoint=base)
-        sha256 = lfs.sha256 if lfs is not None else ""
+        url = f"{base}/{address.repository}/resolve/{quote(commit, safe='')}/{quote(path)}"
+        sha256 = str(lfs.get("sha256", ""))
         yield path, RemoteFile(url, name, size, sha256 if _SHA256.fullmatch(sha256) else "")
 
 

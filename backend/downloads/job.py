@@ -97,11 +97,16 @@ class Job:
             )
 
     def run(
-        self, client: httpx.Client, stop: threading.Event, heard: Callable[[int], None]
+        self,
+        client: httpx.Client,
+        stop: threading.Event,
+        heard: Callable[[int], None],
+        waits: Callable[[str, float], None] = lambda _sentence, _wait_s: None,
     ) -> None:
         """Fetch the missing files. Move all to their paths when all are complete.
 
-        heard: called with the bytes received of all files. Raises Stopped and DownloadError.
+        heard: called with the bytes received of all files. waits: called with a sentence and
+        seconds before a wait, and with "" and 0 after it. Raises Stopped and DownloadError.
         """
         from backend.downloads.transfer import Transfer  # network libraries: not at start
 
@@ -114,7 +119,7 @@ class Job:
                 def heard_of_one(n_byte: int, before: int = n_before) -> None:
                     heard(before + n_byte)
 
-                Transfer(client, file, part, stop, heard_of_one).fetch()
+                Transfer(client, file, part, stop, heard_of_one, waits).fetch()
                 self._move(part, done)
             n_before += file.size_bytes
             heard(n_before)

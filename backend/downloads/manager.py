@@ -39,7 +39,10 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Download:
-    """A snapshot of one download. trouble: one sentence if it failed."""
+    """A snapshot of one download.
+
+    trouble: one sentence if it failed, or why it waits. waits_until_s: monotonic; 0: it does not.
+    """
 
     number: int
     job: Job
@@ -47,6 +50,14 @@ class Download:
     n_byte: int = 0
     bytes_per_s: float = 0.0
     trouble: str = ""
+    waits_until_s: float = 0.0
+
+    @property
+    def wait_s(self) -> float | None:
+        """Seconds until it goes on by itself; None if it does not wait."""
+        if self.state is not State.RUNNING or not self.waits_until_s:
+            return None
+        return max(self.waits_until_s - time.monotonic(), 0.0)
 
     @property
     def left_s(self) -> float | None:
@@ -117,7 +128,7 @@ class Downloads:
             if (item := self._all.get(number)) is None:
                 return
             if item.state in (State.WAITING, State.RUNNING):
-                self._all[number] = replace(item, state=State.PAUSED)
+                self._all[number] = replace(item, state=State.PAUSED, trouble="")
                 self._stop(number)
                 self._step()
 
@@ -175,7 +186,7 @@ class Downloads:
 
     def _start(self, item: Download) -> None:
         number = item.number
-        self._all[number] = replace(item, state=State.RUNNING)
+        self._all[number] = replace(item, state=State.RUNNING, trouble="", waits_until_s=0.0)
         self._stops[number] = threading.Event()
         self._paths[number] = item.job.paths
         self._samples[number] = deque()
@@ -210,7 +221,10 @@ class Downloads:
         try:
             job.check_room(promised_bytes)
             with new_client() as client:
-                job.run(client, stop, lambda n_byte: self._note_progress(number, n_byte))
+                job.run(
+                    client, stop, lambda n_byte: self._note_progress(number, n_byte),
+                    lambda sentence, wait_s: self._note_wait(number, sentence, wait_s),
+                )  # fmt: skip
         except Stopped:
             state = State.PAUSED
         except DownloadError as error:
@@ -234,6 +248,14 @@ class Downloads:
                     n_byte=job.size_bytes if state is State.DONE else job.kept_bytes,
                 )  # fmt: skip
             self._step()
+
+    def _note_wait(self, number: int, sentence: str, wait_s: float) -> None:
+        until_s = time.monotonic() + wait_s if wait_s else 0.0
+        with self._lock:
+            item = self._all.get(number)
+            if item is not None and item.state is State.RUNNING:
+                self._all[number] = replace(item, trouble=sentence, waits_until_s=until_s)
+                self._changed()
 
     def _note_progress(self, number: int, n_byte: int) -> None:
         with self._lock:

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from backend import RELEASES_URL, __version__
-from backend.downloads.errors import DownloadError
+from backend.downloads.errors import DownloadError, host_of
 from backend.text import text
 
 _FILE = "latest.json"
@@ -40,7 +40,7 @@ def releases_url() -> str:
 
 def latest() -> Release:
     """Return the newest version that was published. Raises DownloadError."""
-    from backend.downloads.web import host_of, new_client, opened  # network libraries: not at start
+    from backend.downloads.web import new_client, opened  # network libraries: not at start
 
     if not releases_url():
         raise DownloadError(text("newer.no_address"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,13 +15,20 @@ import httpx2 as httpx
 import psutil
 from filelock import FileLock, Timeout
 
-from backend.downloads.errors import DownloadError, Stopped, changed, of_writing
+from backend.downloads.errors import (
+    WAIT_LONGEST_S,
+    DownloadError,
+    Stopped,
+    changed,
+    host_of,
+    of_writing,
+)
 from backend.downloads.offers import RemoteFile
-from backend.downloads.web import host_of, opened
+from backend.downloads.web import opened
 from backend.system.kept_file import make_folder, sync
 from backend.text import text
 
-N_TRY_MAX = 6  # successive tries without a new byte
+N_TRY_MAX = 6  # successive tries without a new byte, and without a wait that the server asked for
 WAIT_S = 1.0  # before the second try; doubled before each further try
 WAIT_MAX_S = 60.0
 
@@ -29,6 +37,7 @@ class Transfer:
     """The download of one file into a partial file, `part`, which only `fetch` touches.
 
     stop: an event that ends the download. heard: called with the bytes received, after each piece.
+    waits: called with a sentence and seconds before a wait, and with "" and 0 after it.
     """
 
     def __init__(
@@ -38,12 +47,14 @@ class Transfer:
         part: Path,
         stop: threading.Event,
         heard: Callable[[int], None],
+        waits: Callable[[str, float], None] = lambda _sentence, _wait_s: None,
     ) -> None:
         self._client = client
         self._file = file
         self._part = part
         self._stop = stop
         self._heard = heard
+        self._waits = waits
         self._digest = hashlib.sha256()
         self._n_byte = 0
 
@@ -85,39 +96,47 @@ class Transfer:
         self._heard(self._n_byte)
 
     def _fetch_rest(self, out: BinaryIO) -> None:
-        n_try, before = 1, self._n_byte
+        n_try, before, asked_s = 1, self._n_byte, 0.0
         while self._n_byte < self._file.size_bytes:
             try:
                 self._stream(out)
             except DownloadError as error:
-                n_try = 1 if self._n_byte > before else n_try + 1
-                before = self._n_byte
-                if not error.is_passing or n_try > N_TRY_MAX or error.wait_s > WAIT_MAX_S:
+                if self._n_byte > before:
+                    n_try, before, asked_s = 0, self._n_byte, 0.0
+                own_s = min(WAIT_S * 2 ** max(n_try - 1, 0), WAIT_MAX_S)
+                asked_s += error.wait_s
+                n_try += error.wait_s < own_s
+                is_long = n_try > N_TRY_MAX or asked_s > WAIT_LONGEST_S
+                if not error.is_passing or is_long:
                     raise
-                wait_s = max(min(WAIT_S * 2 ** (n_try - 1), WAIT_MAX_S), error.wait_s)
-                if self._stop.wait(wait_s):
+                self._waits(str(error), max(own_s, error.wait_s))
+                if self._stop.wait(max(own_s, error.wait_s)):
                     raise Stopped from None
+                self._waits("", 0.0)
 
     def _stream(self, out: BinaryIO) -> None:
-        """Append the bytes of one answer. Raises DownloadError if the file is still incomplete."""
+        """Append the bytes of one answer. Raises DownloadError if the file is still incomplete.
+
+        Of an answer that begins at byte 0 in spite of the range, pass over what is here.
+        """
         file, host = self._file, host_of(self._file.url)
         with opened(self._client, file.url, self._n_byte, None, file.tag) as answer:
+            if answer.headers.get("content-encoding", "identity").lower() != "identity":
+                raise DownloadError(text("download.encoded", host=host))
+            n_over = 0 if answer.status_code == 206 else self._n_byte
             if answer.status_code == 206:
-                expected = f"bytes {self._n_byte}-{file.size_bytes - 1}/{file.size_bytes}"
-                if answer.headers.get("content-range", "").strip() != expected:
-                    raise changed(host)
+                _check_range(answer.headers.get("content-range", ""), self._n_byte, file, host)
             else:  # the whole file: the server ignores ranges, or the request had none
                 length = answer.headers.get("content-length", "")
                 if length.isdecimal() and int(length) != file.size_bytes:
                     raise changed(host)
-                if self._n_byte:
-                    self._restart(out)
             tag = answer.headers.get("etag", file.tag)
             if file.tag and tag != file.tag:
                 raise changed(host)
             for piece in answer.iter_raw():
                 if self._stop.is_set():
                     raise Stopped
+                piece, n_over = piece[n_over:], max(n_over - len(piece), 0)
                 if self._n_byte + len(piece) > file.size_bytes:
                     raise changed(host)
                 _write_all(out, piece)
@@ -147,6 +166,21 @@ class Transfer:
         self._digest = hashlib.sha256()
         self._n_byte = 0
         self._heard(0)
+
+
+_RANGE = re.compile(r"bytes\s+(\d{1,18})-\d{1,18}/(\d{1,18}|\*)", re.IGNORECASE)
+
+
+def _check_range(given: str, start: int, file: RemoteFile, host: str) -> None:
+    """Raise DownloadError unless a Content-Range begins at `start` of this file.
+
+    It may end early: the rest is asked for next.
+    """
+    found = _RANGE.fullmatch(given.strip())
+    if found and found[2] not in ("*", str(file.size_bytes)):
+        raise changed(host)
+    if not found or int(found[1]) != start:
+        raise DownloadError(text("download.other_range", host=host), is_passing=True)
 
 
 def _started_s() -> float:

@@ -6,6 +6,7 @@ May import: the standard library only (tests/test_imports.py).
 
 from __future__ import annotations
 
+import datetime
 import math
 import string
 from collections.abc import Callable, Mapping
@@ -23,7 +24,8 @@ class Text(str):
     """A sentence, or half of one, in English, that knows its id and values.
 
     A value is a string, a number, or another Text. A template says how a number is written:
-    {n:count}, {n:size} in bytes, {n:percent} of a share ({n:percent1} with one digit).
+    {n:count}, {n:size} in bytes, {n:percent} of a share ({n:percent1} with one digit), {n:clock} of
+    a time in seconds since 1970.
     """
 
     id: str
@@ -146,10 +148,18 @@ def size(n_bytes: float) -> str:
     return f"{n_bytes:.0f} bytes"
 
 
+def clock(at_s: float) -> str:
+    """Return the local time of day, with the day unless it is today's."""
+    at = datetime.datetime.fromtimestamp(at_s)
+    is_today = at.date() == datetime.date.today()
+    return at.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M")
+
+
 FORMATS: Mapping[str, Callable[[Any], str]] = {
     "count": lambda n: f"{n:,}",
     "percent": lambda share: f"{100 * share:.0f} %",
     "percent1": lambda share: f"{100 * share:.1f} %",
     "size": size,
+    "clock": clock,
 }
 """How English writes numbers."""

@@ -1053,23 +1053,40 @@ ENGLISH: Mapping[str, str] = {
     "download.bad_answer": QT_TRANSLATE_NOOP(
         "messages", "{host} gave an answer that was not expected (HTTP {status})."
     ),
+    "download.bad_redirect": QT_TRANSLATE_NOOP(
+        "messages", "{host} redirects to an address that cannot be used."
+    ),
     "download.broke": QT_TRANSLATE_NOOP("messages", "The connection to {host} broke."),
     "download.changed": QT_TRANSLATE_NOOP(
         "messages", "The file on {host} is no longer the one that was listed."
+    ),
+    "download.circle": QT_TRANSLATE_NOOP(
+        "messages", "{host} redirects again and again, and never to a file."
     ),
     "download.damaged": QT_TRANSLATE_NOOP(
         "messages",
         "{file} arrived damaged: its checksum is not the one that {host} states. It has to be "
         "fetched again.",
     ),
+    "download.disabled": QT_TRANSLATE_NOOP("messages", "{host} has disabled this repository."),
     "download.drive_full": QT_TRANSLATE_NOOP(
         "messages", "The drive of {folder} is full. What has arrived is kept."
+    ),
+    "download.encoded": QT_TRANSLATE_NOOP(
+        "messages", "{host} sends the file compressed, which was not asked for."
+    ),
+    "download.expired": QT_TRANSLATE_NOOP(
+        "messages",
+        "{host} refuses the address (HTTP {status}), which was valid until {at:clock}. Copy a new "
+        "one from where you found it.",
     ),
     "download.failed": QT_TRANSLATE_NOOP("messages", "The download failed: {reason}."),
     "download.file_exists": QT_TRANSLATE_NOOP(
         "messages", "There is another file named {file} in {folder}."
     ),
-    "download.forbidden": QT_TRANSLATE_NOOP("messages", "{host} does not let you have this."),
+    "download.forbidden": QT_TRANSLATE_NOOP(
+        "messages", "{host} does not let you have this (HTTP {status})."
+    ),
     "download.gated": QT_TRANSLATE_NOOP(
         "messages",
         "This repository is gated: accept its conditions on its page in a browser, and set "
@@ -1080,16 +1097,25 @@ ENGLISH: Mapping[str, str] = {
         "messages", "Another window or program is downloading this file."
     ),
     "download.needs_token": QT_TRANSLATE_NOOP(
-        "messages", "{host} asks for a token: set HF_TOKEN to yours."
+        "messages",
+        "{host} asks for a token (HTTP 401). Set the environment variable HF_TOKEN to yours.",
+    ),
+    "download.network_login": QT_TRANSLATE_NOOP(
+        "messages", "The network asks for a login (HTTP 511): open a page in a browser."
     ),
     "download.no_address": QT_TRANSLATE_NOOP(
         "messages", "{address} is not an address to download from."
     ),
-    "download.no_file": QT_TRANSLATE_NOOP("messages", "There is no such file on {host}."),
+    "download.no_file": QT_TRANSLATE_NOOP(
+        "messages", "There is no such file on {host} (HTTP {status})."
+    ),
     "download.no_file_name": QT_TRANSLATE_NOOP(
         "messages", "The address does not end in the name of a GGUF file."
     ),
     "download.no_model": QT_TRANSLATE_NOOP("messages", "There is no GGUF model in {place}."),
+    "download.no_range": QT_TRANSLATE_NOOP(
+        "messages", "{host} does not send the rest of the file (HTTP {status})."
+    ),
     "download.no_repository": QT_TRANSLATE_NOOP(
         "messages",
         "There is no such repository on {host}, or it is private and HF_TOKEN is needed.",
@@ -1118,8 +1144,14 @@ ENGLISH: Mapping[str, str] = {
     "download.offline": QT_TRANSLATE_NOOP(
         "messages", "HF_HUB_OFFLINE is set, so nothing is downloaded."
     ),
+    "download.other_range": QT_TRANSLATE_NOOP(
+        "messages", "{host} sent another part of the file than the one that was asked for."
+    ),
     "download.out_of_order": QT_TRANSLATE_NOOP(
         "messages", "{host} is out of order at the moment (HTTP {status})."
+    ),
+    "download.page": QT_TRANSLATE_NOOP(
+        "messages", "{host} sent a web page instead. Does a browser show a login there?"
     ),
     "download.parts_there": QT_TRANSLATE_NOOP("messages", "only {n} of its {all} parts are there"),
     "download.part_missing": QT_TRANSLATE_NOOP("messages", "a part of it is missing"),
@@ -1129,12 +1161,19 @@ ENGLISH: Mapping[str, str] = {
     "download.proxy_unusable": QT_TRANSLATE_NOOP(
         "messages", "The proxy of the environment cannot be used: {reason}."
     ),
-    "download.repository_name": QT_TRANSLATE_NOOP(
-        "messages", "'{name}' is no name of a repository."
-    ),
     "download.silent": QT_TRANSLATE_NOOP("messages", "{host} does not answer."),
+    "download.storage_refused": QT_TRANSLATE_NOOP(
+        "messages", "{host}, to which {hub} redirects, refuses the file (HTTP {status})."
+    ),
+    "download.token_odd": QT_TRANSLATE_NOOP(
+        "messages", "The token of {place} has characters that no token has, so it is not sent."
+    ),
+    "download.token_refused": QT_TRANSLATE_NOOP(
+        "messages",
+        "{host} refuses the token of {place} (HTTP {status}), so it was asked without the token.",
+    ),
     "download.too_many": QT_TRANSLATE_NOOP(
-        "messages", "{host} asks to wait: there were too many requests."
+        "messages", "{host} asks to wait, and does not say how long (HTTP {status})."
     ),
     "download.untrusted": QT_TRANSLATE_NOOP(
         "messages",
@@ -1142,6 +1181,9 @@ ENGLISH: Mapping[str, str] = {
         "certificates (ca-certificates), or name another list in SSL_CERT_FILE.",
     ),
     "download.unreachable": QT_TRANSLATE_NOOP("messages", "{host} cannot be reached."),
+    "download.wait_until": QT_TRANSLATE_NOOP(
+        "messages", "{host} asks to wait until {at:clock} (HTTP {status})."
+    ),
     "download.write_failed": QT_TRANSLATE_NOOP("messages", "Writing to {folder} failed: {reason}."),
     # Files that are kept, and settings.
     "kept.damaged": QT_TRANSLATE_NOOP("messages", "{what} was damaged; {instead}."),

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +15,18 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 from window_samples import ENDLESS, WAIT_MS, Model, Opener
 
+from app.library.download_row import DownloadRow
 from app.state.engine_state import State as EngineState
 from app.window.main_window import MainWindow
 from backend.downloads import job as job_module
 from backend.downloads import transfer as transfer_module
 from backend.downloads.curated import Curated, curated
-from backend.downloads.manager import State
+from backend.downloads.job import Job
+from backend.downloads.manager import Download, State
+from backend.downloads.offers import RemoteFile
 from backend.library.estimate import Kind
 from backend.machines import Hardware
+from backend.text import text
 
 MACHINE = Hardware(
     name="m", sentence="A machine.", link_gb_per_s=3.0, link_latency_us=100.0, n_link=4,
@@ -109,13 +114,13 @@ def test_a_repository_by_keyboard(qtbot: Any, open_window: Opener, hub: FakeHub)
 def test_what_goes_wrong_is_a_sentence(qtbot: Any, open_window: Opener, hub: FakeHub) -> None:
     window = open_window()
     get = window.library.get
-    for text, said in (
+    for words, said in (
         ("nonsense", "127.0.0.1 has no GGUF model with \u201cnonsense\u201d in its name."),
         ("ftp://x", "'ftp://x' is neither a repository, such as owner/name, nor an address."),
         ("no/body", "There is no such repository on 127.0.0.1, or it is private and HF_TOKEN is "
                     "needed."),
     ):  # fmt: skip
-        look_up(qtbot, window, text)
+        look_up(qtbot, window, words)
         assert get.sentence == said and not get.download.isEnabled()
     hub.gated.add(REPOSITORY)
     look_up(qtbot, window)
@@ -299,3 +304,19 @@ def _job(window: MainWindow) -> job_module.Job:
     assert search.listing is not None
     folder: Path = window.library.downloads.folder
     return job_module.Job.of(search.listing.offers[0], search.listing.source, folder)
+
+
+def test_a_row_says_how_long_the_hub_asks_to_wait(qtbot: Any, tmp_path: Path) -> None:
+    job = Job("a/b", "Tiny", tmp_path, (RemoteFile("http://hub/x", "x.gguf", 2 << 20),))
+    at_s = time.mktime(time.strptime("2020-10-21 07:28", "%Y-%m-%d %H:%M"))
+    reason = text("download.wait_until", host="hub", status=429, at=at_s)
+    until_s = time.monotonic() + 3600
+    download = Download(1, job, State.RUNNING, 1 << 20, 0.0, reason, waits_until_s=until_s)
+    row = DownloadRow(download)
+    qtbot.addWidget(row)
+    assert row.sentence.replace("\u00a0", " ") == (
+        "1.0 MiB of 2.0 MiB. hub asks to wait until 21 Oct 2020 07:28 (HTTP 429). "
+        "Goes on by itself in 60.0 min."
+    )
+    row.show_download(replace(download, waits_until_s=0.0))
+    assert row.sentence.endswith("waits for the server.")

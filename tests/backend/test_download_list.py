@@ -33,7 +33,9 @@ class Steered(Job):
     def check_room(self, promised_bytes: int = 0) -> None:
         self.promised.append(promised_bytes)
 
-    def run(self, client: Any, stop: threading.Event, heard: Callable[[int], None]) -> None:
+    def run(
+        self, client: Any, stop: threading.Event, heard: Callable[[int], None], *_: Any
+    ) -> None:
         while (order := self.orders.get(timeout=WAIT_S)) is not None:
             if isinstance(order, Exception):
                 raise order

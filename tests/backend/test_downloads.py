@@ -9,8 +9,10 @@ import re
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -25,6 +27,7 @@ from waiting import WAIT_S, until
 from backend.cli import main
 from backend.downloads import curated as curated_module
 from backend.downloads import job as job_module
+from backend.downloads import token
 from backend.downloads import transfer as transfer_module
 from backend.downloads.address import Address, parse, safe_name
 from backend.downloads.curated import curated
@@ -35,7 +38,7 @@ from backend.downloads.job import INCOMPLETE, Job
 from backend.downloads.manager import Download, Downloads, State
 from backend.downloads.offers import Listing, Offer, RemoteFile, Repository
 from backend.downloads.transfer import Transfer
-from backend.downloads.web import new_client, opened
+from backend.downloads.web import WAITS, new_client, opened
 from backend.gguf.identity import FileIdentity
 from backend.gguf.model_file import read_model
 from backend.gguf.tables import ARCHITECTURES
@@ -67,6 +70,7 @@ def hub(models: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(transfer_module, "WAIT_S", 0.01)
     monkeypatch.setattr(job_module, "MARGIN_BYTES", 0)
+    WAITS.clear()
     with FakeHub() as made:
         monkeypatch.setenv("HF_ENDPOINT", made.url)
         made.repositories[REPOSITORY] = {
@@ -380,6 +384,46 @@ def test_the_token_goes_to_the_hub_alone(
     assert tokens == {("hub", "Bearer hf_secret"), ("files", "")}
 
 
+@pytest.mark.parametrize("place", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "file"])
+def test_an_expired_token_stands_in_nobodys_way(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], place: str,
+) -> None:  # fmt: skip
+    """B37: every request is made again without it, and a sentence says where it comes from."""
+    secret = f"hf_expired_{place}"
+    if place == "file":
+        login = tmp_path / "token"
+        login.write_text(f"{secret}\n")
+        monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(login))
+        monkeypatch.setenv("HF_TOKEN_PATH", str(login))
+        place = str(login)
+    else:
+        monkeypatch.setenv(place, secret)
+    hub.bad_tokens = {secret}
+    words = ("download", REPOSITORY, "Q4_0", "--folder", str(tmp_path))
+    status, out, err = outrider(*words, capsys=capsys)
+    assert status == 0 and read_model(Path(out.strip()))
+    assert err == (
+        f"127.0.0.1 refuses the token of {place} (HTTP 401), so it was asked without the token.\n"
+    )
+    assert [request.token for request in hub.requests][1:] == [""] * (len(hub.requests) - 1)
+    assert [found.name for found in found_by("tiny")] == [REPOSITORY]
+
+
+def test_what_a_refused_token_hides(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both answers are told: the token is refused, and without a token there is nothing."""
+    hub.bad_tokens = {"hf_old"}
+    monkeypatch.setenv("HF_TOKEN", "hf_old")
+    said = sentence(lambda: listing("no/body"))
+    assert said.startswith("127.0.0.1 refuses the token of HF_TOKEN (HTTP 401), so it was asked")
+    assert said.endswith("There is no such repository on 127.0.0.1, or it is private and HF_TOKEN "
+                         "is needed.")  # fmt: skip
+    monkeypatch.setenv("HF_TOKEN", "hf_\u00fc")
+    assert listing().offers and "characters that no token has" in token.remark()
+    monkeypatch.delenv("HF_TOKEN")
+    assert listing().offers and not token.remark()
+
+
 @pytest.mark.parametrize(
     ("url", "is_hub"),
     [
@@ -528,8 +572,10 @@ def test_a_split_model_is_one_download(hub: FakeHub, tmp_path: Path) -> None:
         [Fault("cut", 0), Fault("status", status=503), Fault("status", status=429)],
         [Fault("status", status=429, headers={"Retry-After": "0"}), Fault("cut", 5000)],
         [Fault("hold", 3000)],  # a stall
+        [Fault("cut", 1000), *(Fault("status", status=n) for n in (400, 401, 403, 404, 410))],
+        [Fault("cut", 1000), Fault("status", status=416), Fault("status", status=408)],
     ],
-    ids=["cut", "ranges ignored", "overloaded", "asked to wait", "stalled"],
+    ids=["cut", "ranges ignored", "overloaded", "asked to wait", "stalled", "expired", "no range"],
 )  # fmt: skip
 def test_faults_that_pass(hub: FakeHub, tmp_path: Path, faults: list[Fault]) -> None:
     job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, tmp_path)
@@ -542,12 +588,14 @@ def test_faults_that_pass(hub: FakeHub, tmp_path: Path, faults: list[Fault]) -> 
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        (Fault("status", status=401), "asks for a token"),
-        (Fault("status", status=403), "does not let you"),
-        (Fault("status", status=404), "There is no such file"),
-        (Fault("status", status=416), "no longer the one"),
         (Fault("status", status=418), "was not expected (HTTP 418)"),
-        (Fault("status", status=429, headers={"Retry-After": "3600"}), "asks to wait"),
+        (Fault("status", status=429, headers={"Retry-After": "90000"}), "asks to wait until"),
+        (Fault("status", status=302), "was not expected (HTTP 302)"),
+        (Fault("status", status=302, headers={"Location": "ftp://x/y"}), "redirects to an address"),
+        (Fault("status", status=302, headers={"Location": "mailto:x"}), "redirects to an address"),
+        (Fault("status", status=302, headers={"Location": "?again"}), "redirects again and again"),
+        (Fault("status", status=200, headers={"Content-Type": "text/html"}), "sent a web page"),
+        (Fault("status", status=200, headers={"Content-Encoding": "br"}), "file compressed"),
         (Fault("wrong"), "arrived damaged"),
         (Fault("longer"), "no longer the one"),
     ],
@@ -555,7 +603,11 @@ def test_faults_that_pass(hub: FakeHub, tmp_path: Path, faults: list[Fault]) -> 
 def test_faults_that_stay(hub: FakeHub, tmp_path: Path, fault: Fault, said: str) -> None:
     job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, tmp_path)
     hub.faults = [fault]
+    stays = said == "redirects again and again"
+    hub.faults *= 30 if stays else 1
     assert said in sentence(lambda: fetch(job))
+    hub.faults.clear()
+    WAITS.clear()
     assert scan([tmp_path], [], FactsCache(None, 4096)).entries == []
     fetch(job)  # a second try works
     assert read_model(job.target)
@@ -570,7 +622,7 @@ def test_a_server_that_never_recovers(hub: FakeHub, tmp_path: Path) -> None:
 
 def test_what_is_missing_is_fetched_and_no_more(hub: FakeHub, tmp_path: Path) -> None:
     job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, tmp_path)
-    hub.faults = [Fault("cut", 40_000), Fault("status", status=404)]
+    hub.faults = [Fault("cut", 40_000), Fault("status", status=418)]
     sentence(lambda: fetch(job))
     assert job.kept_bytes == 40_000
     assert scan([tmp_path], [], FactsCache(None, 4096)).entries == []
@@ -593,7 +645,7 @@ def test_the_digest_of_what_was_fetched_is_known(hub: FakeHub, tmp_path: Path) -
 
 def interrupted(hub: FakeHub, job: Job) -> Path:
     """Begin a download and let it break off after 40,000 bytes. Return the partial file."""
-    hub.faults = [Fault("cut", 40_000), Fault("status", status=404)]
+    hub.faults = [Fault("cut", 40_000), Fault("status", status=418)]
     sentence(lambda: fetch(job))
     hub.requests.clear()
     (part,) = (job.folder / INCOMPLETE).glob("*.part")
@@ -647,7 +699,7 @@ def test_a_file_that_changes_between_parts(hub: FakeHub, tmp_path: Path) -> None
     url = f"{hub.files_url}/{REPOSITORY}/Tiny-Q4_0.gguf"
     job = Job.of(listing(url).offers[0], url, tmp_path)
     data = hub.repositories[REPOSITORY]["Tiny-Q4_0.gguf"]
-    hub.faults = [Fault("cut", 40_000), Fault("status", status=404)]
+    hub.faults = [Fault("cut", 40_000), Fault("status", status=418)]
     sentence(lambda: fetch(job))
     hub.repositories[REPOSITORY]["Tiny-Q4_0.gguf"] = data[:-1] + b"?"
     assert "no longer the one" in sentence(lambda: fetch(job))
@@ -661,7 +713,7 @@ def test_nothing_tells_two_files_apart(hub: FakeHub, tmp_path: Path) -> None:
     url = f"{hub.files_url}/{REPOSITORY}/Tiny-Q4_0.gguf"
     job = Job.of(listing(url).offers[0], url, tmp_path)
     assert job.files[0].tag == "" and job.files[0].sha256 == ""
-    hub.faults = [Fault("cut", 40_000), Fault("status", status=404)]
+    hub.faults = [Fault("cut", 40_000), Fault("status", status=418)]
     sentence(lambda: fetch(job))
     hub.requests.clear()
     fetch(job)
@@ -825,11 +877,11 @@ def test_what_was_interrupted_comes_back(
 
 
 def test_a_failure_says_why_and_can_be_tried_again(hub: FakeHub, downloads: Downloads) -> None:
-    hub.faults = [Fault("status", status=403)]
+    hub.faults = [Fault("status", status=451)]
     job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, downloads.folder)
     number = downloads.add(job)
     until(lambda: state(downloads, number) is State.FAILED)
-    assert only(downloads).trouble == "127.0.0.1 does not let you have this."
+    assert "an answer that was not expected (HTTP 451)" in only(downloads).trouble
     assert downloads.add(job) == number
     until(lambda: state(downloads, number) is State.DONE)
 
@@ -851,6 +903,60 @@ def test_a_transfer_stops_between_pieces(hub: FakeHub, tmp_path: Path) -> None:
     stop.set()
     with new_client() as client, pytest.raises(Stopped):
         Transfer(client, file, tmp_path / "p" / "x.part", stop, lambda _: None).fetch()
+
+
+@pytest.mark.parametrize(
+    ("headers", "asked_s"),
+    [({"RateLimit": '"resolvers";r=0;t=90'}, 90), ({"Retry-After": "120"}, 120),
+     ({"Retry-After": "a date"}, 150)],
+    ids=["RateLimit", "seconds", "date"],
+)  # fmt: skip
+def test_a_download_waits_as_long_as_the_hub_asks(
+    hub: FakeHub, downloads: Downloads, headers: dict[str, str], asked_s: int
+) -> None:
+    """B38: the row knows how long; nothing is asked before, and pause and cancel work at once."""
+    if headers.get("Retry-After") == "a date":
+        headers = {"Retry-After": formatdate(time.time() + asked_s, usegmt=True)}
+    hub.faults = [Fault("cut", 50_000), Fault("status", status=429, headers=headers)]
+    number = downloads.add(Job.of(offer("Tiny-F16"), REPOSITORY, downloads.folder))
+    until(lambda: (only(downloads).wait_s or 0) > 1)
+    item, n_request = only(downloads), len(hub.requests)
+    assert item.state is State.RUNNING and item.n_byte == 50_000
+    assert asked_s - WAIT_S < (item.wait_s or 0) <= asked_s
+    assert "127.0.0.1 asks to wait until" in item.trouble and "(HTTP 429)" in item.trouble
+    downloads.pause(number)
+    assert (only(downloads).state, only(downloads).wait_s) == (State.PAUSED, None)
+    downloads.resume(number)
+    until(lambda: (only(downloads).wait_s or 0) > 1)
+    assert len(hub.requests) == n_request  # before the time, nothing is asked for again
+    downloads.pause(number)
+    until(lambda: not (threads := threading.enumerate()) or all(
+        thread.name != f"download-{number}" for thread in threads))  # fmt: skip
+    WAITS.clear()  # as if the time were over
+    downloads.resume(number)
+    until(lambda: state(downloads, number) is State.DONE)
+    assert "bytes=50000-" in hub.ranges() and read_model(only(downloads).job.target)
+
+
+def test_a_wait_ends_by_itself(hub: FakeHub, downloads: Downloads) -> None:
+    """More often than a server may fail, for the server says each time when to come back."""
+    wait = Fault("status", status=429, headers={"Retry-After": "0.02"})
+    hub.faults = [Fault("cut", 50_000), *[wait] * (2 * transfer_module.N_TRY_MAX)]
+    number = downloads.add(Job.of(offer("Tiny-F16"), REPOSITORY, downloads.folder))
+    until(lambda: state(downloads, number) is State.DONE)
+    assert "bytes=50000-" in hub.ranges() and not only(downloads).trouble
+
+
+def test_a_busy_hub(hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """B38, B40: one sentence says when to try again, and nothing is asked before."""
+    hub.api_status, hub.api_body = 429, b"<html>" + b"x" * 20_000
+    hub.api_headers = {"Content-Type": "text/html", "RateLimit": '"api";r=0;t=90'}
+    for _ in range(2):
+        status, out, err = outrider("download", REPOSITORY, "Q4_0", capsys=capsys)
+        assert (status, out) == (1, "") and len(err) < 100
+        assert err.startswith("outrider: 127.0.0.1 asks to wait until ") and "(HTTP 429)" in err
+    assert len(hub.requests) == 1
+    assert "asks to wait until" in sentence(lambda: found_by("tiny"))
 
 
 # The command

@@ -731,6 +731,10 @@
 <translation>{progress}, wartet auf die anderen.</translation>
 </message>
 <message>
+<source>{progress}. {reason} Goes on by itself in {time}.</source>
+<translation>{progress}. {reason} Geht in {time} von selbst weiter.</translation>
+</message>
+<message>
 <source>{progress}, waits for the server.</source>
 <translation>{progress}, wartet auf den Server.</translation>
 </message>
@@ -5462,6 +5466,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{host} gab eine unerwartete Antwort (HTTP {status}).</translation>
 </message>
 <message>
+<source>{host} redirects to an address that cannot be used.</source>
+<translation>{host} leitet zu einer Adresse um, die unbrauchbar ist.</translation>
+</message>
+<message>
 <source>The connection to {host} broke.</source>
 <translation>Die Verbindung zu {host} brach ab.</translation>
 </message>
@@ -5470,12 +5478,28 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Die Datei auf {host} ist nicht mehr die, die aufgelistet war.</translation>
 </message>
 <message>
+<source>{host} redirects again and again, and never to a file.</source>
+<translation>{host} leitet immer wieder um, und nie zu einer Datei.</translation>
+</message>
+<message>
 <source>{file} arrived damaged: its checksum is not the one that {host} states. It has to be fetched again.</source>
 <translation>{file} kam beschädigt an: Ihre Prüfsumme ist nicht die, die {host} nennt. Sie muss noch einmal geholt werden.</translation>
 </message>
 <message>
+<source>{host} has disabled this repository.</source>
+<translation>{host} hat dieses Repository gesperrt.</translation>
+</message>
+<message>
 <source>The drive of {folder} is full. What has arrived is kept.</source>
 <translation>Das Laufwerk von {folder} ist voll. Was da ist, bleibt erhalten.</translation>
+</message>
+<message>
+<source>{host} sends the file compressed, which was not asked for.</source>
+<translation>{host} sendet die Datei komprimiert, was nicht verlangt war.</translation>
+</message>
+<message>
+<source>{host} refuses the address (HTTP {status}), which was valid until {at:clock}. Copy a new one from where you found it.</source>
+<translation>{host} lehnt die Adresse ab (HTTP {status}); sie galt bis {at:clock}. Kopieren Sie eine neue von dort, wo Sie sie fanden.</translation>
 </message>
 <message>
 <source>The download failed: {reason}.</source>
@@ -5484,10 +5508,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>There is another file named {file} in {folder}.</source>
 <translation>In {folder} ist schon eine andere Datei namens {file}.</translation>
-</message>
-<message>
-<source>{host} does not let you have this.</source>
-<translation>{host} gibt das nicht heraus.</translation>
 </message>
 <message>
 <source>This repository is gated: accept its conditions on its page in a browser, and set HF_TOKEN to a token of the same account.</source>
@@ -5502,16 +5522,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Ein anderes Fenster oder Programm lädt diese Datei gerade herunter.</translation>
 </message>
 <message>
-<source>{host} asks for a token: set HF_TOKEN to yours.</source>
-<translation>{host} verlangt ein Token: HF_TOKEN auf das eigene setzen.</translation>
-</message>
-<message>
 <source>{address} is not an address to download from.</source>
 <translation>Von {address} kann nichts geholt werden, denn es ist keine Adresse.</translation>
-</message>
-<message>
-<source>There is no such file on {host}.</source>
-<translation>Diese Datei gibt es auf {host} nicht.</translation>
 </message>
 <message>
 <source>The address does not end in the name of a GGUF file.</source>
@@ -5578,16 +5590,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Der Proxy der Umgebung ist nicht verwendbar: {reason}.</translation>
 </message>
 <message>
-<source>&apos;{name}&apos; is no name of a repository.</source>
-<translation>„{name}“ ist kein Name eines Repositorys.</translation>
-</message>
-<message>
 <source>{host} does not answer.</source>
 <translation>{host} antwortet nicht.</translation>
-</message>
-<message>
-<source>{host} asks to wait: there were too many requests.</source>
-<translation>{host} bittet zu warten: Es waren zu viele Anfragen.</translation>
 </message>
 <message>
 <source>The identity of {host} cannot be checked ({reason}). Install the system&apos;s list of certificates (ca-certificates), or name another list in SSL_CERT_FILE.</source>
@@ -5740,6 +5744,54 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{file} is not UTF-8 text.</source>
 <translation>{file} ist kein UTF-8-Text.</translation>
+</message>
+<message>
+<source>{host} does not let you have this (HTTP {status}).</source>
+<translation>{host} gibt das nicht heraus (HTTP {status}).</translation>
+</message>
+<message>
+<source>{host} asks for a token (HTTP 401). Set the environment variable HF_TOKEN to yours.</source>
+<translation>{host} verlangt ein Token (HTTP 401). Setzen Sie die Umgebungsvariable HF_TOKEN auf Ihres.</translation>
+</message>
+<message>
+<source>The network asks for a login (HTTP 511): open a page in a browser.</source>
+<translation>Das Netz verlangt eine Anmeldung (HTTP 511): Öffnen Sie eine Seite in einem Browser.</translation>
+</message>
+<message>
+<source>There is no such file on {host} (HTTP {status}).</source>
+<translation>Auf {host} gibt es keine solche Datei (HTTP {status}).</translation>
+</message>
+<message>
+<source>{host} does not send the rest of the file (HTTP {status}).</source>
+<translation>{host} sendet den Rest der Datei nicht (HTTP {status}).</translation>
+</message>
+<message>
+<source>{host} sent another part of the file than the one that was asked for.</source>
+<translation>{host} sendete einen anderen Teil der Datei als den verlangten.</translation>
+</message>
+<message>
+<source>{host} sent a web page instead. Does a browser show a login there?</source>
+<translation>{host} sendete stattdessen eine Webseite. Zeigt ein Browser dort eine Anmeldung?</translation>
+</message>
+<message>
+<source>{host}, to which {hub} redirects, refuses the file (HTTP {status}).</source>
+<translation>{host}, wohin {hub} umleitet, lehnt die Datei ab (HTTP {status}).</translation>
+</message>
+<message>
+<source>The token of {place} has characters that no token has, so it is not sent.</source>
+<translation>Das Token aus {place} hat Zeichen, die kein Token hat, und wird daher nicht gesendet.</translation>
+</message>
+<message>
+<source>{host} refuses the token of {place} (HTTP {status}), so it was asked without the token.</source>
+<translation>{host} lehnt das Token aus {place} ab (HTTP {status}), daher wurde ohne das Token gefragt.</translation>
+</message>
+<message>
+<source>{host} asks to wait, and does not say how long (HTTP {status}).</source>
+<translation>{host} bittet zu warten und sagt nicht, wie lange (HTTP {status}).</translation>
+</message>
+<message>
+<source>{host} asks to wait until {at:clock} (HTTP {status}).</source>
+<translation>{host} bittet, bis {at:clock} zu warten (HTTP {status}).</translation>
 </message>
 <message>
 <source>{file} cannot be imported: {reason}.</source>
