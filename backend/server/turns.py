@@ -802,7 +802,7 @@ def visible(engine: Any, messages: tuple[Json, ...]) -> tuple[Json, ...]:
     Raises RequestRefused for an image in the user's last message. One of a tool, or of an earlier
     turn, would else end the conversation for good.
     """
-    if engine.model.chat.images or not images_of(messages):
+    if not images_of(messages) or engine.model.chat.images:
         return messages
     if messages[-1]["role"] == "user" and images_of(messages[-1:]):
         raise RequestRefused(
