@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtGui import QGuiApplication, QTextCharFormat, QTextLayout
+from PySide6.QtGui import QGuiApplication, QResizeEvent, QTextCharFormat, QTextLayout
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app.chat.markdown import highlight
 from app.chat.text_block import TextBlock
 from app.widgets import slices, theme
+from app.widgets.sideways_area import SidewaysArea
 
 PART_LINES = 50  # long code is split into parts; only the last is coloured again
 PART_CHARS = 6000
@@ -33,17 +35,26 @@ class CodeCard(QFrame):
         copy.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the focus in the composer
         copy.setAccessibleName(self.tr("Copy this code"))
         copy.clicked.connect(self._copy)
+        self._wrap = QPushButton(self.tr("Wrap lines"))
+        self._wrap.setCheckable(True)
+        self._wrap.setProperty("role", "quiet")
+        self._wrap.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self._wrap.setAccessibleName(self.tr("Wrap the lines of this code"))
+        self._wrap.toggled.connect(self._set_wrapping)
+        self._wrap.hide()
         head = QHBoxLayout()
         head.addWidget(label)
         head.addStretch(1)
+        head.addWidget(self._wrap)
         head.addWidget(copy)
-        self._bodies = QVBoxLayout()
-        self._bodies.setSpacing(0)
+        self._frame = SidewaysArea()
+        self._frame.setAccessibleName(self.tr("Code"))
+        self._bodies = self._frame.column
         layout = QVBoxLayout(self)
         layout.setContentsMargins(14, 7, 8, 8)
         layout.setSpacing(5)
         layout.addLayout(head)
-        layout.addLayout(self._bodies)
+        layout.addWidget(self._frame)
         self._later = QTimer(self)
         self._later.setSingleShot(True)
         self._later.setInterval(WAIT_MS)
@@ -73,12 +84,33 @@ class CodeCard(QFrame):
                     body.append_plain(addition)
                 self._text = text[:end]
                 self._colour(body, begin)
+                self._widen(body)
                 if end < len(text):  # the next line break separates two parts
                     self._text = text[: end + (text[end] == "\n")]
                     self._new_part(len(self._text))
                     if is_over():
                         slices.later(self, self._grow)
                         break
+
+    def _widen(self, body: TextBlock) -> None:
+        """Have room for the longest line of a part, unless lines are wrapped."""
+        if not self._wrap.isChecked():
+            wanted = max(
+                math.ceil(body.document().idealWidth()) + 2, self._frame.content.minimumWidth()
+            )
+            self._frame.content.setMinimumWidth(wanted)
+            self._wrap.setVisible(wanted > self._frame.viewport().width())
+
+    def _set_wrapping(self, wraps: bool) -> None:
+        self._frame.content.setMinimumWidth(0)
+        for body, _ in self._parts:
+            body.set_wrapping(wraps)
+            self._widen(body)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102
+        super().resizeEvent(event)
+        is_wide = self._frame.content.minimumWidth() > self._frame.viewport().width()
+        self._wrap.setVisible(is_wide or self._wrap.isChecked())
 
     def redress(self) -> Iterator[None]:
         """Colour everything again, a part at each step."""
@@ -93,6 +125,7 @@ class CodeCard(QFrame):
     def _new_part(self, begin: int) -> None:
         body = TextBlock(is_code=True)
         body.setAccessibleName(self.tr("Code"))
+        body.set_wrapping(self._wrap.isChecked())
         self._parts.append((body, begin))
         self._bodies.addWidget(body)
 
@@ -125,6 +158,7 @@ class CodeCard(QFrame):
             body.hide()
             body.deleteLater()
         self._parts.clear()
+        self._frame.content.setMinimumWidth(0)
         self._text = ""
 
     def _copy(self) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import (
     QFontMetricsF,
     QGuiApplication,
@@ -18,13 +18,13 @@ from PySide6.QtGui import (
     QTextDocument,
     QTextLength,
     QTextTable,
-    QWheelEvent,
 )
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from app.chat.markdown.meant import first_direction
 from app.chat.text_block import CELL_PADDING, TextBlock
 from app.widgets import slices
+from app.widgets.sideways_area import SidewaysArea
 
 PART_ROWS = 12  # a long table is split into parts; only the last is rendered again
 WORD_PIXELS_MAX = 400  # a longer word is cut
@@ -62,15 +62,9 @@ class TableCard(QFrame):
             button.setAccessibleName(name)
             button.clicked.connect(partial(_copy, source))
             buttons.addWidget(button)
-        self._rows = QWidget()
-        self._rows.setObjectName("tableRows")
-        self._bodies = QVBoxLayout(self._rows)
-        self._bodies.setContentsMargins(0, 0, 0, 0)
-        self._bodies.setSpacing(0)
-        self._frame = _SidewaysArea()
+        self._frame = SidewaysArea()
         self._frame.setAccessibleName(self.tr("Table"))
-        self._frame.setWidget(self._rows)
-        self._rows.installEventFilter(self)
+        self._bodies = self._frame.column
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
@@ -84,7 +78,7 @@ class TableCard(QFrame):
         self._text = text
         self._is_mirrored = first_direction(text.split("\n", 1)[0]) == "R"
         right, left = Qt.LayoutDirection.RightToLeft, Qt.LayoutDirection.LeftToRight
-        self._rows.setLayoutDirection(right if self._is_mirrored else left)
+        self._frame.content.setLayoutDirection(right if self._is_mirrored else left)
         self._grow()
 
     def redress(self) -> Iterator[None]:
@@ -208,7 +202,7 @@ class TableCard(QFrame):
             self._widths = whole
             self._n_wide = 0
             self._widen()
-        self._rows.setMinimumWidth(sum(whole) + 2)
+        self._frame.content.setMinimumWidth(sum(whole) + 2)
 
     def _widen(self) -> None:
         """Give the parts the widths of the columns, in slices."""
@@ -232,11 +226,6 @@ class TableCard(QFrame):
             self._clear()
             self.show_text(text)
 
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: D102
-        if event.type() in (QEvent.Type.LayoutRequest, QEvent.Type.Resize):
-            self._frame.fit(self._bodies.sizeHint().height(), self._rows.minimumWidth())
-        return super().eventFilter(watched, event)
-
     def _markdown(self) -> str:
         return self._text
 
@@ -245,31 +234,6 @@ class TableCard(QFrame):
         step = -1 if self._is_mirrored else 1
         csv.writer(out).writerows(row[::step] for row in self._cells)
         return out.getvalue()
-
-
-class _SidewaysArea(QScrollArea):
-    """As tall as its content; it scrolls to the side only."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.setWidgetResizable(True)
-        self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.viewport().setAutoFillBackground(False)
-
-    def fit(self, height: int, width: int) -> None:
-        """Be as tall as the content, and as the bar below it if it is wider than the frame."""
-        is_wide = width > self.viewport().width()
-        bar = self.horizontalScrollBar().sizeHint().height() if is_wide else 0
-        if self.height() != height + bar:
-            self.setFixedHeight(height + bar)
-
-    def wheelEvent(self, event: QWheelEvent) -> None:
-        """Scroll to the side; up and down is the transcript's."""
-        if event.angleDelta().x() and not event.angleDelta().y():
-            super().wheelEvent(event)
-        else:
-            event.ignore()
 
 
 def _mirrored(line: str) -> str:

@@ -103,6 +103,11 @@ class TextBlock(QTextBrowser):
         cursor.movePosition(QTextCursor.MoveOperation.End)
         cursor.insertText(text)
 
+    def set_wrapping(self, wraps: bool) -> None:
+        """Wrap lines at the width of the block, or never."""
+        modes = QTextBrowser.LineWrapMode
+        self.setLineWrapMode(modes.WidgetWidth if wraps else modes.NoWrap)
+
     def ideal_width(self) -> int:
         """Return the width at which no line of plain text would wrap."""
         if not self._ideal_width:

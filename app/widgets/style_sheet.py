@@ -125,7 +125,7 @@ QSlider::sub-page:horizontal:disabled { background: $border; }
 QSlider::handle:horizontal:disabled { background: $faint; }
 
 QScrollArea { background: transparent; border: none; }
-QWidget#transcriptColumn, QWidget#tableRows { background: transparent; }
+QWidget#transcriptColumn, QWidget#sidewaysContent { background: transparent; }
 QScrollBar:vertical { background: transparent; width: 12px; margin: 2px; }
 QScrollBar::handle:vertical { background: $edge; border-radius: 4px; min-height: 32px; }
 QScrollBar:horizontal { background: transparent; height: 12px; margin: 2px; }

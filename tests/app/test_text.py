@@ -17,6 +17,7 @@ from app.chat.markdown.latex import readable, replace_math
 from app.chat.text_block import TextBlock
 from app.state.context_fit import counts, fit
 from app.widgets import slices, theme
+from app.widgets.sideways_area import SidewaysArea
 from backend.text import text
 
 
@@ -198,6 +199,36 @@ def test_an_endless_line_is_cut_at_words() -> None:
     assert "".join(block.text for block in splitter.blocks).count("word") == 5000
 
 
+def press(card: CodeCard, name: str) -> None:
+    (button,) = (b for b in card.findChildren(QPushButton) if b.accessibleName() == name)
+    button.click()
+
+
+def test_long_lines_of_code_scroll_sideways_or_wrap(qtbot: Any) -> None:
+    card = CodeCard("")
+    qtbot.addWidget(card)
+    card.resize(400, 100)
+    card.show()
+    card.show_text("short\n" + "a long line of code; " * 30)
+    (body,) = card.findChildren(TextBlock)
+    frame = card.findChild(SidewaysArea)
+    assert isinstance(frame, SidewaysArea)
+    qtbot.waitUntil(lambda: frame.horizontalScrollBar().maximum() > 0)
+    height = body.height()
+    press(card, "Wrap the lines of this code")
+    qtbot.waitUntil(lambda: body.height() > 3 * height)
+    qtbot.waitUntil(lambda: frame.horizontalScrollBar().maximum() == 0)
+    press(card, "Wrap the lines of this code")
+    qtbot.waitUntil(lambda: body.height() == height)
+
+
+def test_a_difference_has_colours(qtbot: Any) -> None:
+    highlight.is_ready("diff")
+    qtbot.waitUntil(lambda: highlight.is_ready("diff"))
+    kinds = [piece.kind for piece in highlight.pieces("diff", "-old\n+new\n same\n")]
+    assert [kind for kind in kinds if kind] == ["danger", "code_string"]
+
+
 def test_code_has_colours_and_long_code_is_whole(qtbot: Any, qapp: QApplication) -> None:
     theme.apply(qapp, theme.Choice.DARK)
     card = CodeCard("python")
@@ -213,7 +244,7 @@ def test_code_has_colours_and_long_code_is_whole(qtbot: Any, qapp: QApplication)
     first = bodies[0].document().begin().layout().formats()
     kinds = {span.format.foreground().color().name() for span in first}
     assert {theme.DARK.code_keyword, theme.DARK.code_comment} <= kinds
-    card.findChildren(QPushButton)[0].click()
+    press(card, "Copy this code")
     assert QApplication.clipboard().text() == text
 
 
@@ -230,7 +261,7 @@ def test_long_code_comes_in_slices_and_is_copied_whole(
 
     card.show_text(text)
     assert len(shown()) < len(text) / 2
-    card.findChildren(QPushButton)[0].click()
+    press(card, "Copy this code")
     assert QApplication.clipboard().text() == text
     qtbot.waitUntil(slices.is_done)
     assert shown() == text

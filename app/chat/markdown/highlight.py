@@ -67,13 +67,15 @@ def _load(language: str) -> None:
 
 
 def _kind(token: Any) -> str:
-    from pygments.token import Comment, Keyword, Name, Number, Operator, String
+    from pygments.token import Comment, Generic, Keyword, Name, Number, Operator, String
 
     if token in Comment:
         return "code_comment"
-    if token in String:
+    if token in String or token in Generic.Inserted:
         return "code_string"
-    if token in Keyword or token in Operator.Word:
+    if token in Generic.Deleted:
+        return "danger"
+    if token in Keyword or token in Operator.Word or token in Generic.Subheading:
         return "code_keyword"
     if token in Number:
         return "code_number"

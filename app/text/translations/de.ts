@@ -411,6 +411,14 @@
 <translation>Diesen Code kopieren</translation>
 </message>
 <message>
+<source>Wrap lines</source>
+<translation>Umbrechen</translation>
+</message>
+<message>
+<source>Wrap the lines of this code</source>
+<translation>Die Zeilen dieses Codes umbrechen</translation>
+</message>
+<message>
 <source>Code</source>
 <translation>Code</translation>
 </message>

@@ -1,0 +1,42 @@
+"""A frame as tall as its content, which scrolls to the side only."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtGui import QWheelEvent
+from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
+
+
+class SidewaysArea(QScrollArea):
+    """Holds widgets one below the other in its `column`; `content` has their least width."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.content = QWidget()
+        self.content.setObjectName("sidewaysContent")
+        self.column = QVBoxLayout(self.content)
+        self.column.setContentsMargins(0, 0, 0, 0)
+        self.column.setSpacing(0)
+        self.setWidget(self.content)
+        self.setWidgetResizable(True)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.viewport().setAutoFillBackground(False)
+        self.content.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Be as tall as the content, and as the bar below it if it is wider than the frame."""
+        if event.type() in (QEvent.Type.LayoutRequest, QEvent.Type.Resize):
+            is_wide = self.content.minimumWidth() > self.viewport().width()
+            bar = self.horizontalScrollBar().sizeHint().height() if is_wide else 0
+            height = self.column.sizeHint().height() + bar
+            if self.height() != height:
+                self.setFixedHeight(height)
+        return super().eventFilter(watched, event)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        """Scroll to the side; up and down is the transcript's."""
+        if event.angleDelta().x() and not event.angleDelta().y():
+            super().wheelEvent(event)
+        else:
+            event.ignore()
