@@ -63,7 +63,7 @@ class ChatPage(QObject):
         session.branch_begun.connect(view.transcript.cut)
         session.notice.connect(view.banner.show_notice)
         session.draft_files.connect(self.attachments.put_back)
-        session.draft.connect(view.composer.set_text)
+        session.draft.connect(self._take_draft)
         session.send_again.connect(lambda: self.send(view.composer.input.toPlainText()))
         view.composer.send.connect(self.send)
         view.composer.stop.connect(session.stop)
@@ -96,6 +96,7 @@ class ChatPage(QObject):
         self._trim_timer.timeout.connect(self._trim)
         self._kept_draft: tuple[str, list[Attachment]] = ("", [])
         self._draft_of = 0  # the chat whose draft is in the composer
+        self._drafted = session.conversation
         self._draft_files: dict[int, list[DraftFile]] = {}
         self._draft_timer = QTimer(self, singleShot=True, interval=DRAFT_MS)
         self._draft_timer.timeout.connect(self.keep_draft)
@@ -127,9 +128,18 @@ class ChatPage(QObject):
             self.view.composer.put_text(text)
         self.keep_draft()
 
+    def _take_draft(self, text: str) -> None:
+        """Put a question back into the field, before what was typed since."""
+        composer = self.view.composer
+        since = composer.input.toPlainText()
+        composer.set_text(f"{text}\n\n{since}" if since not in ("", text) else text)
+
     def _switch_draft(self) -> None:
         """Show the draft of the shown chat."""
         shown = self._session.conversation.chat_id
+        if self._session.conversation is self._drafted:  # its only question was taken back
+            self._draft_of = shown
+        self._drafted = self._session.conversation
         if shown != self._draft_of:
             self.keep_draft()
             self._draft_files[self._draft_of] = self.attachments.files

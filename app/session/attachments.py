@@ -150,7 +150,9 @@ class Attachments(QObject):
 
     def put_back(self, attachments: list[Attachment]) -> None:
         """Show files again that were not sent."""
-        self.files = [DraftFile(item.name, attachment=item) for item in attachments]
+        since = [file for file in self.files if file.attachment not in attachments]
+        back = [DraftFile(item.name, attachment=item, is_pasted=True) for item in attachments]
+        self.files = back + since
         self._count()
         self.changed.emit()
 

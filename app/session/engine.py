@@ -290,10 +290,10 @@ class EngineSession(QObject):
         self.path, self._asked = None, self.usual
         self.set_state(State.EMPTY)
         self.model_changed.emit()
-        self.load_failed.emit()
         if self._next_path is not None:  # the user picked another model meanwhile
             self._load(self._next_path)
             return
+        self.load_failed.emit()
         if before is None and failed is not None and not models.is_embedded(failed):
             before = models.embedded_model()
         actions: list[tuple[str, Callable[[], None]]] = []

@@ -41,12 +41,14 @@ TakePrompt = Callable[[str, str], None]
 class _Turn:
     """An answer in progress or in the queue: the last message of a conversation.
 
-    others: branches whose last messages are answered beside it.
+    others: branches whose last messages are answered beside it. is_new: it has a new question,
+    which goes back into the composer if the answer never begins.
     """
 
     conversation: Conversation
     goes_on: bool = False  # continue the text of the last answer; otherwise begin a new one
     others: list[Conversation] = field(default_factory=list)
+    is_new: bool = False
 
     @property
     def branches(self) -> list[Conversation]:
@@ -137,17 +139,18 @@ class Session(QObject):
 
     @property
     def can_send(self) -> bool:
-        """Return whether a message would be answered, now or in its turn."""
-        ready = self.engine.state in (State.IDLE, State.CHANGING, State.ANSWERING, State.STOPPING)
-        return ready and not self.is_answering
+        """Return whether a message would be answered, now, in its turn, or by a loading model."""
+        return self.engine.state not in (State.EMPTY, State.DEAD) and not self.is_answering
 
     @property
     def is_answering(self) -> bool:
         """Return whether the shown conversation has an answer in progress or in the queue."""
         if any(found is self.conversation and runs for found, runs in self.calling()):
             return True
-        if self.engine.state in (State.DEAD, State.LOADING, State.EMPTY):
+        if self.engine.state in (State.DEAD, State.EMPTY):
             return False
+        if self.engine.state is State.LOADING:
+            return self._is_queued(self.conversation)
         return _unfinished(self.conversation) is not None or self._is_queued(self.conversation)
 
     @property
@@ -376,7 +379,7 @@ class Session(QObject):
                 self._take_back(question, why)
                 return False
         self._add(Message("assistant", "", Ending.WAITING))
-        self._queue(_Turn(self.conversation))
+        self._queue(_Turn(self.conversation, is_new=question is not None))
         return True
 
     def _take_back(self, question: Message, why: str) -> None:
@@ -405,7 +408,14 @@ class Session(QObject):
             self.engine.open_model(self.engine.path)
         self.engine.settle()
         answer = _unfinished(turn.conversation)
-        if turn in self._waiting_turns and self._live is not None and answer is not None:
+        if (
+            turn in self._waiting_turns
+            and self.engine.state is State.LOADING
+            and answer is not None
+        ):
+            answer.progress = self.tr("Waits until the model is loaded")
+            self.report_change(turn.conversation, answer)
+        elif turn in self._waiting_turns and self._live is not None and answer is not None:
             if not self._live.has(turn.conversation):
                 answer.progress = self.tr("Waits for the answer in another chat")
                 self.report_change(turn.conversation, answer)
@@ -687,6 +697,8 @@ class Session(QObject):
         elif self._is_queued(conversation):
             stopped = [turn for turn in self._waiting_turns if turn.has(conversation)]
             self._waiting_turns = [t for t in self._waiting_turns if not t.has(conversation)]
+            if self.engine.state is State.LOADING:
+                stopped = [turn for turn in stopped if not self._withdraw(turn)]
             for branch in [branch for turn in stopped for branch in turn.branches]:
                 self._end_answer(branch, Ending.STOPPED, text("chats.stopped"))
             self.can_send_changed.emit()
@@ -701,8 +713,23 @@ class Session(QObject):
     def _give_up_answers(self) -> None:
         """End the answers in the queue, because no model is loaded."""
         turns, self._waiting_turns = self._waiting_turns, []
+        turns = [turn for turn in turns if not self._withdraw(turn)]
         for branch in [branch for turn in turns for branch in turn.branches]:
             self._end_answer(branch, Ending.CUT_OFF, text("chats.cut_off"))
+        self.can_send_changed.emit()
+
+    def _withdraw(self, turn: _Turn) -> bool:
+        """Put a new question without an answer back into the composer, if its chat is shown."""
+        messages = turn.conversation.messages
+        if turn.conversation is not self.conversation or not turn.is_new:
+            return False
+        withdrawn = messages[-2:]
+        del messages[-2:]
+        self.withdrawn.emit(withdrawn)
+        self.conversation_replaced.emit()
+        self.busy_changed.emit()
+        self._put_back(withdrawn[0])
+        return True
 
     def _cut_off(self) -> None:
         """End all answers, because the engine is lost."""

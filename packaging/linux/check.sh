@@ -84,7 +84,7 @@ processes() {
         tr '\0' ' ' < "$process/cmdline" | grep -q "$1" && echo "$process"
     done 2> /dev/null
 }
-# Return sends nothing while the model is loading; the question stays.
+# While the model is loading, Return sends the question, which waits.
 asked() { xdotool key Return; sleep 0.5; [ "$(chats "select count(*) from message where role = 'user'")" -ge 1 ]; }
 loaded() { grep -q "$1" "$tree/home/user/.config/outrider/settings.json"; }
 

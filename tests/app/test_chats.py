@@ -207,7 +207,7 @@ def test_what_does_not_fit_on_the_disk_is_sent_only_if_that_is_wanted(
     connection = window.chats.store.connection
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages}")
-    long = ("word " * 20_000).strip()
+    long = ("word " * 1_900).strip()
     window.chat.composer.set_text(long)
     window.chat.composer.button.click()
     assert "the disk is full" in window.chat.banner.sentence

@@ -268,13 +268,40 @@ def test_the_window_lives_while_a_model_loads(
     window.open_model(model(load_s=0.6))
     qtbot.waitUntil(lambda: "reading the dense weights" in window.chat.loading.text)
     assert window.chat.loading.isVisible()
-    window.chat.composer.input.setPlainText("typed meanwhile")
-    assert not window.chat.composer.button.isEnabled()
     window.wait_state(State.IDLE)
     timer.stop()
     assert turns.count(State.LOADING) > 10
     assert not window.chat.loading.isVisible()
-    assert window.chat.composer.button.isEnabled()
+
+
+def test_a_question_that_is_sent_while_the_model_loads_waits_for_it(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window()
+    window.open_model(model("first", load_s=30))
+    field = window.chat.composer.input
+
+    def submit(text: str) -> None:
+        field.setPlainText(text)
+        qtbot.keyClick(field, Qt.Key.Key_Return)
+
+    submit("typed meanwhile")
+    assert window.draft == "" and window.answer.progress == "Waits until the model is loaded"
+    window.chat.composer.set_text("the next")
+    window.press("Stop")  # takes it back
+    assert window.session.conversation.messages == []
+    assert window.draft == "typed meanwhile\n\nthe next" and window.state is State.LOADING
+    assert window.chats.rows() == []
+    submit("again")
+    window.open_model(model("second"))  # another model answers it
+    window.wait_end()
+    assert window.session.conversation.messages[0].content == "again"
+    window.open_model(model("third", load_s=30))
+    qtbot.waitUntil(lambda: window.state is State.LOADING, timeout=WAIT_MS)
+    submit("in vain")
+    window.engine.cancel_loading()
+    window.wait_notice("Loading was cancelled.")
+    assert window.draft == "in vain" and len(window.session.conversation.messages) == 2
 
 
 def test_a_bad_file_is_said_and_the_model_before_stays(

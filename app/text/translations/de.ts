@@ -2405,6 +2405,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Deshalb wurde nichts gesendet.</translation>
 </message>
 <message>
+<source>Waits until the model is loaded</source>
+<translation>Wartet, bis das Modell geladen ist</translation>
+</message>
+<message>
 <source>Waits for the answer in another chat</source>
 <translation>Wartet auf die Antwort in einem anderen Chat</translation>
 </message>
