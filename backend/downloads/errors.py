@@ -67,11 +67,11 @@ def of_answer(
     ended_s = _signed_until_s(url) if status in _REFUSALS else None
     if ended_s is not None and ended_s < time.time():
         return DownloadError(text("download.expired", host=host, status=status, at=ended_s))
-    if status == 408 or (status >= 500 and status != 511):
+    if status >= 500 and status != 511:
         return DownloadError(text("download.out_of_order", host=host, status=status), True)
     if status == 416:
         return DownloadError(text("download.no_range", host=host, status=status), True)
-    return DownloadError(_refusal(host, status, code))
+    return DownloadError(_refusal(host, status, code), status in (408, 425))
 
 
 def _refusal(host: str, status: int, code: str) -> str:

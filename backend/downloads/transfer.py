@@ -119,8 +119,9 @@ class Transfer:
 
         Of an answer that begins at byte 0 in spite of the range, pass over what is here.
         """
-        file, host = self._file, host_of(self._file.url)
+        file = self._file
         with opened(self._client, file.url, self._n_byte, None, file.tag) as answer:
+            host = host_of(str(answer.url))
             if answer.headers.get("content-encoding", "identity").lower() != "identity":
                 raise DownloadError(text("download.encoded", host=host))
             n_over = 0 if answer.status_code == 206 else self._n_byte
