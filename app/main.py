@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import time
@@ -63,11 +64,12 @@ def _run(model: Path | None) -> int:
     from app.session.worker_link import EngineLink
     from app.settings import settings
     from app.text import language
-    from app.widgets import icons
+    from app.widgets import icons, input_methods
     from app.window import second_start
     from app.window.main_window import MainWindow
     from backend.protocol.client import worker_command
 
+    input_methods.choose(os.environ, input_methods.plug_ins())
     app = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(app, QApplication)
     app.setApplicationName("Outrider")

@@ -230,6 +230,7 @@ class Composer(QFrame):
         self.input.submitted.connect(self._submit)
         self.input.focused.connect(self._show_focus)
         self.input.textChanged.connect(self._update_button)
+        self.input.composed.connect(self._update_button)
         self.button.clicked.connect(self._pressed)
         self.clip.clicked.connect(self.attach)
         self.input.files_pasted.connect(self.files_pasted)
@@ -288,11 +289,12 @@ class Composer(QFrame):
 
     def _submit(self) -> None:
         if self._may_send:
+            self.input.end_composition()
             self.send.emit(self.input.toPlainText())
 
     @property
     def _may_send(self) -> bool:
-        is_any = self._has_files or bool(self.input.toPlainText().strip())
+        is_any = self._has_files or bool(self.input.whole_text.strip())
         return self._can_send and is_any and not self._waits_for_files
 
     def _pressed(self) -> None:

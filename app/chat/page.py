@@ -101,6 +101,7 @@ class ChatPage(QObject):
         self._draft_timer = QTimer(self, singleShot=True, interval=DRAFT_MS)
         self._draft_timer.timeout.connect(self.keep_draft)
         view.composer.input.textChanged.connect(self._draft_timer.start)
+        view.composer.input.composed.connect(self._draft_timer.start)
         self.attachments.changed.connect(self._draft_timer.start)
         self._show_draft()
         self._show_state()
@@ -111,7 +112,7 @@ class ChatPage(QObject):
     def keep_draft(self) -> None:
         """Keep the text in the composer, and what was pasted, with its chat."""
         self._draft_timer.stop()
-        text = self.view.composer.input.toPlainText()
+        text = self.view.composer.input.whole_text
         kept_text, kept_files = self._kept_draft
         self._kept_draft = text, self.attachments.pasted
         if text != kept_text:
@@ -141,6 +142,7 @@ class ChatPage(QObject):
             self._draft_of = shown
         self._drafted = self._session.conversation
         if shown != self._draft_of:
+            self.view.composer.input.end_composition()
             self.keep_draft()
             self._draft_files[self._draft_of] = self.attachments.files
             self._draft_of = shown

@@ -247,7 +247,7 @@ class PresetDialog(QDialog):
         stops = [part[:STOP_CHARS] for part in stops if part][:N_STOP_MAX]
         edited = replace(
             self._before,
-            system=self._system.toPlainText().strip()[:SYSTEM_CHARS],
+            system=self._system.whole_text.strip()[:SYSTEM_CHARS],
             sampling=sampling,
             stops=tuple(stops),
             max_tokens=max(int(self._numbers["max_tokens"].value()), 0),

@@ -153,6 +153,7 @@ class UserBubble(QWidget):
         editor, self._editor = self._editor, None
         if editor is None:
             return
+        editor.end_composition()
         text = editor.toPlainText().strip()
         editor.hide()
         self._inside.removeWidget(editor)

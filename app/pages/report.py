@@ -15,6 +15,7 @@ from app.session.engine import EngineSession
 from app.session.event_log import EventLog
 from app.settings.settings import Settings
 from app.state.engine_choice import EngineChoice
+from app.widgets import input_methods
 from backend.machines import Hardware, facts
 from backend.protocol.statistics import Statistics
 from backend.protocol.status import Json
@@ -77,6 +78,7 @@ def _window() -> Json:
     screen = QGuiApplication.primaryScreen()
     return {
         "platform": QGuiApplication.platformName(),
+        "input method": input_methods.said() or "as the desktop names it",
         "scale": f"{screen.devicePixelRatio():.2f}" if screen is not None else "",
         "Qt build": QLibraryInfo.build(),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QMimeData, QPoint, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
+    QGuiApplication,
     QInputMethodEvent,
     QKeyEvent,
     QPainter,
@@ -125,14 +126,47 @@ class TextField(QPlainTextEdit):
 
     Signals:
         refused: (str) a pasted text that the field has no room for; "": a typed one.
+        composed: the text under composition changed.
     """
 
     refused = Signal(str)
+    composed = Signal()
 
     def __init__(self, n_char_max: int = PARAGRAPH_CHARS) -> None:
         super().__init__()
         self._n_char_max = n_char_max
+        self._composition = ""  # of an input method, at the cursor
         self.setTabChangesFocus(True)
+
+    @property
+    def whole_text(self) -> str:
+        """Return the text with what is under composition."""
+        text, place = self.toPlainText(), self.textCursor().position()
+        if not self._composition:
+            return text
+        # Positions count halves of characters, as UTF-16 has them.
+        before = text.encode("utf-16-le", "surrogatepass")[: 2 * place].decode(
+            "utf-16-le", "replace"
+        )
+        return before + self._composition + text[len(before) :]
+
+    def end_composition(self) -> None:
+        """Make what is under composition a part of the text."""
+        if self._composition:
+            QGuiApplication.inputMethod().commit()
+        if self._composition:  # the input method did not take part
+            event = QInputMethodEvent()
+            event.setCommitString(self._composition)
+            self.inputMethodEvent(event)
+            QGuiApplication.inputMethod().reset()
+
+    def setPlainText(self, text: str) -> None:  # noqa: D102
+        self._composition = ""
+        super().setPlainText(text)
+
+    def clear(self) -> None:  # noqa: D102
+        self._composition = ""
+        super().clear()
 
     def holds(self, text: str, beside: int = 0, in_line: int = 0) -> bool:
         """Return whether a text has room beside other characters, and those in its line."""
@@ -165,7 +199,9 @@ class TextField(QPlainTextEdit):
         if text and not self._has_room(text):
             event.setCommitString("")
             self.refused.emit("")
+        self._composition = event.preeditString()
         super().inputMethodEvent(event)
+        self.composed.emit()
 
 
 class SearchField(QLineEdit):

@@ -165,7 +165,7 @@ class MainWindow(QMainWindow):
 
     def _open_arrived(self, path: Path) -> None:
         """Load a model that was downloaded, in a new chat unless something is being written."""
-        if not self.chat.composer.input.toPlainText():
+        if not self.chat.composer.input.whole_text:
             self._new_chat()
         self.open_model(path)
 
