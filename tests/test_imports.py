@@ -142,6 +142,7 @@ ONLY_FROM = {
     "anyio": {"backend.tools.transports"},
     "backend.tools.host": set(),  # a process of its own
     "backend.tools.transports": {"backend.tools.host"},
+    "backend.tools.results": {"backend.tools.host", "backend.tools.transports"},
     "gguf": {"predictors.embedded"},
     "httpx2": {"backend.cli.download", "backend.downloads", "backend.tools.transports"},
     "huggingface_hub": {"backend.downloads"},
@@ -153,7 +154,7 @@ ONLY_FROM = {
         "predictors",
     },
     "llguidance": {"backend.llama.json_matcher"},
-    "mcp": {"backend.tools.host", "backend.tools.transports"},
+    "mcp": {"backend.tools.host", "backend.tools.results", "backend.tools.transports"},
     "predictors": {"backend.cli.train", "backend.learning.child", "predictors"},
     "pydantic": {"backend.tools.host"},
     "pypdf": {"backend.attachments.pdf"},

@@ -6,8 +6,8 @@ to the file. All other modes implement the protocol themselves and start at once
 plain: the tools below. crash: ends with words on standard error. hang: never answers. floods,
 garbage, long: sends messages, words or one line without end. exits: ends in the middle of a call.
 changes: has another list of tools after a call. many, pages: lists 100 tools or one on each of
-endless pages. none: has no tools to list. stubborn: ignores the end of its input and SIGTERM,
-and starts a child that also ignores them.
+endless pages. none: has no tools to list. odd: says what breaks the rules of MCP. stubborn: ignores
+the end of its input and SIGTERM, and starts a child that also ignores them.
 """
 
 import json
@@ -106,6 +106,8 @@ def plain(mode: str) -> None:
             capabilities = {} if mode == "none" else {"tools": {"listChanged": True}}
             version = message["params"]["protocolVersion"]
             result = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}
+            if mode == "odd":
+                result = {"protocolVersion": version, "capabilities": {"tools": True, "logging": 1}}
             say({"id": number, "result": result})
         elif method == "tools/list":
             listed = [
@@ -113,6 +115,13 @@ def plain(mode: str) -> None:
                 for name, arguments in tools.items()
             ]
             result = {"tools": listed}
+            if mode == "odd":
+                odd = [
+                    {"name": "a"}, {"name": "b", "description": 3, "inputSchema": []}, None,
+                    {"name": "c", "inputSchema": {}, "annotations": "x", "outputSchema": 4},
+                    {"description": "It has no name."},
+                ]  # fmt: skip
+                result = {"tools": [*odd, listed[0]], "nextCursor": 0}
             if mode in ("many", "pages"):
                 begin = int(message.get("params", {}).get("cursor", 0))
                 end = begin + (100 if mode == "many" else 1)

@@ -51,6 +51,7 @@ from backend.system import faults
 from backend.system.pipes import private_pipes
 from backend.text import Text, text
 from backend.tools.plain_text import clean, shorten
+from backend.tools.results import Asked, n_byte
 from backend.tools.settings import Server
 from backend.tools.tool import Tool
 from backend.tools.transports import GONE, Program, ServerFault, Streams, web
@@ -206,8 +207,8 @@ class _Given:
         self._streams = streams
 
     async def __aenter__(self) -> Streams:
-        found: Streams = await self._streams.__aenter__()
-        return found
+        asked = Asked(await self._streams.__aenter__())
+        return asked.reading, asked.writing
 
     async def __aexit__(self, *error: Any) -> bool | None:
         return await self._streams.__aexit__(*error)
@@ -360,14 +361,14 @@ def _part(block: Any) -> str:
     if isinstance(block, types.TextContent):
         return block.text
     if isinstance(block, types.ImageContent | types.AudioContent):
-        return f"[{block.type}, {block.mime_type}, {len(block.data) * 3 // 4:,} bytes, not shown]"
+        return f"[{block.type}, {block.mime_type}, {n_byte(block.data):,} bytes, not shown]"
     if isinstance(block, types.ResourceLink):
         return f"[resource {block.name}: {block.uri}]"
     if isinstance(block, types.EmbeddedResource):
         resource = block.resource
         if isinstance(resource, types.TextResourceContents):
             return resource.text
-        return f"[resource {resource.uri}, {len(resource.blob) * 3 // 4:,} bytes, not shown]"
+        return f"[resource {resource.uri}, {n_byte(resource.blob):,} bytes, not shown]"
     return "[content of an unknown kind]"
 
 

@@ -23,11 +23,12 @@ import httpx2
 from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
+from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError
 
 from backend.system import faults
 from backend.system.children import Job
 from backend.text import text
+from backend.tools.results import read_line
 from backend.tools.settings import Server
 
 MESSAGE_BYTES_MAX = 8 << 20
@@ -167,7 +168,7 @@ class Program:
             while line := await self._process.stdout.readline():
                 pace.count(len(line), loop.time())
                 try:
-                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    message = read_line(line)
                 except ValueError:
                     broken = _ANSWER.match(line)
                     if broken is None:  # some servers print a greeting to standard output

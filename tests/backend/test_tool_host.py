@@ -265,6 +265,60 @@ def test_a_call_is_stopped_and_a_slow_one_ended(host: Host) -> None:
     assert host.wait_result(3)["text"] == "still here"
 
 
+ODD_PARTS = [
+    {"type": "text", "text": "size 4844", "annotations": {"priority": 2}},
+    {"type": "video", "data": "AAAA", "mimeType": "video/mp4"},
+    {"type": "image", "data": "iVBORw0KGgo="}, {"type": "text", "text": None}, {"type": "audio"},
+    {"type": "resource", "resource": {"text": "inside"}}, {"type": "resource"}, "a word", 7, None,
+    {"type": "resource_link", "uri": "file:///a", "size": "large"}, {"no": "type"},
+    {"type": "text", "text": "done", "_meta": {"x": 1}, "unknown": True},
+]  # fmt: skip
+SAID = [
+    "size 4844", "[a part that cannot be shown: kind 'video', video/mp4, 3 bytes]",
+    "[image, image/png, 8 bytes, not shown]", "[a part that cannot be shown: kind 'text']",
+    "[a part that cannot be shown: kind 'audio']", "inside",
+    "[a part that cannot be shown: kind 'resource']", "a word",
+    "[a part that cannot be shown: JSON 7]", "[a part that cannot be shown: JSON null]",
+    "[resource file:///a: file:///a]",
+    '[a part that cannot be shown: JSON {\n "no": "type"\n}]', "done",
+]  # fmt: skip
+
+
+def test_what_can_be_read_of_a_result_is_kept(host: Host, tmp_path: Path) -> None:
+    """B45: one part that is not known, or one odd field, loses no other part."""
+    host.start("plain")
+    host.wait_state("ready")
+    answers: list[tuple[Any, str]] = [
+        ({"content": ODD_PARTS, "isError": None}, "\n".join(SAID)),
+        ({"content": "all of it"}, "all of it"), ({}, ""), ({"content": None}, ""),
+        ({"content": {"type": "text", "text": "alone"}}, "alone"), ("a string", "a string"),
+        (["a", {"type": "text", "text": "list"}], "a\nlist"), (None, ""),
+        ({"structuredContent": {"a": 1}}, '{\n "a": 1\n}'),
+        ({"content": [], "structuredContent": [1], "_meta": 3}, "[\n 1\n]"),
+    ]  # fmt: skip
+    for number, (result, said) in enumerate(answers, 1):
+        message = {"id": "ID", "result": result}
+        (tmp_path / "answer").write_text(json.dumps(message))
+        host.call("file", number, path=str(tmp_path / "answer"))
+        found = host.wait_result(number)
+        assert (found["text"], found["is_error"]) == (said, False), result
+    for number, error in enumerate(("no", {"message": "no"}, {"code": "x", "message": "no"}), 50):
+        (tmp_path / "answer").write_text(json.dumps({"jsonrpc": "2.0", "id": "ID", "error": error}))
+        host.call("file", number, path=str(tmp_path / "answer"))
+        found = host.wait_result(number)
+        assert (found["text"], found["is_error"]) == ("The call failed: no", True), error
+
+
+def test_one_odd_tool_hides_no_other(host: Host) -> None:
+    """Odd fields of a tool, of the list and of the server's greeting are left out."""
+    host.start("odd")
+    found = host.wait_state("ready")
+    assert [tool["name"] for tool in found["tools"]] == ["a", "b", "c", "echo"]
+    assert found["tools"][0]["schema"] == {"type": "object"}
+    host.call("echo", text="\u00fc")
+    assert host.wait_result()["text"] == "\u00fc"
+
+
 def test_a_result_is_limited_and_cleaned(host: Host, tmp_path: Path) -> None:
     host.start("plain")
     host.wait_state("ready")

@@ -1,0 +1,209 @@
+"""Reads what servers of tools answer: keeps what can be read, and names what cannot.
+
+The mcp package checks an answer as a whole: one odd field loses all of it. So each answer is made
+valid here before the package sees it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Self
+
+from mcp.shared.message import SessionMessage
+from mcp.types import (
+    INTERNAL_ERROR,
+    JSONRPCMessage,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
+
+from backend.protocol.chat import Json
+
+_MAGIC = {"iVBOR": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
+_TEXT_CHARS_MAX = 1 << 20  # of a part that is JSON here
+
+
+def read_line(line: bytes) -> JSONRPCMessage:
+    """Return the message of a line, also of one that breaks rules. Raises ValueError for none."""
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        found = _loaded(line)
+    if not isinstance(found, dict):
+        raise ValueError("it is no message")
+    if "result" in found and not isinstance(found["result"], dict):
+        found["result"] = {"content": found["result"]}
+    error = found.get("error")
+    if error is not None and not isinstance(error, dict):
+        found["error"] = {"code": INTERNAL_ERROR, "message": str(error)}
+    elif error is not None:
+        error["message"] = str(error.get("message") or "")
+        error["code"] = error["code"] if type(error.get("code")) is int else INTERNAL_ERROR
+    return jsonrpc_message_adapter.validate_python({**found, "jsonrpc": "2.0"}, by_name=False)
+
+
+def _loaded(line: bytes) -> Any:
+    try:
+        return json.loads(line.decode("utf-8", "replace"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+class Asked:
+    """The requests under way, so that each answer is read as what was asked for."""
+
+    def __init__(self, streams: tuple[Any, Any]) -> None:
+        self._methods: dict[int | str, str] = {}
+        self.reading = _Reading(streams[0], self._methods)
+        self.writing = _Writing(streams[1], self._methods)
+
+
+class _Stream:
+    def __init__(self, stream: Any, methods: dict[int | str, str]) -> None:
+        self._stream, self._methods = stream, methods
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        place: TracebackType | None,
+    ) -> bool | None:  # fmt: skip
+        is_handled: bool | None = await self._stream.__aexit__(kind, error, place)
+        return is_handled
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class _Writing(_Stream):
+    async def send(self, item: SessionMessage) -> None:
+        if isinstance(item.message, JSONRPCRequest):
+            self._methods[item.message.id] = item.message.method
+        await self._stream.send(item)
+
+
+class _Reading(_Stream):
+    async def __aiter__(self) -> AsyncIterator[SessionMessage | Exception]:
+        async for item in self._stream:
+            yield self._mended(item)
+
+    async def receive(self) -> SessionMessage | Exception:
+        return self._mended(await self._stream.receive())
+
+    def _mended(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+        message = item.message if isinstance(item, SessionMessage) else None
+        number = getattr(message, "id", None)
+        if number is not None and not isinstance(message, JSONRPCRequest):
+            method = self._methods.pop(number, "")
+            if isinstance(message, JSONRPCResponse):
+                message.result = mended(method, message.result)
+        return item
+
+
+def mended(method: str, result: Json) -> Json:
+    """Return a valid answer to a request with what can be read of a server's answer."""
+    if method == "tools/call" and result.get("resultType") in (None, "complete"):
+        return {**_kept(result, "resultType", "_meta"), **_call_result(result)}
+    if method == "tools/list":
+        tools = result.get("tools")
+        found = [_tool(item) for item in (tools if isinstance(tools, list) else [])]
+        listed: Json = {**result, "tools": [tool for tool in found if tool is not None]}
+        if not isinstance(result.get("nextCursor"), str):
+            listed.pop("nextCursor", None)
+        return listed
+    if method == "initialize":
+        capabilities, info = result.get("capabilities"), result.get("serverInfo")
+        tools = capabilities.get("tools") if isinstance(capabilities, dict) else None
+        has_tools = isinstance(capabilities, dict) and "tools" in capabilities
+        changes = isinstance(tools, dict) and tools.get("listChanged") is True
+        name, version = (_word(info, key) for key in ("name", "version"))
+        return {
+            **_kept(result, "protocolVersion"),
+            "capabilities": {"tools": {"listChanged": changes}} if has_tools else {},
+            "serverInfo": {"name": name, "version": version},
+        }
+    return result
+
+
+def _kept(result: Json, *names: str) -> Json:
+    kept = {name: result[name] for name in names if name in result}
+    return {k: v for k, v in kept.items() if isinstance(v, dict if k == "_meta" else str)}
+
+
+def _word(value: Any, key: str) -> str:
+    """Return a text of an object that may be none; "" if it has no such text."""
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def _tool(item: Any) -> Json | None:
+    """Return a tool of a list with the fields that are used; None if it has no name."""
+    if not _word(item, "name"):
+        return None
+    schema = item.get("inputSchema")
+    schema = schema if isinstance(schema, dict) else {}
+    return {
+        "name": item["name"],
+        "description": _word(item, "description"),
+        "inputSchema": {**schema, "type": "object"},
+    }
+
+
+def _call_result(result: Json) -> Json:
+    content, structured = result.get("content"), result.get("structuredContent")
+    parts = content if isinstance(content, list) else [] if content is None else [content]
+    read = [_part(part) for part in parts]
+    if structured is not None and not isinstance(structured, dict):
+        read.append(_text(_json(structured)))
+        structured = None
+    made: Json = {"content": read, "isError": result.get("isError") in (True, "true", 1)}
+    return made if structured is None else {**made, "structuredContent": structured}
+
+
+def _text(said: str) -> Json:
+    return {"type": "text", "text": said}
+
+
+def _json(value: Any) -> str:
+    try:
+        written = json.dumps(value, ensure_ascii=False, indent=1)
+    except (ValueError, RecursionError):
+        return "[structured content that is nested too deeply]"
+    return written[:_TEXT_CHARS_MAX]
+
+
+def _part(part: Any) -> Json:
+    """Return a valid part. One that cannot be read becomes a text that names it."""
+    if isinstance(part, str):
+        return _text(part)
+    fields = part if isinstance(part, dict) else {}
+    kind, data, mime = (_word(part, key) for key in ("type", "data", "mimeType"))
+    if kind == "text" and isinstance(fields.get("text"), str):
+        return _text(part["text"])
+    if kind in ("image", "audio") and data:
+        mime = mime or next((m for head, m in _MAGIC.items() if data.startswith(head)), "")
+        return {"type": kind, "data": data, "mimeType": mime or f"{kind}/unknown"}
+    if kind == "resource_link" and _word(part, "uri"):
+        return {"type": kind, "uri": part["uri"], "name": _word(part, "name") or part["uri"]}
+    resource = fields.get("resource")
+    if kind == "resource" and isinstance(resource, dict):
+        for name in ("text", "blob"):
+            if isinstance(resource.get(name), str):
+                kept = {"uri": _word(resource, "uri") or "unknown:", name: resource[name]}
+                if _word(resource, "mimeType"):
+                    kept["mimeType"] = resource["mimeType"]
+                return {"type": kind, "resource": kept}
+    said = next((_word(part, key) for key in ("text", "title", "name") if _word(part, key)), "")
+    about = [kind and f"kind {kind!r}", mime, f"{n_byte(data):,} bytes" if data else ""]
+    words = ", ".join(word for word in about if word) or f"JSON {_json(part)[:200]}"
+    return _text(f"[a part that cannot be shown: {words}]" + (f"\n{said}" if said else ""))
+
+
+def n_byte(data: str) -> int:
+    """Return the bytes of base64 text."""
+    return len(data) * 3 // 4 - data[-2:].count("=")
