@@ -1365,9 +1365,16 @@ ENGLISH: Mapping[str, str] = {
         "messages", "{name} needs a command or an address, and not both."
     ),
     "tools.no_command": QT_TRANSLATE_NOOP(
-        "messages", "There is no program {command} on this machine."
+        "messages",
+        "{command} was not found. Enter its whole path, or install it. These folders were "
+        "searched: {places}.",
     ),
+    "tools.no_file": QT_TRANSLATE_NOOP("messages", "There is no file {command}."),
+    "tools.no_folder": QT_TRANSLATE_NOOP("messages", "Its folder {folder} does not exist."),
     "tools.none_used": QT_TRANSLATE_NOOP("messages", "no server is used"),
+    "tools.not_executable": QT_TRANSLATE_NOOP(
+        "messages", "{command} is no program: the file may not be executed."
+    ),
     "tools.not_ready": QT_TRANSLATE_NOOP("messages", "The server {name} is not running."),
     "tools.not_started": QT_TRANSLATE_NOOP("messages", "It could not be started: {reason}."),
     "tools.not_understood": QT_TRANSLATE_NOOP(

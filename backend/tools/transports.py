@@ -43,6 +43,7 @@ _READ_BYTES = 1 << 16
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has none
 _ANSWER = re.compile(rb'(?=.{0,200}"(?:result|error)")[^\[]{0,100}"id"\s*:\s*(\d{1,15})')
 _CONNECT_S = 30.0
+_SHELL_S = 5.0  # time for a login shell to say its PATH
 
 Streams = tuple[Any, Any]
 GONE = OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream
@@ -126,9 +127,14 @@ class Program:
     async def _started(self) -> asyncio.subprocess.Process:
         server = self._server
         environment = {**get_default_environment(), **server.env}
-        command = shutil.which(server.command, path=environment.get("PATH"))
-        if command is None:
-            raise ServerFault(text("tools.no_command", command=server.command))
+        if "PATH" not in server.env:
+            environment["PATH"] = await search_path(environment.get("PATH", ""))
+        if server.cwd and not os.path.isdir(server.cwd):
+            raise ServerFault(text("tools.no_folder", folder=server.cwd))
+        command = found_command(server, environment.get("PATH", ""))
+        own = os.path.dirname(command)  # npx begins with "env node", and node lies beside it
+        if own not in environment.get("PATH", "").split(os.pathsep):
+            environment["PATH"] = os.pathsep.join(filter(None, (own, environment.get("PATH"))))
         options: dict[str, Any] = {}
         if sys.platform == "win32":
             options["creationflags"] = subprocess.CREATE_NO_WINDOW | Job.start_flags
@@ -148,7 +154,8 @@ class Program:
             )
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            raise ServerFault(text("tools.not_started", reason=reason)) from None
+            said = f"{reason}: {command}"
+            raise ServerFault(text("tools.not_started", reason=said)) from None
         if sys.platform == "win32":
             try:
                 self._job = Job()
@@ -228,6 +235,74 @@ class Program:
                 self._process.kill()
         if self._job is not None:
             self._job.kill()
+
+
+def found_command(server: Server, path: str) -> str:
+    """Return the absolute path of a server's command. Raises ServerFault."""
+    named = os.path.expanduser(server.command)
+    if os.path.dirname(named):  # a path: one that is relative begins at the server's folder
+        named = os.path.abspath(os.path.join(server.cwd or "", named))
+    command = shutil.which(named, path=path)
+    if command is not None:
+        return os.path.abspath(command)
+    if os.path.isfile(named):
+        raise ServerFault(text("tools.not_executable", command=named))
+    if os.path.dirname(named):
+        raise ServerFault(text("tools.no_file", command=named))
+    places = ", ".join(dict.fromkeys(filter(None, path.split(os.pathsep))))
+    raise ServerFault(text("tools.no_command", command=server.command, places=places))
+
+
+_shell_path: str | None = None  # PATH of the login shell, once it was asked
+
+
+async def search_path(own: str) -> str:
+    """Return the folders of commands: those of the person's login shell, and those of `own`.
+
+    A program that was started by its icon has fewer folders than a terminal: the files that set up
+    a shell add those of nvm, pyenv and others. The shell is asked once, if there is one.
+    """
+    global _shell_path
+    if os.name != "posix":
+        return own
+    if _shell_path is None:
+        _shell_path = await _asked_shell()
+    theirs = _shell_path.split(":")
+    ours = [folder for folder in own.split(":") if folder]
+    if set(theirs) <= set(ours):  # started from a terminal, whose order counts
+        return own
+    return ":".join(dict.fromkeys([*filter(None, theirs), *ours]))
+
+
+async def _asked_shell() -> str:
+    """Return PATH in an interactive login shell; "" if it does not say within _SHELL_S."""
+    import pwd  # only where there are login shells
+
+    shell = os.environ.get("SHELL") or pwd.getpwuid(os.getuid()).pw_shell
+    mark = f"PATH of {os.getpid()}: "
+    try:
+        process = await asyncio.create_subprocess_exec(
+            shell, "-ilc", f"printf '\\n%s%s\\n' '{mark}' \"$PATH\"",
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+    except (OSError, ValueError):
+        return ""
+    found = ""
+    try:
+        async with asyncio.timeout(_SHELL_S):
+            assert process.stdout is not None
+            async for line in process.stdout:
+                said = line.decode("utf-8", "surrogateescape")
+                if said.startswith(mark):
+                    found = said.removeprefix(mark).strip()
+                    break
+    except (TimeoutError, ValueError):
+        pass
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, _KILL)
+    await _has_ended(process, _ENDS_S)
+    return found
 
 
 @contextlib.asynccontextmanager

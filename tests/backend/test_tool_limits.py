@@ -325,3 +325,70 @@ def test_a_program_may_end_by_itself_when_its_input_does(
 
     asyncio.run(run())
     assert (tmp_path / "ended").exists()
+
+
+# Commands.
+
+
+def run_program(server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a server's program to its end and return what it printed."""
+    monkeypatch.setattr("backend.tools.transports._shell_path", None)
+
+    async def words() -> str:
+        program = transports.Program(server)
+        async with asyncio.timeout(WAIT_S), program.streams():
+            await program.ended.wait()
+        return str(program.last_words).strip()
+
+    return asyncio.run(words())
+
+
+@pytest.fixture
+def nvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of node, which only the person's shell knows; the rest is the desktop's."""
+    folder = tmp_path / ".nvm" / "bin"
+    folder.mkdir(parents=True)
+    for name, code in (("npx", "#!/usr/bin/env node\n"), ("node", "#!/bin/sh\necho node $1 $2\n")):
+        (folder / name).write_text(code)
+        (folder / name).chmod(0o755)
+    shell = tmp_path / "shell"
+    shell.write_text(
+        f'#!/bin/sh\necho Welcome\nPATH="{folder}:/usr/bin:/bin"\necho $* > {tmp_path}/asked\n'
+        'eval "$2"\nsleep 60\n'
+    )
+    shell.chmod(0o755)
+    for name, value in (("PATH", "/usr/bin:/bin"), ("SHELL", str(shell)), ("HOME", str(tmp_path))):
+        monkeypatch.setenv(name, value)
+    return folder
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no login shells")
+def test_a_command_is_found_as_in_a_terminal(nvm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B43: by its name in the shell's PATH; by its path with its own folder in the child's PATH."""
+    by_name = run_program(Server("s", "npx", ("-y",)), monkeypatch)
+    assert by_name == f"node {nvm}/npx -y"
+    assert (nvm.parents[1] / "asked").read_text().startswith("-ilc ")
+    monkeypatch.setenv("SHELL", "/nonexistent")
+    for command in (f"{nvm}/npx", "~/.nvm/bin/npx"):
+        assert run_program(Server("s", command, ("-y",)), monkeypatch) == by_name
+    server = Server("s", "./npx", ("-y",), cwd=str(nvm))
+    assert run_program(server, monkeypatch) == by_name
+    server = Server("s", "npx", ("-y",), env={"PATH": f"{nvm}:/bin"})
+    assert run_program(server, monkeypatch) == by_name
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no login shells")
+def test_what_cannot_be_started_is_named_with_its_place(
+    nvm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (nvm / "plain").write_text("x")
+    for server, said in (
+        (Server("s", "npz"), "npz was not found. Enter its whole path, or install it. These "
+         f"folders were searched: {nvm}, /usr/bin, /bin."),
+        (Server("s", "/x/npx"), "There is no file /x/npx."),
+        (Server("s", f"{nvm}/plain"), f"{nvm}/plain is no program: the file may not be executed."),
+        (Server("s", "npx", cwd="/x"), "Its folder /x does not exist."),
+    ):  # fmt: skip
+        with pytest.raises(transports.ServerFault) as caught:
+            run_program(server, monkeypatch)
+        assert caught.value.args[0] == said

@@ -5758,6 +5758,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{file} ist kein UTF-8-Text.</translation>
 </message>
 <message>
+<source>Its folder {folder} does not exist.</source>
+<translation>Sein Ordner {folder} existiert nicht.</translation>
+</message>
+<message>
 <source>{host} does not let you have this (HTTP {status}).</source>
 <translation>{host} gibt das nicht heraus (HTTP {status}).</translation>
 </message>
@@ -6002,10 +6006,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{name} braucht einen Befehl oder eine Adresse, nicht beides.</translation>
 </message>
 <message>
-<source>There is no program {command} on this machine.</source>
-<translation>Auf diesem Rechner gibt es kein Programm {command}.</translation>
-</message>
-<message>
 <source>no server is used</source>
 <translation>kein Server wird benutzt</translation>
 </message>
@@ -6088,6 +6088,18 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>llama.cpp could not make the log&apos;s context.</source>
 <translation>llama.cpp konnte den Kontext des Protokolls nicht anlegen.</translation>
+</message>
+<message>
+<source>{command} was not found. Enter its whole path, or install it. These folders were searched: {places}.</source>
+<translation>{command} wurde nicht gefunden. Geben Sie den ganzen Pfad ein, oder installieren Sie es. Durchsucht wurden diese Ordner: {places}.</translation>
+</message>
+<message>
+<source>There is no file {command}.</source>
+<translation>Es gibt keine Datei {command}.</translation>
+</message>
+<message>
+<source>{command} is no program: the file may not be executed.</source>
+<translation>{command} ist kein Programm: Die Datei darf nicht ausgeführt werden.</translation>
 </message>
 <message>
 <source>Loading the model.</source>
