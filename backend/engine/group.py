@@ -140,6 +140,7 @@ class Group:
         passes, scheduler = self._passes, self._scheduler
         passes.end_prefill()
         is_open = self._context.is_open
+        self._follow_losses()
         for member in self.sequences:
             if is_open:
                 self._release(member)
@@ -151,10 +152,17 @@ class Group:
             passes.forget_all()
 
     def _follow_clear(self) -> None:
-        """Let all begin again where a pass that was not completed has emptied the context."""
+        """Let those read again whose tokens were lost with a pass that was not completed."""
+        self._follow_losses()
         if self._passes.n_cleared != self._n_cleared:
             self._n_cleared = self._passes.n_cleared
             self._scheduler.begin_again()
+
+    def _follow_losses(self) -> None:
+        """Note what passes that failed have left of the sequences."""
+        left, self._passes.left = self._passes.left, {}
+        for place, n in left.items():
+            self._scheduler.lost(place, n)
 
     def _release(self, member: Sequence) -> None:
         """Take a request from the group, whether it waits or not."""
@@ -188,7 +196,7 @@ class Group:
         if self._is_disturbed:
             self._is_disturbed = False
             scheduler.precedence.disturb()
-        while self._urgent:
+        while self._urgent and not scheduler.waits_for_another(self._urgent[0]):
             first = self._urgent.pop(0)
             scheduler.precede(first, keeps=self._keeps)
             self._joined(first)

@@ -85,6 +85,8 @@ class Passes:
         """How often all sequences were forgotten."""
         self.moved: set[int] = set()
         """The sequences that may have tokens that another context computed."""
+        self.left: dict[int, int] = {}
+        """Positions that sequences have left behind passes that failed. A group takes it."""
         self._n_compared = 0
         self._distrust: UntrustedError | None = None  # the next request fails with it
         self._piece = (0, 0, 0)  # tokens of the prompt: before this pass, in it, in all
@@ -418,8 +420,17 @@ class Passes:
         return decode_s
 
     def _take_back(self, places: Mapping[int, int]) -> None:
-        """Forget positions of a failed pass, or of the image that it belongs to."""
-        if not all([self.loaded.context.forget_from(n, s) for s, n in places.items()]):
+        """Forget positions of a failed pass, or of the image that it belongs to.
+
+        Recurrent states go back to a checkpoint.
+        """
+        context = self.loaded.context
+        if context.n_checkpoint:
+            for sequence, position in places.items():
+                self.left[sequence] = n = context.take_back(position, sequence)
+                if sequence in self._sequences:
+                    self._sequences[sequence] = self._sequences[sequence][:n]
+        elif not all([context.forget_from(n, s) for s, n in places.items()]):
             self.forget_all()
 
     def _first_bad_layer(

@@ -175,12 +175,23 @@ class Scheduler(Generic[T]):
         """Let the next request that waits join if there is room. Return it."""
         if not self.waiting or len(self.members) >= self.limits.n_sequence:
             return None
+        if self.waits_for_another(self.waiting[0]):
+            return None
         n_cell = self._n_cell(self.waiting[0])
         if self.n_taken + n_cell > self.limits.n_context:
             if self.members:
                 return None
             self.forget_shared()
         return self._join(self.waiting.pop(0), n_cell)
+
+    def waits_for_another(self, asked: T) -> bool:
+        """Return whether another one reads the beginning of a prompt now, up to a checkpoint."""
+        return any(
+            self._has_checkpoint(m)
+            and m.n_done < m.border
+            and n_equal(m.tokens, asked.tokens[:-1]) >= m.border
+            for m in self.members
+        )
 
     def precede(self, member: T, *, keeps: bool) -> None:
         """Let a request join that precedes others. They make room, and go on later."""
@@ -247,6 +258,12 @@ class Scheduler(Generic[T]):
         for member in self.members:
             member.n_done = member.n_gone = 0
         self.waiting, self.members = self.members + self.waiting, []
+
+    def lost(self, place: int, n: int) -> None:
+        """Note that a sequence has only its first n tokens left. The others are read again."""
+        for member in self.members:
+            if member.place == place:
+                member.n_done, member.n_wanted, member.drafted = n, len(member.tokens), []
 
     # Cells.
 
@@ -334,14 +351,14 @@ class Scheduler(Generic[T]):
             held[limits.n_sequence] = self.shared
         equal = {s: _n_whole(prompt, n_equal(t, prompt[:-1])) for s, t in held.items()}
         if limits.cuts_batches:
-            equal = {s: self._n_reachable(s, n) for s, n in equal.items() if s in idle}
+            equal = {s: self._n_reachable(s, n) for s, n in equal.items()}
             equal = {s: n for s, n in equal.items() if n}
         source = max(equal, key=lambda s: equal[s], default=-1)
         return source, equal.get(source, 0)
 
     def _n_reachable(self, sequence: int, n: int) -> int:
-        """Return the most of its first n tokens that a recurrent idle sequence can go back to."""
-        if n == len(self.idle[sequence]):
+        """Return the most of its first n tokens that a recurrent sequence can go back to."""
+        if n == len(self.idle.get(sequence, ())):
             return n
         return max((saved for saved in self._memory.saved(sequence) if saved <= n), default=0)
 
@@ -372,9 +389,11 @@ class Scheduler(Generic[T]):
         self._memory.forget_from(0, target)
         is_held = source in taken or source in idle or source == limits.n_sequence
         is_long = n >= SHARED_TOKENS_MIN or has_image
-        if not is_held or not is_long or limits.cuts_batches:
+        if not is_held or not is_long:
             return target, 0
         self._memory.copy_sequence(source, target, n)
+        if limits.cuts_batches and not self._memory.go_back(n, target):
+            return target, 0
         return target, n
 
     def beginning(self) -> tuple[list[int], int]:

@@ -751,6 +751,17 @@ class Context:
         self.forget_from(0, sequence)
         return False
 
+    def take_back(self, position: int, sequence: int) -> int:
+        """Go back to a checkpoint before a pass that failed at a position. Return what is left.
+
+        Without a checkpoint that is nothing: recurrent states behind such a pass are not known.
+        """
+        n = max((n for n in self.saved(sequence) if n <= position), default=0)
+        if n and self.go_back(n, sequence):
+            return n
+        self.forget_from(0, sequence)
+        return 0
+
     def clear(self) -> None:
         """Remove all positions of all sequences."""
         self._remember("clear", True)

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import of_chat, of_text
+from asking import jointly, of_chat, of_text
 from factory import make_tiny
 from oracle import Oracle
 from reciter import with_template
 
 from backend.engine.engine import Engine
 from backend.llama import api, batch_log
+from backend.protocol.request import Request
 from backend.protocol.settings import Sampling
 
 OpenEngine = Callable[..., Engine]
@@ -81,6 +82,40 @@ def test_what_follows_a_checkpoint_has_the_bits_of_a_context_that_never_went_on(
     n_read(engine, CHAT[:1], 20)
     assert passes(oracle.logs[0])[len(first) :] == first[1:] and len(first) > 5
     n_read(engine, [{"role": "user", "content": "Another chat."}])
+
+
+def test_a_stop_within_a_pass_loses_the_answer_only(
+    open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
+) -> None:
+    engine = open_engine(model("qwen35moe", tmp_path), context_length=1024)
+    n_prompt, context = engine.count(CHAT[:1]), engine.loaded.context
+    request, n_pass, real = of_chat(CHAT[:1], GREEDY, 20), 0, context.decode_rows
+
+    def decode_rows(rows: Any) -> int:
+        nonlocal n_pass
+        n_pass += 1
+        if n_pass == 6:
+            request.handle.cancel()
+        return real(rows) if n_pass != 6 else real(rows) or 2  # 2: aborted
+
+    context.decode_rows = decode_rows  # type: ignore[method-assign]
+    list(engine.answer(request))
+    assert n_pass == 6 and n_prompt - 9 <= len(engine.passes.tokens) < n_prompt
+    assert n_read(engine, CHAT[:1]) <= 9
+    found = oracle.approve()
+    assert (found["n_void"], found["n_restored"]) == (1, 1)
+
+
+def test_a_prompt_of_several_answers_is_read_once(
+    open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
+) -> None:
+    engine = open_engine(model("nemotron_h_moe", tmp_path), context_length=1024, n_sequence=4)
+    prompt = "what do foxes, wolves and owls eat in the winter?"
+    requests = [Request(i, GREEDY, 3, prompt=prompt) for i in range(4)]
+    answers = list(jointly(engine, requests, keeps=True))
+    n = answers[0].n_prompt
+    assert n > 20 and sorted(a.n_reused for a in answers) == [0, n - 1, n - 1, n - 1]
+    assert oracle.approve()["n_restored"] == 3
 
 
 @pytest.mark.parametrize("is_checked", [True, False])
