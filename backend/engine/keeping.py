@@ -14,7 +14,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -191,8 +191,9 @@ class Keeping:
         if context.log is not None:
             for piece in found:
                 context.log.write(
-                    "kept", piece.key, piece.parent, piece.begin, piece.tokens, piece.made
-                )
+                    "kept", piece.key, piece.parent, piece.begin, piece.tokens, piece.made,
+                    piece.checkpoint,
+                )  # fmt: skip
         chain = joined_steps((piece.begin, piece.made) for piece in found)
         for piece, state in self._states.states(new):
             if passes.is_stopped:
@@ -201,15 +202,19 @@ class Keeping:
                 context.forget_from(piece.begin, sequence)
                 n = piece.begin
             steps = before_of(chain, piece.end)
+            n_state = len(state) - piece.n_checkpoint
+            checkpoint, state = state[n_state:], state[:n_state]
             if not context.set_state(
                 state, piece.end, sequence, begin=piece.begin, steps=steps, key=piece.key
             ):
                 self._states.discard(piece)
                 break
             n = piece.end
+            if piece.checkpoint:
+                context.load(checkpoint, piece.checkpoint, sequence, key=piece.key)
         if n > n_known:
-            context.forget_from(n_known, sequence)
-            n = n_known
+            cut = context.forget_from if context.n_piece else context.go_back
+            n = n_known if cut(n_known, sequence) else 0
         return n
 
     def step(self) -> bool:
@@ -393,6 +398,10 @@ class Keeping:
         is_held = held[:end] == waiting.tokens[:end] and (n_piece or len(held) == end)
         if not is_held or not (state := context.state(piece.begin, end, sequence)):
             return False
+        if not n_piece:
+            n, checkpoint = context.checkpoint(sequence)
+            piece = replace(piece, checkpoint=n, n_checkpoint=len(checkpoint))
+            state += checkpoint
         room = partial(states.make_room, len(state), self.budget_bytes, waiting.keys)
         states.write(piece, state, room)
         return True

@@ -35,7 +35,7 @@ DISK_SHARE = 0.1
 _SUFFIX = ".state"
 _USED = "experts.used"
 _MAGIC = b"OUTRKEPT"
-_VERSION = 2
+_VERSION = 3
 _PREFIX = struct.Struct("<8sII")
 _CRC = struct.Struct("<I")
 _HEADER_BYTES_MAX = 16 << 20
@@ -51,7 +51,8 @@ class DamagedState(ValueError):
 class Piece:
     """A piece of a conversation. n: its tokens that the conversation has, from the first on.
 
-    made: how its tokens were computed.
+    made: how its tokens were computed. checkpoint: the tokens to which its state can be cut, with
+    the checkpoint of n_checkpoint bytes that stands behind the state; 0: there is none.
     """
 
     path: Path
@@ -60,6 +61,8 @@ class Piece:
     tokens: tuple[int, ...]
     n: int
     made: Made = field(default_factory=dict)
+    checkpoint: int = 0
+    n_checkpoint: int = 0
 
     @property
     def end(self) -> int:
@@ -105,7 +108,7 @@ class KeptStates:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._tokens: dict[str, array[int]] = {}  # by the names of files
+        self._tokens: dict[str, tuple[array[int], int]] = {}  # and Piece.checkpoint, by file name
         self._writer = ThreadPoolExecutor(1, "state writer")
         self._reader = ThreadPoolExecutor(1, "state reader")
         self._pending: Future[bool] | None = None
@@ -123,7 +126,7 @@ class KeptStates:
         """Return the pieces of the longest known beginning of these tokens, in order.
 
         n_piece: as in missing(). Only the last piece may have more tokens than are wanted; where
-        n_piece is 0 it has not.
+        n_piece is 0 it is then wanted up to its checkpoint.
         """
         known: dict[str, dict[str, str]] = {}
         for owner, name in self._files():
@@ -134,7 +137,8 @@ class KeptStates:
         parent, begin = root, 0
         while best := self._best(known.get(parent, {}), parent, begin, tokens[begin:], n_piece):
             try:
-                best = replace(best, made=_read_tokens(best.path, parent).made)
+                head = _read_tokens(best.path, parent)
+                best = replace(best, made=head.made, n_checkpoint=head.n_checkpoint)
             except DamagedState as error:
                 _discard(best.path, error)
                 break
@@ -155,29 +159,31 @@ class KeptStates:
         """
         best: Piece | None = None
         for name in sorted(owners):
-            has = self._tokens_of(owners[name], name)
+            has, checkpoint = self._tokens_of(owners[name], name)
             n = n_equal(has, tokens)
-            if n > (best.n if best else 0) and (n == len(has) or n_piece):
+            if n < len(has) and not n_piece:
+                n = checkpoint if checkpoint <= n else 0
+            if n > (best.n if best else 0):
                 path = self._folder / owners[name] / name
-                best = Piece(path, parent, begin, tuple(has), n)
+                best = Piece(path, parent, begin, tuple(has), n, checkpoint=checkpoint)
                 if n == n_piece:
                     break
         return best
 
-    def _tokens_of(self, owner: str, name: str) -> Sequence[int]:
-        """Return the tokens of a piece; none where it cannot be read."""
+    def _tokens_of(self, owner: str, name: str) -> tuple[Sequence[int], int]:
+        """Return the tokens of a piece, and Piece.checkpoint; none where it cannot be read."""
         if (known := self._tokens.get(name)) is not None:
             return known
         path = self._folder / owner / name
         try:
-            tokens = _read_tokens(path, _parent_in(name)).tokens
+            head = _read_tokens(path, _parent_in(name))
         except DamagedState as error:
             _discard(path, error)
         except OSError:
             pass
         else:
-            return self._tokens.setdefault(name, array("i", tokens))
-        return ()
+            return self._tokens.setdefault(name, (array("i", head.tokens), head.checkpoint))
+        return (), 0
 
     def learn(self, root: str) -> None:
         """Begin to read, in another thread, what find() needs to know of the first pieces."""
@@ -254,8 +260,9 @@ class KeptStates:
     def write(self, piece: Piece, state: bytearray, has_room: Callable[[], bool]) -> None:
         """Begin to write a piece in another thread, if has_room(). REQUIRES: not is_writing.
 
-        piece: one that is missing(). The owner's shorter versions of it, and those of other passes,
-        are then deleted.
+        piece: one that is missing(). state: with the checkpoint behind it. The owner's shorter
+        versions of it, those of other passes, and those with its checkpoint's tokens are then
+        deleted.
         """
         self._pending = self._writer.submit(self._write, piece, state, has_room)
 
@@ -439,6 +446,8 @@ class _Head(NamedTuple):
 
     tokens: tuple[int, ...]
     made: Made
+    checkpoint: int
+    n_checkpoint: int
     begin: int
     n_bytes: int
 
@@ -448,6 +457,7 @@ def _read_tokens(path: Path, parent: str) -> _Head:
     header, begin, n_bytes = _read_head(path)
     try:
         tokens, made = tuple(header["tokens"]), header["made"]
+        checkpoint, n_checkpoint = map(int, header["checkpoint"])
         key = key_of(parent, tokens, made)
         steps_of(made, 0)
         is_named = (header["parent"], key) == (parent, _key_in(path.name))
@@ -455,7 +465,7 @@ def _read_tokens(path: Path, parent: str) -> _Head:
         is_named = False
     if not is_named:
         raise DamagedState("it is not what its name says")
-    return _Head(tokens, made, begin, n_bytes)
+    return _Head(tokens, made, checkpoint, n_checkpoint, begin, n_bytes)
 
 
 def _read_state(piece: Piece) -> bytearray:
@@ -470,7 +480,12 @@ def _read_state(piece: Piece) -> bytearray:
 
 def _write_piece(piece: Piece, state: bytearray) -> bool:
     """Write a piece, and delete those that it takes the place of. Return False if that fails."""
-    header = {"parent": piece.parent, "tokens": piece.tokens, "made": piece.made}
+    header = {
+        "parent": piece.parent,
+        "tokens": piece.tokens,
+        "made": piece.made,
+        "checkpoint": [piece.checkpoint, piece.n_checkpoint],
+    }
     try:
         write_whole(piece.path, _packed(header, state), durable=True)
         _use(piece.path, piece.begin)
@@ -479,7 +494,8 @@ def _write_piece(piece: Piece, state: bytearray) -> bool:
         return False
     for other in piece.path.parent.glob(_name(piece.parent, "*")):
         with contextlib.suppress(OSError, DamagedState):
-            has = _read_tokens(other, piece.parent).tokens
+            head = _read_tokens(other, piece.parent)
+            has = head.tokens[: head.checkpoint or None]
             if other != piece.path and has == piece.tokens[: len(has)]:
                 other.unlink()
     return True

@@ -49,10 +49,14 @@ _N_CHECK = 8
 
 @dataclass(frozen=True)
 class Held:
-    """A conversation, and its state as llama.cpp writes it; empty if there is none."""
+    """A conversation, and its state as llama.cpp writes it; empty if there is none.
+
+    checkpoint: of Context.checkpoint().
+    """
 
     tokens: list[int]
     state: bytearray
+    checkpoint: tuple[int, bytes] = (0, b"")
 
 
 class Passes:
@@ -277,7 +281,8 @@ class Passes:
         free_bytes = available_bytes()
         if not tokens or n_byte > free_bytes - headroom_bytes(free_bytes):
             return Held([], bytearray())
-        return Held(tokens, loaded.context.state(0, len(tokens), self.kept_sequence))
+        context, sequence = loaded.context, self.kept_sequence
+        return Held(tokens, context.state(0, len(tokens), sequence), context.checkpoint(sequence))
 
     def go_on_with(self, held: Held) -> None:
         """Take a conversation, if the context can hold it. REQUIRES: the context is empty."""
@@ -289,6 +294,8 @@ class Passes:
             context.log.write("kept", key, "", 0, held.tokens, UNKNOWN)
         if context.set_state(held.state, n, key=key):
             self.keep_sequences({0: held.tokens})
+            if n_checkpoint := held.checkpoint[0]:
+                context.load(held.checkpoint[1], n_checkpoint, 0, key=key)
             self.moved = {0}
 
     def compute_rows(

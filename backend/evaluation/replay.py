@@ -125,13 +125,18 @@ class _Picture:
 
 @dataclass
 class _Part:
-    """A part of a conversation that was on the drive. state: as stock llama.cpp computes it."""
+    """A part of a conversation that was on the drive. state: as stock llama.cpp computes it.
+
+    n_checkpoint, checkpoint: the tokens of its checkpoint, and the state that cannot be cut there.
+    """
 
     parent: str
     begin: int
     tokens: list[int]
     made: dict[str, Any]
+    n_checkpoint: int = 0
     state: bytes | None = None
+    checkpoint: bytes = b""
 
     @property
     def end(self) -> int:
@@ -489,6 +494,25 @@ class Replay:
         if is_whole and digest(state) != expected:
             raise Differs(text("replay.state", begin=0, end=len(tokens)))
         self._checkpoints[number] = _Checkpoint(tokens, state)
+        self._shown[expected] = [self._fingerprint, *tokens]
+
+    def _on_load(
+        self, number: int, sequence: int, expected: str, key: str, n: int, data: str
+    ) -> None:
+        tokens, part = self._held[sequence][:n], self._parts[key]
+        if data:
+            state = unpacked(data)
+            is_shown = self._shown.get(digest(state)) == [self._fingerprint, *tokens]
+            self.found.n_state += is_shown
+            self.found.n_taken += not is_shown
+        else:
+            if part.state is None:
+                self._compute_parts(part)
+            state = part.checkpoint
+            if n != part.n_checkpoint or digest(state) != expected:
+                raise Differs(text("replay.state", begin=0, end=n))
+            self.found.n_state += 1
+        self._checkpoints[number] = _Checkpoint(list(tokens), state)
 
     def _on_restore(self, number: int, sequence: int, is_right: bool) -> None:
         """Restore a checkpoint. The tokens behind it are to be removed before the next pass."""
@@ -513,9 +537,15 @@ class Replay:
         self._shown[expected] = [self._fingerprint, *self._held[of][: len(tokens)]]
 
     def _on_kept(
-        self, key: str, parent: str, begin: int, tokens: list[int], made: dict[str, Any]
+        self,
+        key: str,
+        parent: str,
+        begin: int,
+        tokens: list[int],
+        made: dict[str, Any],
+        n_checkpoint: int = 0,
     ) -> None:
-        self._parts.setdefault(key, _Part(parent, begin, tokens, made))
+        self._parts.setdefault(key, _Part(parent, begin, tokens, made, n_checkpoint))
 
     def _on_set(
         self, sequence: int, expected: str, is_right: bool, key: str, end: int, data: str
@@ -583,6 +613,8 @@ class Replay:
                         llama_cpp.llama_memory_seq_rm(memory, 0, step.begin, -1)
                     self._compute_step(context, step)
                     n_done = step.begin + len(step.tokens)
+                    if n_done == part.n_checkpoint:
+                        part.checkpoint = _state(context, 0, _PARTIAL)
             if last.end < n_done:
                 llama_cpp.llama_memory_seq_rm(memory, 0, last.end, -1)
             _take(context, parts, spare)

@@ -729,6 +729,31 @@ class Context:
         if got == size > 0:
             self._checkpoints.append(_Checkpoint(self._n_saved, n, state, {sequence}))
 
+    def checkpoint(self, sequence: int) -> tuple[int, bytes]:
+        """Return the last checkpoint of a sequence with its positions; 0 if there is none."""
+        of = [c for c in self._checkpoints if sequence in c.sequences]
+        last = max(of, key=lambda c: c.n, default=None)
+        return (last.n, last.state.tobytes()) if last is not None else (0, b"")
+
+    def load(self, state: bytes | bytearray, n: int, sequence: int, *, key: str) -> None:
+        """Have a checkpoint that another context has saved of the n positions of a sequence.
+
+        key: the name in the log of the state that came with it.
+        """
+        if not self.n_checkpoint or n in self.saved(sequence):
+            return
+        while len(self._checkpoints) >= self.n_checkpoint:
+            self._drop(self._checkpoints[0])
+        self._n_saved += 1
+        if self.log is not None:
+            steps = self.past.steps(sequence, n)
+            is_known = bool(steps) and all(step.tokens for step in steps)
+            is_known = is_known and steps[-1].begin + len(steps[-1].tokens) == n
+            data = "" if is_known else packed(bytes(state))
+            self.log.write("load", self._n_saved, sequence, digest(state), key, n, data)
+        saved = np.frombuffer(state, np.uint8).copy()
+        self._checkpoints.append(_Checkpoint(self._n_saved, n, saved, {sequence}))
+
     def saved(self, sequence: int) -> list[int]:
         """Return the numbers of positions to which a sequence can go_back()."""
         return [c.n for c in self._checkpoints if sequence in c.sequences]

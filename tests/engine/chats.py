@@ -1,0 +1,41 @@
+"""Conversations with tiny models with recurrent layers, and the templates of their families."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from asking import of_chat
+from factory import make_tiny
+from reciter import with_template
+
+from backend.engine.engine import Engine
+from backend.protocol.settings import Sampling
+
+GREEDY = Sampling(temperature=0)
+TEMPLATES = Path(__file__).resolve().parents[1] / "data" / "chat-formats.zip"
+FAMILIES = {
+    "qwen35moe": "Qwen3.5-4B",
+    "qwen3next": "Qwen3.5-4B",
+    "nemotron_h_moe": "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    "lfm2moe": "LFM2-8B-A1B",
+    "granitehybrid": "allenai-OLMoE-1B-7B-Instruct",
+}
+QUESTIONS = [f"{i}: what do foxes, wolves and owls eat in the winter?" for i in range(5)]
+CHAT: list[Any] = [{"role": "user", "content": QUESTIONS[0]}]
+for _i, _answer in enumerate(("They eat mice.", "They sleep, but not for long.")):
+    CHAT += [{"role": "assistant", "content": _answer}]
+    CHAT += [{"role": "user", "content": QUESTIONS[_i + 1]}]
+
+
+def model(arch: str, folder: Path) -> Path:
+    template = zipfile.ZipFile(TEMPLATES).read(f"{FAMILIES[arch]}.jinja").decode()
+    return with_template(make_tiny(arch, "Q8_0", folder / "t.gguf"), folder / "m.gguf", template)
+
+
+def n_read(engine: Engine, messages: list[Any], n: int = 4, owner: str = "") -> int:
+    """Answer a conversation. Return the tokens of the prompt that were computed."""
+    list(engine.answer(of_chat(messages, GREEDY, n, owner=owner)))
+    stats = engine.statistics()
+    return stats.n_prompt - stats.n_reused
