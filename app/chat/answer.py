@@ -14,7 +14,7 @@ from app.chat.branch_switch import BranchSwitch
 from app.chat.code_card import CodeCard
 from app.chat.markdown.blocks import Block, BlockSplitter
 from app.chat.table_card import TableCard
-from app.chat.text_block import TextBlock
+from app.chat.text_block import BlockOwner, TextBlock
 from app.chat.thought_fold import ThoughtFold
 from app.chat.tool_card import ToolCard
 from app.state.conversation import CallState, Ending, Message
@@ -32,7 +32,7 @@ CARET = "\u2009\u258d"
 _View = TextBlock | CodeCard | TableCard
 
 
-class AnswerView(QWidget):
+class AnswerView(BlockOwner):
     """Shows a message of the assistant as it grows.
 
     New text renders only the last block again, at most every FRAME_MS.
@@ -135,6 +135,13 @@ class AnswerView(QWidget):
     def cards(self) -> list[ToolCard]:
         """Return the cards of the tool calls, in order."""
         return self._cards
+
+    def blocks_in_order(self) -> list[TextBlock]:
+        """Return the blocks of text, code and tables, without the thought and calls."""
+        found: list[TextBlock] = []
+        for view in self._views:
+            found += [view] if isinstance(view, TextBlock) else view.findChildren(TextBlock)
+        return found
 
     def take_result(self, result: Message) -> None:
         """Show the result of one of the calls."""

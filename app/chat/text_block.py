@@ -7,10 +7,15 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from PySide6.QtCore import QEvent, QMimeData, QRectF, QSize, QSizeF, Qt, QUrl
+from PySide6.QtCore import QEvent, QMimeData, QPoint, QRectF, QSize, QSizeF, Qt, QUrl
 from PySide6.QtGui import (
+    QClipboard,
     QCursor,
     QFont,
+    QGuiApplication,
+    QKeyEvent,
+    QKeySequence,
+    QMouseEvent,
     QPainter,
     QPaintEvent,
     QResizeEvent,
@@ -52,6 +57,14 @@ _MARKED = re.compile(f"[{meant.FIRST_MARK}-{meant.LAST_MARK}]")
 _ISOLATES = re.compile("[\u2066\u2069]")
 
 
+class BlockOwner(QWidget):
+    """A widget whose blocks are selected together."""
+
+    def blocks_in_order(self) -> list[TextBlock]:
+        """Return the blocks, from the first to the last."""
+        raise NotImplementedError
+
+
 class TextBlock(QTextBrowser):
     """Selectable text without scroll bars. It never loads a resource that the text names."""
 
@@ -60,6 +73,7 @@ class TextBlock(QTextBrowser):
         self._is_code = is_code
         self._has_quotes = False
         self._ideal_width = 0  # 0: not known
+        self._anchor: int | None = None  # where the mouse button went down, while it is down
         self.setAccessibleName(self.tr("Part of the answer"))
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -160,10 +174,87 @@ class TextBlock(QTextBrowser):
     def _lay_out(self) -> None:
         super().resizeEvent(QResizeEvent(self.viewport().size(), QSize(0, 0)))
 
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        """Begin a selection; forget the one of other blocks."""
+        for block in self._together():
+            if block is not self:
+                block.select(0, 0)
+        super().mousePressEvent(event)
+        is_left = event.button() == Qt.MouseButton.LeftButton
+        self._anchor = self._position_at(event.globalPosition().toPoint()) if is_left else None
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        """Select to the mouse, over the blocks of the answer."""
+        place = event.globalPosition().toPoint()
+        if self._anchor is None or not event.buttons() & Qt.MouseButton.LeftButton:
+            super().mouseMoveEvent(event)
+        elif self.textCursor().hasSelection() or self._position_at(place) != self._anchor:
+            self._select_to(place)
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        """End a selection. Where there is one, a link below the mouse is not followed."""
+        is_drag, self._anchor = self._anchor is not None, None
+        if not (is_drag and self.textCursor().hasSelection()):
+            super().mouseReleaseEvent(event)
+        elif (clipboard := QGuiApplication.clipboard()).supportsSelection():
+            clipboard.setText(self.selected_text(), QClipboard.Mode.Selection)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Select all of the answer, not of the block only."""
+        if event.matches(QKeySequence.StandardKey.SelectAll):
+            for block in self._together():
+                block.select(0, block.document().characterCount() - 1)
+        else:
+            super().keyPressEvent(event)
+
+    def select(self, anchor: int, position: int) -> None:
+        """Select from a position to another; nothing if they are equal."""
+        cursor = QTextCursor(self.document())
+        cursor.setPosition(anchor)
+        cursor.setPosition(position, QTextCursor.MoveMode.KeepAnchor)
+        cursor.setKeepPositionOnInsert(True)  # what an answer grows by is not selected
+        self.setTextCursor(cursor)
+
+    def selected_text(self) -> str:
+        """Return the selected text of all blocks of the answer, in order."""
+        texts = [block.textCursor().selection().toPlainText() for block in self._together()]
+        return _ISOLATES.sub("", "\n".join(text for text in texts if text))
+
+    def _select_to(self, place: QPoint) -> None:
+        """Select from where the button went down to a place on the screen."""
+        blocks = self._together()
+        spans = [(block, block.mapFromGlobal(place).y()) for block in blocks]
+        target = min(spans, key=lambda span: max(-span[1], span[1] - span[0].height(), 0))[0]
+        here, there = blocks.index(self), blocks.index(target)
+        for index, block in enumerate(blocks):
+            end = block.document().characterCount() - 1
+            begin, end = (0, end) if here <= there else (end, 0)
+            if not min(here, there) <= index <= max(here, there):
+                begin = end = 0
+            if index == here:
+                begin = self._anchor or 0
+            if index == there:
+                end = target._position_at(place)
+            block.select(begin, end)
+
+    def _position_at(self, place: QPoint) -> int:
+        return self.cursorForPosition(self.viewport().mapFromGlobal(place)).position()
+
+    def _together(self) -> list[TextBlock]:
+        """Return the blocks that are selected together, from the first to the last."""
+        owner = self.parentWidget()
+        while owner is not None and not isinstance(owner, BlockOwner):
+            owner = owner.parentWidget()
+        blocks = owner.blocks_in_order() if owner is not None else []
+        return blocks if self in blocks else [self]
+
     def createMimeDataFromSelection(self) -> QMimeData:
-        """Copy without the marks that keep the direction of paths."""
+        """Copy what is selected in all blocks, without the marks that keep paths in order."""
         made = super().createMimeDataFromSelection()
-        made.setText(_ISOLATES.sub("", made.text()))
+        text = self.selected_text()
+        if text != _ISOLATES.sub("", made.text()):
+            made = QMimeData()  # the text of one block says less
+        made.setText(text)
         return made
 
     def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: D102
@@ -187,9 +278,13 @@ class TextBlock(QTextBrowser):
         return document
 
     def _show(self, document: QTextDocument) -> None:
-        before = self.document()
+        before, selected = self.document(), self.textCursor()
         is_ours = before.parent() is self
+        text = before.toPlainText() if selected.hasSelection() else ""
         self.setDocument(document)
+        end = max(selected.anchor(), selected.position())
+        if text and document.toPlainText()[:end] == text[:end]:  # the text has grown
+            self.select(selected.anchor(), selected.position())
         if is_ours:  # Qt deletes its own
             before.deleteLater()
         document.documentLayout().documentSizeChanged.connect(self._fit)
