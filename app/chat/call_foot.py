@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
 from app.state.conversation import CallState
 from app.state.tool_approval import Call, Choice
+from app.widgets.flow_layout import FlowLayout
 from backend.tools.plain_text import clean
 
 
@@ -49,11 +50,9 @@ class CallFoot(QWidget):
         self.stop.clicked.connect(self.stopped)
         self.ask_again = self._button(self.tr("Ask again"))
         self.ask_again.clicked.connect(self.again)
-        row = QHBoxLayout()
-        row.setSpacing(6)
+        row = FlowLayout()  # a column may be narrow, and German words are long
         for widget in (self._bar, *self.choices.values(), self.stop, self.ask_again):
             row.addWidget(widget)
-        row.addStretch(1)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 2, 0, 0)
         layout.setSpacing(7)

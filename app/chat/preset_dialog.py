@@ -48,6 +48,7 @@ from app.widgets.fields import (
     in_paragraphs,
     say_full,
 )
+from app.widgets.on_screen import OnScreen
 from backend.protocol.chat import ChatFacts
 from backend.protocol.settings import Rule, Sampling
 
@@ -124,6 +125,7 @@ class PresetDialog(QDialog):
         choice: EngineChoice | None = None,
     ) -> None:
         super().__init__(parent)
+        OnScreen(self)
         self.own = list(own)
         self.engine: dict[str, Any] = {}
         """The engine's settings of the chosen preset of the user, or empty."""

@@ -16,6 +16,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.widgets.fields import in_paragraphs
+from app.widgets.on_screen import OnScreen
 
 
 class _Part(QWidget):
@@ -61,6 +62,7 @@ class SeenDialog(QDialog):
 
     def __init__(self, raw: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        OnScreen(self)
         self.setWindowTitle(self.tr("What the model saw"))
         self.resize(760, 620)
         about = QLabel(

@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QLineEdit, QVBo
 
 from app.text.language import translate
 from app.text.messages import localized
+from app.widgets.on_screen import OnScreen
 from backend.protocol.settings import EngineConfig
 
 SCHEME = "rpc://"
@@ -34,6 +35,7 @@ class RemoteDialog(QDialog):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        OnScreen(self)
         self.setWindowTitle(self.tr("Another machine"))
         self.setMinimumWidth(440)
         self.device = ""

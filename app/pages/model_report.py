@@ -25,6 +25,7 @@ from app.session import known_models
 from app.session.engine import EngineSession
 from app.text.messages import localized
 from app.widgets import files
+from app.widgets.on_screen import OnScreen
 from app.widgets.page import small
 from backend.system import children
 from backend.text import from_json
@@ -42,6 +43,7 @@ class ModelReport(QDialog):
 
     def __init__(self, engine: EngineSession, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        OnScreen(self)
         assert engine.path is not None
         self._engine, self._path = engine, engine.path
         self._folder = QTemporaryDir()

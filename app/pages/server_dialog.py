@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 
 from app.text.messages import localized
 from app.widgets.fields import FIELD_HEIGHT
+from app.widgets.on_screen import OnScreen
 from app.widgets.page import small
 from backend.tools.settings import Server
 
@@ -71,6 +72,7 @@ class ServerDialog(QDialog):
 
     def __init__(self, server: Server | None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        OnScreen(self)
         self.server = server
         self.setWindowTitle(self.tr("Server of tools"))
         self.setMinimumWidth(520)

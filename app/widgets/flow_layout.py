@@ -53,6 +53,8 @@ class FlowLayout(QLayout):
         """Place the widgets and return the height."""
         x, y, row_height = rect.x(), rect.y(), 0
         for item in self._items:
+            if item.isEmpty():  # hidden
+                continue
             size = item.sizeHint().boundedTo(QSize(max(rect.width(), 1), 1 << 20))
             if x > rect.x() and x + size.width() > rect.x() + rect.width():
                 x, y, row_height = rect.x(), y + row_height + self._gap, 0

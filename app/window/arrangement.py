@@ -11,6 +11,7 @@ from app.controls.top_bar import TopBar
 from app.panel.panel import EnginePanel
 from app.settings.settings import Settings
 from app.sidebar.sidebar import Sidebar
+from app.widgets.on_screen import OnScreen
 
 NARROW = 980  # below this width the panel takes the place of the chat
 ROOMY = 1180  # from this width on the sidebar stands beside the others
@@ -40,6 +41,7 @@ class PanelWindow(QWidget):
         self.setWindowTitle(self.tr("Engine \u2013 Outrider"))
         QVBoxLayout(self).setContentsMargins(0, 0, 0, 0)
         self.resize(*WINDOW_SIZE)
+        OnScreen(self)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102
         if event.key() == Qt.Key.Key_Escape:

@@ -40,6 +40,7 @@ from app.state.engine_state import Notice
 from app.state.preset import NamedPreset
 from app.store.chats import ChatStore
 from app.widgets import commands, files
+from app.widgets.on_screen import OnScreen
 from app.widgets.page import Page
 from app.widgets.page_stack import CHAT, Pages
 from app.window.arrangement import Arrangement
@@ -123,6 +124,7 @@ class MainWindow(QMainWindow):
         self._connect()
         self._connect_settings()
         self.preferences.dress()
+        self._on_screen = OnScreen(self)
         self.pages.went.connect(self._page_changed)
         self._restore_place()
         self._show_model()
@@ -582,11 +584,13 @@ class MainWindow(QMainWindow):
             return
         self.closing.emit()
         self.presence.leave()
-        if not self.isMaximized() and not self.isFullScreen():
+        is_own = not self._on_screen.was_shrunk  # or a larger screen may come back
+        if is_own and not self.isMaximized() and not self.isFullScreen():
             self.settings.width, self.settings.height = self.width(), self.height()
         self._arrangement.close_window()
         self.chat_page.keep_draft()
-        self.settings.geometry = bytes(self.saveGeometry().toBase64().data()).decode("ascii")
+        if is_own:
+            self.settings.geometry = bytes(self.saveGeometry().toBase64().data()).decode("ascii")
         self.settings.open_chat = self.chats.open_id
         self.settings.page = self.pages.present
         self.preferences.take_server(self.server)
