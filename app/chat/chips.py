@@ -14,7 +14,9 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from app.chat.picture_view import PictureButton
 from app.session.attachments import Attachments, DraftFile
+from app.session.pictures import Pictures
 from app.text import units
 from app.widgets import icons, theme
 from app.widgets.elided_label import ElidedLabel
@@ -22,6 +24,7 @@ from app.widgets.flow_layout import FlowLayout
 from app.widgets.icon_button import IconButton
 
 NAME_WIDTH = 220  # pixels, at most
+PREVIEW = QSize(64, 40)
 
 
 class Chips(QWidget):
@@ -41,6 +44,8 @@ class Chips(QWidget):
         super().__init__(parent)
         self.setAccessibleName(self.tr("Attached files"))
         self._chips: list[_Chip] = []
+        self.pictures: Pictures | None = None
+        """Decodes the pictures."""
         self._flow = FlowLayout()
         self._words = QLabel()
         self._words.setWordWrap(True)
@@ -82,6 +87,7 @@ class Chips(QWidget):
         ):
             self._make(files, before)
         for chip in self._chips:
+            chip.show_picture(self.pictures)
             chip.refresh(attachments.n_context, attachments.is_unseen(chip.file))
         fault = self._fault(attachments)
         blind = self.tr("The loaded model cannot see images.") if attachments.has_unseen else ""
@@ -168,6 +174,7 @@ class _Chip(QFrame):
         self.setObjectName("chip")
         self.file = file
         self._icon = _Icon()
+        self._picture: PictureButton | None = None
         self._name = ElidedLabel(Qt.TextElideMode.ElideMiddle)
         self._name.setText(file.name)
         self._name.setToolTip(file.name)
@@ -179,16 +186,26 @@ class _Chip(QFrame):
         self._bar.setFixedWidth(48)
         self.remove = _Remove(self.tr("Remove {file}").format(file=file.name))
         self.remove.clicked.connect(self.removed)
-        layout = QHBoxLayout(self)
+        layout = self._row = QHBoxLayout(self)
         layout.setContentsMargins(8, 3, 3, 3)
         layout.setSpacing(7)
         for widget in (self._icon, self._name, self._size, self._bar, self.remove):
             layout.addWidget(widget)
 
+    def show_picture(self, pictures: Pictures | None) -> None:
+        """Show a preview of an image that has been read."""
+        found = self.file.attachment
+        if self._picture is None and found is not None and found.kind == "image" and pictures:
+            self._picture = PictureButton(found.name, found.data, PREVIEW, pictures)
+            self._row.insertWidget(0, self._picture)
+            self._picture.fitted.connect(self.updateGeometry)
+            QWidget.setTabOrder(self.remove, self._picture)
+
     def refresh(self, n_context: int, is_unseen: bool) -> None:
         """Show how far it is read, its size, or that the model cannot see it."""
         file, found = self.file, self.file.attachment
         trouble = bool(file.refusal) or is_unseen
+        self._icon.setVisible(trouble or self._picture is None)
         self._icon.show_icon("trouble" if trouble else found.kind if found else "text", trouble)
         self._bar.setVisible(bool(file.reading))
         self._bar.setRange(0, file.n_page)  # without pages it is busy

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
+from app.chat.picture_view import PictureButton
 from app.chat.text_block import TextBlock
+from app.session.pictures import Pictures
 from app.text import units
 from backend.protocol.attachments import Attachment
 
 HEAD_WIDTH = 480  # pixels, at most
 PADDING = 16  # of the button
+PREVIEW = QSize(300, 200)
 SHOWN_CHARS = 20_000  # a longer text would make the window slow
 PIECE_CHARS = 4000  # of one block of text
 
 
 class FileFold(QWidget):
-    """A button with the file's name and size, and the text below it when unfolded."""
+    """A button with the file's name and size, and the text below it when unfolded.
 
-    def __init__(self, file: Attachment, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    A picture has a preview.
+
+    Signals:
+        fitted: the preview has another size.
+    """
+
+    fitted = Signal()
+
+    def __init__(self, file: Attachment, pictures: Pictures | None = None) -> None:
+        super().__init__()
         self._file = file
         self._blocks: list[TextBlock] = []
         self.button = QPushButton()
@@ -38,13 +49,19 @@ class FileFold(QWidget):
         layout.setSpacing(4)
         layout.addWidget(self.button, 0, Qt.AlignmentFlag.AlignLeft)
         layout.addLayout(self._body)
+        self._picture: PictureButton | None = None
+        if file.kind == "image" and pictures is not None:
+            self._picture = PictureButton(file.name, file.data, PREVIEW, pictures)
+            self._picture.fitted.connect(self.fitted)
+            self._body.addWidget(self._picture)
         self._show_head()
 
     def ideal_width(self) -> int:
-        """Return the width at which the folded line is not cut."""
+        """Return the width at which the folded line is not cut, and the preview is whole."""
         self.button.ensurePolished()
         head = self.button.fontMetrics().horizontalAdvance(f"\u25b8 {self._words()}") + PADDING
-        return min(head + 2, HEAD_WIDTH)
+        preview = self._picture.width() + 8 if self._picture is not None else 0
+        return max(min(head + 2, HEAD_WIDTH), preview)
 
     @property
     def is_unfolded(self) -> bool:

@@ -15,6 +15,7 @@ from app.chat.view import ChatView
 from app.session import known_models as models
 from app.session.attachments import Attachments, DraftFile
 from app.session.chats import Chats
+from app.session.pictures import Pictures
 from app.session.session import Session
 from app.session.tools import ToolCalls
 from app.state.engine_state import Notice, State
@@ -48,6 +49,8 @@ class ChatPage(QObject):
         self.own_presets: list[NamedPreset] = []
         self.attachments = Attachments(session, self)
         self.view = view = ChatView()
+        pictures = Pictures(session.engine.link, self)
+        view.transcript.pictures = view.composer.chips.pictures = pictures
         self._seen: SeenDialog | None = None
         self._cards = ToolCards(session, calls, view.transcript, self)
         self._servers.changed.connect(self.show_composer)

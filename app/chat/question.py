@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
 from app.chat.branch_switch import BranchSwitch
 from app.chat.file_fold import FileFold
 from app.chat.text_block import TextBlock
+from app.session.pictures import Pictures
 from app.state.conversation import Message
 from app.text import units
 from app.widgets.fields import PARAGRAPH_CHARS, TextField, say_full
@@ -64,8 +65,8 @@ class UserBubble(QWidget):
     edited = Signal(str)
     stepped = Signal(int)
 
-    def __init__(self, message: Message, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, message: Message, pictures: Pictures | None = None) -> None:
+        super().__init__()
         self._message = message
         self._editor: _Editor | None = None
         self.setAccessibleName(self.tr("Your message"))
@@ -78,7 +79,7 @@ class UserBubble(QWidget):
         self._frame.setObjectName("bubble")
         self._inside = QVBoxLayout(self._frame)
         self._inside.setContentsMargins(*PADDING)
-        self._folds = [FileFold(file) for file in message.attachments]
+        self._folds = [FileFold(file, pictures) for file in message.attachments]
         for fold in self._folds:
             self._inside.addWidget(fold)
         self._inside.addWidget(self._text)
@@ -88,6 +89,7 @@ class UserBubble(QWidget):
             self._inside.addWidget(self._folds[-1])
         for fold in self._folds:
             fold.button.toggled.connect(self._fit)
+            fold.fitted.connect(self._fit)
         self._edit = _button(self.tr("Edit"), self.tr("Change this message"), self.begin_edit)
         if is_long:
             most = units.count(PARAGRAPH_CHARS, "character")

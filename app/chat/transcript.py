@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 from app.chat.answer import AnswerView
 from app.chat.question import UserBubble
 from app.chat.text_block import TextBlock
+from app.session.pictures import Pictures
 from app.state.conversation import Conversation, Message
 from app.widgets import slices
 from app.widgets.icon_button import IconButton
@@ -69,6 +70,8 @@ class Transcript(ScrollColumn):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self.pictures: Pictures | None = None
+        """Decodes the pictures of questions."""
         self.setAccessibleName(self.tr("Conversation"))
         # A click on a button, or beside the text, leaves the focus in the composer.
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
@@ -185,7 +188,7 @@ class Transcript(ScrollColumn):
         """Insert the view of a message into the list and the layout."""
         view: _View
         if message.role == "user":
-            view = UserBubble(message)
+            view = UserBubble(message, self.pictures)
             view.edited.connect(lambda text: self.edited.emit(self._index(view), text))
         elif message.role == "assistant":
             view = AnswerView(message)

@@ -55,6 +55,7 @@ class EngineLink(QObject):
     refused = Signal(object)  # sentence: a file cannot be loaded; the model before is still loaded
     attaching = Signal(int, int, int)  # number of the request, pages read, pages in all
     attached = Signal(int, object, object)  # number; Attachment or None; refusal, one sentence
+    picture = Signal(int, object)  # number of the request; Picture or None
     unloaded = Signal()  # the model is freed
     counted = Signal(int, int)  # number of the request, tokens
     died = Signal(object)  # sentence; the process has ended, start() makes a new one
@@ -195,6 +196,12 @@ class EngineLink(QObject):
         if self._process is None:
             self.start()
         return self._request("attach", path=str(path))
+
+    def ask_picture(self, data: str, side: int) -> int:
+        """Decode an image file in Base64, also without a model. Return the request's number."""
+        if self._process is None:
+            self.start()
+        return self._request("picture", data=data, side=side)
 
     def count(self, part: Json) -> int:
         """Count the tokens of a file or an image. Return the number of the request."""

@@ -10,13 +10,14 @@ docs/howto/message.md adds a message as an example.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from backend.protocol.attachments import Attachment
+from backend.protocol.attachments import Attachment, Picture
 from backend.protocol.chat import Delta, is_conversation
 from backend.protocol.errors import RequestError
 from backend.protocol.settings import KINDS, EngineConfig, Rule
@@ -189,6 +190,7 @@ REQUESTS: Mapping[str, _Fields] = {
     "format": {**_ID, "messages": (_CONVERSATION, True), "options": (_OBJECT, False)},
     "stop": _ID,
     "attach": {**_ID, "path": (_PATH, True)},
+    "picture": {**_ID, "data": (_TEXT, True), "side": (_INT, True)},
     "count": {**_ID, "text": (_TEXT, True), "data": (_TEXT, False)},
     "serve": {
         **_ID,
@@ -240,6 +242,17 @@ def _attached(message: Message) -> tuple[int, Attachment | None, str]:
     )
 
 
+def _picture(message: Message) -> tuple[int, Picture | None]:
+    """Return the id of the request, and the picture; None: it cannot be shown."""
+    if "rgb" not in message:
+        return int(message["id"]), None
+    width, height = int(message["width"]), int(message["height"])
+    rgb = base64.b64decode(message["rgb"])
+    if min(width, height) < 1 or len(rgb) != 3 * width * height:
+        raise ValueError("a picture has another size than its pixels")
+    return int(message["id"]), Picture(width, height, rgb)
+
+
 READINGS: Mapping[str, Reading] = {
     "advice": Reading(lambda m: (Advice.from_json(m),)),
     "attached": Reading(_attached, is_final=True, is_progress=True),
@@ -275,6 +288,7 @@ READINGS: Mapping[str, Reading] = {
         lambda m: (int(m["answer"]), Delta.from_json(m), str(m["text"])), is_progress=True
     ),
     "pong": Reading(is_final=True),
+    "picture": Reading(_picture, is_final=True, is_progress=True),
     "prefill": Reading(lambda m: (int(m["done"]), int(m["total"])), is_progress=True),
     "reloaded": Reading(_in_force, is_progress=True),
     "residency": Reading(lambda m: (Residency.from_json(m),)),

@@ -254,7 +254,7 @@ class Worker:
                 self._jobs.put(lambda engine: _forget(message["owner"], engine))
             elif kind == "warm":
                 self._jobs.put(lambda engine: engine and engine.warm(message["owner"]))
-            elif kind == "attach":
+            elif kind in ("attach", "picture"):
                 self._attachments.serve(message)
             elif kind == "serve":
                 self._server.serve(message, self._outbox.send)

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from factory import make_png
-from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
+from PySide6.QtCore import QMimeData, QPoint, QPointF, QSize, Qt, QUrl
 from PySide6.QtGui import QColor, QDragEnterEvent, QDropEvent, QImage
 from PySide6.QtWidgets import QApplication, QFileDialog
 from window_page import WindowPage
 from window_samples import WAIT_MS, Model, Opener
 
 from app.chat.file_fold import FileFold
+from app.chat.picture_view import PictureButton, PictureDialog
 from app.chat.text_block import TextBlock
 from app.state.conversation import Conversation, question
 from app.state.engine_state import State
@@ -305,6 +306,39 @@ def test_a_picture_that_was_copied_or_dragged_is_attached(
         assert shown.rgb == pixels.tobytes() and file.data.startswith("iVBOR")
     qtbot.keyClick(field, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
     assert len(page.attachments.files) == 3 and window.draft == ""
+
+
+def test_a_picture_has_a_preview_and_is_shown_large(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    path, png = model(chat={"images": True}), make_png(np.full((600, 900, 3), 200, np.uint8))
+    window = open_window(path)
+    window.chat.composer.input.insertFromMimeData(copied(png=png))
+
+    def previews(inside: Any) -> list[PictureButton]:
+        found = [b for b in inside.findChildren(PictureButton) if b.isVisible() and b.is_shown]
+        return found if len(found) == 1 else []
+
+    chips = window.chat.composer.chips
+    qtbot.waitUntil(lambda: bool(previews(chips)), timeout=WAIT_MS)
+    (button,) = previews(chips)
+    assert button.height() == 40 and button.accessibleName() == "Show Pasted image large"
+    window.ask("What is it?")
+    window.wait_end()
+    chat_id = window.chats.open_id
+    window.close()
+    again = open_window(path)
+    again.open_chat(chat_id)
+    qtbot.waitUntil(lambda: bool(previews(again.chat.transcript)), timeout=WAIT_MS)
+    (button,) = previews(again.chat.transcript)
+    assert (button.width(), button.height()) == (300, 200)
+    qtbot.waitUntil(lambda: button.parentWidget().width() >= button.width())
+    qtbot.keyClick(button, Qt.Key.Key_Space)
+    (dialog,) = again.findChildren(PictureDialog)
+    qtbot.waitUntil(lambda: dialog.shown_size == QSize(900, 600), timeout=WAIT_MS)
+    assert dialog.isVisible() and abs(dialog.width() * 2 - dialog.height() * 3) < 5
+    qtbot.keyClick(dialog, Qt.Key.Key_Escape)
+    assert not dialog.isVisible()
 
 
 def test_what_is_no_picture_is_pasted_as_text_or_named(

@@ -1849,6 +1849,13 @@ Frei: was ein größerer Cache nutzen könnte.</translation>
 </message>
 </context>
 <context>
+<name>PictureButton</name>
+<message>
+<source>Show {file} large</source>
+<translation>{file} groß zeigen</translation>
+</message>
+</context>
+<context>
 <name>PlanBar</name>
 <message>
 <source>Memory plan</source>
