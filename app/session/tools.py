@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -197,6 +198,7 @@ class ToolCalls(QObject):
         self._open: list[Calls] = []  # of one answer each
         self._running: dict[int, tuple[Calls, Call]] = {}  # by the number of the request
         self._allowed_at: dict[int, int] = {}  # rounds when the user last allowed by hand
+        self._unsure: set[tuple[str, str]] = set()  # tools and arguments of calls that may have run
         self._n_request = 0
         session.tools_for = lambda _: servers.definitions()
         session.calling = self._calling
@@ -224,7 +226,8 @@ class ToolCalls(QObject):
         for call in calls.asked():
             assert call.tool is not None
             granted = self._grants.covers(conversation, call.tool)
-            if (granted or self.servers.is_always_allowed(call.tool)) and not is_held:
+            granted = granted or self.servers.is_always_allowed(call.tool)
+            if granted and not is_held and _key(call) not in self._unsure:
                 self._run(calls, call)
         self._note(calls)
 
@@ -339,14 +342,22 @@ class ToolCalls(QObject):
         elif message["type"] == "result":
             del self._running[message["id"]]
             state = CallState.FAILED if message["is_error"] else CallState.DONE
+            (self._unsure.add if message.get("is_unsure") else self._unsure.discard)(_key(call))
             call.end(state, str(message["text"]), message["n_char"])
             self._note(calls)
 
     def _on_died(self) -> None:
         running, self._running = self._running, {}
         for calls, call in running.values():
+            self._unsure.add(_key(call))
             call.end(CallState.FAILED, text("tools.host_ended"))
             self._note(calls)
+
+
+def _key(call: Call) -> tuple[str, str]:
+    """Identify a call that may run twice: its tool and its arguments."""
+    tool = call.tool.fingerprint if call.tool is not None else ""
+    return tool, json.dumps(call.arguments, sort_keys=True)
 
 
 def make_tools(

@@ -1354,6 +1354,13 @@ ENGLISH: Mapping[str, str] = {
         "It is not offered, because the description of its arguments has {n_byte:count} bytes, "
         "more than {limit:count}.",
     ),
+    "tools.long_answer": QT_TRANSLATE_NOOP(
+        "messages", "The answer has {n:size} or more; at most {limit:size} are taken."
+    ),
+    "tools.may_have_run": QT_TRANSLATE_NOOP(
+        "messages",
+        "The connection to the server broke, so the call may have run. Ask before you repeat it.",
+    ),
     "tools.long_message": QT_TRANSLATE_NOOP(
         "messages", "The server sent a message of more than {limit:size} and was ended."
     ),

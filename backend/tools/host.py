@@ -18,7 +18,8 @@ backend/protocol/messages.py:
      "sentence", "last_words", "tools", "pid"}     "failed" or "off"
     {"type": "progress", "id", "share", "words"}   share: 0 to 1, or null
     {"type": "result", "id", "is_error", "text",   text: cleaned; n_char: its length before it was
-     "n_char"}                                     shortened to result_chars
+     "n_char", "is_unsure"}                        shortened to result_chars; is_unsure: it is not
+                                                   known whether the call ran to its end
     {"type": "pong", "id"}
 
 The process and all servers end when its input ends.
@@ -32,6 +33,7 @@ import json
 import logging
 import math
 import os
+import re
 import signal
 import sys
 import threading
@@ -54,7 +56,7 @@ from backend.tools.plain_text import clean, shorten
 from backend.tools.results import Asked, n_byte
 from backend.tools.settings import Server
 from backend.tools.tool import Tool
-from backend.tools.transports import GONE, Program, ServerFault, Streams, web
+from backend.tools.transports import GONE, NO_SESSION, Program, ServerFault, Streams, web
 
 START_S = 60.0
 """Time for a server to start; the first start of some downloads them."""
@@ -68,7 +70,17 @@ _READ_BYTES = 1 << 16
 _END_S = 0.5  # time to end all servers when the window is gone
 _PROGRESS_S = 0.1  # at most ten messages about progress in a second
 
+_AGAIN_S = 0.5  # before the second try to reach a lost server; four and nine times as long later
+_AGAIN_MAX_S = 10.0
+_BROKEN = re.compile("Connection closed|SSE stream ended")  # the mcp package's words
+_CALL_WAITS_S = 5.0  # for a server that is begun again
+_STEADY_S = 30.0  # a server that was ready for this time is tried again at once
+
 Tell = Callable[[Message], None]
+
+
+class MayHaveRun(ServerFault):
+    """The connection broke after a call was sent."""
 
 
 class _Connection:
@@ -78,7 +90,11 @@ class _Connection:
         self._server, self._tell, self._start_s = server, tell, start_s
         self._program = None if server.url else Program(server)
         self._changed = asyncio.Event()  # the server's list of tools has changed
+        self._lost = asyncio.Event()  # the session has ended; the server may be there
+        self._settled = asyncio.Event()  # it is ready, or has failed
+        self._ready_s = 0.0
         self.client: Client | None = None  # once it is ready
+        self.n_call = 0  # under way
         self.task = faults.task("tool server", self._run(), lambda said: self.say("failed", said))
 
     async def stop(self) -> None:
@@ -92,21 +108,38 @@ class _Connection:
             self._program.kill()
 
     async def _run(self) -> None:
-        sentence = ""
-        try:
+        """Keep the connection. Begin again with a server at an address that was lost."""
+        sentence, is_lost, n_try, lost_s = "", False, 0, 0.0
+        self.say("starting")
+        while True:
+            try:
+                async with contextlib.AsyncExitStack() as stack:
+                    await self._live(stack)
+            except asyncio.CancelledError:
+                self.client = None
+                self._settled.set()
+                return
+            except BaseException as error:  # groups of exceptions, too
+                sentence = self._sentence(error)
+                is_lost = self._program is None and not _is_within(error, ServerFault)
+            now_s = time.monotonic()
+            if self.client is not None:
+                n_try, lost_s = (n_try if now_s - self._ready_s < _STEADY_S else 0), now_s
+                self.client = None
+            if not is_lost or not lost_s or now_s - lost_s > self._start_s:
+                break
+            self._settled.clear()
             self.say("starting")
-            async with contextlib.AsyncExitStack() as stack:
-                await self._live(stack)
-        except asyncio.CancelledError:
-            return
-        except BaseException as error:  # groups of exceptions, too
-            sentence = self._sentence(error)
-        finally:
-            self.client = None
+            await asyncio.sleep(min(_AGAIN_S * n_try**2, _AGAIN_MAX_S))
+            n_try += 1
+        self._settled.set()
         self.say("failed", sentence or text("tools.ended"))
 
     async def _live(self, stack: contextlib.AsyncExitStack) -> None:
-        """Connect, list the tools, and list them again whenever they change."""
+        """Connect, list the tools, and list them again whenever they change.
+
+        List the tools of a server at an address from time to time: it may have been restarted.
+        """
         streams = self._program.streams() if self._program else web(self._server)
         try:
             async with asyncio.timeout(self._start_s):
@@ -124,24 +157,50 @@ class _Connection:
         if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
             listening = faults.task("tool changes", self._listen(client), faults.no_place)
             stack.callback(listening.cancel)
-        self.client = client
+        self.client, self._ready_s = client, time.monotonic()
+        self._lost.clear()
+        self._settled.set()
+        said: list[Tool] | None = None
         while True:
-            self.say("ready", tools=[tool.to_json() for tool in tools])
+            if tools != said:
+                self.say("ready", tools=[tool.to_json() for tool in tools])
+                said = tools
             await self._wait()
             self._changed.clear()
             async with asyncio.timeout(self._start_s):
                 tools = await self._tools(client)
 
+    async def ready(self) -> Client | None:
+        """Return the client once the server is ready; None if it failed, or takes too long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CALL_WAITS_S):
+                await self._settled.wait()
+        return self.client
+
+    def begin_again(self, client: Client) -> None:
+        """Begin a new session in place of this one, unless that has begun."""
+        if self.client is client:
+            self._settled.clear()
+            self._lost.set()
+
     async def _wait(self) -> None:
         """Wait until the tools change. Raises ServerFault if the server is gone."""
-        waits = [asyncio.create_task(self._changed.wait())]
+        waits = [asyncio.create_task(event.wait()) for event in (self._changed, self._lost)]
         if self._program is not None:
             waits.append(asyncio.create_task(self._program.ended.wait()))
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            every_s = self._start_s / 2 if self._program is None else None
+            is_over = False
+            while not is_over:  # a server that is busy with a call need not answer another request
+                done, _ = await asyncio.wait(
+                    waits, timeout=every_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                is_over = bool(done) or not self.n_call
         finally:
             for task in waits:
                 task.cancel()
+        if self._lost.is_set():
+            raise ConnectionError(text("tools.ended"))
         if self._program is not None and self._program.ended.is_set():
             raise ServerFault(self._program.fault)
 
@@ -292,34 +351,35 @@ class Host:
     async def _call(self, number: int, request: Message) -> None:
         """Call a tool. Report every ending as one result."""
         name, limit_s = str(request["server"]), float(request["limit_s"])
-        is_error = True
+        is_error, is_unsure = True, False
         try:
             async with asyncio.timeout(limit_s):
                 result = await self._result(number, name, request)
             is_error, said = bool(result.is_error), text_of(result)
         except TimeoutError:
-            said = text("tools.call_too_slow", seconds=round(limit_s))
+            said, is_unsure = text("tools.call_too_slow", seconds=round(limit_s)), True
         except asyncio.CancelledError:
             said = text("tools.call_stopped")
         except Exception as error:
-            said = text("tools.call_failed", reason=why(error))
+            said, is_unsure = (
+                text("tools.call_failed", reason=why(error)),
+                isinstance(error, MayHaveRun),
+            )
         n_char = len(said)
         if not isinstance(said, Text):
             said = clean(said[:_CLEANED_CHARS_MAX])
             n_char = max(n_char if n_char > _CLEANED_CHARS_MAX else 0, len(said))
             said = shorten(said, int(request["result_chars"]))
-        self._answer(number, said, is_error=is_error, n_char=n_char)
+        self._answer(number, said, is_error=is_error, n_char=n_char, is_unsure=is_unsure)
 
-    def _answer(self, number: int, said: str, *, is_error: bool, n_char: int = 0) -> None:
-        n_char = n_char or len(said)
-        self._tell(
-            {"type": "result", "id": number, "is_error": is_error, "text": said, "n_char": n_char}
-        )
+    def _answer(self, number: int, said: str, *, is_error: bool, **more: Any) -> None:
+        about = {"n_char": len(said), "is_unsure": False, **more}
+        about["n_char"] = about["n_char"] or len(said)
+        self._tell({"type": "result", "id": number, "is_error": is_error, "text": said, **about})
 
     async def _result(self, number: int, name: str, request: Message) -> types.CallToolResult:
         connection = self._connections.get(name)
-        client = connection.client if connection is not None else None
-        if client is None:
+        if connection is None or connection.client is None:
             raise ServerFault(text("tools.not_ready", name=name))
         last_s = 0.0
 
@@ -336,13 +396,36 @@ class Host:
         params = types.CallToolRequestParams(
             name=str(request["tool"]), arguments=dict(request["arguments"])
         )
-        # Not client.call_tool, which checks results with patterns that the server chose: a pattern
-        # can take for ever.
-        return await client.session.send_request(
-            types.CallToolRequest(params=params),
-            types.CallToolResult,
-            progress_callback=progressed,
-        )
+        connection.n_call += 1
+        try:
+            for is_last in (False, True):
+                client = await connection.ready()
+                if client is None:
+                    raise ServerFault(text("tools.not_ready", name=name))
+                # Not client.call_tool, which checks results with patterns that the server chose: a
+                # pattern can take for ever.
+                try:
+                    return await client.session.send_request(
+                        types.CallToolRequest(params=params),
+                        types.CallToolResult,
+                        progress_callback=progressed,
+                    )
+                except MCPError as error:
+                    if _BROKEN.match(error.message):
+                        raise MayHaveRun(text("tools.may_have_run")) from error
+                    if is_last or not NO_SESSION.search(error.message):
+                        raise
+                    connection.begin_again(client)  # the server did not take the call
+        finally:
+            connection.n_call -= 1
+        raise AssertionError("the second try returns or raises")
+
+
+def _is_within(error: BaseException, *kinds: type[BaseException]) -> bool:
+    """Return whether an error, or one of a group, is of one of these kinds."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(_is_within(each, *kinds) for each in error.exceptions)
+    return isinstance(error, kinds)
 
 
 def text_of(result: types.CallToolResult) -> str:
@@ -382,6 +465,7 @@ def why(error: BaseException) -> str:
     if isinstance(error, ValidationError):
         return text("tools.not_understood")
     words = error.message if isinstance(error, MCPError) else str(error)
+    words = re.sub(r"^(Failed to parse JSON response|SSE stream failed): ", "", words)
     lines = clean(words).strip().splitlines() or [type(error).__name__]
     return lines[0][:_SENTENCE_CHARS_MAX]
 

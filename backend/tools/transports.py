@@ -23,7 +23,7 @@ import httpx2
 from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError
+from mcp.types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
 
 from backend.system import faults
 from backend.system.children import Job
@@ -31,8 +31,10 @@ from backend.text import text
 from backend.tools.results import read_line
 from backend.tools.settings import Server
 
-MESSAGE_BYTES_MAX = 8 << 20
-"""Longest message of a server in bytes."""
+MESSAGE_BYTES_MAX = 32 << 20
+"""Longest message of a server in bytes: a picture of a whole screen has 3 to 16 MB in base64."""
+_LINE_BYTES_MAX = 4 * MESSAGE_BYTES_MAX  # a longer line ends the server, not only its call
+_ENDS_BYTES = 1000  # kept of both ends of a line that is too long
 N_MESSAGE_BURST = 10_000
 """Messages that a server may send at once. MESSAGES_PER_S more are allowed every second."""
 MESSAGES_PER_S = 500
@@ -41,6 +43,7 @@ _STDERR_BYTES = 2_000
 _ENDS_S = 1.0  # time for a server to end by itself when its input ends, and again after SIGTERM
 _READ_BYTES = 1 << 16
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has none
+_LATE_ID = re.compile(rb'[\]}]\s*,\s*"id"\s*:\s*(\d{1,15})[^\[\]{}]{0,100}\}\s*$')
 _ANSWER = re.compile(rb'(?=.{0,200}"(?:result|error)")[^\[]{0,100}"id"\s*:\s*(\d{1,15})')
 _CONNECT_S = 30.0
 _SHELL_S = 5.0  # time for a login shell to say its PATH
@@ -48,6 +51,14 @@ _SHELL_S = 5.0  # time for a login shell to say its PATH
 Streams = tuple[Any, Any]
 GONE = OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream
 """The errors of a stream whose other side is gone."""
+
+
+NO_SESSION = re.compile(
+    r"session (?:was )?(?:terminated|not found|expired|unknown|invalid|does not exist)"
+    r"|(?:no valid|invalid|unknown|missing|expired|no such) (?:mcp[- ])?session",
+    re.IGNORECASE,
+)
+"""A server that has lost a session, as by a restart, says so. It has not taken the request."""
 
 
 class ServerFault(Exception):
@@ -149,7 +160,6 @@ class Program:
                 stderr=subprocess.PIPE,
                 env=environment,
                 cwd=server.cwd or None,
-                limit=MESSAGE_BYTES_MAX,
                 **options,
             )
         except (OSError, ValueError) as error:
@@ -172,24 +182,30 @@ class Program:
         assert self._process is not None and self._process.stdout is not None
         loop, pace = asyncio.get_running_loop(), Pace()
         try:
-            while line := await self._process.stdout.readline():
-                pace.count(len(line), loop.time())
+            async for line, n_byte in _lines(self._process.stdout):
+                pace.count(n_byte, loop.time())
                 try:
+                    if n_byte > len(line):
+                        raise ValueError("only its ends were kept")
                     message = read_line(line)
                 except ValueError:
-                    broken = _ANSWER.match(line)
+                    broken = _ANSWER.match(line) or _LATE_ID.search(line)
+                    if broken is None and n_byte > len(line):
+                        raise ServerFault(
+                            text("tools.long_message", limit=MESSAGE_BYTES_MAX)
+                        ) from None
                     if broken is None:  # some servers print a greeting to standard output
                         self._stderr = (self._stderr + line)[-_STDERR_BYTES:]
                         continue
                     words = text("tools.not_understood")
+                    if n_byte > len(line):
+                        words = text("tools.long_answer", n=n_byte, limit=MESSAGE_BYTES_MAX)
                     error = ErrorData(code=PARSE_ERROR, message=words)
                     message = JSONRPCError(jsonrpc="2.0", id=int(broken[1]), error=error)
                 await to_session.send(SessionMessage(message))
             fault = text("tools.ended")
         except ServerFault as error:
             fault = error.args[0]
-        except ValueError:  # readline: the limit
-            fault = text("tools.long_message", limit=MESSAGE_BYTES_MAX)
         except GONE:
             fault = text("tools.ended")
         self._give_up(fault, to_session)
@@ -235,6 +251,29 @@ class Program:
                 self._process.kill()
         if self._job is not None:
             self._job.kill()
+
+
+async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[tuple[bytes, int]]:
+    """Yield lines with their lengths. Of a line over MESSAGE_BYTES_MAX yield both ends only.
+
+    Raises ServerFault for a line over _LINE_BYTES_MAX.
+    """
+    line, end, n_byte = bytearray(), b"", 0
+    while data := await stream.read(_READ_BYTES):
+        for i, piece in enumerate(data.split(b"\n")):
+            if i:
+                yield bytes(line) + end, n_byte
+                line, end, n_byte = bytearray(), b"", 0
+            n_byte += len(piece)
+            if n_byte > _LINE_BYTES_MAX:
+                raise ServerFault(text("tools.long_message", limit=_LINE_BYTES_MAX))
+            if n_byte <= MESSAGE_BYTES_MAX:
+                line += piece
+            else:
+                del line[_ENDS_BYTES:]
+                end = (end + piece)[-_ENDS_BYTES:]
+    if line:
+        yield bytes(line) + end, n_byte
 
 
 def found_command(server: Server, path: str) -> str:
@@ -314,9 +353,10 @@ async def web(server: Server) -> AsyncIterator[Streams]:
     async def limit(response: httpx2.Response) -> None:
         if response.status_code in (401, 403):
             raise ServerFault(text("tools.forbidden", status=response.status_code))
-        response.stream = _Limited(response.stream, pace, loop)
+        is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        response.stream = _Limited(response.stream, pace, loop, is_stream)
 
-    client = httpx2.AsyncClient(
+    client = _WebClient(
         headers=dict(server.headers),
         timeout=httpx2.Timeout(_CONNECT_S, read=None),  # a call has a limit of its own
         event_hooks={"response": [limit]},
@@ -325,19 +365,43 @@ async def web(server: Server) -> AsyncIterator[Streams]:
         yield streams
 
 
-class _Limited(httpx2.AsyncByteStream):
-    """A response's body. Reading raises ServerFault where it is too long or comes too fast."""
+class _WebClient(httpx2.AsyncClient):
+    """Answers a request about tools in place of a server that cannot be reached.
 
-    def __init__(self, body: Any, pace: Pace, loop: asyncio.AbstractEventLoop) -> None:
+    An error would end the connection, and no one could say that the request was never sent.
+    """
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        try:
+            return await super().send(request, **options)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout):
+            if b'"tools/' not in request.content:
+                raise
+            error = {"code": INVALID_REQUEST, "message": "Session terminated"}
+            answer = {"jsonrpc": "2.0", "id": 0, "error": error}
+            return httpx2.Response(503, json=answer, request=request)
+
+
+class _Limited(httpx2.AsyncByteStream):
+    """A response's body. Reading raises ServerFault where it comes too fast.
+
+    A message that is too long ends its call: the mcp package answers it with these errors.
+    """
+
+    def __init__(
+        self, body: Any, pace: Pace, loop: asyncio.AbstractEventLoop, is_stream: bool
+    ) -> None:
         self._body, self._pace, self._loop = body, pace, loop
+        self._error = httpx2.SSEError if is_stream else httpx2.StreamError
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         n_byte = 0
         async for chunk in self._body:
             self._pace.count(len(chunk), self._loop.time())
-            n_byte = n_byte + len(chunk) if b"\n\n" not in chunk[-4096:] else 0
+            is_end = any(end in chunk[-4096:] for end in (b"\n\n", b"\r\n\r\n", b"\r\r"))
+            n_byte = 0 if is_end else n_byte + len(chunk)
             if n_byte > MESSAGE_BYTES_MAX:
-                raise ServerFault(text("tools.long_message", limit=MESSAGE_BYTES_MAX))
+                raise self._error(text("tools.long_answer", n=n_byte, limit=MESSAGE_BYTES_MAX))
             yield chunk
 
     async def aclose(self) -> None:

@@ -207,10 +207,10 @@ class Desk:
         assert calls is not None
         return calls
 
-    def result(self, number: int) -> None:
+    def result(self, number: int, is_unsure: bool = False) -> None:
         """Let a call end that was sent."""
-        message = {"type": "result", "id": number, "is_error": False, "text": "r", "n_char": 1}
-        self.host.told.emit(message)
+        message = {"type": "result", "id": number, "is_error": is_unsure, "text": "r", "n_char": 1}
+        self.host.told.emit({**message, "is_unsure": is_unsure})
 
 
 @pytest.fixture
@@ -252,6 +252,21 @@ def test_a_choice_covers_later_answers_as_it_says(
     assert n_running == n_allowed
     kept = json.loads((tmp_path / "tools.json").read_text("utf-8"))["mcpServers"]["files"]
     assert ("always" in kept) == (choice is Choice.ALWAYS)
+
+
+def test_a_call_that_may_have_run_asks_before_it_is_repeated(desk: Desk) -> None:
+    """Whatever was allowed before; another tool, and the call once it has a result, do not ask."""
+    for name in ("files__read", "mail__read"):
+        calls = desk.asked(name)
+        desk.calls.decide(calls, calls.calls[0], Choice.ALWAYS)
+        desk.result(len(desk.host.of("call")), is_unsure=name == "files__read")
+    assert desk.asked("mail__read").is_running
+    desk.result(3)
+    calls = desk.asked("files__read")
+    assert not calls.is_running
+    desk.calls.decide(calls, calls.calls[0], Choice.ONCE)
+    desk.result(4)
+    assert desk.asked("files__read").is_running
 
 
 def test_no_permission_survives_another_definition(desk: Desk) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -10,10 +11,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_hub import reply
 from tool_server import group
 from waiting import WAIT_S, until
 
@@ -179,13 +182,168 @@ def test_an_address_is_asked_with_its_headers(host: Host, tmp_path: Path) -> Non
         assert [t["name"] for t in host.wait_state("ready")["tools"]] == ["echo", "slow", "fail"]
         host.call("echo", text="x")
         assert host.wait_result()["text"] == "x"
-        server.kill()
-        server.wait()
-        host.call("echo", text="x")
-        assert host.wait_result()["is_error"]
     finally:
         server.kill()
         server.wait()
+
+
+class WebServer:
+    """A server of tools at an address, within the test. `restart` loses its sessions."""
+
+    def __init__(self) -> None:
+        self.sessions: set[str] = set()
+        self.n_call = 0
+        self.lost: tuple[int, bytes] = 404, b""  # the answer where a session is not known
+        self.fault = ""  # of the next call: "cut" or "long"
+        self.port = 0
+        self.open()
+
+    def open(self) -> None:
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                outer.answer(self, json.loads(body))
+
+            def do_GET(self) -> None:
+                reply(self, 405, {}, b"")
+
+            do_DELETE = do_GET
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        self.server.daemon_threads = True
+        self.port = self.server.server_port
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.sessions.clear()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+    def answer(self, to: BaseHTTPRequestHandler, asked: dict[str, Any]) -> None:
+        method, params = asked["method"], asked.get("params", {})
+        session = to.headers.get("Mcp-Session-Id", "")
+        if method == "initialize":
+            session = f"s{time.monotonic_ns()}"
+            self.sessions.add(session)
+            result: dict[str, Any] = {
+                "protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
+            }  # fmt: skip
+        elif session not in self.sessions:
+            status, words = self.lost
+            error = {"code": -32000, "message": words.decode()}
+            said = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
+            kind = {"Content-Type": "application/json"}
+            reply(to, status, kind if words else {}, said if words else b"")
+            return
+        elif "id" not in asked:
+            reply(to, 202, {}, b"")
+            return
+        elif method == "tools/list":
+            result = {"tools": [{"name": "echo"}]}
+        else:
+            self.n_call += 1
+            fault, self.fault = self.fault, ""
+            if fault == "cut":
+                to.close_connection = True
+                return
+            said = "x" * (33 << 20) if fault == "long" else params["arguments"]["text"]
+            result = {"content": [{"type": "text", "text": said}]}
+        data = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}).encode()
+        with contextlib.suppress(OSError):
+            reply(
+                to, 200, {"Content-Type": "application/json", "Mcp-Session-Id": session}, data
+            )  # fmt: skip
+
+
+@pytest.fixture
+def web_server() -> Iterator[WebServer]:
+    made = WebServer()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [(404, b""), (400, b"Bad Request: No valid session ID provided"), (404, b"Session not found"),
+     None],
+    ids=["404", "no valid session", "not found", "port closed"],
+)  # fmt: skip
+def test_a_server_that_was_restarted_is_begun_again(
+    host: Host, web_server: WebServer, lost: tuple[int, bytes] | None
+) -> None:
+    """The call that notices it was not taken, so it is made again, once."""
+    host.tell("start", server=host.name, config={"url": web_server.url})
+    host.wait_state("ready")
+    web_server.close()
+    web_server.lost = lost or web_server.lost
+    if lost is not None:
+        web_server.open()
+    host.call("echo", text="x")
+    if lost is None:
+        host.wait(lambda m: m["type"] == "server" and m["state"] == "starting")
+        web_server.open()
+    result = host.wait_result()
+    assert (result["text"], result["is_error"], web_server.n_call) == ("x", False, 1)
+    states = [m["state"] for m in host.said if m["type"] == "server"]
+    assert states[-2:] == ["starting", "ready"]
+
+
+def test_a_call_that_may_have_run_is_not_made_again(host: Host, web_server: WebServer) -> None:
+    host.tell("start", server=host.name, config={"url": web_server.url})
+    host.wait_state("ready")
+    web_server.fault = "cut"
+    host.call("echo", text="x")
+    result = host.wait_result()
+    assert result["is_unsure"] and "may have run" in result["text"] and web_server.n_call == 1
+    host.wait_state("ready")  # the connection is begun again
+    host.call("echo", 2, text="y")
+    assert host.wait_result(2)["text"] == "y"
+
+
+@pytest.mark.parametrize("own_host", [("1",)], indirect=True, ids=["checks each half second"])
+def test_a_server_that_is_gone_is_not_said_to_be_ready(
+    own_host: Host, web_server: WebServer
+) -> None:
+    """Nobody calls it: it is noticed by itself."""
+    own_host.tell("start", server="it", config={"url": web_server.url})
+    own_host.wait_state("ready")
+    web_server.close()
+    own_host.wait(lambda m: m["type"] == "server" and m["state"] == "starting")
+    assert "connection attempts failed" in own_host.wait_state("failed")["sentence"]
+
+
+def test_an_answer_that_is_too_long_ends_its_call_only(
+    host: Host, web_server: WebServer, tmp_path: Path
+) -> None:
+    host.tell("start", server=host.name, config={"url": web_server.url})
+    host.wait_state("ready")
+    web_server.fault = "long"
+    host.call("echo", text="x")
+    assert "at most 32.0 MiB are taken" in host.wait_result()["text"]
+    host.call("echo", 2, text="y")
+    assert host.wait_result(2)["text"] == "y"
+    host.start("plain", name="good")
+    host.wait_state("ready", name="good")
+    body = json.dumps({"content": [{"type": "text", "text": "x" * (33 << 20)}]})
+    for number, line in enumerate((
+        f'{{"jsonrpc":"2.0","id":"ID","result":{body}}}', f'{{"result":{body},"id":"ID"}}'), 3
+    ):  # fmt: skip
+        (tmp_path / "answer").write_text(line)
+        host.call("file", number, name="good", path=str(tmp_path / "answer"))
+        assert "at most 32.0 MiB are taken" in host.wait_result(number)["text"]
+    host.call("echo", 9, name="good", text="z")
+    assert host.wait_result(9)["text"] == "z"
 
 
 @pytest.mark.parametrize(
@@ -194,7 +352,7 @@ def test_an_address_is_asked_with_its_headers(host: Host, tmp_path: Path) -> Non
         ("crash", "has ended"),
         ("floods", "far too many messages"),
         ("garbage", "far too many messages"),
-        ("long", "more than 8.0 MiB"),
+        ("long", "more than 128 MiB"),
     ],
 )
 def test_a_bad_server_fails_alone(host: Host, mode: str, words: str) -> None:

@@ -6001,6 +6001,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Es wird nicht angeboten, weil die Beschreibung seiner Argumente {n_byte:count} Bytes hat, mehr als {limit:count}.</translation>
 </message>
 <message>
+<source>The answer has {n:size} or more; at most {limit:size} are taken.</source>
+<translation>Die Antwort hat {n:size} oder mehr; höchstens {limit:size} werden angenommen.</translation>
+</message>
+<message>
+<source>The connection to the server broke, so the call may have run. Ask before you repeat it.</source>
+<translation>Die Verbindung zum Server brach ab; der Aufruf wurde vielleicht ausgeführt. Fragen Sie, bevor Sie ihn wiederholen.</translation>
+</message>
+<message>
 <source>The server sent a message of more than {limit:size} and was ended.</source>
 <translation>Der Server hat eine Nachricht von mehr als {limit:size} geschickt und wurde beendet.</translation>
 </message>
