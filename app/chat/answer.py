@@ -261,7 +261,7 @@ class AnswerView(BlockOwner):
             state = CallState.WRITING if self._message.is_live else CallState.NOT_RUN
             if result is not None:
                 state = result.call_state
-                card.show_result(result.content)
+                card.show_result(result.content, result.attachments)
             card.show_call(call, self._message.call_states.get(call.id, state))
         if calls:
             self.cards_shown.emit()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
+from app.chat.file_fold import FileFold
 from app.chat.text_block import TextBlock
 from app.state.conversation import CallState
 from app.text import units
 from app.text.language import translate
 from app.widgets.elided_label import ElidedLabel
+from backend.protocol.attachments import Attachment
 from backend.protocol.chat import ToolCall
 from backend.tools.plain_text import arguments_shown, clean
 
@@ -79,6 +83,7 @@ class ToolCard(QFrame):
     """Shows a call and its state.
 
     foot: the layout below the arguments, for what a state needs, such as buttons that approve.
+    files: the pictures of its result; unseen: a line where the model sees none.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -109,6 +114,14 @@ class ToolCard(QFrame):
         layout.addWidget(self._long)
         layout.addLayout(self.foot)
         layout.addWidget(self._result)
+        self.files: list[FileFold] = []
+        self.unseen = QLabel(
+            self.tr("The loaded model cannot see pictures. It is told that you can.")
+        )
+        self.unseen.setProperty("role", "small")
+        self.unseen.setWordWrap(True)
+        self.unseen.hide()
+        self._body = layout
 
     @property
     def result_button(self) -> QPushButton:
@@ -131,8 +144,12 @@ class ToolCard(QFrame):
             self.tr("Tool call: {name}, {state}").format(name=call.name, state=words)
         )
 
-    def show_result(self, text: str) -> None:
-        """Show the tool's output, folded. It is plain text, whatever is in it."""
+    def show_result(self, text: str, files: Sequence[Attachment] = ()) -> None:
+        """Show the tool's output, folded. It is plain text, whatever is in it, and its pictures."""
+        if len(files) != len(self.files):  # a result does not change
+            self.files = [FileFold(file) for file in files]
+            for widget in (*self.files, self.unseen):
+                self._body.addWidget(widget)
         label = self.tr("Result: {size}").format(size=units.count(len(text), "character"))
         self._result.show_text(label, text)
 

@@ -47,7 +47,10 @@ class ToolCards(QObject):
         answer = view.message
         calls = self._calls.of(answer)
         is_left = self._calls.can_ask_again(self._session.conversation, answer)
+        model = self._session.engine.model
         for index, card in enumerate(view.cards):
+            is_blind = model is not None and not model.chat.images
+            card.unseen.setVisible(bool(card.files) and is_blind)
             foot = self._foot(card, answer, index)
             if calls is not None and index < len(calls.calls):
                 limit = self._calls.servers.settings.max_rounds

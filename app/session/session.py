@@ -457,7 +457,7 @@ class Session(QObject):
 
         A chat that certainly does not fit is shortened without asking, so that it is not refused.
         """
-        turns = conversation.for_engine(self._preset_of(conversation).system)
+        turns = self._for_engine(conversation)
         n_context = self.engine.n_context
         if not conversation.n_char_max and context_fit.cannot_fit(turns, n_context):
             conversation.n_char_max = context_fit.half_of(turns, n_context)
@@ -469,6 +469,11 @@ class Session(QObject):
         n_char_last = len(conversation.last.content) if conversation.last is not None else 0
         conversation.n_char_besides = context_fit.size(turns) - n_char_last
         return turns
+
+    def _for_engine(self, conversation: Conversation) -> list[Json]:
+        model = self.engine.model
+        sees_images = model is None or model.chat.images
+        return conversation.for_engine(self._preset_of(conversation).system, sees_images)
 
     def _left_out_words(self) -> str:
         return self.tr(
@@ -509,7 +514,7 @@ class Session(QObject):
         """Return the characters that the engine has: of the prompt, and of its answer to it."""
         last = conversation.last
         if conversation.n_char_besides is None or last is None:
-            return context_fit.size(conversation.for_engine(self._preset_of(conversation).system))
+            return context_fit.size(self._for_engine(conversation))
         return conversation.n_char_besides + len(last.content)
 
     # Progress of the answer

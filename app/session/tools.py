@@ -343,7 +343,8 @@ class ToolCalls(QObject):
             del self._running[message["id"]]
             state = CallState.FAILED if message["is_error"] else CallState.DONE
             (self._unsure.add if message.get("is_unsure") else self._unsure.discard)(_key(call))
-            call.end(state, str(message["text"]), message["n_char"])
+            files = message.get("files", ())
+            call.end(state, str(message["text"]), message["n_char"], files)
             self._note(calls)
 
     def _on_died(self) -> None:

@@ -30,6 +30,11 @@ class Ending(Enum):
     CUT_OFF = "cut off"  # because the engine died or failed
 
 
+# Words for the model, in English like most tools' own.
+_OF_RESULTS = "These are the images of the tool results above."
+_UNSEEN = "[You cannot see the images of this result. The user can.]"
+
+
 class CallState(Enum):
     """The state of a tool call."""
 
@@ -46,8 +51,9 @@ class CallState(Enum):
 class Message:
     """One message of the user, the assistant or a tool.
 
-    details: JSON of the message: the attachments of a question (Attachment.to_json), how a tool's
-    call was approved. A tool's message has "state", a value of CallState.
+    details: JSON of the message: the attachments of a question or of a tool's result
+    (Attachment.to_json), how a tool's call was approved. A tool's message has "state", a value of
+    CallState.
     """
 
     role: str  # "user", "assistant" or "tool"
@@ -71,7 +77,7 @@ class Message:
 
     @property
     def attachments(self) -> list[Attachment]:
-        """Return the files of a question. Leave out damaged ones."""
+        """Return the files of a question or a result. Leave out damaged ones."""
         found = []
         kept = self.details.get("attachments", ())
         for data in kept if isinstance(kept, list) else ():
@@ -144,18 +150,24 @@ class Conversation:
         """Return the last message."""
         return self.messages[-1] if self.messages else None
 
-    def for_engine(self, system: str = "") -> list[Json]:
+    def for_engine(self, system: str = "", sees_images: bool = True) -> list[Json]:
         """Return the messages in OpenAI's format, `system` first.
 
         Many chat templates require alternating roles: empty answers are left out, and successive
         messages of the user are joined. The engine continues a last answer exactly, also within
-        its reasoning. Calls without a result are left out, and results without a call.
+        its reasoning. Calls without a result are left out, and results without a call. Images
+        of results follow them as a message of the user, for few templates take them from a tool; a
+        model that sees none is told in words.
         """
         turns: list[Json] = []
         if system.strip():
             turns.append({"role": "system", "content": system})
         answered: set[str] = set()  # calls of the answer before that have a result
+        shown: list[Attachment] = []  # images of the results before
         for index, message in enumerate(self.messages):
+            if shown and message.role != "tool":
+                turns.append({"role": "user", "content": content_parts(_OF_RESULTS, shown)})
+                shown = []
             if message.role == "assistant":
                 is_last = index + 1 == len(self.messages)
                 kept = results_of(self.messages, index)
@@ -165,10 +177,13 @@ class Conversation:
                     turns.append(AnswerText(message.reasoning, message.content, calls).to_message())
             elif message.role == "tool":
                 if message.tool_call_id in answered:
+                    files = message.attachments
+                    shown += files if sees_images else []
+                    blind = f"\n{_UNSEEN}" if files and not sees_images else ""
                     turns.append(
                         {
-                            "role": "tool", "content": message.content, "name": message.name,
-                            "tool_call_id": message.tool_call_id,
+                            "role": "tool", "content": message.content + blind,
+                            "name": message.name, "tool_call_id": message.tool_call_id,
                         }
                     )  # fmt: skip
             elif not (content := content_parts(message.content, message.attachments)):
@@ -177,6 +192,8 @@ class Conversation:
                 turns[-1]["content"] = joined(turns[-1]["content"], content)
             else:
                 turns.append({"role": "user", "content": content})
+        if shown:
+            turns.append({"role": "user", "content": content_parts(_OF_RESULTS, shown)})
         return turns
 
 

@@ -7,7 +7,7 @@ text decides anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -36,6 +36,7 @@ class Call:
     """A call of an answer. tool: None where there is none of this name.
 
     share, words: progress. result: what the model gets; n_char: its length before it was shortened.
+    files: the pictures of the result, as JSON (Attachment.to_json).
     """
 
     call: ToolCall
@@ -46,20 +47,26 @@ class Call:
     words: str = ""
     result: str = ""
     n_char: int = 0
+    files: Sequence[Json] = ()
 
     @property
     def is_settled(self) -> bool:
         """Return whether the call needs nothing more."""
         return self.state not in (CallState.ASKED, CallState.RUNNING)
 
-    def end(self, state: CallState, result: str, n_char: int = 0) -> None:
+    def end(
+        self, state: CallState, result: str, n_char: int = 0, files: Sequence[Json] = ()
+    ) -> None:
         """Settle the call."""
+        self.files = files
         self.state, self.result, self.n_char = state, result, n_char or len(result)
         self.share, self.words = None, ""
 
     def to_message(self) -> Message:
         """Return the result as a message of the conversation."""
-        details = {"state": self.state.value, "n_char": self.n_char}
+        details: Json = {"state": self.state.value, "n_char": self.n_char}
+        if self.files:
+            details["attachments"] = list(self.files)
         return Message(
             "tool", self.result, tool_call_id=self.call.id, name=self.call.name, details=details
         )

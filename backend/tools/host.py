@@ -18,8 +18,9 @@ backend/protocol/messages.py:
      "sentence", "last_words", "tools", "pid"}     "failed" or "off"
     {"type": "progress", "id", "share", "words"}   share: 0 to 1, or null
     {"type": "result", "id", "is_error", "text",   text: cleaned; n_char: its length before it was
-     "n_char", "is_unsure"}                        shortened to result_chars; is_unsure: it is not
-                                                   known whether the call ran to its end
+     "n_char", "is_unsure", "files"}               shortened to result_chars; is_unsure: it is not
+                                                   known whether the call ran to its end; files: its
+                                                   pictures (Attachment.to_json)
     {"type": "pong", "id"}
 
 The process and all servers end when its input ends.
@@ -28,6 +29,7 @@ The process and all servers end when its input ends.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import logging
@@ -36,9 +38,11 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 from mcp import types
@@ -48,6 +52,9 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from backend import __version__
+from backend.attachments.reading import FileReading
+from backend.protocol.attachments import Attachment, plain_name
+from backend.protocol.errors import RequestError
 from backend.protocol.messages import Decoder, Message, encode
 from backend.system import faults
 from backend.system.pipes import private_pipes
@@ -62,6 +69,7 @@ START_S = 60.0
 """Time for a server to start; the first start of some downloads them."""
 _N_TOOL_MAX = 256
 _N_PAGE_MAX = 20
+_N_PICTURE_MAX = 4  # of a result
 _CLEANED_CHARS_MAX = 1 << 20  # of a result, before it is cleaned
 _SENTENCE_CHARS_MAX = 300
 _WORDS_CHARS_MAX = 200
@@ -352,10 +360,12 @@ class Host:
         """Call a tool. Report every ending as one result."""
         name, limit_s = str(request["server"]), float(request["limit_s"])
         is_error, is_unsure = True, False
+        files: list[Attachment] = []
         try:
             async with asyncio.timeout(limit_s):
                 result = await self._result(number, name, request)
-            is_error, said = bool(result.is_error), text_of(result)
+            files, refusals = await _pictures(result, str(request["tool"]))
+            is_error, said = bool(result.is_error), text_of(result, refusals)
         except TimeoutError:
             said, is_unsure = text("tools.call_too_slow", seconds=round(limit_s)), True
         except asyncio.CancelledError:
@@ -370,10 +380,13 @@ class Host:
             said = clean(said[:_CLEANED_CHARS_MAX])
             n_char = max(n_char if n_char > _CLEANED_CHARS_MAX else 0, len(said))
             said = shorten(said, int(request["result_chars"]))
-        self._answer(number, said, is_error=is_error, n_char=n_char, is_unsure=is_unsure)
+        self._answer(
+            number, said, is_error=is_error, n_char=n_char, is_unsure=is_unsure,
+            files=[file.to_json() for file in files],
+        )  # fmt: skip
 
     def _answer(self, number: int, said: str, *, is_error: bool, **more: Any) -> None:
-        about = {"n_char": len(said), "is_unsure": False, **more}
+        about = {"n_char": len(said), "is_unsure": False, "files": [], **more}
         about["n_char"] = about["n_char"] or len(said)
         self._tell({"type": "result", "id": number, "is_error": is_error, "text": said, **about})
 
@@ -428,9 +441,91 @@ def _is_within(error: BaseException, *kinds: type[BaseException]) -> bool:
     return isinstance(error, kinds)
 
 
-def text_of(result: types.CallToolResult) -> str:
-    """Return a result as text. Pictures, sounds and files are named, not opened."""
-    parts = [_part(block) for block in result.content]
+async def _pictures(
+    result: types.CallToolResult, tool: str
+) -> tuple[list[Attachment], Mapping[int, str]]:
+    """Return the pictures of a result, and why others cannot be seen, by their places in it.
+
+    The process that reads attached files decodes them: they come from anywhere.
+    """
+    files: list[Attachment] = []
+    refusals: dict[int, str] = {}
+    for place, block in enumerate(result.content):
+        data = _picture(block)
+        if not data:
+            continue
+        if len(files) == _N_PICTURE_MAX:
+            refusals[place] = f"only the first {_N_PICTURE_MAX} are taken"
+            continue
+        with tempfile.TemporaryDirectory(prefix="outrider-") as folder:
+            name = plain_name(re.sub(r"[^\w.-]", "_", f"{clean(tool)[:80]}-{len(files) + 1}"))
+            path = Path(folder, name)
+            reading = FileReading(str(path))
+            try:
+                path.write_bytes(base64.b64decode(data))
+                file = await _read(reading)
+                if file.kind == "image":
+                    files.append(file)
+                else:
+                    refusals[place] = "it is no picture"
+            except (RequestError, OSError, ValueError) as error:
+                refusals[place] = str(error.args[0] if error.args else error)
+            finally:
+                reading.stop()
+    return files, refusals
+
+
+async def _read(reading: FileReading) -> Attachment:
+    """Wait for a file that is read in a thread. Raises RequestError."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Attachment] = loop.create_future()
+
+    def settle(file: Attachment | None, said: str = "") -> None:
+        if done.done():
+            return
+        if file is not None:
+            done.set_result(file)
+        else:
+            done.set_exception(RequestError(said))
+
+    def run() -> None:
+        try:
+            file = reading.run()
+        except RequestError as error:
+            failed(error.args[0])
+        else:
+            loop.call_soon_threadsafe(settle, file)
+
+    def failed(said: str) -> None:
+        loop.call_soon_threadsafe(settle, None, said)
+
+    faults.Thread("tool picture", run, failed=failed).start()
+    return await done
+
+
+def _picture(block: Any) -> str:
+    """Return the Base64 of a picture; "" for another part."""
+    if isinstance(block, types.ImageContent):
+        return block.data
+    resource = block.resource if isinstance(block, types.EmbeddedResource) else None
+    if isinstance(resource, types.BlobResourceContents):
+        return resource.blob if (resource.mime_type or "").startswith("image/") else ""
+    return ""
+
+
+def text_of(result: types.CallToolResult, refusals: Mapping[int, str] | None = None) -> str:
+    """Return a result as text. Pictures are named; so are sounds and files, which are not opened.
+
+    refusals: why a picture is not shown, by its place; None: none is.
+    """
+    parts = []
+    for place, block in enumerate(result.content):
+        about = _part(block)
+        if _picture(block) and refusals is not None:
+            reason = refusals.get(place)
+            end = f", not shown: {reason}]" if reason else "]"
+            about = about.removesuffix(", not shown]") + end
+        parts.append(about)
     if not any(isinstance(block, types.TextContent) for block in result.content):
         if result.structured_content is not None:
             try:

@@ -7,6 +7,7 @@ import pytest
 from app.state.context_fit import cannot_fit, fit, half_of, size
 from app.state.conversation import Conversation, Ending, Message
 from app.state.preset import Preset
+from backend.protocol.attachments import Attachment
 from backend.protocol.chat import ChatFacts, ChatOptions, Delta, ToolCall
 
 CALLS = [ToolCall("call00001", "add", '{"a": 1}'), ToolCall("call00002", "add", '{"a": 2}')]
@@ -129,3 +130,23 @@ def test_options_are_only_those_of_the_template() -> None:
     assert preset.options(facts, (tool,)) == ChatOptions((tool,), thinking=False, effort="high")
     assert Preset.from_text(preset.to_text()) == preset
     assert Preset.from_text('{"thinking": 1}') is None
+
+
+def test_a_tool_s_picture_goes_to_a_model_that_sees() -> None:
+    """B44: a blind one is told in words, and none gets Base64 as text."""
+    picture = Attachment("shot-1", "image", "", data="AAAA").to_json()
+    call = ToolCall("1", "shot", "{}")
+    result = Message("tool", "[image]", tool_call_id="1", name="shot",
+                     details={"state": "done", "attachments": [picture]})  # fmt: skip
+    chat = Conversation([Message("user", "q"), Message("assistant", "", tool_calls=[call]), result])
+    image = {"type": "image", "data": "AAAA"}
+    about = {"type": "text", "text": "These are the images of the tool results above."}
+    seen, blind = chat.for_engine(), chat.for_engine(sees_images=False)
+    assert [turn["content"] for turn in seen[2:]] == ["[image]", [image, about]]
+    assert [turn["content"] for turn in blind[2:]] == [
+        "[image]\n[You cannot see the images of this result. The user can.]"
+    ]
+    chat.messages.append(Message("user", "and now?"))
+    assert chat.for_engine()[3]["content"] == [image, about, {"type": "text", "text": "and now?"}]
+    chat.messages[3:] = [Message("assistant", "", Ending.WAITING)]
+    assert chat.for_engine() == seen

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QCoreApplication, QObject, Signal
 
+from app.chat.tool_card import ToolCard
 from app.session.tools import ToolCalls, ToolServers
 from app.state.conversation import CallState, Conversation, Message
 from app.state.tool_approval import Calls, Choice, Grants, n_round
+from backend.protocol.attachments import Attachment
 from backend.protocol.chat import ToolCall
 from backend.tools.settings import Server
 from backend.tools.tool import Tool
@@ -267,6 +269,22 @@ def test_a_call_that_may_have_run_asks_before_it_is_repeated(desk: Desk) -> None
     desk.calls.decide(calls, calls.calls[0], Choice.ONCE)
     desk.result(4)
     assert desk.asked("files__read").is_running
+
+
+def test_the_pictures_of_a_result_are_kept_and_shown(desk: Desk, qtbot: Any) -> None:
+    calls = desk.asked("files__read")
+    desk.calls.decide(calls, calls.calls[0], Choice.ONCE)
+    picture = Attachment("shot-1", "image", "", data="AAAA").to_json()
+    message = {"type": "result", "id": 1, "is_error": False, "text": "[image]", "n_char": 7}
+    desk.host.told.emit({**message, "files": [picture]})
+    result = desk.chat.messages[-1]
+    assert [file.name for file in result.attachments] == ["shot-1"]
+    card = ToolCard()
+    qtbot.addWidget(card)
+    for _ in range(2):
+        card.show_result(result.content, result.attachments)
+    (fold,) = card.files
+    assert "shot-1" in fold.button.accessibleName() and not fold.isHidden()
 
 
 def test_no_permission_survives_another_definition(desk: Desk) -> None:

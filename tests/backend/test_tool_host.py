@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -15,7 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from factory import make_png
 from fake_hub import reply
 from tool_server import group
 from waiting import WAIT_S, until
@@ -433,7 +436,8 @@ ODD_PARTS = [
 ]  # fmt: skip
 SAID = [
     "size 4844", "[a part that cannot be shown: kind 'video', video/mp4, 3 bytes]",
-    "[image, image/png, 8 bytes, not shown]", "[a part that cannot be shown: kind 'text']",
+    "[image, image/png, 8 bytes, not shown: file-1 is a damaged image.]",
+    "[a part that cannot be shown: kind 'text']",
     "[a part that cannot be shown: kind 'audio']", "inside",
     "[a part that cannot be shown: kind 'resource']", "a word",
     "[a part that cannot be shown: JSON 7]", "[a part that cannot be shown: JSON null]",
@@ -465,6 +469,38 @@ def test_what_can_be_read_of_a_result_is_kept(host: Host, tmp_path: Path) -> Non
         host.call("file", number, path=str(tmp_path / "answer"))
         found = host.wait_result(number)
         assert (found["text"], found["is_error"]) == ("The call failed: no", True), error
+
+
+def test_the_pictures_of_a_result_are_files(host: Host, tmp_path: Path) -> None:
+    """B44: one of 9 MiB, too. What is no picture is named, with the reason, and loses no other."""
+    host.start("plain")
+    host.wait_state("ready")
+    small = make_png(np.zeros((40, 40, 3), np.uint8))
+    noise = np.random.default_rng(1).integers(0, 256, (1780, 1780, 3), np.uint8)
+    large = make_png(noise)
+    assert len(large) > 9 << 20
+    pictures = [base64.b64encode(data).decode() for data in (small, b"GIF89a broken", large)]
+    content = [{"type": "text", "text": "page"}] + [
+        {"type": "image", "data": data, "mimeType": "image/png"} for data in pictures
+    ]
+    blob = {"uri": "file:///shot", "blob": pictures[0], "mimeType": "image/png"}
+    content.append({"type": "resource", "resource": blob})
+    result = {"content": content}
+    (tmp_path / "answer").write_text(json.dumps({"jsonrpc": "2.0", "id": "ID", "result": result}))
+    host.call("file", path=str(tmp_path / "answer"))
+    found = host.wait_result()
+    assert [(file["name"], file["kind"]) for file in found["files"]] == [
+        ("file-1", "image"), ("file-2", "image"), ("file-3", "image"),
+    ]  # fmt: skip
+    data = [base64.b64decode(file["data"]) for file in found["files"]]
+    assert data[0] == data[2] == small and len(data[1]) <= 8 << 20
+    lines = found["text"].splitlines()
+    assert lines[:2] == ["page", f"[image, image/png, {len(small):,} bytes]"]
+    assert lines[2].startswith("[image, image/png, 13 bytes, not shown: ")
+    assert lines[3:] == [
+        f"[image, image/png, {len(large):,} bytes]",
+        f"[resource file:///shot, {len(small):,} bytes]",
+    ]
 
 
 def test_one_odd_tool_hides_no_other(host: Host) -> None:

@@ -2869,6 +2869,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Argumente</translation>
 </message>
 <message>
+<source>The loaded model cannot see pictures. It is told that you can.</source>
+<translation>Das geladene Modell sieht keine Bilder. Ihm wird gesagt, dass Sie sie sehen.</translation>
+</message>
+<message>
 <source>Tool call: {name}, {state}</source>
 <translation>Werkzeugaufruf: {name}, {state}</translation>
 </message>
