@@ -150,7 +150,7 @@ class ServerDialog(QDialog):
         super().accept()
 
     def _read(self) -> Server:
-        old = self.server or Server("-", "-")
+        old = self.server or Server("-", "-", is_on=True)  # who adds a server wants it
         name = " ".join(self.name.text().split())
         if self.is_web.isChecked():
             return replace(

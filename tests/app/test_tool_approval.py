@@ -11,6 +11,7 @@ import pytest
 from PySide6.QtCore import QCoreApplication, QObject, Signal
 
 from app.chat.tool_card import ToolCard
+from app.pages.server_dialog import ServerDialog
 from app.session.tools import ToolCalls, ToolServers
 from app.state.conversation import CallState, Conversation, Message
 from app.state.tool_approval import Calls, Choice, Grants, n_round
@@ -269,6 +270,18 @@ def test_a_call_that_may_have_run_asks_before_it_is_repeated(desk: Desk) -> None
     desk.calls.decide(calls, calls.calls[0], Choice.ONCE)
     desk.result(4)
     assert desk.asked("files__read").is_running
+
+
+def test_a_server_that_is_added_by_hand_is_on(qtbot: Any) -> None:
+    """An edited one stays off or on."""
+    off = Server("mail", "program")
+    for given, is_on in ((None, True), (off, False), (replace(off, is_on=True), True)):
+        dialog = ServerDialog(given)
+        qtbot.addWidget(dialog)
+        dialog.name.setText("files")
+        dialog.command.setText("program --all")
+        dialog.accept()
+        assert dialog.server == Server("files", "program", ("--all",), is_on=is_on)
 
 
 def test_the_pictures_of_a_result_are_kept_and_shown(desk: Desk, qtbot: Any) -> None:

@@ -31,7 +31,6 @@ def journey_a_tool_is_added_allowed_and_called(
     desktop.click("Command line", "text")
     desktop.type(f"{request.config.getoption('--python')} {SERVER} mcp")
     desktop.click("Save")
-    desktop.click("Server letters")
     desktop.wait_words("ready with 3 tools")
     desktop.press("Escape")
     window.say("Echo it.")
