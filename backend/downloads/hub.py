@@ -21,6 +21,14 @@ from backend.text import text
 N_FOUND_MAX = 40
 _ANSWER_BYTES_MAX = 32 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_PACKED = re.compile(r"\.(?:zip|7z|rar|gz|bz2|xz|zst|tar)(?:\.\d{1,4})?$", re.IGNORECASE)
+_RAW = re.compile(
+    r"(.+\.gguf(?=[._-])|.+(?=\.(?:zip|7z|rar)(?:\.\d{1,4})?$))"
+    r"(?:[._-](?:part|split|chunk|piece)[._-]?[0-9a-z]{1,4}(?:[._-]?of[._-]?\d+)?"
+    r"|\.\d{2,4}|\.a[a-z]|\.z\d\d|\.(?:zip|7z|rar|gz|bz2|xz|zst|tar)(?:\.\d{1,4})?)",
+    re.IGNORECASE,
+)
+"""Path of a piece of a cut GGUF file, or of an archive, with its stem."""
 _VISION = re.compile(r"mmproj", re.IGNORECASE)
 _VISION_TYPES = ("F16", "Q8_0", "BF16", "F32")  # the first that a repository has is fetched
 
@@ -59,10 +67,13 @@ def _repository(address: Address, client: httpx.Client) -> Listing:
     about = _json(client, f"{page}?blobs=true", missing="RepoNotFound")
     try:
         commit = str(about.get("sha") or address.revision)
-        files = list(_files(address, base, commit, about.get("siblings") or ()))
+        siblings = list(about.get("siblings") or ())
+        files = list(_files(address, base, commit, siblings))
+        raw = _raw_offers(address, siblings)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DownloadError(text("download.no_sense", host=host_of(base))) from error
     offers, n_left_out = _offers(files)
+    offers += raw
     if not offers:
         where = f"{address.repository}/{address.path}".rstrip("/")
         raise DownloadError(text("download.no_model", place=where))
@@ -108,6 +119,32 @@ def _files(
         url = f"{base}/{address.repository}/resolve/{quote(commit, safe='')}/{quote(path)}"
         sha256 = str(lfs.get("sha256", ""))
         yield path, RemoteFile(url, name, size, sha256 if _SHA256.fullmatch(sha256) else "")
+
+
+def _raw_offers(address: Address, siblings: Iterable[dict[str, Any]]) -> list[Offer]:
+    """Return the models that are cut into raw pieces, or packed; none can be used as it is."""
+    groups: dict[str, list[tuple[str, int]]] = {}
+    for item in siblings:
+        path, size = item["rfilename"], item.get("size")
+        found = _RAW.fullmatch(path)
+        if found is None or not path.startswith(address.path) or not isinstance(size, int):
+            continue
+        stem = found[1] if found[1].lower().endswith(".gguf") else f"{found[1]}.gguf"
+        if safe_name(stem) is not None:
+            groups.setdefault(stem, []).append((path.rpartition("/")[2], size))
+    offers = []
+    for stem, pieces in groups.items():
+        name = stem.rpartition("/")[2]
+        names = sorted(piece for piece, _ in pieces)
+        shown = ", ".join(names[:2]) + (", \u2026" if len(names) > 2 else "")
+        trouble = (
+            text("download.packed", file=shown)
+            if _PACKED.search(names[0])
+            else text("download.raw_pieces", names=shown)
+        )
+        file = RemoteFile("", name, sum(size for _, size in pieces))
+        offers.append(Offer(name[: -len(".gguf")], (file,), trouble))
+    return sorted(offers, key=lambda offer: (offer.size_bytes, offer.name))
 
 
 def _stem(path: str) -> str:

@@ -1150,6 +1150,9 @@ ENGLISH: Mapping[str, str] = {
     "download.out_of_order": QT_TRANSLATE_NOOP(
         "messages", "{host} is out of order at the moment (HTTP {status})."
     ),
+    "download.packed": QT_TRANSLATE_NOOP(
+        "messages", "it is packed ({file}), and has to be unpacked first"
+    ),
     "download.page": QT_TRANSLATE_NOOP(
         "messages", "{host} sent a web page instead. Does a browser show a login there?"
     ),
@@ -1162,6 +1165,10 @@ ENGLISH: Mapping[str, str] = {
         "messages", "The proxy of the environment cannot be used: {reason}."
     ),
     "download.silent": QT_TRANSLATE_NOOP("messages", "{host} does not answer."),
+    "download.raw_pieces": QT_TRANSLATE_NOOP(
+        "messages",
+        "it is there in raw pieces only ({names}), which have to be joined into one file",
+    ),
     "download.storage_refused": QT_TRANSLATE_NOOP(
         "messages", "{host}, to which {hub} redirects, refuses the file (HTTP {status})."
     ),

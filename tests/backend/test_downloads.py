@@ -170,6 +170,36 @@ def test_a_repository_is_listed(hub: FakeHub, models: Path) -> None:
     assert not {"torch", "agent"} & set(re.split("[/; ]+", request.agent))
 
 
+PIECES = (
+    "big.i1-Q6_K.gguf.part1of2", "big.i1-Q6_K.gguf.part2of2", "Q4/big.gguf-split-a",
+    "Q4/big.gguf-split-b", "a.gguf.001", "a.gguf.002", "b.gguf.part-00", "c.gguf.aa", "c.gguf.ab",
+    "d.zip", "e.gguf.7z", "f.gguf.zst",
+)  # fmt: skip
+
+
+def test_raw_pieces_are_told(hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
+    """B41: they are there, and cannot be used as they are; the usual file can."""
+    usual = hub.repositories[REPOSITORY]["Tiny-Q4_0.gguf"]
+    others = ("README.md", "c.gguf.md", "a.gguf.sha256", "x.part1")
+    hub.repositories["a/b"] = dict.fromkeys([*PIECES, *others], b"piece")
+    offers = listing("a/b").offers
+    assert {item.name for item in offers} == {*"abcdef", "big", "big.i1-Q6_K"}
+    told = {item.name: item.trouble for item in offers}
+    assert told["big.i1-Q6_K"] == (
+        "it is there in raw pieces only (big.i1-Q6_K.gguf.part1of2, big.i1-Q6_K.gguf.part2of2), "
+        "which have to be joined into one file"
+    )
+    assert "raw pieces only (b.gguf.part-00)" in told["b"] and "packed (d.zip)" in told["d"]
+    hub.repositories["a/b"]["big.i1-Q4_K_M.gguf"] = usual
+    assert [item.name for item in listing("a/b").offers if not item.trouble] == ["big.i1-Q4_K_M"]
+    status, out, _ = outrider("download", "a/b", capsys=capsys)
+    assert (
+        status == 0
+        and "big.i1-Q6_K" in out
+        and "cannot be used: it is there in raw pieces only" in out
+    )
+
+
 def test_a_part_stands_for_the_whole_model(hub: FakeHub) -> None:
     (one,) = listing(f"{hub.url}/{REPOSITORY}/blob/main/F16/Tiny-F16-00002-of-00003.gguf").offers
     assert len(one.files) == 3

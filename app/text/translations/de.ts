@@ -5597,6 +5597,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{host} ist gerade gestört (HTTP {status}).</translation>
 </message>
 <message>
+<source>it is packed ({file}), and has to be unpacked first</source>
+<translation>es ist gepackt ({file}) und muss erst entpackt werden</translation>
+</message>
+<message>
 <source>only {n} of its {all} parts are there</source>
 <translation>nur {n} von {all} Teilen sind da</translation>
 </message>
@@ -5799,6 +5803,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{host} sent a web page instead. Does a browser show a login there?</source>
 <translation>{host} sendete stattdessen eine Webseite. Zeigt ein Browser dort eine Anmeldung?</translation>
+</message>
+<message>
+<source>it is there in raw pieces only ({names}), which have to be joined into one file</source>
+<translation>es ist nur in rohen Stücken da ({names}), die zu einer Datei verbunden werden müssen</translation>
 </message>
 <message>
 <source>{host}, to which {hub} redirects, refuses the file (HTTP {status}).</source>
