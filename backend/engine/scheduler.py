@@ -29,8 +29,11 @@ class Memory(Protocol):
     def copy_sequence(self, source: int, target: int, n: int) -> None:
         """Let an empty sequence begin with the first n positions of another one."""
 
-    def save(self, sequence: int, n: int) -> None:
-        """Save a checkpoint: the recurrent state of a sequence of n positions. May fail."""
+    def save(self, sequence: int, n: int, *, is_step: bool) -> None:
+        """Save a checkpoint: the recurrent state of a sequence of n positions. May fail.
+
+        is_step: it takes the place of another such one of the sequence.
+        """
 
     def saved(self, sequence: int) -> Values[int]:
         """Return the numbers of positions to which a sequence can go back."""
@@ -98,7 +101,7 @@ class Placed:
     sparse attention has dropped. n_token: tokens of the answer that were chosen here. n_reused:
     tokens of the prompt that were computed for others. drafted: guessed tokens behind its next one,
     in this pass. border: tokens of the prompt that later prompts are likely to begin with; a pass
-    ends there, for a checkpoint.
+    ends there, for a checkpoint. is_step: the prompt ends with a tool's result, not a question.
     """
 
     def __init__(
@@ -109,7 +112,9 @@ class Placed:
         precedes: bool = False,
         images: Mapping[int, Image] | None = None,
         border: int = 0,
+        is_step: bool = False,
     ):
+        self.is_step = is_step
         self.tokens, self.images, self.border = list(tokens), images or {}, border
         self.n_extra = n_place(self.tokens, self.images) - len(self.tokens)
         self.max_tokens, self.precedes = max_tokens, precedes
@@ -496,7 +501,7 @@ class Scheduler(Generic[T]):
     def _save(self, member: T) -> None:
         """Save a checkpoint if the context holds just what later prompts may begin with."""
         if member.n_done == member.border and self._has_checkpoint(member):
-            self._memory.save(member.place, member.n_done)
+            self._memory.save(member.place, member.n_done, is_step=member.is_step)
 
     def _draft(self, running: Values[T], guess: Guess[T]) -> None:
         """Have tokens of one answer guessed, of one that precedes if there is any.

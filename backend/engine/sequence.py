@@ -53,6 +53,7 @@ class Sequence(Placed):
             precedes=request.precedes,
             images=partial.images,
             border=partial.border,
+            is_step=[m["role"] for m in (partial.messages or [])[-1:]] == ["tool"],
         )
         self.request, self.partial = request, partial
         self.number = -1

@@ -350,12 +350,16 @@ def of_sequence(sequence: int, n: int) -> tuple[Any, Any]:
 
 @dataclass
 class _Checkpoint:
-    """The recurrent state of a sequence of n positions. sequences: those that begin with them."""
+    """The recurrent state of a sequence of n positions. sequences: those that begin with them.
+
+    is_step: the next one of its sequence takes its place.
+    """
 
     number: int
     n: int
     state: NDArray[np.uint8]
     sequences: set[int]
+    is_step: bool = False
 
 
 def _bytes(state: NDArray[np.uint8]) -> Any:
@@ -708,16 +712,16 @@ class Context:
         end = n if self.shares else -1
         self._remember("seq_cp", source, target, 0, end)
 
-    def save(self, sequence: int, n: int) -> None:
+    def save(self, sequence: int, n: int, *, is_step: bool = False) -> None:
         """Save what cannot be cut of a sequence of n positions: its recurrent states.
 
         The attention cache can be cut, and keeps the positions. Where llama.cpp fails, nothing is
-        saved. The checkpoint that was used longest ago leaves where there are n_checkpoint.
+        saved. Where there are n_checkpoint, a step of the sequence leaves, or the checkpoint that
+        was used longest ago: a step of an agent is soon behind, a question may be edited.
         """
         if n in self.saved(sequence):
             return
-        while len(self._checkpoints) >= max(self.n_checkpoint, 1):
-            self._drop(self._checkpoints[0])
+        self._make_room(sequence)
         size = llama_cpp.llama_state_seq_get_size_ext(self._pointer, sequence, _PARTIAL)
         state = np.empty(size, np.uint8)
         got = llama_cpp.llama_state_seq_get_data_ext(
@@ -727,7 +731,13 @@ class Context:
         if self.log is not None:
             self.log.write("save", self._n_saved, sequence, digest(state), got == size)
         if got == size > 0:
-            self._checkpoints.append(_Checkpoint(self._n_saved, n, state, {sequence}))
+            self._checkpoints.append(_Checkpoint(self._n_saved, n, state, {sequence}, is_step))
+
+    def _make_room(self, sequence: int) -> None:
+        """Drop checkpoints until there is room for one more of a sequence."""
+        while len(self._checkpoints) >= max(self.n_checkpoint, 1):
+            steps = (c for c in self._checkpoints if c.is_step and sequence in c.sequences)
+            self._drop(next(steps, self._checkpoints[0]))
 
     def checkpoint(self, sequence: int) -> tuple[int, bytes]:
         """Return the last checkpoint of a sequence with its positions; 0 if there is none."""
@@ -742,8 +752,7 @@ class Context:
         """
         if not self.n_checkpoint or n in self.saved(sequence):
             return
-        while len(self._checkpoints) >= self.n_checkpoint:
-            self._drop(self._checkpoints[0])
+        self._make_room(sequence)
         self._n_saved += 1
         if self.log is not None:
             steps = self.past.steps(sequence, n)

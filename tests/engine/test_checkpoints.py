@@ -23,7 +23,7 @@ def passes(log: Path) -> list[tuple[Any, Any]]:
     return [(entry[1], entry[3]) for entry in batch_log.read(log) if entry[0] == "pass"]
 
 
-@pytest.mark.parametrize(("arch", "n_sequence"), zip(FAMILIES, (1, 4, 1, 4, 1), strict=True))
+@pytest.mark.parametrize(("arch", "n_sequence"), list(zip(FAMILIES, (1, 4, 1, 4, 1), strict=True)))
 def test_every_way_of_going_back_reads_what_is_new(
     arch: str, n_sequence: int, open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
 ) -> None:
@@ -116,3 +116,22 @@ def test_a_checkpoint_moves_to_another_context(
     engine.change(engine.loaded.config.changed(context_length=1024))
     assert n_read(engine, CHAT[:1]) <= 9
     assert oracle.approve()["n_restored"] == 1
+
+
+def test_an_agent_goes_on_step_by_step_and_from_its_question(
+    open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
+) -> None:
+    """The template drops the thoughts of all steps when the next question comes."""
+    engine = open_engine(model("qwen35moe", tmp_path), context_length=1024)
+    call = {"id": "call00000", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    step = [
+        {"role": "assistant", "content": "", "reasoning_content": "Hm.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call00000", "content": "nothing"},
+    ]
+    n_question, n_step = n_read(engine, CHAT[:1]), engine.count([*CHAT[:1], *step])
+    n_step -= engine.count(CHAT[:1])
+    for n in range(1, 6):
+        assert n_read(engine, [*CHAT[:1], *step * n]) <= n_step + 9
+    edited = [*CHAT[:1], *step * 5, *CHAT[1:3]]
+    assert engine.count(edited) - n_read(engine, edited) >= n_question - 9
+    oracle.approve()

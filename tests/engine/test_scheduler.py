@@ -41,7 +41,7 @@ class Cells:
         del held[position:]
         return True
 
-    def save(self, sequence: int, n: int) -> None:
+    def save(self, sequence: int, n: int, *, is_step: bool) -> None:
         assert self._limits.checkpoints and n == len(self._held[sequence])
         self._saved.append(list(self._held[sequence]))
 

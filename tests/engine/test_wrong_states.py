@@ -41,17 +41,17 @@ def spoil(log: Path, change: Callable[[list[Any]], Any]) -> None:
     log.write_text("".join(json.dumps(entry) + "\n" for entry in found if entry))
 
 
-def saves_others(context: Any, sequence: int, n: int) -> None:
+def saves_others(context: Any, sequence: int, n: int, **more: Any) -> None:
     """Save a checkpoint, and say that it is of another position."""
-    save(context, sequence, n)
+    save(context, sequence, n, **more)
     context._checkpoints[-1].n = n + 3
 
 
 save = api.Context.save
 
 
-def flips_a_bit(context: Any, sequence: int, n: int) -> None:
-    save(context, sequence, n)
+def flips_a_bit(context: Any, sequence: int, n: int, **more: Any) -> None:
+    save(context, sequence, n, **more)
     context._checkpoints[-1].state[-5] ^= 64
 
 
