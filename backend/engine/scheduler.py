@@ -19,6 +19,9 @@ from backend.llama.row import Row
 SHARED_TOKENS_MIN = 16
 """Shorter beginnings are computed for every prompt, unless they have an image."""
 
+COMMON_TOKENS_MIN = 512
+"""A beginning of this length that comes twice gets a checkpoint, which takes a pass of its own."""
+
 
 class Memory(Protocol):
     """The cells of a context. A sequence has positions from 0 on."""
@@ -101,7 +104,8 @@ class Placed:
     sparse attention has dropped. n_token: tokens of the answer that were chosen here. n_reused:
     tokens of the prompt that were computed for others. drafted: guessed tokens behind its next one,
     in this pass. border: tokens of the prompt that later prompts are likely to begin with; a pass
-    ends there, for a checkpoint. is_step: the prompt ends with a tool's result, not a question.
+    ends there, for a checkpoint. common: such tokens that another conversation has. is_step: the
+    prompt ends with a tool's result, not with a question.
     """
 
     def __init__(
@@ -114,7 +118,7 @@ class Placed:
         border: int = 0,
         is_step: bool = False,
     ):
-        self.is_step = is_step
+        self.is_step, self.common = is_step, 0
         self.tokens, self.images, self.border = list(tokens), images or {}, border
         self.n_extra = n_place(self.tokens, self.images) - len(self.tokens)
         self.max_tokens, self.precedes = max_tokens, precedes
@@ -192,10 +196,9 @@ class Scheduler(Generic[T]):
     def waits_for_another(self, asked: T) -> bool:
         """Return whether another one reads the beginning of a prompt now, up to a checkpoint."""
         return any(
-            self._has_checkpoint(m)
-            and m.n_done < m.border
-            and n_equal(m.tokens, asked.tokens[:-1]) >= m.border
+            m.n_done < m.border <= n_equal(m.tokens, asked.tokens[:-1])
             for m in self.members
+            if m.border in self._ends(m)
         )
 
     def precede(self, member: T, *, keeps: bool) -> None:
@@ -211,7 +214,9 @@ class Scheduler(Generic[T]):
         self._join(member, self._n_cell(member))
 
     def _join(self, member: T, n_cell: int) -> T:
-        source, n = self._source(member.tokens)
+        source, n, n_equal_most = self._source(member.tokens)
+        is_new = n == 0 and n_equal_most >= COMMON_TOKENS_MIN
+        member.common = n_equal_most if is_new else 0
         self._drop_idle(n_cell, source, n)
         member.n_wanted, member.n_cell, member.n_gone = len(member.tokens), n_cell, 0
         has_image = bool(member.images) and n_before_image(member.tokens[:n]) < n
@@ -346,26 +351,35 @@ class Scheduler(Generic[T]):
 
     # The contents of the context.
 
-    def _source(self, prompt: Values[int]) -> tuple[int, int]:
-        """Return the sequence that holds most of a prompt, and how many tokens; -1 if none does."""
+    def _source(self, prompt: Values[int]) -> tuple[int, int, int]:
+        """Return the sequence that holds most of a prompt, and how many tokens; -1 if none does.
+
+        The last number is that of the tokens up to which a checkpoint would reach.
+        """
         limits, idle = self.limits, self.idle
         if not limits.shares:
-            return -1, 0
+            return -1, 0, 0
         held = {m.place: m.computed for m in self.members if not m.n_gone} | idle
         if self.shared:
             held[limits.n_sequence] = self.shared
         equal = {s: _n_whole(prompt, n_equal(t, prompt[:-1])) for s, t in held.items()}
+        n_most = max(equal.values(), default=0)
         if limits.cuts_batches:
             equal = {s: self._n_reachable(s, n) for s, n in equal.items()}
             equal = {s: n for s, n in equal.items() if n}
         source = max(equal, key=lambda s: equal[s], default=-1)
-        return source, equal.get(source, 0)
+        return source, equal.get(source, 0), n_most
 
     def _n_reachable(self, sequence: int, n: int) -> int:
         """Return the most of its first n tokens that a recurrent sequence can go back to."""
         if n == len(self.idle.get(sequence, ())):
             return n
         return max((saved for saved in self._memory.saved(sequence) if saved <= n), default=0)
+
+    def _is_branch(self, source: int, n: int) -> bool:
+        """Return whether a sequence stays for its later checkpoints, as there is another one."""
+        has_room = len(self.members) + len(self.idle) < self.limits.n_sequence
+        return has_room and n < max(self._memory.saved(source), default=0)
 
     def _cut(self, sequence: int, n: int) -> bool:
         """Let an idle sequence have its first n tokens only. Where that fails, it has none."""
@@ -379,7 +393,8 @@ class Scheduler(Generic[T]):
         source, n: the sequence with the beginning of the prompt, which has an image or not.
         """
         limits, idle = self.limits, self.idle
-        if source in idle and (n == len(idle[source]) or (n and limits.cuts_batches)):
+        goes_back = n > 0 and limits.cuts_batches and not self._is_branch(source, n)
+        if source in idle and (n == len(idle[source]) or goes_back):
             is_held = n == len(idle[source]) or self._cut(source, n)
             del idle[source]
             return source, n if is_held else 0
@@ -461,8 +476,7 @@ class Scheduler(Generic[T]):
             n = min(member.n_unread, room, limits.attends[1] or room)
             if member.images:
                 n = n_before_image(member.tokens[member.n_done : member.n_done + n])
-            if self._has_checkpoint(member) and 0 < member.border - member.n_done < n:
-                n = member.border - member.n_done
+            n = min([n, *(end - member.n_done for end in self._ends(member))])
             room -= n
             for i in range(member.n_done, member.n_done + n):
                 is_last = i == member.n_wanted - 1
@@ -494,14 +508,19 @@ class Scheduler(Generic[T]):
         member.n_done += member.images[member.tokens[member.n_done]].n_pos
         self._save(member)
 
-    def _has_checkpoint(self, member: T) -> bool:
-        """Return whether there is a checkpoint at the border of a request's prompt."""
-        return self.limits.checkpoints and member.border >= SHARED_TOKENS_MIN
+    def _ends(self, member: T) -> list[int]:
+        """Return the positions of a prompt at which a pass has yet to end, for a checkpoint."""
+        if not self.limits.checkpoints:
+            return []
+        least = max(member.n_done + 1, SHARED_TOKENS_MIN)
+        return [end for end in (member.common, member.border) if end >= least]
 
     def _save(self, member: T) -> None:
         """Save a checkpoint if the context holds just what later prompts may begin with."""
-        if member.n_done == member.border and self._has_checkpoint(member):
-            self._memory.save(member.place, member.n_done, is_step=member.is_step)
+        n = member.n_done
+        if self.limits.checkpoints and SHARED_TOKENS_MIN <= n in (member.border, member.common):
+            is_step = member.is_step and n == member.border
+            self._memory.save(member.place, n, is_step=is_step)
 
     def _draft(self, running: Values[T], guess: Guess[T]) -> None:
         """Have tokens of one answer guessed, of one that precedes if there is any.

@@ -37,7 +37,8 @@ def test_every_way_of_going_back_reads_what_is_new(
     assert n_read(engine, edited) <= turn
     earlier = [*CHAT[:2], {"role": "user", "content": "And geese?"}]
     assert n_read(engine, earlier) <= turn
-    assert n_read(engine, CHAT) <= 2 * turn  # back to the branch
+    # Back to the branch, which has a sequence of its own if there are several.
+    assert n_read(engine, CHAT) <= (2 * turn if n_sequence == 1 else 9)
     assert oracle.approve()["n_restored"] == 6
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backend.engine import scheduler as scheduler_module
 from backend.engine.scheduler import SHARED_TOKENS_MIN, Limits, Placed, Scheduler, n_place
 from backend.llama.row import Row
 
@@ -335,6 +337,11 @@ def asked_of(draw: st.DrawFn, limits: Limits) -> Asked:
 @given(st.data())
 def test_everybody_is_answered_as_alone_or_leaves(data: st.DataObject) -> None:
     """Whoever arrives, precedes or is cancelled: cells are never overdrawn, and everything ends."""
+    with patch.object(scheduler_module, "COMMON_TOKENS_MIN", 8):
+        check_that_everybody_is_answered(data)
+
+
+def check_that_everybody_is_answered(data: st.DataObject) -> None:
     limits = data.draw(limits_of())
     run, all_asked = Run(limits, n_right=data.draw(st.integers(-1, 5))), []
     for _ in range(data.draw(st.integers(1, 12))):
@@ -540,6 +547,20 @@ def test_a_state_goes_back_to_a_checkpoint_if_the_answer_may_take_every_cell_or_
             while not run.scheduler.members or run.scheduler.members[0].n_unread:
                 run.step()
             assert run.cells.n_computed - n_before == n_computed
+
+
+def test_a_beginning_that_comes_twice_gets_a_checkpoint() -> None:
+    """The third conversation begins with it, and those before keep what they have."""
+    limits = Limits(4, 9000, 3000, 512, cuts_batches=True, checkpoints=True)
+    run, system = Run(limits), [5] * 1000
+    n_computed = []
+    for i in range(4):
+        before = run.cells.n_computed
+        run.run(asked := Asked([*system, *range(10 * i, 10 * i + 40)], 1))
+        n_computed.append(run.cells.n_computed - before)
+        assert asked.common == (1000 if i == 1 else 0)
+    assert n_computed == [1040, 1040, 40, 40]
+    assert sorted(map(len, run.scheduler.idle.values())) == [1040] * 4
 
 
 def test_one_that_outgrows_those_before_it_goes_on_later() -> None:
