@@ -78,6 +78,7 @@ INSIDE = (
     # Packages of PyPI.
     Inside("OpenSSL", "Apache-2.0", r"^cryptography/", b"OpenSSL ", "apache-2.0"),
     Inside("libffi", "MIT", r"^_cffi_backend", b"ffi_", "libffi"),
+    Inside("STIX Two Math", "OFL-1.1", r"^ziamath/fonts/", b"", "stix"),
     # Python. The licence of its build for Windows has those of bzip2, libffi and OpenSSL.
     Inside("Expat", "MIT", r"pyexpat[.]", b"XML_ERROR_SUSPEND", "expat"),
     Inside("libmpdec", "BSD-2-Clause", r"_decimal[.]", b"", "libmpdec"),
@@ -125,7 +126,7 @@ def notices(folder: Path) -> tuple[str, list[str]]:
     libraries, faults = {}, []
     owner_of = Owners(folder)
     for path in sorted([*folder.rglob("*"), *folder.parent.glob("outrider*")]):
-        if path.is_symlink() or not path.is_file() or not _is_program(path):
+        if path.is_symlink() or not path.is_file() or not _is_part(path):
             continue
         owner = owner_of(path)
         name = path.relative_to(folder).as_posix() if folder in path.parents else path.name
@@ -204,7 +205,10 @@ class Owners:
         return self._of_debian.get(path.name)
 
 
-def _is_program(path: Path) -> bool:
+def _is_part(path: Path) -> bool:
+    """Return whether a file is a program, a library or a font."""
+    if path.suffix == ".ttf":
+        return True
     with path.open("rb") as file:
         return file.read(4).startswith((b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe"))
 

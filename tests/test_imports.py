@@ -22,7 +22,7 @@ ROWS = {
         ["system", "gguf"],
         ["methods", "traces", "machines"],
         ["weights", "protocol"],
-        ["attachments", "llama", "server"],
+        ["attachments", "formulas", "llama", "server"],
         ["packs", "tools"],
         ["memory", "simulation"],
         ["library"],
@@ -79,6 +79,7 @@ MAY_IMPORT = {
         "filelock",
         "httpx2",
         "huggingface_hub",
+        "latex2mathml",
         "llama_cpp",
         "llguidance",
         "mcp",
@@ -91,6 +92,7 @@ MAY_IMPORT = {
         "PySide6",
         "starlette",
         "uvicorn",
+        "ziamath",
     },
     "predictors": {
         "backend.gguf",
@@ -146,6 +148,7 @@ ONLY_FROM = {
     "gguf": {"predictors.embedded"},
     "httpx2": {"backend.cli.download", "backend.downloads", "backend.tools.transports"},
     "huggingface_hub": {"backend.downloads"},
+    "latex2mathml": {"backend.formulas.child"},
     "llama_cpp": {
         "backend.attachments.pictures",
         "backend.engine.loading",
@@ -172,6 +175,7 @@ ONLY_FROM = {
     },
     "torch": {"predictors.embedded", "predictors.expert_mlp"},
     "uvicorn": {"backend.server.application", "backend.server.guard"},
+    "ziamath": {"backend.formulas.child"},
 }
 WITHOUT_QT = ("app.state", "app.store", "app.chat.markdown")
 

@@ -29,6 +29,7 @@ MODULES = (
     "backend.cli",
     "backend.engine.dry_run",
     "backend.evaluation.replay",
+    "backend.formulas.child",
     "backend.learning.child",
     "backend.library.machine",
     "backend.llama.format_child",

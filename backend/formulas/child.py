@@ -1,0 +1,95 @@
+"""The process that draws formulas. Their LaTeX is not trusted.
+
+Standard input and output have a JSON object per line:
+
+    {"latex": the formula without its delimiters, "display": whether it stands alone,
+     "limit_s": processor time for it}
+    {"svg", "width", "ascent", "depth"}   its picture, in pixels where an em has SIZE
+    {}                                    it cannot be drawn rightly
+
+The process ends when its input ends. A formula that takes longer than its limit ends it, too;
+whoever started it starts another.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from backend.formulas.mathml import Unknown, mathml
+from backend.system.limits import limit_memory, time_limit
+from backend.system.pipes import die_with_parent, private_pipes
+
+SIZE = 20.0
+"""Pixels of an em, in which the answers count."""
+SVG_CHARS_MAX = 1 << 20
+_MEMORY_LIMIT_BYTES = 256 << 20
+_MARGIN = 1.0
+
+
+def main() -> int:
+    """Answer requests until the input ends."""
+    in_fd, out_fd = private_pipes()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    die_with_parent()
+    draw = typesetter()
+    limit_memory(_MEMORY_LIMIT_BYTES)
+    with os.fdopen(in_fd, "rb") as lines, os.fdopen(out_fd, "wb") as out:
+        for line in lines:
+            request = json.loads(line)
+            with time_limit(request["limit_s"]):
+                answer = draw(request["latex"], request["display"])
+            out.write(json.dumps(answer).encode() + b"\n")
+            out.flush()
+    return 0
+
+
+def typesetter() -> Callable[[str, bool], dict[str, Any]]:
+    """Load the library and its font. Return what answers a request."""
+    from latex2mathml.symbols_parser import SYMBOLS
+    from ziamath.config import config
+    from ziamath.zmath import Math, loadedfonts
+
+    logging.disable(logging.CRITICAL)
+    config.svg2 = False  # Qt reads SVG Tiny, which has no symbols
+    font = loadedfonts["default"]
+    find = font.glyphindex
+
+    def found(char: str) -> int:
+        index: int = find(char)
+        if not index and not char.isspace():
+            raise Unknown  # the font would show a box
+        return index
+
+    font.glyphindex = found  # type: ignore[method-assign]
+
+    def symbol(name: str) -> str | None:
+        code = SYMBOLS.get(f"\\{name}")
+        return chr(int(code, 16)) if code else None
+
+    def draw(latex: str, is_display: bool) -> dict[str, Any]:
+        try:
+            tree = mathml(latex, is_display, symbol)
+            made = Math(tree, size=SIZE, margin=_MARGIN)
+            svg = made.svg()
+        except (MemoryError, RecursionError):
+            return {}
+        except Exception:  # the library raises nearly anything for a formula that it cannot draw
+            return {}
+        box = made.node.bbox
+        width, height = box.xmax - box.xmin, box.ymax - box.ymin
+        if not (0 < width < 10_000 and 0 < height < 10_000) or len(svg) > SVG_CHARS_MAX:
+            return {}
+        ascent, depth = box.ymax + _MARGIN, _MARGIN - box.ymin
+        return {"svg": svg, "width": width + 2 * _MARGIN, "ascent": ascent, "depth": depth}
+
+    return draw
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,651 @@
+r"""LaTeX as MathML, for ziamath.
+
+Only what a person would see rightly is taken. A command that is not known here, a definition, a
+colour or a missing bracket raises Unknown, because half a formula is a false one. ziamath's own
+reader would write the letters of such a command instead.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from xml.etree.ElementTree import Element
+
+CHARS_MAX = 4000
+DEPTH_MAX = 24  # of groups within groups
+N_PART_MAX = 3000
+
+_TOKEN = re.compile(r"\\[A-Za-z]+|\\.|[0-9]+(?:\.[0-9]+)?|\.[0-9]+|\s+|.", re.DOTALL)
+_DISTANCE = re.compile(r"\[\s*-?[0-9.]+\s*(?:pt|em|ex|mm|cm)\s*\]")
+_LENGTH = re.compile(r"-?[0-9](?:\.[0-9]+)?(?:em|ex)|-?[0-9]{1,2}pt")
+_NAME = re.compile(r"[A-Za-z]+\*?")
+
+_FUNCTIONS = set(
+    "arccos arcsin arctan arg cos cosh cot coth csc deg dim exp hom ker lg ln log sec sin sinh tan "
+    "tanh sgn".split()
+) - {"sgn"}
+_LIMITS = {
+    **{name: name for name in "lim max min sup inf det gcd Pr".split()},
+    "limsup": "lim\u2009sup", "liminf": "lim\u2009inf", "argmax": "arg\u2009max",
+    "argmin": "arg\u2009min",
+}  # fmt: skip
+_LARGE = dict(
+    zip(
+        "sum prod coprod bigcup bigcap bigvee bigwedge bigoplus bigotimes bigodot bigsqcup biguplus"
+        .split(),
+        "∑∏∐⋃⋂⋁⋀⨁⨂⨀⨆⨄",
+        strict=True,
+    )
+)  # fmt: skip
+_INTEGRALS = dict(zip("int iint iiint oint oiint".split(), "∫∬∭∮∯", strict=True))
+_ACCENTS = {
+    "hat": "ˆ", "bar": "¯", "vec": "\u20d7", "tilde": "~", "dot": "˙", "ddot": "¨", "check": "ˇ",
+    "breve": "˘", "acute": "´", "grave": "`", "mathring": "˚", "dddot": "\u20db",
+}  # fmt: skip
+_WIDE = {
+    "widehat": "\u0302", "widetilde": "\u0303", "overline": "―", "overbrace": "⏞",
+    "overrightarrow": "→", "overleftarrow": "←", "overleftrightarrow": "↔",
+}  # fmt: skip
+_BELOW = {"underline": "―", "underbrace": "⏟", "underrightarrow": "→", "underleftarrow": "←"}
+_ARROWS = {
+    "xrightarrow": "→", "xleftarrow": "←", "xleftrightarrow": "↔", "xRightarrow": "⇒",
+    "xLeftarrow": "⇐", "xLeftrightarrow": "⇔", "xmapsto": "↦", "xrightleftharpoons": "⇌",
+}  # fmt: skip
+_SPACES = {
+    "\\,": "0.167em", "\\:": "0.222em", "\\>": "0.222em", "\\;": "0.278em", "\\ ": "0.25em",
+    "~": "0.25em", "\\!": "-0.167em", "\\quad": "1em", "\\qquad": "2em", "\\enspace": "0.5em",
+    "\\thinspace": "0.167em", "\\medspace": "0.222em", "\\thickspace": "0.278em",
+    "\\negthinspace": "-0.167em", "\\enskip": "0.5em", "\\space": "0.25em",
+}  # fmt: skip
+_VARIANTS = {
+    "mathrm": "", "mathup": "", "mathbf": "BOLD", "mathit": "ITALIC", "mathbb": "DOUBLE-STRUCK",
+    "mathcal": "SCRIPT", "mathscr": "SCRIPT", "mathfrak": "FRAKTUR", "mathsf": "SANS-SERIF",
+    "mathtt": "MONOSPACE", "boldsymbol": "BOLD ITALIC", "bm": "BOLD ITALIC",
+    "mathnormal": "ITALIC", "Bbb": "DOUBLE-STRUCK", "bold": "BOLD", "pmb": "BOLD ITALIC",
+}  # fmt: skip
+_TEXTS = {
+    "text": "", "textrm": "", "textnormal": "", "mbox": "", "textup": "", "hbox": "",
+    "textbf": "BOLD", "textit": "ITALIC", "emph": "ITALIC", "textsf": "SANS-SERIF",
+    "texttt": "MONOSPACE",
+}  # fmt: skip
+_STYLES = {
+    "displaystyle": ("true", "0"), "textstyle": ("false", "0"), "scriptstyle": ("false", "1"),
+    "scriptscriptstyle": ("false", "2"),
+}  # fmt: skip
+_SIZES = {"big": "1.2em", "Big": "1.8em", "bigg": "2.4em", "Bigg": "3em"}
+_BIG = re.compile(r"\\(big|Big|bigg|Bigg)[lrm]?")
+_NOTHING = {"nonumber", "notag", "hfill", "relax", "mathstrut", "strut"}
+_DELIMITERS = {
+    **{sign: sign for sign in "()[]|/"}, ".": "", "<": "⟨", ">": "⟩", "\\{": "{", "\\}": "}",
+    "\\|": "‖", "\\lbrace": "{", "\\rbrace": "}", "\\langle": "⟨", "\\rangle": "⟩",
+    "\\lfloor": "⌊", "\\rfloor": "⌋", "\\lceil": "⌈", "\\rceil": "⌉", "\\lvert": "|",
+    "\\rvert": "|", "\\vert": "|", "\\lVert": "‖", "\\rVert": "‖", "\\Vert": "‖", "\\lbrack": "[",
+    "\\rbrack": "]", "\\backslash": "\\", "\\uparrow": "↑", "\\downarrow": "↓",
+}  # fmt: skip
+_NEGATED = {
+    "=": "≠", "<": "≮", ">": "≯", "in": "∉", "ni": "∌", "equiv": "≢", "sim": "≁", "approx": "≉",
+    "subset": "⊄", "supset": "⊅", "subseteq": "⊈", "supseteq": "⊉", "leq": "≰", "le": "≰",
+    "geq": "≱", "ge": "≱", "mid": "∤", "parallel": "∦", "exists": "∄", "cong": "≇",
+    "rightarrow": "↛", "to": "↛", "Rightarrow": "⇏", "vdash": "⊬", "models": "⊭",
+}  # fmt: skip
+_OWN = {
+    "lt": "<", "gt": ">", "le": "≤", "ge": "≥", "ne": "≠", "to": "→", "gets": "←", "land": "∧",
+    "lor": "∨", "lnot": "¬", "neg": "¬", "iff": "⟺", "implies": "⟹", "impliedby": "⟸", "dots": "…",
+    "ldots": "…", "cdots": "⋯", "dotsc": "…", "dotsb": "⋯", "dotsm": "⋯", "dotso": "…", "mid": "∣",
+    "epsilon": "ϵ", "varepsilon": "ε", "phi": "ϕ", "varphi": "φ", "hbar": "ℏ", "ell": "ℓ",
+    "emptyset": "∅", "varnothing": "∅", "degree": "°", "prime": "′", "star": "⋆", "ast": "∗",
+    "colon": ":", "R": "ℝ", "N": "ℕ", "Z": "ℤ", "blacksquare": "■", "square": "□", "Box": "□",
+    "bullet": "∙", "owns": "∋", "restriction": "↾", "dagger": "†", "ddagger": "‡", "S": "§",
+    "bot": "⊥", "perp": "⟂", "top": "⊤", "triangle": "△", "cdotp": "·", "cdot": "⋅", "imath": "ı",
+    "jmath": "ȷ", "lhd": "⊲", "rhd": "⊳", "Re": "ℜ", "Im": "ℑ", "wp": "℘", "checkmark": "✓",
+}  # fmt: skip
+_UPRIGHT = set("∞∅∂∇⊤⊥∠∡△□■…⋯⋮⋱ℏℓ℘ℵℶℜℑ°′ıȷ†‡§✓♠♡♢♣")
+_WHITE = "\u2009\u00a0"
+_PLAIN_SIGNS = set("±×÷·¬+-*/=<>:,;!?.")
+_ROWS = {
+    "align", "align*", "aligned", "alignat", "alignat*", "alignedat", "split", "eqnarray",
+    "eqnarray*", "flalign", "flalign*",
+}  # fmt: skip
+_CENTRED = {"gather", "gather*", "gathered", "multline", "multline*"}
+_MATRICES = {
+    "matrix": ("", ""), "pmatrix": ("(", ")"), "bmatrix": ("[", "]"), "Bmatrix": ("{", "}"),
+    "vmatrix": ("|", "|"), "Vmatrix": ("‖", "‖"), "smallmatrix": ("", ""), "array": ("", ""),
+    "cases": ("{", ""), "dcases": ("{", ""), "rcases": ("", "}"),
+}  # fmt: skip
+
+
+class Unknown(Exception):
+    """The formula has something that is not known here, or a part is missing."""
+
+
+def mathml(source: str, is_display: bool, symbol: Callable[[str], str | None]) -> Element:
+    """Return a formula without its delimiters as MathML. Raises Unknown.
+
+    symbol: returns the sign that a command such as "alpha" stands for, or None.
+    """
+    if len(source) > CHARS_MAX or not source.strip():
+        raise Unknown
+    reader = _Reader(source.strip(), is_display, symbol)
+    whole = _made("math", reader.whole(), display="block" if is_display else "inline")
+    for part in whole.iter():
+        if any(not sign.isprintable() and sign not in _WHITE for sign in part.text or ""):
+            raise Unknown
+    return whole
+
+
+def _made(tag: str, *children: Element, text: str | None = None, **attributes: str) -> Element:
+    made = Element(tag, attributes)
+    made.text = text
+    made.extend(children)
+    return made
+
+
+def _row(parts: list[Element]) -> Element:
+    return parts[0] if len(parts) == 1 else _made("mrow", *parts)
+
+
+def _space(width: str) -> Element:
+    return _made("mspace", width=width)
+
+
+def _fence(sign: str, form: str) -> Element:
+    return _made("mo", text=sign, stretchy="true", fence="true", form=form)
+
+
+class _Reader:
+    """Reads a formula once, token by token. Raises Unknown."""
+
+    def __init__(self, source: str, is_display: bool, symbol: Callable[[str], str | None]) -> None:
+        self._tokens = _TOKEN.findall(source)
+        self._symbol = symbol
+        self._is_display = is_display
+        self._at = 0
+        self._depth = 0
+        self._n_part = 0
+        self._variant: str | None = None  # of letters: a word of Unicode's names, within \mathbf
+
+    def whole(self) -> Element:
+        rows = self._rows("")
+        if len(rows) == 1 and len(rows[0]) == 1:
+            return _row(rows[0][0])
+        if any(len(row) > 1 for row in rows):
+            raise Unknown  # a tab outside an environment
+        return _table(rows, "center", is_display=True)
+
+    def _next(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def _take(self) -> str:
+        token = self._next()
+        self._at += 1
+        if not token:
+            raise Unknown
+        return token
+
+    def _skip(self) -> None:
+        while self._next().isspace():
+            self._at += 1
+
+    def _rows(self, end: str) -> list[list[list[Element]]]:
+        r"""Read rows of cells up to the token `end`, which is not taken. "" is the end of all."""
+        rows: list[list[list[Element]]] = [[]]
+        while True:
+            rows[-1].append(self._parts((end, "&", r"\\", r"\cr")))
+            token = self._next()
+            if token == end:
+                break
+            self._at += 1
+            if token != "&":
+                following = "".join(self._tokens[self._at : self._at + 12])
+                if distance := _DISTANCE.match(following.lstrip()):
+                    self._skip()
+                    self._drop(distance[0])
+                rows.append([])
+        if len(rows) > 1 and rows[-1] == [[]]:
+            rows.pop()
+        return rows
+
+    def _drop(self, text: str) -> None:
+        """Take the tokens that make up a text."""
+        while text:
+            token = self._take()
+            if not text.startswith(token):
+                raise Unknown
+            text = text[len(token) :]
+
+    def _parts(self, ends: tuple[str, ...]) -> list[Element]:
+        """Read parts up to one of the tokens `ends`, which is not taken."""
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise Unknown
+        made: list[Element] = []
+        while (token := self._next()) not in ends:
+            if not token:
+                raise Unknown
+            if token.isspace():
+                self._at += 1
+            elif token[1:] in _STYLES and token[0] == "\\":
+                self._at += 1
+                display, level = _STYLES[token[1:]]
+                styled = self._parts(ends)
+                made.append(_made("mstyle", *styled, displaystyle=display, scriptlevel=level))
+            else:
+                made += self._with_scripts(made)
+                self._n_part += 1
+                if self._n_part > N_PART_MAX:
+                    raise Unknown
+        self._depth -= 1
+        return made
+
+    def _group(self) -> list[Element]:
+        self._skip()
+        if self._take() != "{":
+            raise Unknown
+        made = self._parts(("}",))
+        self._at += 1
+        return made
+
+    def _argument(self) -> Element:
+        """Read the argument of a command: a group, or one sign."""
+        self._skip()
+        token = self._next()
+        if token == "{":
+            return _row(self._group())
+        if len(token) > 1 and token[0].isdigit():  # only the first digit belongs to it
+            self._tokens[self._at : self._at + 1] = [token[0], token[1:]]
+        if token in ("^", "_", "'", "&", "}", "") or (token[:1] == "." and len(token) > 1):
+            raise Unknown
+        return _row(self._part()[0])
+
+    def _optional(self) -> Element | None:
+        """Read an argument in square brackets, if there is one."""
+        self._skip()
+        if self._next() != "[":
+            return None
+        self._at += 1
+        made = self._parts(("]",))
+        self._at += 1
+        return _row(made)
+
+    def _with_scripts(self, before: list[Element]) -> list[Element]:
+        """Read a part and its scripts. Return it, with the spaces around it."""
+        is_script = self._next() in ("^", "_", "'")
+        parts, kind = ([_made("mrow")], "") if is_script else self._part()
+        placed = (
+            "under" if kind == "brace" or (self._is_display and kind in ("large", "limits")) else ""
+        )
+        self._skip()
+        while self._next() in (r"\limits", r"\nolimits"):
+            if kind not in ("large", "limits", "integral"):
+                raise Unknown
+            placed = "always" if self._take() == r"\limits" else ""
+            self._skip()
+        up: list[Element] = []
+        down: Element | None = None
+        n_prime, has_up = 0, False
+        while self._next() in ("^", "_", "'"):
+            token = self._take()
+            if token == "'":
+                n_prime += 1
+            elif token == "^":
+                if has_up:
+                    raise Unknown
+                has_up = True
+                up.append(self._argument())
+            else:
+                if down is not None:
+                    raise Unknown
+                down = self._argument()
+            self._skip()
+        if n_prime:
+            up.insert(0, _made("mo", text="′" * n_prime))
+        if len(parts) != 1 and (up or down is not None):
+            raise Unknown
+        if up or down is not None:
+            parts = [_scripted(parts[0], down, _row(up) if up else None, placed)]
+        if kind in ("function", "limits"):
+            if before and before[-1].tag in ("mi", "mn", "msup", "msub", "msubsup", "mrow"):
+                parts.insert(0, _space("0.167em"))
+        if parts and parts[0].tag == "mo" and parts[0].text in ("+", "−", "±", "∓"):
+            is_first = not before or (
+                before[-1].tag == "mo" and before[-1].text not in tuple(")]}|!")
+            )
+            parts[0].set("form", "prefix" if is_first else "infix")
+        return parts
+
+    def _part(self) -> tuple[list[Element], str]:
+        """Read a part without its scripts. Return it with its kind, which says what goes around."""
+        token = self._take()
+        if token == "{":
+            self._at -= 1
+            return [_row(self._group())], ""
+        if token in _SPACES:
+            return [_space(_SPACES[token])], ""
+        if token == r"\left":
+            return [self._bracketed()], ""
+        if big := _BIG.fullmatch(token):
+            size = _SIZES[big[1]]
+            sign = self._delimiter()
+            if not sign:
+                raise Unknown
+            made = _made("mo", text=sign, stretchy="true", fence="true", minsize=size, maxsize=size)
+            return [made], ""
+        if token in _DELIMITERS and token not in (".", "<", ">"):
+            return [_made("mo", text=_DELIMITERS[token], stretchy="false")], ""
+        if len(token) > 1 and token[0] == "\\":
+            if token[1].isalpha():
+                return self._command(token[1:])
+            if token[1] in "%$#&_":
+                return [_made("mi", text=token[1], mathvariant="normal")], ""
+            raise Unknown
+        return [self._letter(token)], ""
+
+    def _letter(self, token: str) -> Element:
+        """Return the element of a number or of a single sign."""
+        if token[0].isdigit() or (len(token) > 1 and token[0] == "."):
+            return self._styled("mn", token)
+        if token in _PLAIN_SIGNS:
+            return _made("mo", text={"-": "−", "*": "∗"}.get(token, token))
+        is_mark = unicodedata.category(token)[0] == "M"  # it belongs to the letter before it
+        if token in "#$%&\\^_{}~\"@`'" or not token.isprintable() or is_mark:
+            raise Unknown
+        return self._sign(token)
+
+    def _sign(self, sign: str) -> Element:
+        code = ord(sign)
+        if sign in _UPRIGHT:
+            return _made("mi", text=sign, mathvariant="normal")
+        if sign.isalpha():
+            if self._variant is not None:
+                return self._styled("mi", sign)
+            is_slanted = code < 0x80 or 0x3B1 <= code < 0x400
+            return _made("mi", text=sign, **({} if is_slanted else {"mathvariant": "normal"}))
+        return _made("mo", text=sign)
+
+    def _styled(self, tag: str, text: str) -> Element:
+        if self._variant is None:
+            return _made(tag, text=text)
+        return _made(tag, text=_in_letters(text, self._variant), mathvariant="normal")
+
+    def _delimiter(self) -> str:
+        self._skip()
+        token = self._take()
+        if token not in _DELIMITERS:
+            raise Unknown
+        return _DELIMITERS[token]
+
+    def _bracketed(self) -> Element:
+        r"""Read what stands between \left and \right."""
+        opening = self._delimiter()
+        made = [_fence(opening, "prefix")] if opening else []
+        while True:
+            made += self._parts((r"\right", r"\middle"))
+            is_last = self._take() == r"\right"
+            sign = self._delimiter()
+            if not is_last:
+                made.append(_fence(sign, "infix"))
+                continue
+            if sign:
+                made.append(_fence(sign, "postfix"))
+            return _made("mrow", *made)
+
+    def _command(self, name: str) -> tuple[list[Element], str]:
+        """Read the arguments of a command."""
+        if name in _FUNCTIONS:
+            return [_made("mi", text=name, mathvariant="normal")], "function"
+        if name in _LIMITS:
+            return [_made("mo", text=_LIMITS[name], movablelimits="true")], "limits"
+        if name in _LARGE:
+            return [_made("mo", text=_LARGE[name], movablelimits="true")], "large"
+        if name in _INTEGRALS:
+            return [_made("mo", text=_INTEGRALS[name])], "integral"
+        if name in ("underbrace", "overbrace"):
+            return self._marked(name), "brace"
+        if name == "operatorname":
+            has_limits = self._next() == "*"
+            self._at += has_limits
+            words = re.sub(r"\s+", "", self._raw_group().replace("\\,", "\u2009"))
+            if not re.fullmatch("[A-Za-z0-9\u2009-]+", words):
+                raise Unknown
+            made = _made("mi", text=words, mathvariant="normal")
+            return [made], "limits" if has_limits else "function"
+        if name in _TEXTS:
+            return [self._text(name)], ""
+        if name == "tag":
+            return [_space("2em"), _made("mtext", text=f"({self._words(self._raw_group())})")], ""
+        if name == "label":
+            self._raw_group()
+            return [], ""
+        if name in _NOTHING:
+            return [], ""
+        if name in ("pmod", "bmod", "mod"):
+            word = _made("mi", text="mod", mathvariant="normal")
+            if name == "bmod":
+                return [_space("0.222em"), word, _space("0.222em")], ""
+            inner = [word, _space("0.333em"), self._argument()]
+            brackets = [_made("mo", text=sign, stretchy="false") for sign in "()"]
+            inner = [brackets[0], *inner, brackets[1]] if name == "pmod" else inner
+            return [_space("0.6em"), *inner], ""
+        if name == "hspace":
+            length = self._raw_group()
+            if not _LENGTH.fullmatch(length):
+                raise Unknown
+            return [_space(length)], ""
+        if name == "not":
+            self._skip()
+            sign = _NEGATED.get(self._take().removeprefix("\\"))
+            if sign is None:
+                raise Unknown
+            return [_made("mo", text=sign)], ""
+        if name in _VARIANTS:
+            return [self._in_variant(_VARIANTS[name])], ""
+        if name == "begin":
+            return [self._environment()], ""
+        if (built := self._built(name)) is not None:
+            return [built], ""
+        if name in _ACCENTS or name in _WIDE or name in _BELOW:
+            return self._marked(name), ""
+        sign = _OWN.get(name) or self._symbol(name)
+        if sign is None or len(sign) != 1:
+            raise Unknown
+        return [self._sign(sign)], ""
+
+    def _built(self, name: str) -> Element | None:
+        """Read a fraction, a root, an arrow with words, or what stands above or below a part."""
+        if name in ("frac", "dfrac", "tfrac", "cfrac"):
+            ratio = _made("mfrac", self._argument(), self._argument())
+            if name == "frac":
+                return ratio
+            is_small = str(name == "tfrac").lower()
+            large = "false" if is_small == "true" else "true"
+            return _made("mstyle", ratio, displaystyle=large, scriptlevel="0")
+        if name in ("binom", "dbinom", "tbinom"):
+            inner = _made("mfrac", self._argument(), self._argument(), linethickness="0")
+            return _made("mrow", _fence("(", "prefix"), inner, _fence(")", "postfix"))
+        if name == "sqrt":
+            degree = self._optional()
+            root = self._argument()
+            return _made("msqrt", root) if degree is None else _made("mroot", root, degree)
+        if name in _ARROWS:
+            below = self._optional()
+            above = self._argument()
+            arrow = _made("mo", text=_ARROWS[name], stretchy="true")
+            if below is None:
+                return _made("mover", arrow, _padded(above))
+            return _made("munderover", arrow, _padded(below), _padded(above))
+        if name in ("overset", "stackrel", "underset"):
+            first, base = self._argument(), self._argument()
+            return _made("munder" if name == "underset" else "mover", base, first)
+        if name == "boxed":
+            return _made("menclose", self._argument(), notation="box")
+        if name == "substack":
+            self._skip()
+            if self._take() != "{":
+                raise Unknown
+            rows = self._rows("}")
+            self._at += 1
+            return _made("mstyle", _table(rows, "center"), scriptlevel="1")
+        if name in ("cancel", "bcancel", "xcancel"):
+            up, down = "updiagonalstrike", "downdiagonalstrike"
+            notation = {"cancel": up, "bcancel": down}.get(name, f"{up} {down}")
+            return _made("menclose", self._argument(), notation=notation)
+        if name in ("phantom", "hphantom", "vphantom"):
+            return _made("mphantom", self._argument()) if name == "phantom" else None
+        if name in ("mathop", "mathbin", "mathrel", "mathord"):
+            return self._argument()
+        return None
+
+    def _marked(self, name: str) -> list[Element]:
+        """Read a part with an accent, a line, a brace or an arrow above or below it."""
+        base = self._argument()
+        if name in _BELOW:
+            mark = _made("mo", text=_BELOW[name], stretchy="true")
+            return [_made("munder", base, mark)]
+        if name in _WIDE:
+            mark = _made("mo", text=_WIDE[name], stretchy="true")
+            return [_made("mover", base, mark)]
+        mark = _made("mo", text=_ACCENTS[name], stretchy="false")
+        return [_made("mover", base, mark, accent="true")]
+
+    def _in_variant(self, variant: str) -> Element:
+        r"""Read the argument of a command such as \mathbf. Letters side by side are one word."""
+        before, self._variant = self._variant, variant
+        made = self._argument()
+        self._variant = before
+        letters = list(made) if made.tag == "mrow" else [made]
+        if letters and all(part.tag == "mi" and not len(part) for part in letters):
+            word = "".join(part.text or "" for part in letters)
+            return _made("mi", text=word, mathvariant="normal")
+        return made
+
+    def _raw_group(self) -> str:
+        """Return the text of a group without groups in it."""
+        self._skip()
+        if self._take() != "{":
+            raise Unknown
+        text = ""
+        while (token := self._take()) != "}":
+            if token == "{" or len(text) > 500:
+                raise Unknown
+            text += token
+        return text
+
+    def _text(self, name: str) -> Element:
+        text = _in_letters(self._words(self._raw_group()), _TEXTS[name])
+        return _made("mtext", text=text, mathvariant="normal")
+
+    @staticmethod
+    def _words(text: str) -> str:
+        """Return text as it is shown; formulas and commands in it are not known."""
+        text = re.sub(r"\\([%_$#& ])", lambda found: chr(0xE000 + ord(found[1])), text)
+        if re.search(r"[\\$%#&^_]", text):
+            raise Unknown
+        text = re.sub(r"\s+|~", " ", text)
+        text = re.sub("[\ue020-\ue07e]", lambda found: chr(ord(found[0]) - 0xE000), text)
+        return text.replace(" ", "\u00a0").replace("'", "’").replace("`", "‘")
+
+    def _environment(self) -> Element:
+        name = self._raw_group()
+        if not _NAME.fullmatch(name):
+            raise Unknown
+        columns = ""
+        if name in ("array", "alignat", "alignat*", "alignedat"):
+            columns = re.sub(r"\s", "", self._raw_group())
+            if name == "array" and not re.fullmatch("[lcr]{1,40}", columns):
+                # ziamath draws no lines between columns
+                raise Unknown
+            if name != "array" and not columns.isdecimal():
+                raise Unknown
+        elif name in ("aligned", "gathered", "split") and self._next() == "[":
+            self._drop("[" + self._tokens[self._at + 1] + "]")
+        rows = self._rows(r"\end")
+        self._at += 1
+        if self._raw_group() != name:
+            raise Unknown
+        if name in ("equation", "equation*", "displaymath", "math"):
+            if len(rows) != 1 or len(rows[0]) != 1:
+                raise Unknown
+            return _row(rows[0][0])
+        if name in _ROWS:
+            return _table(rows, "right left", is_display=True)
+        if name in _CENTRED:
+            if any(len(row) > 1 for row in rows):
+                raise Unknown
+            return _table(rows, "center", is_display=True)
+        if name not in _MATRICES:
+            raise Unknown
+        if name == "smallmatrix":
+            return _made("mstyle", _table(rows, "center"), scriptlevel="1")
+        align = {"cases": "left", "dcases": "left", "rcases": "left"}.get(name, "center")
+        if columns:
+            names = {"l": "left", "c": "center", "r": "right"}
+            align = " ".join(names[letter] for letter in columns)
+            if any(len(row) > len(columns) for row in rows):
+                raise Unknown
+        table = _table(rows, align, is_display=name == "dcases")
+        if name.endswith("cases"):
+            table.set("columnspacing", "1em")
+        opening, closing = _MATRICES[name]
+        made = [_fence(opening, "prefix")] if opening else []
+        made.append(table)
+        made += [_fence(closing, "postfix")] if closing else []
+        return _made("mrow", *made)
+
+
+def _in_letters(text: str, style: str) -> str:
+    """Return text in the letters that Unicode has for mathematics. style: of their names, or ""."""
+    if not style:
+        return text
+    return "".join(_letter_of(sign, style) for sign in text)
+
+
+def _letter_of(sign: str, style: str) -> str:
+    name = unicodedata.name(sign, "")
+    short = re.sub(r"LATIN |GREEK |LETTER ", "", name)
+    old = style.replace("FRAKTUR", "BLACK-LETTER")
+    planck = ["PLANCK CONSTANT"] if style == "ITALIC" and sign == "h" else []
+    for wanted in (f"MATHEMATICAL {style} {short}", f"{old} {short}", *planck):
+        try:
+            return unicodedata.lookup(wanted)
+        except KeyError:
+            continue
+    if sign.isalpha() and not 0x370 <= ord(sign) < 0x400:
+        raise Unknown  # Greek has no such letters in LaTeX either
+    return sign
+
+
+def _padded(part: Element) -> Element:
+    return _made("mrow", _space("0.4em"), part, _space("0.4em"))
+
+
+def _table(rows: list[list[list[Element]]], align: str, *, is_display: bool = False) -> Element:
+    """Return a table. align: of the columns, which repeats."""
+    aligns = align.split()
+    made = []
+    for row in rows:
+        cells = []
+        for index, parts in enumerate(row):
+            if align == "right left" and index % 2:
+                parts = [_made("mi"), *parts]  # so that a sign before it is one between two
+            cells.append(_made("mtd", *parts, columnalign=aligns[index % len(aligns)]))
+        made.append(_made("mtr", *cells))
+    table = _made("mtable", *made)
+    if is_display:
+        table.attrib.update(displaystyle="true", rowspacing="3pt")
+    if align == "right left":
+        table.set("columnspacing", "0em 2em" if max(map(len, rows)) > 2 else "0em 0.3em")
+    return table
+
+
+def _scripted(base: Element, down: Element | None, up: Element | None, placed: str) -> Element:
+    """Return a part with its scripts. placed: "under" where its limits stand below and above."""
+    if placed == "always":
+        base.set("movablelimits", "false")
+    tag = "munderover" if placed else "msubsup"
+    if down is None:
+        assert up is not None
+        return _made("mover" if placed else "msup", base, up)
+    if up is None:
+        return _made("munder" if placed else "msub", base, down)
+    return _made(tag, base, down, up)
