@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -146,6 +146,65 @@ def _parts(text: str) -> Iterator[str]:
         yield text[start:]
 
 
+_MARKED_CHARS = 4096  # a shorter text has few marks
+_N_MARKS = 128
+_SPACE = re.compile(r"[ \t\n\v\f\r]*")
+
+
+class Marks:
+    """Control tokens and others that llama.cpp finds in a text before it splits the rest.
+
+    Its time grows with the square of their number. So a text is cut behind some of them, where the
+    pieces have the same tokens as the whole. marks: whether a token takes the white space behind
+    it, by its text.
+    """
+
+    def __init__(self, marks: Mapping[str, bool]) -> None:
+        self._strips = marks
+        self._n_longest = max(map(len, marks), default=0)
+        tree: _Tree = {}
+        for mark in marks:
+            node = tree
+            for letter in mark:
+                node = node.setdefault(letter, {})
+            node[""] = {}
+        self._longest = re.compile(_expression(tree) if marks else "(?!)")
+
+    def pieces(self, text: str) -> Iterator[str]:
+        """Yield a text in pieces with at most about 128 marks each."""
+        start = n_mark = 0
+        for found in self._longest.finditer(text):
+            n_mark += 1
+            if n_mark >= _N_MARKS and found.end() < len(text) and self._is_alone(text, found):
+                yield text[start : found.end()]
+                start, n_mark = found.end(), 0
+                if self._strips[found[0]]:
+                    start = next(_SPACE.finditer(text, start)).end()
+        if start < len(text) or not text:
+            yield text[start:]
+
+    def _is_alone(self, text: str, found: re.Match[str]) -> bool:
+        """Return whether no other mark begins before this one or ends behind it, and overlaps."""
+        begin, end = found.span()
+        first = max(begin - self._n_longest + 1, 0)
+        return not any(
+            (other := self._longest.match(text, at))
+            and other.end() > (begin if at < begin else end)
+            for at in range(first, end)
+        )
+
+
+_Tree = dict[str, "_Tree"]
+"""Texts by their letters; "" ends one."""
+
+
+def _expression(tree: _Tree) -> str:
+    """Return a regular expression of the longest text of a tree, which tries few letters."""
+    ways = [re.escape(letter) + _expression(node) for letter, node in tree.items() if letter]
+    within = ways[0] if len(ways) == 1 and "" not in tree else f"(?:{'|'.join(ways)})"
+    return within + ("?" if "" in tree else "") if ways else ""
+
+
 def kernels() -> str:
     """Return what llama.cpp says of its kernels and of this processor."""
     return str(llama_cpp.llama_print_system_info().decode(errors="replace"))
@@ -190,10 +249,30 @@ class Model:
 
     def tokenize(self, prompt: str, *, special: bool = True, add_bos: bool = False) -> list[int]:
         """Return the token ids of a text. special: parse control tokens in the text."""
+        if len(prompt) >= _MARKED_CHARS:
+            pieces = self._marks[special].pieces(prompt)
+        else:
+            pieces = iter((prompt,))
         tokens: list[int] = []
-        for index, part in enumerate(_parts(prompt)):
+        parts = (part for piece in pieces for part in _parts(piece))
+        for index, part in enumerate(parts):
             tokens += self._tokenize(part, special, add_bos and index == 0)
         return tokens
+
+    @functools.cached_property
+    def _marks(self) -> tuple[Marks, Marks]:
+        """The tokens that llama.cpp splits a text at: with control tokens in it, and without."""
+        defined, control = llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED, 0
+        control |= llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
+        texts: tuple[dict[str, bool], dict[str, bool]] = {}, {}
+        for token in range(self.n_vocab):
+            attr = llama_cpp.llama_vocab_get_attr(self.vocab, token)
+            if attr & (control | defined) and (mark := self.special_text(token)):
+                strips = bool(attr & llama_cpp.LLAMA_TOKEN_ATTR_RSTRIP)
+                texts[True][mark] = strips
+                if not attr & control:
+                    texts[False][mark] = strips
+        return Marks(texts[False]), Marks(texts[True])
 
     def _tokenize(self, prompt: str, special: bool, add_bos: bool) -> list[int]:
         data = prompt.encode("utf-8", errors="replace")

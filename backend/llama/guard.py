@@ -282,8 +282,11 @@ def tokens_of(text: str, tokenize: Callable[[str, bool], list[int]], add_bos: bo
     """Return the tokens of a rendered text with marks. tokenize: (text, add_bos) -> tokens."""
     begin, *rest = text.split(_MARK)
     tokens = tokenize(begin, add_bos)
+    known: dict[str, list[int]] = {}
     for part in rest:
-        tokens += tokenize(part, False)
+        if part not in known:
+            known[part] = tokenize(part, False)
+        tokens += known[part]
     return tokens
 
 

@@ -30,6 +30,10 @@ keep the engine busy for long, only to be told that it does not fit."""
 PING_S = 10.0
 TOO_LONG = "exceed_context_size_error"
 """The kind of the refusal of a prompt that does not fit into the context; llama.cpp's name."""
+MAX_BREAKERS = 64
+"""Maximum of dry_sequence_breakers: llama.cpp compares each with the whole vocabulary, 7 ms."""
+MAX_TEXTS = 1024
+"""Maximum of biases by text, and of stops: each is split into tokens, or compared at each token."""
 _NAME_CHARS = 80
 _NAMES_KEPT = 1000
 _log = logging.getLogger("outrider.server")
@@ -513,6 +517,9 @@ def read_sampling(fields: Fields, n_probs: int = 0) -> Sampling:
     for name, rule in _RULES.items():
         if name not in given and (value := fields.get(name, _KINDS[rule.kind])) is not None:
             given[name] = tuple(value) if isinstance(value, list) else value
+    for name, most in (("dry_sequence_breakers", MAX_BREAKERS), ("samplers", MAX_BREAKERS)):
+        if len(given.get(name, ())) > most:
+            raise fields.refusal(name, f"has more than {most} texts")
     given.setdefault("repeat_penalty", fields.get("repetition_penalty", NUMBER, 1.0))
     if (seed := given.get("seed")) is not None:
         given["seed"] = None if seed == -1 else seed % N_SEED  # -1 is llama.cpp's random one
@@ -552,12 +559,16 @@ def _biases(fields: Fields) -> tuple[tuple[int | str, float], ...]:
         if not (isinstance(token, str) or (_is_whole(token) and 0 <= token < 1 << 31)):
             raise fields.refusal("logit_bias", "must map tokens or texts to numbers or false")
         biases.append((token, bias if bias is False else float(bias)))
+    if sum(isinstance(token, str) for token, _ in biases) > MAX_TEXTS:
+        raise fields.refusal("logit_bias", f"has more than {MAX_TEXTS} texts")
     return tuple(biases)
 
 
 def read_stops(fields: Fields, name: str) -> tuple[str, ...]:
     """Read the stop strings. Empty ones stop nothing and are left out."""
     stops = fields.get(name, either(TEXT, TEXTS), [])
+    if not isinstance(stops, str) and len(stops) > MAX_TEXTS:
+        raise fields.refusal(name, f"has more than {MAX_TEXTS} texts")
     return tuple(dict.fromkeys(s for s in ([stops] if isinstance(stops, str) else stops) if s))
 
 

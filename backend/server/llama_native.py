@@ -47,6 +47,8 @@ from backend.server.openai_chat import FINGERPRINT, error_kind, read_common, tim
 from backend.server.openai_text import read_prompts
 from backend.server.turns import LoadedFacts, Turns, visible
 
+MAX_SPLIT_CHARS = 1 << 20
+"""Maximum of characters of /tokenize. Others wait while they are split."""
 _N_PROBS = Kind(lambda v: WHOLE.test(v) and 0 <= v <= 100, "a whole number from 0 to 100")
 _RANDOM_SEED = (1 << 32) - 1  # in llama.cpp
 _STOP_TYPES = {"stop": "eos", "tool_calls": "eos"}
@@ -356,6 +358,9 @@ class Native:
         """Split a text into tokens; with_pieces: with the text, or the bytes, of each."""
         content = fields.get("content", TEXT, "")
         check_text(content)
+        if len(content) > MAX_SPLIT_CHARS:
+            words = f"content has more than {MAX_SPLIT_CHARS:,} characters; send it in parts."
+            raise RequestRefused(words, status=413, param="content")
         add_bos = fields.get("add_special", FLAG, False)
         special = fields.get("parse_special", FLAG, True)
         with_pieces = fields.get("with_pieces", FLAG, False)

@@ -537,6 +537,7 @@ class _Answer(_Turn):
 
     def choices(self, engine: Any) -> Iterator[_Choice]:
         """Yield the requests to answer. Raises RequestRefused."""
+        check_fits(engine, self.ask)
         self.messages = visible(engine, self.ask.messages)
         if self.messages is not self.ask.messages:
             self.fitted(["images-left-out"])
@@ -791,6 +792,39 @@ class _Joint:
     def _end(self, turn: _Turn, error: Exception | None = None) -> None:
         self._turns.left(turn)
         turn.end(error)
+
+
+_PIECE_CHARS = 1 << 14
+_CHARS_OF_TOKEN = 4  # a usual text has more in a token
+
+
+def check_fits(engine: Any, ask: Ask) -> None:
+    """Raise RequestRefused if a text is surely too long, without splitting all of it into tokens.
+
+    Splitting cannot be ended, and others wait for it. So only as many pieces are split as exceed
+    the context. A piece has about the tokens that it has within the whole.
+    """
+    n_context: int = engine.model.context_length
+    for prompt in ask.prompts or (ask.messages,):
+        text = "\n".join(_texts(prompt))
+        if len(text) <= _CHARS_OF_TOKEN * n_context:
+            continue
+        n = 0
+        for start in range(0, len(text), _PIECE_CHARS):
+            n += max(len(engine.tokenize(text[start : start + _PIECE_CHARS])) - 1, 0)
+            if n >= n_context:
+                raise _too_long(n * len(text) // min(start + _PIECE_CHARS, len(text)), n_context)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts of a prompt, or of the contents of messages."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from _texts(each)
+    elif isinstance(value, dict) and value.get("type") != "image":
+        yield from _texts(value.get("text", value.get("content", "")))
 
 
 _UNSEEN = "[An image was here. The loaded model cannot see images.]"

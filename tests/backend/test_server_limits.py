@@ -19,6 +19,7 @@ from served import KEY, Served
 
 from backend.server import ask, bodies
 from backend.server.ask import Fields, RequestRefused
+from backend.server.openai_chat import read_chat
 
 CHAT = "/v1/chat/completions"
 HEADERS = {"Authorization": f"Bearer {KEY}"}
@@ -315,3 +316,42 @@ def test_text_counts_for_nothing(value: Any, step: int, is_ascii: bool) -> None:
     assert passes(n, deep)
     assert not passes(n - 1, deep)
     assert not passes(n, deep - 1)
+
+
+def test_a_text_that_cannot_fit_is_refused_without_splitting_all_of_it() -> None:
+    engine = FakeEngine()
+    n_split: list[int] = []
+    tokenize = engine.tokenize
+    engine.tokenize = lambda text, **more: n_split.append(len(text)) or tokenize(text, **more)
+    served = Served(engine)
+    long = "word " * 400_000
+    try:
+        for path, body in (
+            ("/v1/completions", {"prompt": long}),
+            ("/completion", {"prompt": ["a", 5, long]}),
+            (CHAT, {"messages": [{"role": "user", "content": long}]}),
+            (CHAT, {"messages": [{"role": "user", "content": "Hi"}] * 20_000}),
+            ("/v1/messages", {"messages": [{"role": "user", "content": [
+                {"type": "text", "text": long}]}]}),
+        ):  # fmt: skip
+            n_split.clear()
+            answer = served.post(path, body)
+            assert answer.status_code == 400 and "context" in answer.text, answer.text[:200]
+            assert sum(n_split) <= 1 << 14 and not engine.asked
+        answer = served.post("/tokenize", {"content": long})
+        assert answer.status_code == 413 and "send it in parts" in answer.text
+    finally:
+        served.close()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"dry_sequence_breakers": ["a"] * 65}, {"stop": ["a"] * 1025}, {"samplers": ["top_k"] * 65},
+        {"logit_bias": [["a", 1]] * 1025},
+    ],
+)  # fmt: skip
+def test_lists_that_a_sampler_takes_are_bounded(fields: dict[str, Any]) -> None:
+    (name,) = fields
+    with pytest.raises(RequestRefused, match=f"{name} has more than"):
+        read_chat({"messages": [{"role": "user", "content": "a"}], **fields})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from factory.vocabulary import tiny_vocabulary
 from gguf import GGUFWriter
 
-from backend.llama.api import Model
+from backend.llama import api
+from backend.llama.api import Marks, Model
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +51,78 @@ def test_a_long_run_of_characters_does_not_crash(model: Model, run: str) -> None
     said = f"before {run * 100_000} after"
     tokens = model.tokenize(said, special=False)
     assert b"".join(model.piece(token) for token in tokens).decode() == said
+
+
+MARKS = ["<|a|>", "<|ab|>", "a|>", "<|a", "|><|", "\n\n", "<|endoftext|>"]
+
+
+@pytest.fixture(scope="module", params=["llama", "phi-3"])
+def marked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Load a vocabulary of SentencePiece whose marks overlap; those of Phi-3 take white space."""
+    path = tmp_path_factory.mktemp("vocabulary") / "v.gguf"
+    plain = [
+        "<unk>",
+        "<s>",
+        "</s>",
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        "\u2581",
+        *"abx<|>",
+    ]
+    writer = GGUFWriter(path, "llama")
+    n = len(plain) + len(MARKS)
+    for add, value in (
+        (writer.add_block_count, 1), (writer.add_context_length, 64), (writer.add_head_count, 1),
+        (writer.add_embedding_length, 32), (writer.add_feed_forward_length, 32),
+        (writer.add_vocab_size, n), (writer.add_bos_token_id, 1), (writer.add_eos_token_id, 2),
+    ):  # fmt: skip
+        add(value)
+    writer.add_name(request.param)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([*plain, *MARKS])
+    writer.add_token_scores([0.0] * n)
+    writer.add_token_types([2, 3, 3, *[6] * 256, *[1] * 7, *[3, 4] * 3, 3])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    params = llama_cpp.llama_model_default_params()
+    params.vocab_only = True
+    files: Any = SimpleNamespace(close=lambda: None)
+    made = Model(llama_cpp.llama_model_load_from_file(os.fsencode(path), params), files)
+    yield made
+    made.close()
+
+
+def stock(model: Model, said: str, special: bool, add_bos: bool) -> list[int]:
+    data, buffer = said.encode(), (llama_cpp.llama_token * (len(said.encode()) + 8))()
+    n = llama_cpp.llama_tokenize(
+        model.vocab, data, len(data), buffer, len(buffer), add_bos, special
+    )
+    return list(buffer[:n])
+
+
+def test_a_text_of_many_marks_has_the_tokens_of_stock_llama_cpp(
+    marked: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is cut at marks: llama.cpp's time grows with the square of their number."""
+    monkeypatch.setattr(api, "_MARKED_CHARS", 0)
+    monkeypatch.setattr(api, "_N_MARKS", 1)
+    rng, n_piece = random.Random(3), 0
+    others = ["a", "b", " ", "  ", "\n", "\t", "<", "|", ">", "\u00e9", "\u2581", "<s>", "</s>"]
+    for _ in range(3000):
+        said = "".join(rng.choice(MARKS + others) for _ in range(rng.randint(1, 20)))
+        for special in (True, False):
+            for add_bos in (True, False):
+                found = marked.tokenize(said, special=special, add_bos=add_bos)
+                assert found == stock(marked, said, special, add_bos), said
+        n_piece += len(list(Marks(dict.fromkeys(MARKS, False)).pieces(said)))
+    assert n_piece > 6000
+
+
+def test_the_pieces_of_a_text_have_few_marks_and_lose_nothing() -> None:
+    marks = Marks({"<|im_start|>": False, "<|im_end|>": False})
+    said = "<|im_start|>user\nHi<|im_end|>\n" * 5000 + "the end"
+    pieces = list(marks.pieces(said))
+    assert "".join(pieces) == said
+    assert max(piece.count("<|im_") for piece in pieces) <= 128
+    assert list(marks.pieces("")) == [""] and list(Marks({}).pieces("a<b>")) == ["a<b>"]
