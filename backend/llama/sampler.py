@@ -96,7 +96,10 @@ class Sampler:
         row: the token's place in the pass; -1: the last one with logits. Raises LlamaError where no
         token of the model fits the grammar.
         """
-        if self._probed is not None:
+        if self._grammar is not None and (due := self._grammar.due):
+            token = due.pop(0)
+            llama_cpp.llama_sampler_accept(self._pointer, token)
+        elif self._probed is not None:
             if self._grammar is not None:
                 raise LlamaError(text("sampling.no_grammar"))
             token = self._probed.sample(self._pointer, context, row)
@@ -105,6 +108,7 @@ class Sampler:
         else:
             token = self._grammar.sample(self._pointer, context.pointer, row)
         if self._grammar is not None:
+            token = self._grammar.not_too_early(token)
             self._grammar.accept(token)
         return token
 
@@ -279,6 +283,10 @@ class _Grammar:
         starts = model.single_tokens([rendered.thinking_start]) if is_forced else ()
         self._thought = next(iter(starts), -1)  # the token that may come instead of a forced start
         self._ends_early = is_forced and not parallel and model.ends_answer(model.eos)
+        ends = rendered.thinking_ends if is_forced else ()
+        self._thought_end = model.tokenize(ends[0]) if ends else []
+        self.due: list[int] = []
+        """The tokens that come next, whatever the model would choose."""
         addresses = {name: _address(name) for name in _FUNCTIONS}
         vocab = ctypes.cast(model.vocab, ctypes.c_void_p).value or 0
         patterns = self._trigger.patterns if self._trigger is not None else []
@@ -324,6 +332,17 @@ class _Grammar:
                 self._native.accept(self._model.eos)  # changes nothing, but tells whether it fits
                 return self._model.eos
         return token
+
+    def not_too_early(self, token: int) -> int:
+        """Return a chosen token, or the first of the thought's end mark.
+
+        A model that ends its answer within the thought would else make no forced call.
+        """
+        thinks = self._trigger is not None and self._trigger.thinks
+        if not thinks or not self._thought_end or not self._model.ends_answer(token):
+            return token
+        first, *self.due = self._thought_end
+        return first
 
     def accept(self, token: int) -> None:
         """Advance by a token of the answer. Raises LlamaError if it does not fit."""
@@ -515,6 +534,11 @@ class _Trigger:
         if self._is_forced and self._is_by_word:
             return self.is_found or not self._thinks
         return self.is_found or not (self._is_by_word or self._thinks)
+
+    @property
+    def thinks(self) -> bool:
+        """Whether the answer is within a thought."""
+        return self._thinks and not self._gave_up
 
     def begin_thought(self) -> None:
         """Let a thought come before the forced text."""

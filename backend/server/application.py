@@ -7,7 +7,6 @@ the same: queue, wait for the first news, then stream or collect.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -17,7 +16,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn import Server
@@ -44,6 +43,7 @@ from backend.server.ask import (
     Wait,
     Writer,
     check_text,
+    in_line,
     shown,
 )
 from backend.server.guard import LOCAL, Access, Guard, error_form, listen
@@ -117,8 +117,7 @@ def make_application(turns: Turns, key: str, access: Access = LOCAL) -> ASGIApp:
     def post(path: str, api: Api, read: Callable[[Any], Any], serve: Serve) -> Route:
         async def answer(request: Request) -> Response:
             try:
-                length = request.headers.get("content-length", "")
-                asked = await request.scope["room"].read(request.stream(), length, read)
+                asked = await request.scope["room"].read(request.stream(), request.headers, read)
                 return await serve(request, asked)
             except RequestRefused as error:
                 return refuse(error, api.error)
@@ -145,6 +144,7 @@ def make_application(turns: Turns, key: str, access: Access = LOCAL) -> ASGIApp:
         post("/api/embed", of_text, vectors.read_ollama, tools.vectors),
         post("/api/embeddings", of_text, vectors.read_ollama, tools.vectors),
         post("/api/show", of_text, ollama.read_show, tools.show),
+        Route("/", tools.greet),
         Route("/api/tags", tools.tags),
         Route("/api/ps", tools.running),
         Route("/api/version", tools.version),
@@ -182,11 +182,11 @@ def make_server(turns: Turns, key: str, access: Access = LOCAL) -> Server:
 async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     refused = RequestRefused(f"{error.detail}.", status=error.status_code)
-    return refuse(refused, error_form(request.url.path))
+    return refuse(refused, error_form(request))
 
 
 async def _on_fault(request: Request, error: Exception) -> Response:
-    return refuse(_unexpected(error), error_form(request.url.path))
+    return refuse(_unexpected(error), error_form(request))
 
 
 def _unexpected(error: Exception) -> RequestRefused:
@@ -211,6 +211,10 @@ class _Tools:
         self._turns = turns
         self._began = int(time.time())
 
+    async def greet(self, _request: Request) -> Response:
+        """Tell that the server runs, to clients that ask Ollama so before anything else."""
+        return PlainTextResponse("Outrider is running")
+
     async def health(self, _request: Request) -> Response:
         """Tell that the server runs, as llama.cpp's does."""
         return JSONResponse({"status": "ok"})
@@ -228,7 +232,8 @@ class _Tools:
         name = request.path_params["name"]
         if name not in self._turns.model_names:
             sentence = f"There is no model {shown(name)} here."
-            return refuse(RequestRefused(sentence, status=404, code="model_not_found"))
+            refused = RequestRefused(sentence, status=404, code="model_not_found")
+            return refuse(refused, error_form(request))
         return JSONResponse(self._model(name))
 
     def _model(self, name: str) -> Json:
@@ -465,8 +470,8 @@ class _Stream:
         found = []
         for name, data in events:
             if self._api.is_lines:
-                found.append(f"{json.dumps(data, ensure_ascii=False)}\n")
+                found.append(f"{in_line(data)}\n")
             else:
                 head = f"event: {name}\n" if name else ""
-                found.append(f"{head}data: {json.dumps(data, ensure_ascii=False)}\n\n")
+                found.append(f"{head}data: {in_line(data)}\n\n")
         return "".join(found)

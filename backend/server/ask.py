@@ -102,6 +102,14 @@ class Ask:
         return bool(images_of(self.messages))
 
 
+_BREAKS = {ord(c): f"\\u{ord(c):04x}" for c in "\x85\u2028\u2029"}
+
+
+def in_line(data: Any, *, allow_nan: bool = True) -> str:
+    """Return JSON that stands in one line, also for programs that know other line breaks."""
+    return json.dumps(data, ensure_ascii=False, allow_nan=allow_nan).translate(_BREAKS)
+
+
 def check_text(*values: Any) -> None:
     """Raise RequestRefused where texts, or the texts in messages and tools, are too long."""
     if _n_char(values) > MAX_TEXT_CHARS:

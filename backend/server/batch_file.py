@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from backend.protocol.chat import AnswerText, Delta
-from backend.server.ask import Ask, Finish, Json, Part, RequestRefused, Token
+from backend.server.ask import Ask, Finish, Json, Part, RequestRefused, Token, in_line
 from backend.server.bodies import parse_measured
 from backend.server.openai_chat import ChatWriter, read_chat
 from backend.server.openai_text import TextWriter, read_text
@@ -330,7 +330,7 @@ class AnswerFile:
 
     def add(self, line: Json) -> None:
         """Append a line. Return when it is on the drive. Raises BatchError."""
-        data = json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n"
+        data = in_line(line, allow_nan=False) + "\n"
         try:
             self._file.write(data.encode("utf-8", "replace"))
             self._file.flush()

@@ -8,12 +8,13 @@ while other clients are served.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from backend.server.ask import Mended, RequestRefused
+from backend.server.ask import Mended, RequestRefused, shown
 from backend.system.kept_file import parse_json
 
 MAX_BODY_BYTES = 32 << 20
@@ -76,7 +77,7 @@ class Measure:
 def parse(data: bytes | bytearray) -> Any:
     """Parse a body that was measured. Raises RequestRefused."""
     try:
-        body = parse_json(data)
+        body = parse_json(data.removeprefix(codecs.BOM_UTF8))
     except (ValueError, RecursionError):
         raise RequestRefused(_NO_JSON) from None
     if not _SURROGATE.search(data) or (whole := _whole(body)) == body:
@@ -126,15 +127,14 @@ class Room:
         self.n_held = 0
         self._bodies = bodies
 
-    async def read(self, pieces: AsyncIterator[bytes], length: str, read: Callable[[Any], T]) -> T:
-        """Return `read` of the parsed body. Raises RequestRefused and the errors of `read`.
-
-        length: the header Content-Length, or "".
-        """
+    async def read(
+        self, pieces: AsyncIterator[bytes], headers: Mapping[str, str], read: Callable[[Any], T]
+    ) -> T:
+        """Return `read` of the parsed body. Raises RequestRefused and the errors of `read`."""
         data = bytearray()
         try:
             async with asyncio.timeout(BODY_S):
-                await self._receive(pieces, length, data)
+                await self._receive(pieces, headers, data)
         except TimeoutError:
             raise RequestRefused("The request's body did not arrive in time.", status=408) from None
         except RequestRefused:
@@ -154,8 +154,14 @@ class Room:
         async with self._bodies.parsing:
             return await asyncio.to_thread(parsed)
 
-    async def _receive(self, pieces: AsyncIterator[bytes], length: str, data: bytearray) -> None:
+    async def _receive(
+        self, pieces: AsyncIterator[bytes], headers: Mapping[str, str], data: bytearray
+    ) -> None:
         bodies, measure = self._bodies, Measure()
+        length, encoding = headers.get("content-length", ""), headers.get("content-encoding", "")
+        if encoding.lower() not in ("", "identity"):
+            words = f"The body is encoded as {shown(encoding)}; send it without Content-Encoding."
+            raise RequestRefused(words, status=415)
         if length.isdigit() and int(length[:20]) > MAX_BODY_BYTES:
             raise _too_large()
         if bodies.n_arriving >= MAX_ARRIVING:

@@ -28,7 +28,7 @@ from backend.server.ask import Json, RequestRefused
 from backend.server.bodies import Bodies
 
 ADDRESS = "127.0.0.1"
-PUBLIC = ("/health", "/v1/health")
+PUBLIC = ("/", "/health", "/v1/health")
 """The paths that answer without the key: whether the server runs, and nothing else."""
 MAX_IDLE = 64
 """Maximum of connections without a request for GRACE_S; the oldest ones are closed."""
@@ -42,7 +42,7 @@ KEY_CHARS_MIN = 16
 """Least characters of a key that other machines may try."""
 _ORIGIN = re.compile(r"\*|null|localhost|[A-Za-z][A-Za-z0-9+.-]*://[^/\s?#@]+")
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
-_EXPOSED = "x-queue-position, retry-after"
+_EXPOSED = "x-queue-position, x-ignored-fields, x-outrider-fitted, retry-after"
 
 _TOO_MANY = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
@@ -50,9 +50,11 @@ _TOO_MANY = (
 )
 
 
-def error_form(path: str) -> Callable[[RequestRefused], Json]:
-    """Return how a refusal is written to the clients of a path."""
-    if path.removeprefix("/v1").startswith("/messages"):
+def error_form(request: Request) -> Callable[[RequestRefused], Json]:
+    """Return how a refusal is written to the client of a request."""
+    path = request.scope["path"]
+    is_anthropic = path.removeprefix("/v1").startswith("/messages")
+    if is_anthropic or "anthropic-version" in request.headers:
         return anthropic_messages.error_json
     return ollama.error_json if path.startswith("/api/") else openai_chat.error_json
 
@@ -98,7 +100,7 @@ class Guard:
     """
 
     def __init__(self, app: ASGIApp, key: str, access: Access = LOCAL) -> None:
-        self._app, self._key, self._access = app, key.encode(), access
+        self._app, self._key, self._access = app, key.strip().encode(), access
         self._bodies = Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,7 +115,7 @@ class Guard:
             return
         refused = refused or self._no_key(request)
         if refused is not None:
-            form = error_form(request.url.path)
+            form = error_form(request)
             # The connection is closed, so that the body of a stranger is not read.
             headers = {"Connection": "close"}
             answer = JSONResponse(form(refused), status_code=refused.status, headers=headers)
@@ -135,12 +137,19 @@ class Guard:
 
     def _no_key(self, request: Request) -> RequestRefused | None:
         """Return a refusal of a request without the key, where it needs one."""
-        if request.url.path in PUBLIC and request.method in ("GET", "HEAD"):
+        length = request.headers.get("content-length", "0")
+        has_body = length != "0" or "transfer-encoding" in request.headers
+        is_public = request.scope["path"] in PUBLIC and request.method in ("GET", "HEAD")
+        if is_public and not has_body:  # that of a stranger is not read
             return None
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         keys = [given] if kind.lower() == "bearer" else []
         keys.append(request.headers.get("x-api-key", ""))  # Anthropic's clients
-        if not any(hmac.compare_digest(key.strip().encode(), self._key) for key in keys):
+        # Starlette reads a header as Latin-1. A key with other letters is sent in UTF-8.
+        sent = [
+            data for key in keys for data in (key.strip().encode(), key.strip().encode("latin-1"))
+        ]
+        if not any(hmac.compare_digest(data, self._key) for data in sent):
             return RequestRefused(
                 "The key is missing or wrong: send it as 'Authorization: Bearer KEY'.",
                 status=401,

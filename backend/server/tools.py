@@ -11,6 +11,7 @@ computer use, tool search) and of Anthropic (bash, text editor, computer use, me
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -159,10 +160,15 @@ class Form:
 def arguments_of(text: str) -> Json:
     """Return the arguments of a call as an object. An answer that was cut gives an empty one."""
     try:
-        read = json.loads(text or "{}")
+        # A number beyond all bounds would be no JSON.
+        read = json.loads(text or "{}", parse_float=_finite, parse_constant=str)
     except (ValueError, RecursionError):
         return {}
     return read if isinstance(read, dict) else {}
+
+
+def _finite(text: str) -> float | str:
+    return value if math.isfinite(value := float(text)) else text
 
 
 def flat(namespace: str, name: str) -> str:

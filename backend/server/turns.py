@@ -667,6 +667,7 @@ class _Choice(Handle):
         if self._tokens or (self._prompt is not None and self._ids):
             self.delta(Delta())
         reasoning, engine = "".join(self._reasoning), self.engine
+        n_reasoning = len(engine.tokenize(reasoning)) if reasoning else 0
         self.turn.figures.add(timings, self.follow.n_prompt + n_token)
         return self.turn.finish(
             Finish(
@@ -675,7 +676,9 @@ class _Choice(Handle):
                 n_prompt=given.n_prompt if self._is_first else 0,
                 n_token=n_chosen(n_token, reason, stop),
                 n_reused=given.n_reused if self._is_first else 0,
-                n_reasoning=len(engine.tokenize(reasoning)) if reasoning else 0,
+                n_reasoning=min(
+                    n_reasoning, n_token
+                ),  # broken UTF-8 has more when it is read again
                 stop=stop if stop in self.turn.ask.options.stops else "",
                 timings=timings,
                 prompt=self._text_of_prompt() if self.turn.ask.with_prompt else "",

@@ -130,7 +130,7 @@ def test_all_of_a_large_body_is_given_back(n_mib: int) -> None:
     async def take() -> int:
         with found.room() as room:
             with contextlib.nullcontext() if is_taken else pytest.raises(RequestRefused):
-                assert len(await room.read(pieces(), "", str)) == n_mib << 20
+                assert len(await room.read(pieces(), {}, str)) == n_mib << 20
             return found.n_held
 
     n_held = asyncio.run(take())
@@ -249,7 +249,7 @@ def test_large_bodies_are_read_one_after_the_other(monkeypatch: pytest.MonkeyPat
 
     async def take() -> bool:
         with found.room() as room:
-            return await room.read(pieces(), "", lambda _: found.parsing.locked())
+            return await room.read(pieces(), {}, lambda _: found.parsing.locked())
 
     async def both() -> list[bool]:
         return await asyncio.gather(take(), take())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from typing import Any
 
 import httpx
@@ -9,6 +11,7 @@ import pytest
 from fake_engine import FakeEngine
 from served import KEY, Served
 
+from backend.protocol.chat import Delta
 from backend.server.anthropic_messages import read_message
 from backend.server.ask import RequestRefused
 from backend.server.ollama import read_chat as read_ollama
@@ -16,6 +19,7 @@ from backend.server.ollama import read_generate
 from backend.server.openai_chat import read_chat
 from backend.server.openai_responses import Kept, read_response
 from backend.server.openai_text import read_text
+from backend.server.tools import arguments_of
 
 HELLO = [{"role": "user", "content": "hi"}]
 S = {"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}}
@@ -118,3 +122,77 @@ def test_numbers_without_a_fraction_are_whole() -> None:
     assert read_ollama({"messages": HELLO, "options": {"num_predict": 3.0}}).max_tokens == 3
     with pytest.raises(RequestRefused, match="max_tokens must be a whole number"):
         read_chat({"messages": HELLO, "max_tokens": 1.5})
+
+
+SEPARATORS = "a\x85b\u2028c\u2029d"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": HELLO}), ("/v1/responses", {"input": "hi"}),
+        ("/v1/messages", {"messages": HELLO}), ("/completion", {"prompt": "hi"}),
+        ("/api/chat", {"messages": HELLO}),
+    ],
+)  # fmt: skip
+def test_each_event_stands_in_one_line_whatever_a_program_calls_a_line(
+    path: str, body: Any
+) -> None:
+    served = Served(FakeEngine(lambda *_: [Delta(content=SEPARATORS)]))
+    try:
+        text = served.post(path, {**body, "stream": True}).text
+        assert text.splitlines() == text.split("\n")[:-1]
+        lines = [line.removeprefix("data: ") for line in text.split("\n") if "d" in line]
+        assert any(SEPARATORS in str(json.loads(line)) or SEPARATORS in line.encode().decode(
+            "unicode_escape") for line in lines if line.startswith("{"))  # fmt: skip
+    finally:
+        served.close()
+
+
+def test_small_wishes_of_clients_are_met() -> None:
+    served = Served(FakeEngine())
+    headers = {"Authorization": f"Bearer {KEY}"}
+    try:
+        assert httpx.get(served.url + "/").text == "Outrider is running"
+        assert httpx.head(served.url + "/").status_code == 200
+        body = json.dumps({"messages": HELLO}).encode()
+        path = served.url + "/v1/chat/completions"
+        answer = httpx.post(path, content=b"\xef\xbb\xbf" + body, headers=headers)
+        assert answer.status_code == 200
+        zipped = {**headers, "Content-Encoding": "gzip"}
+        answer = httpx.post(path, content=gzip.compress(body), headers=zipped)
+        assert answer.status_code == 415 and "Content-Encoding" in answer.text
+        of_anthropic = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
+        answer = httpx.get(served.url + "/v1/models/none", headers=of_anthropic)
+        assert answer.status_code == 404 and answer.json()["type"] == "error"
+        answer = httpx.get(served.url + "/v1/models/none", headers=headers)
+        assert answer.json()["error"]["code"] == "model_not_found"
+    finally:
+        served.close()
+
+
+@pytest.mark.parametrize("key", ["  a key ", "a key\n", "schl\u00fcssel-\u20ac"])
+def test_a_key_of_any_letters_opens(key: str) -> None:
+    served = Served(FakeEngine(), key=key)
+    try:
+        sent = f"Bearer {key.strip()}".encode()
+        answer = httpx.get(served.url + "/v1/models", headers={"Authorization": sent})
+        assert answer.status_code == 200
+        answer = httpx.get(served.url + "/v1/models", headers={"Authorization": b"Bearer x"})
+        assert answer.status_code == 401
+    finally:
+        served.close()
+
+
+def test_the_body_of_a_stranger_is_read_on_no_path() -> None:
+    served = Served(FakeEngine())
+    try:
+        for path in ("/", "/health"):
+            assert httpx.request("GET", served.url + path, content=b"x").status_code == 401
+            assert httpx.get(served.url + path).status_code == 200
+    finally:
+        served.close()
+
+
+def test_numbers_beyond_all_bounds_stay_json_in_a_call() -> None:
+    assert arguments_of('{"a": 1e999, "b": NaN, "c": 1.5}') == {"a": "1e999", "b": "NaN", "c": 1.5}

@@ -144,6 +144,20 @@ def test_a_lazy_grammar_begins_at_its_trigger(
         # The model may open a thought itself.
         (replace(LAZY, triggers=WORD, thinking_start="a", thinking_ends=("c",)), CALL),
         (replace(LAZY, triggers=WORD, thinking_start="b", thinking_ends=("c",)), "<def>[xyz]{3}"),
+        # One that ends its answer in the thought ends the thought with it.
+        (
+            replace(LAZY, triggers=WORD, thinks=True, thinking_ends=("{}", "[]")),
+            r"abc<def>ghijk\{\}<def>[xyz]{3}",
+        ),
+        (
+            replace(
+                LAZY,
+                triggers=(Trigger("pattern_full", "(<def>)"),),
+                thinks=True,
+                thinking_ends=("{}",),
+            ),
+            r"abc<def>ghijk\{\}<def>[xyz]{3}",
+        ),
     ],
 )
 def test_a_required_call_begins_at_once_or_after_the_thought(
