@@ -27,6 +27,7 @@ import numpy as np
 
 from backend import _native
 from backend.engine.error import native_sentence
+from backend.gguf.companions import vision_files
 from backend.gguf.header import ModelFileError, read_header
 from backend.gguf.identity import FileChangedError, FileIdentity, OpenFiles
 from backend.gguf.model_file import ModelFile, TensorInfo, require_distinct_tokens
@@ -136,35 +137,19 @@ def load_header(
 
 
 def vision_file(file: ModelFile, path: str) -> Path | None:
-    """Return the checked mmproj file at `path`, or with "" the first that fits beside the model.
+    """Return the checked mmproj file at `path`, or with "" the one that fits the model best.
 
     Raises LlamaError where `path` is no such file.
     """
     if path:
-        why = _why_no_vision(file, Path(path), is_asked_for=True)
-        if why:
-            raise LlamaError(why)
-        return Path(path)
-    try:
-        found = sorted(file.path.parent.glob("mmproj*.gguf"))
-    except OSError:
-        return None
-    return next((p for p in found if not _why_no_vision(file, p, is_asked_for=False)), None)
-
-
-def _why_no_vision(file: ModelFile, path: Path, *, is_asked_for: bool) -> str:
-    """Return why a file cannot be the model's mmproj file, or ""."""
-    try:
-        metadata = read_header(path).metadata
-    except ModelFileError as error:
-        return str(error)
-    if metadata.get("general.architecture") != "clip":
-        return text("vision.no_vision", file=path.name)
-    # llama.cpp checks the width again; models differ in the meaning of this name.
-    width = metadata.get("clip.vision.projection_dim")
-    if not is_asked_for and width != file.key("embedding_length"):
-        return text("vision.other_model", file=path.name)
-    return ""
+        try:
+            metadata = read_header(Path(path)).metadata
+        except ModelFileError as error:
+            raise LlamaError(str(error)) from None
+        if metadata.get("general.architecture") != "clip":
+            raise LlamaError(text("vision.no_vision", file=Path(path).name))
+        return Path(path)  # llama.cpp checks its width
+    return next(iter(vision_files(file)), None)
 
 
 class NotCacheable(LlamaError):

@@ -8,10 +8,12 @@ user. backend.gguf.scales checks the data.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -51,6 +53,7 @@ from backend.gguf.tables import (
     READ_WHOLE_BYTES,
     ROTATED_INDEX,
     ROTATING,
+    SHARED_WIDTH,
     STAYS,
     WHOLE_HEADS,
     WITH_WINDOWS,
@@ -70,6 +73,14 @@ N_PART_MAX = 1024
 _PAGE_BYTES = 4096
 _TOKENS = "tokenizer.ggml.tokens"
 _NO_VOCABULARY = ("none", "no_vocab")
+
+_GGUF = b"GGUF"
+PIECE_NAME = re.compile(
+    r"(?P<whole>.+\.gguf)(?P<mark>[-._](?:part|split)?[-._]?)(?:[0-9]{1,3}|[a-z]{1,2})"
+    r"(?:(?P<of>of|-of-)(?P<n>[0-9]{1,3}))?",
+    re.IGNORECASE | re.DOTALL,
+)
+"""The name of a piece of a file that was cut: m.gguf.part1of2, m.gguf-split-a, m.gguf.001."""
 
 _EXPERT_NAME = re.compile(r"blk\.(0|[1-9][0-9]*)\.ffn_(gate|up|down|gate_up)_exps\.weight")
 _LAYER_NAME = re.compile(r"blk\.([0-9]+)\.")
@@ -397,7 +408,14 @@ def read_model(path: Path, read: Callable[[Path], Header] = read_header) -> Mode
         str(path).encode("utf-8")
     except UnicodeEncodeError:  # llama.cpp and the native part take UTF-8 only
         raise ModelFileError(path, text("model.path_bytes")) from None
-    headers = _all_parts(path, read)
+    try:
+        headers = _all_parts(path, read)
+    except ModelFileError as error:
+        if (piece := PIECE_NAME.fullmatch(path.name)) is None or isinstance(
+            error.__cause__, OSError
+        ):
+            raise
+        raise ModelFileError(path, _of_piece(piece)) from error
     first = headers[0]
     architecture = _architecture(first)
     if first.metadata.get("tokenizer.ggml.model") in _NO_VOCABULARY:  # llama.cpp ends at a text
@@ -415,6 +433,7 @@ def read_model(path: Path, read: Callable[[Path], Header] = read_header) -> Mode
     _check_indexer(numbers)
     tensors = _joined(headers)
     _check_tensors(headers, tensors, n_expert, n_layer_all)
+    _check_shared(numbers, tensors)
     return ModelFile(
         path=path,
         paths=tuple(header.path for header in headers),
@@ -672,6 +691,48 @@ def _check_tensors(
             raise ModelFileError(path, text("model.n_expert", what=what, n=n, all=n_expert))
 
 
+def _has_more(header: Header) -> bool:
+    """Return whether another GGUF file stands behind the tensors of one."""
+    end = max((tensor.offset + tensor.n_bytes for tensor in header.tensors), default=0)
+    if not end or end >= header.file_bytes:
+        return False
+    with contextlib.suppress(OSError), open(header.path, "rb") as file:
+        file.seek(end)
+        return _GGUF in file.read(_PAGE_BYTES)
+    return False
+
+
+def _of_piece(piece: re.Match[str]) -> Text:
+    """Say how the pieces of a file are joined."""
+    whole, mark, of, n = piece.group("whole", "mark", "of", "n")
+    pieces = f'"{whole}"{mark}*'
+    if n and int(n) > 9:  # the alphabet would put 10 before 2
+        pieces = " ".join(f'"{whole}"{mark}{i}{of}{n}' for i in (1, 2, "\u2026", int(n)))
+    command = f'cat {pieces} > "{whole}"'
+    if sys.platform == "win32":
+        command = f'copy /b {pieces} "{whole}"'
+    return text("model.piece", whole=whole, command=command)
+
+
+def _check_shared(numbers: _Numbers, tensors: tuple[TensorInfo, ...]) -> None:
+    """Refuse shared experts of another width than llama.cpp takes from the header."""
+    if (other := SHARED_WIDTH.get(numbers.architecture)) is None:
+        return
+    key = numbers.key("expert_shared_feed_forward_length")
+    wanted = numbers.header.metadata.get(key, 0)
+    if not wanted and other:
+        key = numbers.key(other)
+        wanted = numbers.header.metadata.get(key, 0)
+    if not isinstance(wanted, int):
+        return
+    for tensor in tensors:
+        n = tensor.shape[1]
+        if tensor.name.endswith(".ffn_up_shexp.weight") and n != wanted:
+            what = tensor_words(tensor.name)
+            reason = text("model.shared_width", key=key, wanted=int(wanted), what=what, n=n)
+            numbers.refuse(reason)
+
+
 def _all_parts(path: Path, read: Callable[[Path], Header]) -> list[Header]:
     """Read the headers of all parts, in order. A model that is not split has one part."""
     opened = read(path)
@@ -684,6 +745,8 @@ def _all_parts(path: Path, read: Callable[[Path], Header]) -> list[Header]:
     if number is None or number >= n_part:
         raise ModelFileError(path, text("model.part_number", number=str(number), n=n_part))
     ending = _part_ending(number, n_part)
+    if opened.identity is not None and _has_more(opened):
+        raise ModelFileError(path, text("model.part_joined", part=number + 1, n=n_part))
     if not path.name.endswith(ending):
         raise ModelFileError(
             path, text("model.part_name", part=number + 1, n=n_part, ending=ending)

@@ -196,3 +196,16 @@ FILE_TYPES = {
     30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4", 39: "NVFP4",
 }  # fmt: skip
 """llama_ftype of llama.h: the mixture of types that a file states."""
+
+SHARED_WIDTH = {
+    "qwen2moe": "feed_forward_length",
+    "qwen3next": "feed_forward_length",
+    "qwen35moe": "feed_forward_length",
+    "qwen4exp": "feed_forward_length",
+    "ernie4_5-moe": "",
+    "granitemoe": "",
+    "granitehybrid": "",
+    "step35": "",
+}
+"""The key that llama.cpp takes for the width of shared experts where its own key is 0, by
+architecture; "": it expects no shared experts then. Others derive it, and are not checked."""

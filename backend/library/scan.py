@@ -18,6 +18,8 @@ N_FOLDER_MAX = 5000  # folders searched below one place
 DEPTH_MAX = 12
 N_PART_MAX = 1024
 
+_FIRST = re.compile(r"\.gguf[-._](?:part|split)?[-._]?(?:0{0,2}1|a|aa)(?:of\d+)?$", re.IGNORECASE)
+"""The name of the first piece of a file that was cut. Its row says how to join the pieces."""
 PART_NAME = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})\.gguf", re.IGNORECASE | re.DOTALL)
 """Name of a part of a split model: stem, number of the part, number of parts."""
 NO_MODEL = re.compile(r"mmproj|imatrix", re.IGNORECASE)
@@ -137,7 +139,8 @@ def _walk(place: Place, go_on: Callable[[], bool]) -> Iterator[tuple[Path, list[
                 visited.add((about.st_dev, about.st_ino))
             with os.scandir(folder) as listing:
                 for item in listing:
-                    if item.name.lower().endswith(".gguf") and not _is_folder(item):
+                    is_model = item.name.lower().endswith(".gguf") or _FIRST.search(item.name)
+                    if is_model and not _is_folder(item):
                         if not NO_MODEL.search(item.name):
                             names.append(item.name)
                     elif not item.name.startswith(".") and _is_folder(item):

@@ -246,7 +246,7 @@ class Setup(_Checked):
         "file",
         option="--mmproj",
         metavar="FILE",
-        help="the part of the model that sees images (default: mmproj*.gguf beside the model)",
+        help="the part of the model that sees images (default: the mmproj file that fits best)",
     )
     """The file with which the model sees images; "": one beside the model, where there is one."""
     embedding_model: str = setting("", "file", in_message=False)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from backend.gguf.companions import vision_files
 from backend.gguf.header import ModelFileError
 from backend.gguf.model_file import ModelFile, read_model
 from backend.protocol.chat import AnswerText
@@ -345,7 +346,7 @@ def show(path: Path) -> Json:
         can.append("tools")
     if any(word in template for word in ("enable_thinking", "<think>", "reasoning_effort")):
         can.append("thinking")
-    if any(path.parent.glob("mmproj*.gguf")):
+    if file is not None and vision_files(file):
         can.append("vision")
     values = file.metadata.items() if file is not None else ()
     return {

@@ -386,7 +386,6 @@ ENGLISH: Mapping[str, str] = {
     "vision.not_read": QT_TRANSLATE_NOOP(
         "messages", "The model could not read an image: {reason}."
     ),
-    "vision.other_model": QT_TRANSLATE_NOOP("messages", "{file} belongs to another model."),
     "vision.too_many_tokens": QT_TRANSLATE_NOOP(
         "messages",
         "An image needs {n:count} tokens in one pass, but memory permits only {most:count}.",
@@ -1013,6 +1012,11 @@ ENGLISH: Mapping[str, str] = {
     "model.other_part": QT_TRANSLATE_NOOP(
         "messages", "{key} does not say that it is part {part} of {n} of the model"
     ),
+    "model.part_joined": QT_TRANSLATE_NOOP(
+        "messages",
+        "it begins as part {part} of {n}, and other parts were put behind it; such parts cannot be "
+        "joined in this way: open the first of them as it was downloaded, beside the others",
+    ),
     "model.part_name": QT_TRANSLATE_NOOP(
         "messages", "it is part {part} of {n}, so its name has to end in {ending}"
     ),
@@ -1022,11 +1026,21 @@ ENGLISH: Mapping[str, str] = {
     "model.part_of_another": QT_TRANSLATE_NOOP(
         "messages", "it is part of another model, as {key} differs"
     ),
+    "model.piece": QT_TRANSLATE_NOOP(
+        "messages",
+        "it is a piece of a file that was cut; join all pieces in their order into {whole}, as "
+        "with: {command}",
+    ),
     "model.part_tensors": QT_TRANSLATE_NOOP(
         "messages", "split.tensors.count is {n}, but its {parts} parts have {found}"
     ),
     "model.tensor_twice": QT_TRANSLATE_NOOP(
         "messages", "the tensor {tensor} is in part {part} as well"
+    ),
+    "model.shared_width": QT_TRANSLATE_NOOP(
+        "messages",
+        "{key} makes the shared experts {wanted} wide, but {what} is {n} wide; llama.cpp does not "
+        "load it",
     ),
     "model.three_dimensions": QT_TRANSLATE_NOOP(
         "messages", "{what} has {n} dimensions instead of 3"

@@ -4281,14 +4281,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Das Modell konnte ein Bild nicht lesen: {reason}.</translation>
 </message>
 <message>
-<source>{file} belongs to another model.</source>
-<translation>{file} gehört zu einem anderen Modell.</translation>
-</message>
-<message>
-<source>An image needs {n:count} tokens in one pass, but memory permits only {most:count}.</source>
-<translation>Ein Bild braucht {n:count} Tokens in einem Durchgang, aber der Speicher erlaubt nur {most:count}.</translation>
-</message>
-<message>
 <source>{bytes:size} of RAM for experts could not be pinned, so copies to devices take longer.</source>
 <translation>{bytes:size} RAM für Experten konnten nicht gepinnt werden, darum dauern Kopien zu Geräten länger.</translation>
 </message>
@@ -5037,6 +5029,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Für die Schicht des Modells, die weitere Wörter vorhersagt, fehlen {missing:size} Speicher, deshalb werden nur Wiederholungen geraten.</translation>
 </message>
 <message>
+<source>An image needs {n:count} tokens in one pass, but memory permits only {most:count}.</source>
+<translation>Ein Bild braucht {n:count} Tokens in einem Durchgang, aber der Speicher erlaubt nur {most:count}.</translation>
+</message>
+<message>
 <source>{rate:percent} of the experts are in memory, {n:count} of each layer, chosen by the method {method}.</source>
 <translation>{rate:percent} der Experten sind im Speicher, {n:count} von jeder Schicht, gewählt von der Methode {method}.</translation>
 </message>
@@ -5437,6 +5433,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>nach {key} ist sie nicht Teil {part} von {n} des Modells</translation>
 </message>
 <message>
+<source>it begins as part {part} of {n}, and other parts were put behind it; such parts cannot be joined in this way: open the first of them as it was downloaded, beside the others</source>
+<translation>sie beginnt als Teil {part} von {n}, und andere Teile wurden dahinter gehängt; solche Teile lassen sich so nicht verbinden: öffnen Sie den ersten, wie er heruntergeladen wurde, neben den anderen</translation>
+</message>
+<message>
 <source>it is part {part} of {n}, so its name has to end in {ending}</source>
 <translation>sie ist Teil {part} von {n}, also muss ihr Name auf {ending} enden</translation>
 </message>
@@ -5449,12 +5449,20 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>sie ist Teil eines anderen Modells, denn {key} ist anders</translation>
 </message>
 <message>
+<source>it is a piece of a file that was cut; join all pieces in their order into {whole}, as with: {command}</source>
+<translation>sie ist ein Stück einer zerteilten Datei; verbinden Sie alle Stücke der Reihe nach zu {whole}, etwa mit: {command}</translation>
+</message>
+<message>
 <source>split.tensors.count is {n}, but its {parts} parts have {found}</source>
 <translation>split.tensors.count ist {n}, aber ihre {parts} Teile haben {found}</translation>
 </message>
 <message>
 <source>the tensor {tensor} is in part {part} as well</source>
 <translation>der Tensor {tensor} ist auch in Teil {part}</translation>
+</message>
+<message>
+<source>{key} makes the shared experts {wanted} wide, but {what} is {n} wide; llama.cpp does not load it</source>
+<translation>nach {key} sind die gemeinsamen Experten {wanted} breit, aber {what} ist {n} breit; llama.cpp lädt das nicht</translation>
 </message>
 <message>
 <source>{what} has {n} dimensions instead of 3</source>
