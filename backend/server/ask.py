@@ -628,12 +628,14 @@ def _schema_in(place: Fields, name: str, given: Any) -> Json | None:
     if not isinstance(given, dict):
         raise place.refusal(name, 'must be "json" or an object with a schema')
     kind, schema = given.get("type"), given.get("schema")
+    if not isinstance(schema, dict | None):
+        raise place.refusal(f"{name}.schema", "must be an object")
     if name in ("json_schema", "guided_json", "json") and not isinstance(schema, dict):
         return given
     if kind == "text":
         return None
     if kind == "json_object":
-        return schema if isinstance(schema, dict) else {}
+        return schema or {}
     inner = given.get("json_schema")
     for found in (inner.get("schema") if isinstance(inner, dict) else None, schema):
         if isinstance(found, dict):

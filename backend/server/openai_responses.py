@@ -83,16 +83,26 @@ class Kept:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, tuple[tuple[Json, ...], int]] = OrderedDict()
+        self._items: dict[str, dict[str, Json]] = {}
         self._n_char = 0
 
-    def keep(self, name: str, messages: tuple[Json, ...]) -> None:
-        """Keep a conversation, and forget the oldest ones where that is too much."""
-        n_char = len(str(messages))
+    def keep(self, name: str, messages: tuple[Json, ...], items: Sequence[Json] = ()) -> None:
+        """Keep a conversation and the items of its last answer.
+
+        Forget the oldest ones where that is too much.
+        """
+        n_char = len(str(messages)) + len(str(items))
         self._kept[name] = messages, n_char
+        self._items[name] = {item["id"]: item for item in items}
         self._n_char += n_char
         while len(self._kept) > _KEPT or self._n_char > _KEPT_CHARS:
-            _, (_, n_gone) = self._kept.popitem(last=False)
+            oldest, (_, n_gone) = self._kept.popitem(last=False)
             self._n_char -= n_gone
+            del self._items[oldest]
+
+    def item(self, name: str) -> Json | None:
+        """Return an item of an answer, or None."""
+        return next((items[name] for items in [*self._items.values()] if name in items), None)
 
     def messages(self, name: str) -> tuple[Json, ...]:
         """Return a conversation. Raises RequestRefused."""
@@ -119,7 +129,7 @@ def read_response(body: Any, kept: Kept) -> Ask:
     reasoning = fields.table("reasoning")
     fields.table("text").ignore("verbosity")
     effort = reasoning.get("effort", TEXT, "")
-    tools, forms = read_tools(fields)
+    tools, forms = read_tools(fields, more=_found_tools(fields))
     ask = Ask(
         forms=forms,
         model=fields.get("model", TEXT, ""),
@@ -153,16 +163,19 @@ def _messages(fields: Fields, kept: Kept) -> tuple[Json, ...]:
         items = messages_of(fields, "input")
         results = {_call_id(i) for i in items if _kind(i).endswith("_output")}
         for item in items:
+            if _kind(item) == "item_reference" and (found := kept.item(item.need("id", TEXT))):
+                item = Fields(found, item.where, item)
             _add_item(talk, item, results)
     return talk.done("input")
 
 
-_RESULTS = ("output", "result", "tools")
+_WITH_TOOLS = ("additional_tools", "tool_search_output")
+"""Kinds of items that offer further tools."""
+_RESULTS = ("output", "result")
 """The fields of an item that may have the result of a call."""
 _SILENT = ("type", "id", "call_id", "status", "caller", "namespace", "execution", "name")
 """Fields of a call that are no arguments."""
 _SETTINGS = (
-    "additional_tools",
     "compaction_trigger",
     "configuration_update",
     "item_reference",
@@ -197,6 +210,11 @@ def _add_item(talk: Conversation, item: Fields, results: set[str]) -> None:
         thought = read_content(item, may_lack=True) or read_content(item, "summary", may_lack=True)
         if isinstance(thought, str) and thought:
             talk.assistant(reasoning=thought, joins=True)
+    elif kind in _WITH_TOOLS:
+        item.ignore(*item.data)
+        if kind.endswith("_output"):
+            names = [tool.need("name", TEXT) for tool in item.tables("tools")]
+            talk.result(_call_id(item), f"These tools can be called now: {', '.join(names)}")
     elif kind.endswith("_output"):
         name = next((name for name in _RESULTS if name in item.data), "output")
         talk.result(_call_id(item), read_content(item, name))
@@ -207,6 +225,14 @@ def _add_item(talk: Conversation, item: Fields, results: set[str]) -> None:
         item.leave("", kind=kind)
         if kind not in _SETTINGS:
             talk.assistant(in_its_place(item, kind)["text"], joins=True)
+
+
+def _found_tools(fields: Fields) -> list[Fields]:
+    """Return the tools that items of the input offer."""
+    if not isinstance(fields.data.get("input"), list):
+        return []
+    items = [i for i in messages_of(fields, "input") if i.data.get("type") in _WITH_TOOLS]
+    return [tool for item in items for tool in item.tables("tools")]
 
 
 def _call(item: Fields, kind: str) -> Json:
@@ -298,7 +324,8 @@ class ResponseWriter(Writer):
         (finish,) = finishes
         counts = usage(finishes)
         if self._store:
-            self._kept.keep(self._id, self._conversation())
+            items = [self._item(section, "completed") for section in self._sections.all]
+            self._kept.keep(self._id, self._conversation(), items)
         is_whole = finish_reason(finish) != "length"
         response = self._response("completed" if is_whole else "incomplete")
         if not is_whole:

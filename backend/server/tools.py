@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from backend.protocol.chat import ToolCall, tool_name
-from backend.server.ask import FLAG, OBJECT, TEXT, Fields, Json, either, read_tool
+from backend.server.ask import FLAG, OBJECT, TEXT, Fields, Json, RequestRefused, either, read_tool
 
 _TEXT: Json = {"type": "string"}
 _WHOLE: Json = {"type": "integer"}
@@ -248,7 +248,8 @@ class Offered:
         inner = {**function["function"], "name": name}
         if words := ": ".join(filter(None, (about, inner.get("description", "")))):
             inner["description"] = words
-        self.tools.append({**function, "function": inner})
+        if name not in map(tool_name, self.tools):
+            self.tools.append({**function, "function": inner})
 
     def chosen(self, entry: Fields) -> list[str]:
         """Return the names of the tools that an entry of a tool_choice names."""
@@ -272,14 +273,22 @@ def _function(name: str, description: str, parameters: Json) -> Json:
 _WORDS = {"any": "required"}  # as Mistral's clients say it
 
 
-def read_tools(fields: Fields, inner: str = "") -> tuple[Json, Mapping[str, Form]]:
+def read_tools(
+    fields: Fields, inner: str = "", more: Sequence[Fields] = ()
+) -> tuple[Json, Mapping[str, Form]]:
     """Read the tools and which of them may be called. inner: the field that has a function.
 
-    Return the options of a conversation, and the forms of tools that are no plain functions.
+    more: tools that the conversation offers. Of tools of one name the first counts. Return the
+    options of a conversation, and the forms of tools that are no plain functions.
     """
     offered = Offered()
     for tool in fields.tables("tools"):
         offered.add(tool, inner)
+    for tool in more:
+        try:
+            offered.add(tool, inner)
+        except RequestRefused:  # the history ends no conversation
+            tool.leave("", kind="tool")
     choice = fields.get("tool_choice", either(TEXT, OBJECT), "auto")
     if not offered.tools and fields.data.get("functions"):
         for old in fields.tables("functions"):

@@ -21,12 +21,12 @@ from openai.types.chat import ChatCompletionMessageParam
 from openai.types.responses import ResponseInputItemParam
 from served import Served
 
-from backend.protocol.chat import is_conversation
+from backend.protocol.chat import Delta, is_conversation
 from backend.server import turns
 from backend.server.anthropic_messages import read_message
-from backend.server.ask import Ask, RequestRefused
+from backend.server.ask import Ask, Finish, Part, RequestRefused
 from backend.server.openai_chat import read_chat
-from backend.server.openai_responses import Kept, read_response
+from backend.server.openai_responses import Kept, ResponseWriter, read_response
 
 LAST = {"role": "user", "content": "go on"}
 PNG = "iVBORw0KGgo="
@@ -317,3 +317,16 @@ def test_inner_fields_that_are_not_known_are_named_once() -> None:
     assert ask.ignored == ("messages.0.content.0.odd", "stream_options.wide", "tools.0.images")
     many = read_chat({"messages": [LAST], **{f"x{i}": 1 for i in range(500)}}).ignored
     assert len(many) == 33 and many[-1] == "468 more"
+
+
+def test_a_reference_to_an_item_of_a_kept_answer_is_the_item() -> None:
+    kept = Kept()
+    ask = read_response({"input": "hi"}, kept)
+    parts = [Part(0, Delta(reasoning="Hm.")), Part(0, Delta(content="Yes."))]
+    whole = ResponseWriter(ask, "m", {}, kept).whole(parts, [Finish(0, "stop", 9, 7)])
+    items = [{"type": "item_reference", "id": item["id"]} for item in whole["output"]]
+    again = read_response({"input": [{"role": "user", "content": "hi"}, *items, LAST]}, kept)
+    answer = {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}
+    assert again.messages[1] == answer and again.ignored == ()
+    gone = read_response({"input": [{"type": "item_reference", "id": "x"}, LAST]}, kept)
+    assert gone.messages == (LAST,) and gone.ignored == ("input.0 (item_reference)",)

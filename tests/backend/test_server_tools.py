@@ -60,7 +60,8 @@ def item(ask: Ask, name: str, arguments: str) -> Any:
     assert [{**one, "id": ""} for one in ends] == [{**whole, "id": ""}]
     assert begun[0]["type"] == whole["type"]
     texts = [data["delta"] for kind, data in events if kind.endswith(".delta")]
-    assert "".join(texts) == whole.get("arguments", whole.get("input", ""))
+    told = whole.get("arguments", whole.get("input", ""))
+    assert "".join(texts) == (told if isinstance(told, str) else "")
     return {k: v for k, v in whole.items() if k not in ("id", "status")}
 
 
@@ -181,3 +182,20 @@ def test_a_demanded_call_without_a_tool_is_refused(tools: Any) -> None:
         assert chat(*tools, tool_choice=choice).options.tool_choice == "none"
     with pytest.raises(RequestRefused, match="cannot be called here"):
         response(SEARCH, tool_choice={"type": "web_search_preview"})
+
+
+def test_tools_that_a_search_has_found_can_be_called() -> None:
+    search = {"type": "tool_search", "execution": "client", "parameters": {"type": "object"}}
+    ask = response(search)
+    assert offered(ask) == ["tool_search"]
+    call = item(ask, "tool_search", '{"goal": "tickets"}')
+    assert call == {
+        "type": "tool_search_call", "call_id": "c1", "execution": "client",
+        "arguments": {"goal": "tickets"},
+    }  # fmt: skip
+    output = {"type": "tool_search_output", "call_id": "c1", "tools": [TICKETS]}
+    more = {"type": "additional_tools", "tools": [SEARCH, CUSTOM]}
+    ask = response(search, SEARCH, input=[call, output, more, *HELLO])
+    assert offered(ask) == ["tool_search", "search", "mcp__tickets__search", "patch"]
+    assert "mcp__tickets" in ask.messages[1]["content"] and ask.ignored == ()
+    assert ask.messages[0]["tool_calls"][0]["function"]["arguments"] == '{"goal": "tickets"}'

@@ -70,6 +70,8 @@ def test_a_schema_is_found_wherever_clients_write_it(read: Any) -> None:
         ({"text": {"format": {"type": "json_schema", "name": "c"}}}, "text.format has no schema"),
         ({"response_format": {"type": "xml"}}, "response_format.type must be"),
         ({"response_format": 5}, "response_format must be"),
+        ({"response_format": {"type": "json_object", "schema": 5}}, "schema must be an object"),
+        ({"response_format": {"type": "json_schema", "json_schema": 5}}, "has no schema"),
         ({"guided_regex": "a+"}, "guided_regex is not possible here"),
         ({"guided_choice": ["a"]}, "guided_choice is not possible here"),
         ({"structured_outputs": {"regex": "a"}}, "structured_outputs.regex is not possible"),
