@@ -39,6 +39,7 @@ from backend.server.ask import (
     read_sampling,
     read_stops,
     role_of,
+    tool_reference,
 )
 from backend.server.openai_chat import COUNT, effort_options, read_telemetry
 from backend.server.sections import CLOSE, OPEN, Section, Sections, Step
@@ -162,8 +163,7 @@ def _part(block: Fields, kind: str) -> Json | None:
     if kind == "text":
         return {"type": "text", "text": block.get("text", TEXT, "")}
     if kind == "tool_reference":
-        name = block.need("tool_name", TEXT)
-        return {"type": "text", "text": f"The tool {name} can be called."}
+        return tool_reference(block)
     if kind == "compaction" or (kind == "search_result" and "content" in block.data):
         head = [block.get(name, TEXT, "") for name in ("title", "source")]
         return _with_head(head, [read_part(part, _part) for part in block.parts("content")])

@@ -359,7 +359,7 @@ class Fields:
         self._inner: dict[str, list[Fields]] = {}
         self._left: list[str] = [] if whole is None else whole._left
         if isinstance(data, Mended):
-            self._left.append("halves of characters")
+            self._left.append("text (halves of characters)")
 
     def get(self, name: str, kind: Kind, default: Any = None) -> Any:
         """Return a field. Raises RequestRefused for one of another kind."""
@@ -439,6 +439,11 @@ class Fields:
         """Pass over fields silently."""
         self._known.update(names)
 
+    def ignore_all(self) -> None:
+        """Pass over all fields and inner ones silently."""
+        self._known.update(self.data)
+        self._inner.clear()
+
     def leave(self, *names: str, kind: str = "") -> None:
         """Have others() name fields, or parts of a kind, that are left out."""
         of_kind = f" ({shown(kind)})" if kind else ""
@@ -451,11 +456,13 @@ class Fields:
         each name once.
         """
         names: dict[str, str] = {}
-        for name in [*sorted(self._unknown()), *self._left]:
+        unknown = set(self._unknown())
+        for name in [*sorted(unknown), *self._left]:
             names.setdefault(_NUMBER_IN_PATH.sub(".", name), name)
         found = tuple(names.values())[:MAX_NAMED]
         for name in found:
-            log_once(f"The field {name} is not known here and was ignored.")
+            why = "is not known here" if name in unknown else "cannot be read here"
+            log_once(f"The field {name} {why} and was ignored.")
         n_more = len(names) - MAX_NAMED
         return (*found, f"{n_more} more") if n_more > 0 else found
 
@@ -726,7 +733,7 @@ def read_part(part: Fields, read: Callable[[Fields, str], Json | None]) -> Json:
     except RequestRefused:
         if not part.is_past:
             raise
-    part.ignore(*part.data)
+    part.ignore_all()
     if not kind:  # a result of a tool that is no list of parts
         return {"type": "text", "text": json.dumps(part.data, ensure_ascii=False)}
     part.leave("", kind=kind)
@@ -775,11 +782,18 @@ def _answer_part(part: Fields, kind: str) -> Json | None:
     return None if kind in _IMAGE_PARTS else _part(part, kind)
 
 
+def tool_reference(part: Fields) -> Json:
+    """Return the words for a tool that a search has found."""
+    return {"type": "text", "text": f"The tool {part.need('tool_name', TEXT)} can be called."}
+
+
 def _part(part: Fields, kind: str) -> Json | None:
     if kind in _TEXT_PARTS:
         return {"type": "text", "text": part.get("text", TEXT, "")}
     if kind == "refusal":
         return {"type": "text", "text": part.get("refusal", TEXT, "")}
+    if kind == "tool_reference":
+        return tool_reference(part)
     if kind in _IMAGE_PARTS:
         url = part.need("image_url", either(TEXT, OBJECT))
         if isinstance(url, dict):

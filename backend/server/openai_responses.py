@@ -211,9 +211,9 @@ def _add_item(talk: Conversation, item: Fields, results: set[str]) -> None:
         if isinstance(thought, str) and thought:
             talk.assistant(reasoning=thought, joins=True)
     elif kind in _WITH_TOOLS:
-        item.ignore(*item.data)
+        names = [tool.need("name", TEXT) for tool in item.tables("tools")]
+        item.ignore_all()
         if kind.endswith("_output"):
-            names = [tool.need("name", TEXT) for tool in item.tables("tools")]
             talk.result(_call_id(item), f"These tools can be called now: {', '.join(names)}")
     elif kind.endswith("_output"):
         name = next((name for name in _RESULTS if name in item.data), "output")
@@ -221,7 +221,7 @@ def _add_item(talk: Conversation, item: Fields, results: set[str]) -> None:
     elif kind == "function_call" or _call_id(item) in results:
         talk.assistant(calls=[_call(item, kind)], joins=True)
     else:
-        item.ignore(*item.data)
+        item.ignore_all()
         item.leave("", kind=kind)
         if kind not in _SETTINGS:
             talk.assistant(in_its_place(item, kind)["text"], joins=True)
@@ -241,7 +241,7 @@ def _call(item: Fields, kind: str) -> Json:
         given = item.get("arguments", ANY, "{}")
         name = flat(item.get("namespace", TEXT, ""), item.need("name", TEXT))
         return call_json(_call_id(item), name, arguments_text(given))
-    item.ignore(*item.data)
+    item.ignore_all()
     name = item.get("name", TEXT, "") or kind.removesuffix("_call")
     name = flat(item.get("namespace", TEXT, ""), name)
     return call_json(_call_id(item), name, arguments_text(arguments_in(item.data, _SILENT)))

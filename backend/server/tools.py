@@ -218,10 +218,10 @@ class Offered:
             self._take(_function(kind, words, schema), Form(kind, kind))
         elif kind in _OF_OPENAI and tool.table("environment").get("type", TEXT, "local") == "local":
             name = "computer" if kind.startswith("computer") else kind
-            tool.ignore(*tool.data)
+            tool.ignore_all()
             self._take(_function(name, *_OF_OPENAI[kind]), Form(kind, name))
         else:
-            tool.ignore(*tool.data)
+            tool.ignore_all()
             tool.leave("", kind=kind)
 
     def add_anthropic(self, tool: Fields) -> None:
@@ -235,10 +235,10 @@ class Offered:
             size = [tool.data.get(f"display_{side}_px") for side in ("width", "height")]
             if all(isinstance(n, int) for n in size):
                 words += f" It has {size[0]} x {size[1]} pixels."
-            tool.ignore(*tool.data)
+            tool.ignore_all()
             self.tools.append(_function(tool.get("name", TEXT) or base, words, schema))
         else:
-            tool.ignore(*tool.data)
+            tool.ignore_all()
             tool.leave("", kind=kind)
 
     def _take(self, function: Json, form: Form, about: str = "") -> None:

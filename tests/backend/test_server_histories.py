@@ -145,7 +145,7 @@ def test_a_reference_to_a_tool_names_the_tool() -> None:
         {"type": "tool_result", "tool_use_id": "t1", "content": inner}
     ]})  # fmt: skip
     assert ask.messages[0]["role"] == "tool" and "Read" in ask.messages[0]["content"]
-    assert ask.ignored == ()
+    assert ask.ignored == chats({"role": "tool", "content": inner}).ignored == ()
 
 
 def test_the_words_of_a_foreign_part_reach_the_model_and_it_is_named() -> None:
@@ -161,6 +161,13 @@ def test_the_words_of_a_foreign_part_reach_the_model_and_it_is_named() -> None:
     assert ask.ignored == (
         "messages.0.content.0 (server_tool_use)", "messages.0.content.1 (web_search_tool_result)"
     )  # fmt: skip
+
+
+def test_a_part_that_is_left_out_is_named_once_and_not_by_its_fields() -> None:
+    source = {"type": "base64", "media_type": "application/pdf", "data": "JVBE"}
+    ask = messages({"role": "user", "content": [{"type": "document", "source": source}]})
+    assert ask.ignored == ("messages.0.content.0 (document)",)
+    assert "JVBE" not in str(ask.messages)
 
 
 def test_documents_search_results_and_summaries_are_read() -> None:
