@@ -24,6 +24,7 @@ import psutil
 from backend.gguf.model_file import ModelFile, read_model
 from backend.learning.recordings import Recordings, Verdict, adopt_if_better, number_of
 from backend.system import faults
+from backend.system.memory import offer_first
 from backend.text import Text, text, to_json
 from backend.traces.container import ContainerError
 from backend.traces.reading import read_trace
@@ -67,8 +68,7 @@ def step_back() -> None:
         me.nice(getattr(psutil, "IDLE_PRIORITY_CLASS", 19))
     with contextlib.suppress(OSError, psutil.Error, AttributeError):  # not on every system
         me.ionice(getattr(psutil, "IOPRIO_VERYLOW" if is_windows else "IOPRIO_CLASS_IDLE"))
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
+    offer_first(1000)
 
 
 def train(file: ModelFile, recordings: Recordings, minutes: float, line: _Line) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from backend.gguf.header import ModelFileError
 from backend.protocol.attachments import images_of
 from backend.protocol.chat import Delta
 from backend.protocol.errors import UntrustedError
@@ -484,8 +485,9 @@ class _Turn:
         try:
             return self._host.load(wanted)
         except Exception as error:
-            refused = _refusal(error)
-            raise RequestRefused(str(refused), status=503) from error
+            # A file that can never be loaded is not asked for again; a lack of memory may pass.
+            status = 400 if isinstance(error, ModelFileError) else 503
+            raise RequestRefused(str(_refusal(error)), status=status, param="model") from error
 
     def tell(self, news: News | None) -> None:
         """Send news to the client; None: nothing follows."""

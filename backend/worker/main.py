@@ -40,7 +40,7 @@ from backend.protocol.messages import (
 from backend.protocol.settings import EngineConfig
 from backend.protocol.statistics import Statistics
 from backend.system import faults
-from backend.system.memory import trim_heap
+from backend.system.memory import offer_first, trim_heap
 from backend.system.paths import states_folder
 from backend.system.pipes import die_with_parent, private_pipes
 from backend.text import text
@@ -614,6 +614,7 @@ def main(
     in_fd, out_fd = private_pipes()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client handles Ctrl-C
     faulthandler.enable()
+    offer_first()  # the window and its chats stay
     if "--die-with-parent" in sys.argv:
         die_with_parent()
     # Without this a failed check of ggml starts a debugger, which buries the message.

@@ -12,6 +12,7 @@ from fake_engine import FakeEngine
 from served import KEY, Served
 from waiting import until
 
+from backend.gguf.header import ModelFileError
 from backend.protocol.errors import EngineError
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -99,6 +100,19 @@ def test_a_model_that_cannot_be_loaded_is_said_so_and_the_next_request_served(
     assert refused.status_code == 503
     assert refused.json()["error"]["message"] == "The file is damaged."
     assert ask(served, "any").json()["model"] == "first"
+
+
+def test_a_file_that_can_never_be_loaded_is_not_asked_for_again(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(_: str) -> None:
+        raise ModelFileError(Path("/secret/place/broken.gguf"), "it is cut")
+
+    monkeypatch.setattr(served.host, "load", load)
+    refused = ask(served, "one")
+    assert refused.status_code == 400 and "retry-after" not in refused.headers
+    message = refused.json()["error"]["message"]
+    assert "broken.gguf" in message and "/secret" not in message
 
 
 def test_a_model_that_nobody_uses_is_freed_and_loaded_again(shelf: Shelf) -> None:

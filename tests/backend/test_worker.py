@@ -443,6 +443,13 @@ def test_a_slow_reader_blocks_neither_stop_nor_the_end(pipe: Pipe) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+@pytest.mark.skipif(sys.platform != "linux", reason="the file is Linux's")
+def test_a_shortage_of_memory_ends_the_engine_before_the_window(pipe: Pipe) -> None:
+    pipe.receive()
+    adjustment = Path(f"/proc/{pipe.process.pid}/oom_score_adj").read_text()
+    assert int(adjustment) > int(Path("/proc/self/oom_score_adj").read_text())
+
+
 def test_interrupt_from_the_terminal_is_ignored(pipe: Pipe) -> None:
     pipe.ready()
     pipe.process.send_signal(signal.SIGINT)
