@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
+from app.text.messages import localized
+
 
 class Decisions(QWidget):
     """Hidden without decisions."""
@@ -44,8 +46,9 @@ class Decisions(QWidget):
 
     def show_lines(self, lines: Sequence[str]) -> None:
         """Show decisions, oldest first."""
-        if tuple(lines) != self._lines or not lines:
-            self._lines = tuple(lines)
+        lines = tuple(map(localized, lines))
+        if lines != self._lines or not lines:
+            self._lines = lines
             self._write()
 
     def _write(self) -> None:

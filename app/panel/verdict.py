@@ -6,6 +6,8 @@ The engine measures the time. The simulator replays the answer to find what woul
 
 from __future__ import annotations
 
+from PySide6.QtCore import QT_TRANSLATE_NOOP
+
 from app.text import units
 from app.text.language import translate
 from app.text.messages import localized
@@ -100,11 +102,47 @@ def causes(
     return found
 
 
+_PLAIN = {
+    "control-looking token": QT_TRANSLATE_NOOP(
+        "verdict",
+        "The file does not mark some control signs of its vocabulary as such; llama.cpp does. "
+        "You need not do anything.",
+    ),
+    "full capacity of the model will not be utilized": QT_TRANSLATE_NOOP(
+        "verdict", "The model was trained for a longer context than the one that is set."
+    ),
+    "not in special_eog_ids": QT_TRANSLATE_NOOP(
+        "verdict",
+        "The file's signs for the end of an answer do not agree. If answers do not end, look for a "
+        "newer file of this model.",
+    ),
+    "special_eog_ids contains both": QT_TRANSLATE_NOOP(
+        "verdict",
+        "llama.cpp corrected the file's signs for the end of an answer. You need not do anything.",
+    ),
+    "missing pre-tokenizer type": QT_TRANSLATE_NOOP(
+        "verdict",
+        "The file does not say how text is cut into tokens, so its answers may be worse. Look for "
+        "a newer file of this model.",
+    ),
+    "GENERATION QUALITY WILL BE DEGRADED": "",  # the line before said so
+}
+"""In plain words what llama.cpp warns of, by a part of its line; "": it says nothing more."""
+
+
 def _warnings(lines: list[str]) -> list[str]:
     """Return llama.cpp's first warnings, and how many more there are."""
-    words = translate("verdict", "llama.cpp warns: {text}")
-    found = [words.format(text=line) for line in lines[:N_WARNING]]
-    if n_more := len(lines) - len(found):
+    warns = translate("verdict", "llama.cpp warns: {text}")
+    said = []
+    for line in lines:
+        plain = next((words for part, words in _PLAIN.items() if part in line), None)
+        if plain is None:
+            said.append(warns.format(text=line))
+        elif plain:
+            said.append(translate("verdict", str(plain)))
+    said = list(dict.fromkeys(said))
+    found = said[:N_WARNING]
+    if n_more := len(said) - len(found):
         more = translate("verdict", "llama.cpp has {n} more warnings.")
         found.append(more.format(n=units.number(n_more)))
     return found

@@ -110,7 +110,7 @@ class Preferences(QObject):
     def reset(self) -> None:
         """All settings back to the beginning; which models were used is not one of them."""
         fresh, kept = Settings(), self.values
-        for name in ("recent", "last_model", "open_chat", "width", "height", "geometry", "page"):
+        for name in ("recent", "last_model", "open_chat", "width", "height", "geometry"):
             setattr(fresh, name, getattr(kept, name))
         vars(kept).update(vars(fresh))
         self.save()

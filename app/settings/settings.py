@@ -56,7 +56,6 @@ class Settings:
     server_embedding_model: str = ""  # a file
     server_is_open: bool = False
     server_origins: str = ""
-    page: str = "chat"  # to show at the next start
     open_chat: int = 0  # as well; 0: a new one
     width: int = 1320
     height: int = 840

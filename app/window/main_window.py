@@ -130,7 +130,6 @@ class MainWindow(QMainWindow):
         self._show_model()
         if self.settings.open_chat:
             self.chats.open(self.settings.open_chat)
-        self.pages.go(self.settings.page)
         self._show_remarks()
         self._show_cut_off()
 
@@ -592,7 +591,6 @@ class MainWindow(QMainWindow):
         if is_own:
             self.settings.geometry = bytes(self.saveGeometry().toBase64().data()).decode("ascii")
         self.settings.open_chat = self.chats.open_id
-        self.settings.page = self.pages.present
         self.preferences.take_server(self.server)
         self.preferences.save()
         self.calls.stop_all()

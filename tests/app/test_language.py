@@ -14,6 +14,7 @@ import pytest
 from PySide6.QtCore import QCoreApplication
 from PySide6.QtWidgets import QApplication
 
+from app.panel.decisions import Decisions
 from app.text import language, units
 from app.text.messages import localized
 from backend.gguf.header import ModelFileError
@@ -168,3 +169,17 @@ def test_messages_of_the_engine_in_german(qapp: QApplication) -> None:
     both = joined(text("memory.ram_none_asked"), "It rains.")
     assert localized(both) == "Das RAM behält wie gewünscht keine Experten für Geräte. It rains."
     assert localized("Plain words.") == "Plain words."
+
+
+def test_decisions_are_in_the_language_of_the_window(qapp: QApplication) -> None:
+    figures = text("auto.more_time", n=36, share=0.2)
+    decided = text("auto.decided", chosen=text("auto.prefetch_stays_on"), figures=figures)
+    decisions = Decisions()
+    try:
+        language.apply(qapp, "de")
+        decisions.show_lines([decided])
+        assert not re.search("Prefetching|token took", decisions.last.text())
+        assert "36" in decisions.last.text() and "20\u00a0%" in decisions.last.text()
+    finally:
+        language.apply(qapp, "en")
+        decisions.deleteLater()

@@ -72,11 +72,14 @@ def test_a_page_comes_and_goes_by_its_key(
     assert window.pages.present == "chat"
 
 
-def test_the_page_is_there_at_the_next_start(open_window: Opener) -> None:
+def test_the_next_start_shows_the_chat(open_window: Opener) -> None:
+    """A page such as the models in its place looks as if the model and the chat were lost."""
     window = open_window()
-    window.pages.go("settings")
-    window.close()
-    assert open_window().pages.present == "settings"
+    for page in ("get", "settings"):
+        window.pages.go(page)
+        window.close()
+        window = open_window()
+        assert window.pages.present == "chat" and window.chat.isVisible()
 
 
 # Settings

@@ -63,7 +63,7 @@ def test_models_on_a_failing_drive(
 
 @pytest.mark.parametrize("text", ["x" * 300, "\ud800", "a\0b", "/\udcff/m.gguf", ""])
 def test_any_text_in_the_settings(open_window: Opener, tmp_path: Path, text: str) -> None:
-    names = ("last_model", "device", "server_key", "page", "geometry")
+    names = ("last_model", "device", "server_key", "geometry")
     lists = {"recent": [text], "trusted_devices": [text]}
     values = {**dict.fromkeys(names, text), "device": "auto", **lists, "open_chat": 1 << 62}
     (tmp_path / "settings.json").write_text(json.dumps(values))

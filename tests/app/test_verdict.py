@@ -65,6 +65,13 @@ def test_other_causes_are_named() -> None:
         "llama.cpp warns: an odd token",
         "llama.cpp has 2 more warnings.",
     ]
+    token = "control-looking token: 128247 '</s>' was not control-type; this is probably a bug in"
+    warned = replace(CACHE, warnings=f"{token} 1\n{token} 2\nan odd token")
+    assert causes(warned, ANSWER, None) == [
+        "The file does not mark some control signs of its vocabulary as such; llama.cpp does. You "
+        "need not do anything.",
+        "llama.cpp warns: an odd token",
+    ]
     slow = replace(ANSWER, ttft_s=60.0, n_prompt=5000, n_reused=1000)
     assert causes(CACHE, slow, None) == [
         "Reading the question took 60.0 s before the first word, for 4,000 tokens."

@@ -6448,6 +6448,26 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Das Lesen der Frage dauerte {time} bis zum ersten Wort, für {tokens}.</translation>
 </message>
 <message>
+<source>The file does not mark some control signs of its vocabulary as such; llama.cpp does. You need not do anything.</source>
+<translation>Die Datei kennzeichnet einige Steuerzeichen ihres Wortschatzes nicht; llama.cpp tut es. Sie brauchen nichts zu tun.</translation>
+</message>
+<message>
+<source>The model was trained for a longer context than the one that is set.</source>
+<translation>Das Modell wurde für einen längeren Kontext trainiert als den eingestellten.</translation>
+</message>
+<message>
+<source>The file&apos;s signs for the end of an answer do not agree. If answers do not end, look for a newer file of this model.</source>
+<translation>Die Zeichen der Datei für das Ende einer Antwort passen nicht zusammen. Wenn Antworten nicht enden, suchen Sie eine neuere Datei dieses Modells.</translation>
+</message>
+<message>
+<source>llama.cpp corrected the file&apos;s signs for the end of an answer. You need not do anything.</source>
+<translation>llama.cpp hat die Zeichen der Datei für das Ende einer Antwort berichtigt. Sie brauchen nichts zu tun.</translation>
+</message>
+<message>
+<source>The file does not say how text is cut into tokens, so its answers may be worse. Look for a newer file of this model.</source>
+<translation>Die Datei sagt nicht, wie Text in Token zerlegt wird; ihre Antworten können schlechter sein. Suchen Sie eine neuere Datei dieses Modells.</translation>
+</message>
+<message>
 <source>Neither a larger cache nor another method would help.</source>
 <translation>Weder ein größerer Cache noch ein anderes Verfahren würde helfen.</translation>
 </message>
