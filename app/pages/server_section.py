@@ -81,7 +81,7 @@ class ServerSection(Section):
         self.origins = QLineEdit()
         self.origins.setMinimumWidth(240)
         self.origins.setPlaceholderText("https://chat.example")
-        self.origins.setAccessibleName(self.tr("Pages that may ask"))
+        self.origins.setAccessibleName(self.tr("Web pages that may use it (CORS)"))
         self.origins.setToolTip(
             self.tr(
                 "Origins of pages in a browser that may ask with the key, with spaces between "
@@ -94,12 +94,12 @@ class ServerSection(Section):
         self.row(self.tr("Port"), self.port)
         self.row(self.tr("Key"), beside(self.key, self.copy, self.renew))
         self.wide(self.loads_models)
-        self.row(self.tr("Free the model after"), self.unload_min)
+        self.row(self.tr("Unload an unused model after"), self.unload_min)
         self.row(
             self.tr("Embeddings"),
             beside(self.embedding_model, self.choose_embedding_model, self.no_embedding_model),
         )
-        self.row(self.tr("Pages that may ask"), self.origins)
+        self.row(self.tr("Web pages that may use it (CORS)"), self.origins)
         self.wide(self.is_open)
         self.wide(self.status)
         self.on.toggled.connect(self._choose)

@@ -141,7 +141,7 @@ ENGLISH: Mapping[str, str] = {
     "auto.rate": QT_TRANSLATE_NOOP("messages", "The cache rate is {rate:percent}"),
     # General.
     "newer.no_address": QT_TRANSLATE_NOOP(
-        "messages", "This copy does not know where versions are published."
+        "messages", "This copy was made without an address to look for newer versions."
     ),
     "newer.unreadable": QT_TRANSLATE_NOOP(
         "messages", "{host} does not say in a known form which version is the newest."

@@ -80,4 +80,4 @@ def test_a_copy_that_knows_no_address_says_so(
     monkeypatch.setenv("OUTRIDER_RELEASES", "")
     section = open_window().settings_page.version
     assert not section.look.isEnabled()
-    assert "does not know where" in section.answer.text()
+    assert "made without an address" in section.answer.text()

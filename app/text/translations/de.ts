@@ -1400,7 +1400,7 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 </message>
 <message>
 <source>dense</source>
-<translation>dicht</translation>
+<translation>stets gebraucht</translation>
 </message>
 <message>
 <source>experts</source>
@@ -2319,8 +2319,12 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Sie rufen diesen Rechner mit seiner Adresse im Netz auf und brauchen den Schlüssel.</translation>
 </message>
 <message>
-<source>Pages that may ask</source>
-<translation>Seiten, die fragen dürfen</translation>
+<source>Web pages that may use it (CORS)</source>
+<translation>Webseiten, die ihn benutzen dürfen (CORS)</translation>
+</message>
+<message>
+<source>Unload an unused model after</source>
+<translation>Unbenutztes Modell entladen nach</translation>
 </message>
 <message>
 <source>Origins of pages in a browser that may ask with the key, with spaces between them; localhost: all pages of this machine.</source>
@@ -2329,10 +2333,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Port</source>
 <translation>Port</translation>
-</message>
-<message>
-<source>Free the model after</source>
-<translation>Modell entladen nach</translation>
 </message>
 <message>
 <source>Embeddings</source>
@@ -3695,7 +3695,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>dense</source>
-<translation>dicht</translation>
+<translation>stets gebraucht</translation>
 </message>
 <message>
 <source>experts</source>
@@ -3751,7 +3751,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>{layers}, dense</source>
-<translation>{layers}, dicht</translation>
+<translation>{layers}, stets gebraucht</translation>
 </message>
 <message>
 <source>today</source>
@@ -4235,10 +4235,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{file} is a damaged image.</source>
 <translation>{file} ist ein beschädigtes Bild.</translation>
-</message>
-<message>
-<source>This copy does not know where versions are published.</source>
-<translation>Dieses Exemplar weiß nicht, wo Versionen veröffentlicht werden.</translation>
 </message>
 <message>
 <source>{host} does not say in a known form which version is the newest.</source>
@@ -4975,6 +4971,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>A text has {n:count} characters, too many for {n_token:count} tokens.</source>
 <translation>Ein Text hat {n:count} Zeichen, zu viele für {n_token:count} Tokens.</translation>
+</message>
+<message>
+<source>This copy was made without an address to look for newer versions.</source>
+<translation>Diese Kopie wurde ohne eine Adresse für neuere Versionen gemacht.</translation>
 </message>
 <message>
 <source>A part of this program is missing or damaged ({reason}). Install it again.</source>
