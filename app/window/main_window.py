@@ -130,6 +130,7 @@ class MainWindow(QMainWindow):
         self._show_model()
         if self.settings.open_chat:
             self.chats.open(self.settings.open_chat)
+        self.pages.go(CHAT)
         self._show_remarks()
         self._show_cut_off()
 

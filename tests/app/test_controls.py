@@ -84,8 +84,9 @@ def test_the_strip_shows_what_is_asked_for_beside_what_is_in_force(
 ) -> None:
     window = open_window(model())
     told = sent(window)
-    qtbot.keyClick(window, Qt.Key.Key_K, Qt.KeyboardModifier.ControlModifier)
     strip = window.controls.strip
+    assert not strip.isVisible()
+    qtbot.keyClick(window, Qt.Key.Key_K, Qt.KeyboardModifier.ControlModifier)
     assert strip.isVisible()
     assert strip.in_force("method") == "in force: promoe"
     pick(window, "method", "lru")
