@@ -79,13 +79,17 @@ def test_all_switches_say_the_same(qtbot: Any, open_window: Opener, model: Model
         assert [other.automatic.isChecked() for other in switches] == [wanted] * 3
 
 
+def test_the_strip_is_hidden_at_the_start(open_window: Opener) -> None:
+    window = open_window()
+    assert window.isVisible() and not window.controls.strip.isVisible()
+
+
 def test_the_strip_shows_what_is_asked_for_beside_what_is_in_force(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     window = open_window(model())
     told = sent(window)
     strip = window.controls.strip
-    assert not strip.isVisible()
     qtbot.keyClick(window, Qt.Key.Key_K, Qt.KeyboardModifier.ControlModifier)
     assert strip.isVisible()
     assert strip.in_force("method") == "in force: promoe"
