@@ -1,12 +1,12 @@
 """`make wine-bundle`: bundle the program for Windows under wine, and try archive and installer.
 
-    python packaging/windows/wine/bundle.py [--pictures FOLDER]
+    python packaging/windows/wine/bundle.py [--pictures FOLDER] [the journeys' arguments]
 
 The recipe is the release workflow's, packaging/release.py, run by the CPython of check.py. It
 differs in llama.cpp and the native part, which mingw-w64 has built, without Vulkan and with one
 build for the CPU, and in versions that packaging/locked.py names. The trial has a prefix of wine of
-its own, without a Python, and folders with spaces and umlauts. This file needs the standard library
-only.
+its own, without a Python, and folders with spaces and umlauts. The journeys (tests/journeys) go in
+it, as far as they can. This file needs the standard library only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import sys
 import time
 import tomllib
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import check
@@ -53,7 +53,8 @@ def main() -> int:
     """Run the steps and return the exit status."""
     parser = argparse.ArgumentParser(description="Bundle the program for Windows under wine.")
     parser.add_argument("--pictures", type=Path, default=DIST, help="the folder of the pictures")
-    pictures = parser.parse_args().pictures
+    options, journeys = parser.parse_known_args()
+    pictures = options.pictures
     check.PACKAGES.update(PACKAGES)
     os.environ.setdefault("SOURCE_DATE_EPOCH", run("git", "-C", str(ROOT), "log", "-1",
                                                    "--format=%ct").stdout.strip())  # fmt: skip
@@ -66,6 +67,7 @@ def main() -> int:
         with screen(), check.kept_awake(MORE):  # wine looks for a display once
             check.follow(lambda: try_archive(pictures))
             check.follow(lambda: try_installer(pictures))
+        check.follow(lambda: try_journeys(journeys))
     except CheckError as error:
         print(error, file=sys.stderr)
         return 1
@@ -125,6 +127,17 @@ def try_archive(pictures: Path) -> str:
     if done.returncode != 0:
         raise CheckError(f"outrider.exe verify failed: {done.stdout}{done.stderr}")
     return f"the archive answers ({answer}), and verifies: {done.stdout.strip().splitlines()[-1]}"
+
+
+def try_journeys(arguments: Sequence[str]) -> str:
+    """Go the journeys in the unpacked archive, with arguments of pytest."""
+    command = [sys.executable, str(ROOT / "tests" / "journeys"), "--all", "--programs",
+               str(UNPACKED / "outrider"), *arguments]  # fmt: skip
+    done = subprocess.run(command, env=check.environment(MORE))
+    run("wineserver", "--kill", check=False, more=MORE)
+    if done.returncode != 0:
+        raise CheckError("Journeys failed under wine; they are named above.")
+    return "journeys passed"
 
 
 def try_programs(folder: Path, picture: Path, while_open: Callable[[], None] = lambda: None) -> str:
