@@ -138,8 +138,10 @@ def resize(folder: Path, size: str) -> None:
     subprocess.run(["mount", "-o", f"remount,size={size}", str(folder)], check=True)
 
 
-def journey_a_full_drive(home: Home, hub: FakeHub) -> None:
+def journey_a_full_drive(home: Home, hub: FakeHub, is_windows: bool) -> None:
     """The drive becomes full during a download, and has room later."""
+    if is_windows:
+        pytest.skip("wine calls a full drive an invalid argument, or ends with a page fault")
     drive = home.data / "models"
     with small_drive(drive):
         resize(drive, "64m")
