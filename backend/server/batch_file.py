@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -280,10 +281,22 @@ class AnswerFile:
         try:
             self._file = open(path, "a+b")  # noqa: SIM115 (closed by close())
             sync_folder(path.absolute().parent)  # a run that was killed may have made the file
+            self._lock()
             self._recover()
         except OSError as error:
             reason = error.strerror or str(error)
             raise BatchError(text("file.not_written", file=path.name, reason=reason)) from None
+
+    def _lock(self) -> None:
+        """Lock the opened file: a hard link leads to it by another name. Raises BatchError."""
+        if sys.platform != "win32":
+            import fcntl  # not on Windows
+
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.close()
+                raise BatchError(f"Another outrider batch is writing {self.path}.") from None
 
     def _recover(self) -> None:
         n_whole, n_file = 0, self._file.seek(0, os.SEEK_END)

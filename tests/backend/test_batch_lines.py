@@ -297,3 +297,15 @@ def test_two_batches_do_not_write_one_file(
             assert main(words(model, prompts, other)) == 1
             assert "Another outrider batch is writing" in capsys.readouterr().err
     assert out.exists() == exists and (not exists or not out.read_bytes())
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files are locked by name there")
+def test_a_hard_link_leads_no_second_batch_to_a_file(tmp_path: Path) -> None:
+    out, link = tmp_path / "out.jsonl", tmp_path / "link.jsonl"
+    out.touch()
+    os.link(out, link)
+    first = AnswerFile(out)
+    with pytest.raises(BatchError, match=r"Another outrider batch is writing .*link\.jsonl"):
+        AnswerFile(link)
+    first.close()
+    AnswerFile(link).close()
