@@ -59,6 +59,7 @@ class FindBar(QFrame):
         self._transcript = transcript
         self._found: list[tuple[QTextEdit, QTextCursor]] = []
         self._place = -1
+        self._lead = 0  # id of the message to go to
         self.words = _Words()
         self.words.setPlaceholderText(self.tr("Find in this chat"))
         self.words.setAccessibleName(self.tr("Find in this chat"))
@@ -99,6 +100,13 @@ class FindBar(QFrame):
         self.words.selectAll()
         self.search()
 
+    def lead(self, message_id: int, words: str) -> None:
+        """Mark words, and show their first place in a message. The focus stays where it is."""
+        self._lead = message_id
+        self.words.setText(words)
+        self.show()
+        self.search()
+
     def finish(self) -> None:
         """Remove the marks and hide the bar."""
         self._timer.stop()
@@ -124,7 +132,22 @@ class FindBar(QFrame):
                     self._found.append((block, cursor))
                     cursor = block.document().find(words, cursor)
         self._place = len(self._found) - 1
+        if self._lead and self._transcript.is_whole:
+            self._go_to_message(self._lead)
+            self._lead = 0
         self._show()
+
+    def _go_to_message(self, message_id: int) -> None:
+        """Make the first place in a message the present one; without any, show the message."""
+        view = self._transcript.view_of(message_id)
+        if view is None:
+            return
+        for place, (block, _) in enumerate(self._found):
+            if view.isAncestorOf(block):
+                self._place = place
+                return
+        self._clear()
+        self._transcript.show_place(view, QPoint(0, 0))
 
     def step(self, step: int) -> None:
         """Go to another place; after the last comes the first."""

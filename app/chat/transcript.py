@@ -281,6 +281,10 @@ class Transcript(ScrollColumn):
             found += sorted(blocks, key=lambda block: block.mapTo(view, QPoint(0, 0)).y())
         return found
 
+    def view_of(self, message_id: int) -> QWidget | None:
+        """Return the view of a message; None if it is not shown."""
+        return next((view for view in self._views if view.message.id == message_id), None)
+
     def show_place(self, widget: QWidget, place: QPoint) -> None:
         """Scroll to a point of a widget."""
         column = self._column

@@ -67,6 +67,8 @@ class Chats(QObject):
         session.why_not_kept = lambda message: "" if message.id else self._why
         session.owner_of = self._owner_of
         self._rows: list[ChatRow] | None = None
+        self.is_cut = False
+        """Whether the last rows() left out chats that may match."""
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.setInterval(SAVE_MS)
@@ -98,26 +100,40 @@ class Chats(QObject):
 
     def rows(self, search: str = "") -> list[ChatRow]:
         """Return the list, or the chats that contain the words of `search`."""
+        self.is_cut = False
         try:
             if self._rows is None:
                 self._rows = self.store.chats()
             if not search.strip():
                 return self._rows
             by_id = {row.id: row for row in self._rows}
+            results = self.store.search(search)
+            self.is_cut = results.is_cut
             return [
-                replace(row, snippet=found.snippet)
-                for found in self.store.search(search)
+                replace(
+                    row, snippet=found.snippet, message_id=found.message_id, marked=found.marked
+                )
+                for found in results
                 if (row := by_id.get(found.chat_id)) is not None
             ]
         except StoreError as error:
             self._report_failure(error)
             return self._rows or []
 
-    def open(self, chat_id: int) -> bool:
-        """Show a chat. Return False if it no longer exists."""
-        if chat_id == self.open_id:
+    def open(self, chat_id: int, message_id: int = 0) -> bool:
+        """Show a chat, in the branch of a message. Return False if it no longer exists."""
+        shown = self._session.conversation.messages
+        if chat_id == self.open_id and (
+            not message_id or any(message.id == message_id for message in shown)
+        ):
             return True
-        conversation = self._session.under_way(chat_id) or self._load(chat_id)
+        conversation = self._session.under_way(chat_id)
+        if conversation is None:
+            conversation = self._load(chat_id)
+            if conversation is not None and message_id:
+                if all(message.id != message_id for message in conversation.messages):
+                    self._attempt(lambda: self.store.activate(chat_id, message_id))
+                    conversation = self._load(chat_id)
         if conversation is not None:
             self._session.show(conversation)
             self._warm()

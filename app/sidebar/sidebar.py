@@ -16,6 +16,7 @@ from PySide6.QtWidgets import (
 
 from app.session.chats import Chats
 from app.sidebar.list import ChatList
+from app.store.chats import ChatRow
 from app.text.messages import localized
 from app.widgets.fields import SearchField
 
@@ -57,6 +58,7 @@ class Sidebar(QFrame):
         new_chat: the user wants a new chat.
         import_file: the user wants to import chats.
         opened: a chat was opened here.
+        passage: (int, str) id of a found message of the opened chat, and what to mark in it.
         left: the user wants to write.
         typed: (text) to write.
     """
@@ -64,6 +66,7 @@ class Sidebar(QFrame):
     new_chat = Signal()
     import_file = Signal()
     opened = Signal()
+    passage = Signal(int, str)
     left = Signal()
     typed = Signal(str)
 
@@ -82,6 +85,7 @@ class Sidebar(QFrame):
         self.search.setPlaceholderText(self.tr("Search chats"))
         self.search.setToolTip("Ctrl+F")
         self.list = ChatList()
+        self._found: dict[int, ChatRow] = {}  # by the id of the chat: with a passage
         self._nothing = QLabel()
         self._nothing.setProperty("role", "muted")
         self._nothing.setWordWrap(True)
@@ -136,9 +140,15 @@ class Sidebar(QFrame):
         self.list.show_busy(self._chats.busy)
         self.list.show_folders(self._chats.folders())
         self.list.show_rows(rows, self._chats.open_id, with_headings=not text.strip())
-        self._nothing.setVisible(not rows)
+        self._found = {row.id: row for row in rows if row.message_id}
+        is_cut = self._chats.is_cut
+        self._nothing.setVisible(not rows or is_cut)
         self._nothing.setText(
-            self.tr("Nothing found.") if text.strip() else self.tr("Your chats will be here.")
+            self.tr("There may be more. Type more of what you look for.")
+            if is_cut
+            else self.tr("Nothing found.")
+            if text.strip()
+            else self.tr("Your chats will be here.")
         )
 
     def _refresh_later(self) -> None:
@@ -146,8 +156,11 @@ class Sidebar(QFrame):
         self._timer.start(0)
 
     def _open(self, chat_id: int) -> None:
-        if self._chats.open(chat_id):
+        found = self._found.get(chat_id)
+        if self._chats.open(chat_id, found.message_id if found else 0):
             self.opened.emit()
+            if found is not None:
+                self.passage.emit(found.message_id, found.marked)
 
     def _ask_folder(self, chat_id: int) -> None:
         name = self._name_of_folder("")

@@ -16,7 +16,7 @@ from app.state.conversation import Conversation, Ending, Message
 from app.state.preset import Preset
 from app.store import schema
 from app.store.schema import StoreError
-from app.store.search import Found, find
+from app.store.search import Results, find
 from backend.protocol.attachments import Attachment
 from backend.protocol.chat import Delta, ToolCall
 from backend.protocol.statistics import Statistics
@@ -39,6 +39,8 @@ class ChatRow:
     snippet: str = ""
     folder: str = ""
     is_named: bool = True  # by the user or by a model
+    message_id: int = 0  # of the snippet
+    marked: str = ""  # in the snippet's message
 
     @property
     def order(self) -> tuple[object, ...]:
@@ -122,7 +124,7 @@ class ChatStore:
             ]  # fmt: skip
         return sorted(rows, key=lambda row: row.order)
 
-    def search(self, text: str) -> list[Found]:
+    def search(self, text: str) -> Results:
         """Return the chats that contain the words of a text."""
         with self.reading():
             return find(self.connection, text)
@@ -321,7 +323,11 @@ class ChatStore:
     def switch(self, chat_id: int, message_id: int, step: int) -> None:
         """Activate the branch before or after that of a message, down to its leaf."""
         siblings = self._siblings(message_id)
-        leaf = siblings[(siblings.index(message_id) + step) % len(siblings)]
+        self.activate(chat_id, siblings[(siblings.index(message_id) + step) % len(siblings)])
+
+    def activate(self, chat_id: int, message_id: int) -> None:
+        """Activate the branch of a message, down to its leaf."""
+        leaf = message_id
         with self.reading():
             # A message has a larger id than its parent, except in a damaged file.
             query = "SELECT max(id) FROM message WHERE parent_id = ?1 AND id > ?1"

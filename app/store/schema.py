@@ -144,6 +144,24 @@ STEPS: tuple[str, ...] = (
     -- JSON: attachments that were pasted, and are in no file.
     CREATE TABLE draft_paste (chat_id INTEGER PRIMARY KEY, files TEXT NOT NULL);
     """,
+    """
+    -- Parts of words, and scripts without spaces.
+    CREATE VIRTUAL TABLE word_part USING fts5 (
+        content, content = 'message', content_rowid = 'id', detail = none, tokenize = "trigram"
+    );
+    INSERT INTO word_part (word_part) VALUES ('rebuild');
+    CREATE TRIGGER part_insert AFTER INSERT ON message BEGIN
+        INSERT INTO word_part (rowid, content) VALUES (new.id, new.content);
+    END;
+    CREATE TRIGGER part_delete AFTER DELETE ON message BEGIN
+        INSERT INTO word_part (word_part, rowid, content) VALUES ('delete', old.id, old.content);
+    END;
+    CREATE TRIGGER part_update AFTER UPDATE OF content ON message
+    WHEN old.content IS NOT new.content BEGIN
+        INSERT INTO word_part (word_part, rowid, content) VALUES ('delete', old.id, old.content);
+        INSERT INTO word_part (rowid, content) VALUES (new.id, new.content);
+    END;
+    """,
 )
 
 

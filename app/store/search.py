@@ -10,29 +10,50 @@ from dataclasses import dataclass
 N_FOUND = 60  # chats
 PAGE = 400  # messages per query
 BUDGET_S = 0.05  # time limit; the results so far are shown
+SHORT_BUDGET_S = 0.15  # for words that are in no index
 SNIPPET_CHARS = 70
+SHORT_CHARS = 3  # a shorter word is in no index of parts of words
+SCANNED = 1000  # messages per query that looks for short words
+N_PART = 24
 N_WORD = 12
 
 _WORD = re.compile(r"[^\W_]+")
+_QUOTES = "\"'\u201c\u201d\u201e\u00ab\u00bb"
 
 
 @dataclass(frozen=True)
 class Found:
-    """A matching chat. `snippet`: the passage of a message, empty if the title matches."""
+    """A matching chat.
+
+    snippet: the passage of a message, empty if the title matches. message_id: of the newest message
+    that matches, or 0. marked: what to mark in it.
+    """
 
     chat_id: int
     snippet: str
+    message_id: int = 0
+    marked: str = ""
 
 
-def find(connection: sqlite3.Connection, text: str) -> list[Found]:
-    """Return the chats that contain all the words, or words that begin with them."""
-    words = [word.lower() for word in _WORD.findall(text)][:N_WORD]
+class Results(list[Found]):
+    """The chats that were found. is_cut: others may match, too."""
+
+    is_cut = False
+
+
+def find(connection: sqlite3.Connection, text: str) -> Results:
+    """Return the chats that contain all the words, in the title or in a message."""
+    bare = (word.strip(_QUOTES) for word in text.lower().replace("\0", " ").split())
+    words = [word for word in bare if word][:N_WORD]
     if not words:
-        return []
+        return Results()
     found = {chat_id: Found(chat_id, "") for chat_id in _titles(connection, words)}
-    if max(map(len, words)) >= 2:
-        find_said(connection, words, found)
-    return list(found.values())[:N_FOUND]
+    is_cut = len(found) >= N_FOUND
+    if any(len(word) >= 2 or not word.isascii() for word in words) and not is_cut:
+        is_cut = not find_said(connection, words, found)
+    results = Results(list(found.values())[:N_FOUND])
+    results.is_cut = is_cut
+    return results
 
 
 def match_expression(words: list[str]) -> str:
@@ -41,42 +62,116 @@ def match_expression(words: list[str]) -> str:
     return " AND ".join([*(word + " *" for word in whole), last + " *"])
 
 
+def _parts_expression(words: list[str]) -> str:
+    """Return the FTS5 expression of the parts of words, three letters each; "" without any."""
+    parts = {word[at : at + 3] for word in words for at in range(len(word) - SHORT_CHARS + 1)}
+    quoted = ('"' + part.replace('"', '""') + '"' for part in sorted(parts)[:N_PART])
+    return " AND ".join(quoted)
+
+
+def _pattern(word: str) -> str:
+    """Return the pattern of LIKE for a text that contains a word."""
+    return "%" + re.sub(r"([%_\\])", r"\\\1", word) + "%"
+
+
 def _titles(connection: sqlite3.Connection, words: list[str]) -> list[int]:
-    wanted = " AND ".join(["title LIKE ?"] * len(words))
+    wanted = " AND ".join(["title LIKE ? ESCAPE '\\'"] * len(words))
     rows = connection.execute(
         f"SELECT id FROM chat WHERE deleted_s IS NULL AND {wanted} ORDER BY changed_s DESC LIMIT ?",
-        [*(f"%{word}%" for word in words), N_FOUND],
-    )  # words have only letters and digits: no % and no _
+        [*map(_pattern, words), N_FOUND],
+    )
     return [row[0] for row in rows]
 
 
-def find_said(connection: sqlite3.Connection, words: list[str], found: dict[int, Found]) -> None:
-    """Add the chats with a message that contains all the words."""
+def find_said(connection: sqlite3.Connection, words: list[str], found: dict[int, Found]) -> bool:
+    """Add the chats with a message that contains all the words, newest first.
+
+    Words that begin so come without their accents. Return False if there may be more.
+    """
     ends_s = time.monotonic() + BUDGET_S
-    expression, before = match_expression(words), 1 << 62
-    while len(found) < N_FOUND:
-        rows: list[tuple[int, int, str]] = connection.execute(
-            "SELECT message.id, chat_id, message.content FROM ("
-            "SELECT rowid AS id FROM word WHERE word MATCH ? AND rowid < ? "
-            "ORDER BY rowid DESC LIMIT ?) AS hit "
-            "JOIN message USING (id) JOIN chat ON chat.id = chat_id AND deleted_s IS NULL "
-            "ORDER BY message.id DESC",
-            (expression, before, PAGE),
-        ).fetchall()
-        for _, chat_id, content in rows:
-            if chat_id not in found:
-                found[chat_id] = Found(chat_id, snippet(content, words))
-                if len(found) >= N_FOUND:
-                    return
-        if not rows or time.monotonic() > ends_s:
-            return
-        before = rows[-1][0]
+    hits, values = [], []
+    if all(map(_WORD.fullmatch, words)):
+        hits.append("SELECT rowid AS id, 1 AS is_sure FROM word WHERE word MATCH ? AND rowid < ?")
+        values.append(match_expression(words))
+    if parts := _parts_expression(words):
+        hits.append(
+            "SELECT rowid AS id, 0 AS is_sure FROM word_part WHERE word_part MATCH ? AND rowid < ?"
+        )
+        values.append(parts)
+    if hits:
+        hit = " UNION ALL ".join(hits) + " ORDER BY 1 DESC LIMIT ?"
+        before = 1 << 62
+        while True:
+            limits = [value for expression in values for value in (expression, before)]
+            rows = _messages(connection, hit, [*limits, PAGE])
+            _take(rows, words, found)
+            if len(found) >= N_FOUND:
+                return False
+            if not rows:
+                break
+            if time.monotonic() > ends_s:
+                return False
+            before = rows[-1][0]
+    return bool(parts) or _find_short(connection, words, found)
+
+
+def _find_short(connection: sqlite3.Connection, words: list[str], found: dict[int, Found]) -> bool:
+    """Add the chats with short words within words: read the messages, newest first."""
+    ends_s = time.monotonic() + SHORT_BUDGET_S
+    tests, patterns = [], []
+    for word in words:
+        if word.isascii():
+            tests.append("content LIKE ? ESCAPE '\\'")
+            patterns.append(_pattern(word))
+        else:  # LIKE takes twice the time, and knows no other case of such letters
+            cases = {word, word.upper(), word.title()}
+            tests.append("(" + " OR ".join(["instr(content, ?)"] * len(cases)) + ")")
+            patterns.extend(cases)
+    hit = (
+        "SELECT id, 0 AS is_sure FROM message WHERE id < ? AND id >= ? AND "
+        + " AND ".join(tests)
+        + " ORDER BY id DESC"
+    )
+    before = connection.execute("SELECT coalesce(max(id), 0) FROM message").fetchone()[0] + 1
+    while before > 0:
+        values: list[object] = [before, before - SCANNED, *patterns]
+        _take(_messages(connection, hit, values), words, found)
+        before -= SCANNED
+        if len(found) >= N_FOUND or (before > 0 and time.monotonic() > ends_s):
+            return False
+    return True
+
+
+def _messages(
+    connection: sqlite3.Connection, hit: str, values: list[object]
+) -> list[tuple[int, int, str, int]]:
+    return connection.execute(
+        f"SELECT message.id, chat_id, message.content, is_sure FROM ({hit}) AS hit "
+        "JOIN message USING (id) JOIN chat ON chat.id = chat_id AND deleted_s IS NULL "
+        "ORDER BY message.id DESC",
+        values,
+    ).fetchall()
+
+
+def _take(rows: list[tuple[int, int, str, int]], words: list[str], found: dict[int, Found]) -> None:
+    """Add the chats of rows that do contain the words."""
+    for message_id, chat_id, content, is_sure in rows:
+        known = found.get(chat_id)
+        if len(found) >= N_FOUND if known is None else known.message_id:
+            continue
+        folded = content.casefold()
+        if is_sure or all(word.casefold() in folded for word in words):
+            phrase = " ".join(words)
+            marked = phrase if phrase in folded else max(words, key=len)
+            passage = snippet(content, words) if known is None else ""  # its title has the words
+            found[chat_id] = Found(chat_id, passage, message_id, marked)
 
 
 def snippet(content: str, words: list[str]) -> str:
     """Return the passage around the first of the words, on one line."""
-    pattern = r"(?<![^\W_])(?:" + "|".join(map(re.escape, words)) + ")"
-    place = re.search(pattern, content, re.IGNORECASE)
+    pattern = "(?:" + "|".join(map(re.escape, words)) + ")"
+    place = re.search(r"(?<![^\W_])" + pattern, content, re.IGNORECASE)
+    place = place or re.search(pattern, content, re.IGNORECASE)
     begin = max(place.start() - 24, 0) if place else 0
     text = " ".join(content[begin : begin + SNIPPET_CHARS].split())
     if begin:

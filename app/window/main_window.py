@@ -296,6 +296,7 @@ class MainWindow(QMainWindow):
         self.sidebar.new_chat.connect(self._new_chat)
         self.sidebar.import_file.connect(self.exchange.ask_import)
         self.sidebar.opened.connect(self._chat_picked)
+        self.sidebar.passage.connect(self.chat.find_bar.lead)
         self.sidebar.left.connect(self.show_chat)
         self.sidebar.typed.connect(self._type)
         session.conversation_replaced.connect(self._remember_chat)

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PySide6.QtCore import Qt
+from window_samples import WAIT_MS, Model, Opener
 
 from app.state.conversation import Message
 from app.store import search
@@ -16,7 +18,8 @@ from app.store.search import snippet
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatStore]:
-    monkeypatch.setattr(search, "BUDGET_S", 1000.0)  # not on a busy machine either
+    for name in ("BUDGET_S", "SHORT_BUDGET_S"):
+        monkeypatch.setattr(search, name, 1000.0)  # not on a busy machine either
     made = ChatStore.open(tmp_path / "chats.db")
     yield made
     made.close()
@@ -102,3 +105,72 @@ def test_twelve_words_are_looked_for(store: ChatStore) -> None:
 )
 def test_the_passage_around_a_word(content: str, words: list[str], shown: str) -> None:
     assert snippet(content, words) == shown
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("ein Donaudampfschiff", "dampf"),
+        ("ein Donaudampfschiff", "am"),
+        ("\u6211\u559c\u6b22\u673a\u5668\u5b66\u4e60\u548c\u6570\u5b66", "\u5668\u5b66\u4e60"),
+        ("\u6211\u559c\u6b22\u673a\u5668\u5b66\u4e60\u548c\u6570\u5b66", "\u6570\u5b66"),
+        ("\u5e84\u306b\u72ac\u304c\u3044\u308b", "\u72ac"),
+        (
+            "\u0e09\u0e31\u0e19\u0e01\u0e34\u0e19\u0e02\u0e49\u0e32\u0e27",
+            "\u0e02\u0e49\u0e32\u0e27",
+        ),
+        (
+            "\u0939\u093f\u0928\u094d\u0926\u0940 \u092d\u093e\u0937\u093e",
+            "\u0928\u094d\u0926\u0940",
+        ),
+        ("use snake_case_names, please", "case_name"),
+        ("written in C++ and 50% done", "c++"),
+        ("written in C++ and 50% done", "50% c++"),
+        ('he said "tin soldier"', '"tin soldier"'),
+    ],
+)
+def test_parts_of_words_and_scripts_without_spaces_are_found(
+    store: ChatStore, content: str, words: str
+) -> None:
+    chat_id = chat(store, "x", "nothing", content)
+    chat(store, "y", "abc def xyz \u4e00\u4e8c\u4e09", "50 c+ d m pf")
+    assert found(store, words) == [(chat_id, content)]
+
+
+def test_what_is_cut_is_said(store: ChatStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(4):
+        chat(store, "x", "a fox", "an ox")
+    assert not store.search("fox").is_cut and not store.search("ox").is_cut
+    monkeypatch.setattr(search, "N_FOUND", 3)
+    assert store.search("fox").is_cut and store.search("ox").is_cut and store.search("x").is_cut
+    monkeypatch.setattr(search, "N_FOUND", 60)
+    monkeypatch.setattr(search, "BUDGET_S", -1.0)
+    monkeypatch.setattr(search, "SHORT_BUDGET_S", -1.0)
+    monkeypatch.setattr(search, "SCANNED", 2)
+    assert store.search("fox").is_cut and store.search("ox").is_cut
+
+
+def test_a_result_leads_to_its_passage_and_marks_it(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(text="An answer without it. " * 30))
+    for question in ("Where is the Donaudampfschiff?", "second", "third"):
+        window.ask(question)
+        window.wait_end()
+    window.session.edit(0, "Another question")  # the passage is in the other branch now
+    window.wait_end()
+    window.press("New chat")
+    window.ask("Of another thing")
+    window.wait_end()
+    window.sidebar.search.setText("dampf")
+    rows, bar = window.sidebar.list, window.chat.find_bar
+    qtbot.waitUntil(lambda: len(rows.titles()) == 1, timeout=WAIT_MS)
+    qtbot.keyClick(window.sidebar.search, Qt.Key.Key_Down)
+    qtbot.keyClick(rows, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: bar.present is not None, timeout=WAIT_MS)
+    assert bar.isVisible() and bar.present.selectedText() == "dampf"
+    transcript = window.chat.transcript
+    bubble = transcript.view_of(window.session.conversation.messages[0].id)
+    assert bubble is not None and not bubble.visibleRegion().isEmpty()
+    window.press("Close the search")
+    assert bar.present is None

@@ -2685,6 +2685,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Chats werden nicht aufbewahrt: Sie enden mit diesem Fenster.</translation>
 </message>
 <message>
+<source>There may be more. Type more of what you look for.</source>
+<translation>Es gibt vielleicht mehr. Schreiben Sie mehr von dem, was Sie suchen.</translation>
+</message>
+<message>
 <source>Nothing found.</source>
 <translation>Nichts gefunden.</translation>
 </message>
