@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtGui import QGuiApplication, QResizeEvent, QTextCharFormat, QTextLayout
+from PySide6.QtGui import QGuiApplication, QTextCharFormat, QTextLayout
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app.chat.markdown import highlight
@@ -49,6 +49,7 @@ class CodeCard(QFrame):
         head.addWidget(copy)
         self._frame = SidewaysArea()
         self._frame.setAccessibleName(self.tr("Code"))
+        self._frame.widened.connect(self._offer_wrapping)
         self._bodies = self._frame.column
         layout = QVBoxLayout(self)
         layout.setContentsMargins(14, 7, 8, 8)
@@ -99,7 +100,7 @@ class CodeCard(QFrame):
                 math.ceil(body.document().idealWidth()) + 2, self._frame.content.minimumWidth()
             )
             self._frame.content.setMinimumWidth(wanted)
-            self._wrap.setVisible(wanted > self._frame.viewport().width())
+            self._offer_wrapping()
 
     def _set_wrapping(self, wraps: bool) -> None:
         self._frame.content.setMinimumWidth(0)
@@ -107,8 +108,7 @@ class CodeCard(QFrame):
             body.set_wrapping(wraps)
             self._widen(body)
 
-    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102
-        super().resizeEvent(event)
+    def _offer_wrapping(self) -> None:
         is_wide = self._frame.content.minimumWidth() > self._frame.viewport().width()
         self._wrap.setVisible(is_wide or self._wrap.isChecked())
 

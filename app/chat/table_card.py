@@ -8,11 +8,10 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from PySide6.QtCore import QEvent, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtGui import (
     QFontMetricsF,
     QGuiApplication,
-    QResizeEvent,
     QTextBlockFormat,
     QTextCursor,
     QTextDocument,
@@ -23,7 +22,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QVBoxLayout, QWi
 
 from app.chat.markdown.meant import first_direction
 from app.chat.text_block import CELL_PADDING, TextBlock
-from app.widgets import slices
+from app.widgets import slices, theme
 from app.widgets.sideways_area import SidewaysArea
 
 PART_ROWS = 12  # a long table is split into parts; only the last is rendered again
@@ -64,6 +63,7 @@ class TableCard(QFrame):
             buttons.addWidget(button)
         self._frame = SidewaysArea()
         self._frame.setAccessibleName(self.tr("Table"))
+        self._frame.widened.connect(self._share_width)
         self._bodies = self._frame.column
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
@@ -83,9 +83,11 @@ class TableCard(QFrame):
 
     def redress(self) -> Iterator[None]:
         """Render everything again after a change of theme, a part at each step."""
+        self._wanted, self._least = [], []  # another size of text may have been chosen
         for index in range(len(self._parts)):
             self._render(index)
             yield
+        self._share_width()
 
     def _grow(self) -> None:
         lines = self._text.rstrip("\n").split("\n")
@@ -160,6 +162,7 @@ class TableCard(QFrame):
 
     def _measure(self, document: QTextDocument, rows: list[list[str]]) -> None:
         font = document.defaultFont()
+        font.setPixelSize(theme.pixels() + 1)  # the style sheet may not be applied yet
         font.setBold(True)  # of the head, and of what a cell stresses
         metrics = QFontMetricsF(font)
         n_column = max((len(row) for row in rows), default=0)
@@ -213,18 +216,6 @@ class TableCard(QFrame):
                 if is_over() and self._n_wide < len(self._parts):
                     slices.later(self, self._widen)
                     break
-
-    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102
-        super().resizeEvent(event)
-        if event.size().width() != event.oldSize().width():
-            self._share_width()
-
-    def changeEvent(self, event: QEvent) -> None:  # noqa: D102
-        super().changeEvent(event)
-        if event.type() == QEvent.Type.FontChange and self._parts:
-            text = self._text
-            self._clear()
-            self.show_text(text)
 
     def _markdown(self) -> str:
         return self._text

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QObject, Qt
-from PySide6.QtGui import QWheelEvent
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtGui import QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
 
 class SidewaysArea(QScrollArea):
-    """Holds widgets one below the other in its `column`; `content` has their least width."""
+    """Holds widgets one below the other in its `column`; `content` has their least width.
+
+    Signals:
+        widened: it has another width.
+    """
+
+    widened = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -33,6 +39,11 @@ class SidewaysArea(QScrollArea):
             if self.height() != height:
                 self.setFixedHeight(height)
         return super().eventFilter(watched, event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102
+        super().resizeEvent(event)
+        if event.size().width() != event.oldSize().width():
+            self.widened.emit()
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         """Scroll to the side; up and down is the transcript's."""

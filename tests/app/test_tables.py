@@ -49,6 +49,16 @@ def test_a_wide_table_scrolls_sideways_and_no_word_is_cut(card: TableCard, qtbot
     assert part.height() < 4 * QFontMetricsF(part.document().defaultFont()).height() * 1.55
 
 
+def test_a_table_takes_the_width_that_its_frame_has_later(card: TableCard, qtbot: Any) -> None:
+    card.resize(900, 200)
+    card.show_text("| a | b |\n|---|---|\n| 1 | " + "some words " * 20 + "|\n")
+    card.resize(400, 200)
+    frame = card.findChild(QScrollArea)
+    assert isinstance(frame, QScrollArea)
+    qtbot.waitUntil(lambda: parts(card)[0].width() <= frame.viewport().width() <= 400)
+    assert frame.horizontalScrollBar().maximum() == 0
+
+
 def test_numbers_align_unless_the_table_says_how(card: TableCard) -> None:
     card.show_text(
         "| a | b | c | d |\n|---|---|:--|--:|\n| x1 | $1.20 | 3 | y |\n| y | 12 % | 4 | z |\n"
