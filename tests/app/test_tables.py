@@ -56,7 +56,7 @@ def test_a_table_takes_the_width_that_its_frame_has_later(card: TableCard, qtbot
     frame = card.findChild(QScrollArea)
     assert isinstance(frame, QScrollArea)
     qtbot.waitUntil(lambda: parts(card)[0].width() <= frame.viewport().width() <= 400)
-    assert frame.horizontalScrollBar().maximum() == 0
+    qtbot.waitUntil(lambda: frame.horizontalScrollBar().maximum() == 0)
 
 
 def test_numbers_align_unless_the_table_says_how(card: TableCard) -> None:
