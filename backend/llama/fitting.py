@@ -612,38 +612,36 @@ def _results_in_order(messages: Sequence[Json]) -> list[Json]:
     """Return the messages with the results that follow calls in the order of these."""
     changed: list[Json] = []
     place: dict[str, int] = {}
-    n_before = 0  # messages before the results of the last calls
-    for message in messages:
-        if message["role"] != "tool":
-            n_before = len(changed) + 1
-            place = {call.get("id", ""): i for i, call in enumerate(message.get("tool_calls", ()))}
-        changed.append(message)
-        if message.get("tool_call_id") in place:
-            results = changed[n_before:]
-            if all(result.get("tool_call_id") in place for result in results):
-                changed[n_before:] = sorted(results, key=lambda m: place[m["tool_call_id"]])
+    for is_result, group in itertools.groupby(messages, lambda message: message["role"] == "tool"):
+        run = list(group)
+        if is_result and all(result.get("tool_call_id") in place for result in run):
+            run.sort(key=lambda result: place[result["tool_call_id"]])
+        elif not is_result:
+            place = {call.get("id", ""): i for i, call in enumerate(run[-1].get("tool_calls", ()))}
+        changed += run
     return changed
 
 
 def _calls_in_turns(messages: Sequence[Json]) -> list[Json]:
     """Return the messages with one call in each, before its results."""
     changed: list[Json] = []
-    rest = list(messages)
-    while rest:
-        message = rest.pop(0)
+    begin = 0
+    while begin < len(messages):
+        message = messages[begin]
+        begin += 1
         calls = message.get("tool_calls", ())
         if len(calls) < 2:
             changed.append(message)
             continue
-        n_result = next((i for i, m in enumerate(rest) if m["role"] != "tool"), len(rest))
-        results, rest = rest[:n_result], rest[n_result:]
-        ids = [call.get("id") for call in calls]
+        rest = itertools.islice(messages, begin, None)
+        results = list(itertools.takewhile(lambda m: m["role"] == "tool", rest))
+        begin += len(results)
+        places: dict[Any, int] = {}
+        for i, call in enumerate(calls):
+            places.setdefault(call.get("id"), i)
         of_calls: list[list[Json]] = [[] for _ in calls]
         for i, result in enumerate(results):
-            known = result.get("tool_call_id") in ids
-            of_calls[ids.index(result["tool_call_id"]) if known else min(i, len(calls) - 1)].append(
-                result
-            )
+            of_calls[places.get(result.get("tool_call_id"), min(i, len(calls) - 1))].append(result)
         for i, (call, own) in enumerate(zip(calls, of_calls, strict=True)):
             asked = {**message, "tool_calls": [call]}
             if i:

@@ -43,7 +43,7 @@ from backend.server.ask import (
 )
 from backend.server.openai_chat import COUNT, effort_options, read_telemetry
 from backend.server.sections import CLOSE, OPEN, Section, Sections, Step
-from backend.server.tools import Offered, arguments_of, options_of
+from backend.server.tools import Offered, arguments_of, options_of, tools_in
 
 _WITHOUT_EFFECT = (
     "metadata",
@@ -100,7 +100,7 @@ def read_message(body: Any) -> Ask:
 
 def _tools(fields: Fields) -> Json:
     offered = Offered()
-    for tool in fields.tables("tools"):
+    for tool in tools_in(fields):
         offered.add_anthropic(tool)
     choice = fields.table("tool_choice")
     kind = choice.get("type", TEXT, "auto")

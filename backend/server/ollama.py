@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import time
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -187,7 +188,8 @@ class _Calls:
 
     def __init__(self) -> None:
         self._n = 0
-        self._open: list[tuple[str, str]] = []  # ids and names of calls without a result
+        self._open: dict[str, str] = {}  # names of calls without a result, by their ids
+        self._ids: dict[str, deque[str]] = {}  # ids of calls, by name; "": of all
 
     def add(self, call: Fields) -> Json:
         """Return a call in OpenAI's form."""
@@ -195,15 +197,17 @@ class _Calls:
         name, arguments = function.need("name", TEXT), function.get("arguments", ANY, {})
         call_id = call.get("id", TEXT, "") or f"call_{self._n}"
         self._n += 1
-        self._open.append((call_id, name))
+        self._open[call_id] = name
+        for key in {"", name}:
+            self._ids.setdefault(key, deque()).append(call_id)
         return call_json(call_id, name, arguments_text(arguments))
 
     def answered(self, given: str, name: str) -> str:
         """Return the id of the call that a result belongs to."""
-        for call in self._open:
-            if call[0] == given if given else name in ("", call[1]):
-                self._open.remove(call)
-                return call[0]
+        ids = deque([given]) if given else self._ids.get(name, deque())
+        while ids:
+            if self._open.pop(call_id := ids.popleft(), None) is not None:
+                return call_id
         return given
 
 

@@ -57,7 +57,7 @@ from backend.server.openai_chat import (
     usage,
 )
 from backend.server.sections import CLOSE, OPEN, Section, Sections, Step
-from backend.server.tools import Form, arguments_in, flat, read_tools
+from backend.server.tools import MAX_TOOLS, Form, arguments_in, flat, read_tools
 
 _WITHOUT_EFFECT = (
     "metadata",
@@ -232,7 +232,7 @@ def _found_tools(fields: Fields) -> list[Fields]:
     if not isinstance(fields.data.get("input"), list):
         return []
     items = [i for i in messages_of(fields, "input") if i.data.get("type") in _WITH_TOOLS]
-    return [tool for item in items for tool in item.tables("tools")]
+    return [tool for item in items for tool in item.tables("tools")][-MAX_TOOLS:]
 
 
 def _call(item: Fields, kind: str) -> Json:

@@ -19,6 +19,10 @@ from typing import Any
 from backend.protocol.chat import ToolCall, tool_name
 from backend.server.ask import FLAG, OBJECT, TEXT, Fields, Json, RequestRefused, either, read_tool
 
+MAX_TOOLS = 512
+"""Maximum of tools of a request, and of those of a namespace."""
+MAX_ALL_TOOLS = 4096
+"""Maximum of tools with those of all namespaces. A tool_choice is compared with each."""
 _TEXT: Json = {"type": "string"}
 _WHOLE: Json = {"type": "integer"}
 _POINT: Json = {"type": "array", "items": _WHOLE, "minItems": 2, "maxItems": 2}
@@ -190,6 +194,7 @@ class Offered:
 
     tools: list[Json] = field(default_factory=list)
     forms: dict[str, Form] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=set)
 
     def add(self, tool: Fields, inner: str = "", namespace: str = "", about: str = "") -> None:
         """Add a tool in OpenAI's form. inner: the field that has a function."""
@@ -199,7 +204,7 @@ class Offered:
             self._take(function, Form(kind, tool_name(function), namespace), about)
         elif kind == "namespace":
             name = tool.need("name", TEXT)
-            for each in tool.tables("tools"):
+            for each in tools_in(tool):
                 self.add(each, inner, name, tool.get("description", TEXT, ""))
         elif kind == "custom":
             given = tool.table("custom") if "custom" in tool.data else tool
@@ -248,7 +253,10 @@ class Offered:
         inner = {**function["function"], "name": name}
         if words := ": ".join(filter(None, (about, inner.get("description", "")))):
             inner["description"] = words
-        if name not in map(tool_name, self.tools):
+        if name not in self._names:
+            if len(self._names) >= MAX_ALL_TOOLS:
+                raise RequestRefused(f"tools has more than {MAX_ALL_TOOLS} tools.", param="tools")
+            self._names.add(name)
             self.tools.append({**function, "function": inner})
 
     def chosen(self, entry: Fields) -> list[str]:
@@ -282,7 +290,7 @@ def read_tools(
     options of a conversation, and the forms of tools that are no plain functions.
     """
     offered = Offered()
-    for tool in fields.tables("tools"):
+    for tool in tools_in(fields):
         offered.add(tool, inner)
     for tool in more:
         try:
@@ -305,6 +313,14 @@ def read_tools(
     return options_of(fields, tools, _WORDS.get(choice, choice), parallel), forms
 
 
+def tools_in(fields: Fields) -> list[Fields]:
+    """Return the tools of a request, or of a namespace. Raises RequestRefused for too many."""
+    tools = fields.tables("tools")
+    if len(tools) > MAX_TOOLS:
+        raise fields.refusal("tools", f"has more than {MAX_TOOLS} tools")
+    return tools
+
+
 def options_of(fields: Fields, tools: list[Json], choice: str, parallel: bool) -> Json:
     """Return the options of a conversation for its tools.
 
@@ -323,7 +339,7 @@ def _chosen(choice: Fields, offered: Offered) -> tuple[list[Json], str]:
     """Return the tools that a tool_choice allows, and the choice among them."""
     if choice.get("type", TEXT, "function") == "allowed_tools":
         allowed = choice.table("allowed_tools") if "allowed_tools" in choice.data else choice
-        names = [name for entry in allowed.tables("tools") for name in offered.chosen(entry)]
+        names = {name for entry in tools_in(allowed) for name in offered.chosen(entry)}
         kept = [tool for tool in offered.tools if tool_name(tool) in names]
         return kept, allowed.get("mode", TEXT, "auto")
     if not offered.tools:

@@ -348,7 +348,9 @@ def test_a_text_that_cannot_fit_is_refused_without_splitting_all_of_it() -> None
     "fields",
     [
         {"dry_sequence_breakers": ["a"] * 65}, {"stop": ["a"] * 1025}, {"samplers": ["top_k"] * 65},
-        {"logit_bias": [["a", 1]] * 1025},
+        {"logit_bias": [["a", 1]] * 1025}, {"tools": [{"function": {"name": "f"}}] * 513},
+        {"tools": [{"type": "namespace", "name": f"n{i}", "tools": [
+            {"function": {"name": f"f{k}"}} for k in range(512)]} for i in range(9)]},
     ],
 )  # fmt: skip
 def test_lists_that_a_sampler_takes_are_bounded(fields: dict[str, Any]) -> None:
