@@ -214,6 +214,8 @@ class TextBlock(QTextBrowser):
         cursor.setPosition(position, QTextCursor.MoveMode.KeepAnchor)
         cursor.setKeepPositionOnInsert(True)  # what an answer grows by is not selected
         self.setTextCursor(cursor)
+        for bar in (self.horizontalScrollBar(), self.verticalScrollBar()):
+            bar.setValue(0)  # Qt shows the cursor, and moves the text for it
 
     def selected_text(self) -> str:
         """Return the selected text of all blocks of the answer, in order."""

@@ -53,6 +53,7 @@ def test_a_selection_runs_over_paragraphs_code_and_lists(view: AnswerView) -> No
     last.copy()
     assert QGuiApplication.clipboard().text() == "= 1\na\n"
     assert not first.textCursor().hasSelection()
+    assert all(not block.horizontalScrollBar().value() for block in (first, code, last))
 
 
 def test_all_of_an_answer_is_selected_by_the_key(view: AnswerView) -> None:
