@@ -75,9 +75,9 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def known_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have engines decode equal images once, instead of each in a process of its own."""
-    from backend.engine import engine
+    from backend.engine import prompts
 
-    monkeypatch.setattr(engine, "PictureReading", _KnownPicture)
+    monkeypatch.setattr(prompts, "PictureReading", _KnownPicture)
 
 
 class _KnownPicture:

@@ -130,6 +130,10 @@ class FakeEngine(Stepping):
             n_reused=stats.n_reused,
         )  # fmt: skip
 
+    @property
+    def prompts(self) -> FakeEngine:
+        return self
+
     def format(self, messages: Sequence[Any], options: ChatOptions = ChatOptions()) -> str:
         return " ".join(str(message["content"]) for message in messages)
 

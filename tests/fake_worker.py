@@ -324,6 +324,10 @@ class FakeEngine(Stepping):
         reason = "cancelled" if request.handle.is_cancelled else self.finish_reason
         return GroupAnswer(request, finish_reason=reason)
 
+    @property
+    def prompts(self) -> Any:
+        return self
+
     def tokenize(self, text: str, *, special: bool = True) -> list[int]:
         return [1] * len(text.split())
 

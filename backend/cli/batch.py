@@ -344,11 +344,11 @@ class _Work:
                 texts = list(ask.prompts)
                 if ask.has_images:
                     is_one_shape = False
-                    n_prompt = engine.count(ask.messages, ask.options)
+                    n_prompt = engine.prompts.count(ask.messages, ask.options)
                     n_cell = max(n_cell, n_prompt + 1 + max(limit, 1))
                 elif ask.messages:
-                    texts.append(engine.format(ask.messages, ask.options))
-                for prompt in map(engine.prompt_tokens, texts):
+                    texts.append(engine.prompts.format(ask.messages, ask.options))
+                for prompt in map(engine.prompts.prompt_tokens, texts):
                     n_cell = max(n_cell, len(prompt) + 1 + max(limit, 1))
                     prompts += [prompt] * ask.n
                 n_answer = min(n_answer, limit)
@@ -433,7 +433,7 @@ class _Work:
             given.finish_reason,
             n_prompt=given.n_prompt if is_first else 0,
             n_token=n_chosen(given.n_token, given.finish_reason, given.stop),
-            n_reasoning=len(engine.tokenize(reasoning)) if reasoning else 0,
+            n_reasoning=len(engine.prompts.tokenize(reasoning)) if reasoning else 0,
             stop=given.stop if given.stop in found.ask.options.stops else "",
             timings=Timings(runs=engine.cache.runs),
         )

@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from backend import _native
-from backend.attachments.reading import PictureReading
 from backend.engine.answer import PartialAnswer, Piece, message_text
 from backend.engine.drafts import Width
 from backend.engine.error import engine_errors
 from backend.engine.experiment import NO_EXPERIMENT, Experiment
 from backend.engine.group import Group
 from backend.engine.keeping import Keeping
-from backend.engine.kept_states import n_equal
 from backend.engine.loaded_model import LoadedModel, Progress
 from backend.engine.moments import Watch
 from backend.engine.passes import Held, Passes
+from backend.engine.prompts import Prompts, needs_call
 from backend.engine.scheduler import n_place
 from backend.engine.sequence import Sequence as Answered
 from backend.gguf.model_file import ModelFile, read_model
 from backend.gguf.tables import ONE_SEQUENCE
-from backend.llama import guard
 from backend.llama.api import Context, Model
 from backend.llama.chat_format import AnswerReader, ChatFormat, PlainReader, Rendered
 from backend.llama.row import Row
 from backend.llama.sampler import Sampler
-from backend.llama.vision import Chunk, ImageChunk
+from backend.llama.vision import ImageChunk
 from backend.methods.cost import PassCost
-from backend.protocol.attachments import Picture, as_text, images_of
-from backend.protocol.chat import AnswerText, ChatOptions, tool_name
-from backend.protocol.errors import EngineError, RequestError
-from backend.protocol.request import GroupAnswer, Handle, Prompt, Request
+from backend.protocol.chat import AnswerText, ChatOptions
+from backend.protocol.errors import EngineError
+from backend.protocol.request import GroupAnswer, Handle, Request
 from backend.protocol.settings import DRAFTED_MAX, EngineConfig, Sampling
 from backend.protocol.statistics import Statistics
 from backend.protocol.status import CacheFacts, ModelFacts, VocabularyFacts
@@ -47,9 +42,6 @@ __all__ = ["Engine", "EngineError", "Piece", "Progress"]
 
 Message = dict[str, Any]
 _NO_OPTIONS = ChatOptions()
-_BORDER_TOKENS = 16
-"""Tokens at the end of a prompt that are computed in a pass of their own, at most."""
-_ANSWER: Message = {"role": "assistant", "content": "a"}
 N_PARTIAL = 8
 """Stopped answers that can be continued, of as many owners."""
 
@@ -58,6 +50,7 @@ class Engine:
     """One loaded model. Use from one thread; stop(), residency() and statistics() from any.
 
     file: the model's file. loaded: the model in llama.cpp. passes: its computations.
+    prompts: makes the tokens of requests.
     """
 
     def __init__(
@@ -76,11 +69,10 @@ class Engine:
         self._attends = (0, 0)
         self._group: Group | None = None  # of the requests that are being answered
         self._partials: dict[str, PartialAnswer] = {}  # those to be continued, by their owners
-        self._opening: Handle | None = None  # of the request that is rendered or decoded
-        self._reading: PictureReading | None = None  # of an image of this request
         self.loaded = LoadedModel(file, config, progress, experiment)
         self.passes = Passes(self.loaded)
         self.passes.on_cancel = self._heed
+        self.prompts = Prompts(self.loaded, self.passes.begin)
         self._model: ModelFacts | None = None
 
     @classmethod
@@ -249,11 +241,11 @@ class Engine:
             return None
         if request.prompt is not None:
             rendered = Rendered("", grammar=request.options.grammar)
-            tokens = self.prompt_tokens(request.prompt)
+            tokens = self.prompts.prompt_tokens(request.prompt)
             partial: PartialAnswer | None = self._answer_to(request, tokens, rendered)
         else:
             partial = self._resumed(request) if request.goes_on else None
-            with self._opens(request.handle):
+            with self.prompts.opens(request.handle):
                 partial = partial or self._rendered_answer(request)
         if partial is None:
             return None
@@ -289,50 +281,6 @@ class Engine:
         """Return what splits the answer to a prompt; a raw one has none."""
         return PlainReader() if rendered is None else self._chat_format.reader(rendered)
 
-    def format(self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS) -> str:
-        """Return the prompt that answer() would give to the model. Raises EngineError."""
-        return guard.unmarked(self._marked(messages, options))
-
-    def _marked(self, messages: Sequence[Message], options: ChatOptions) -> str:
-        with engine_errors():
-            rendered = self._chat_format.render(self._plain(messages), _with_free_choice(options))
-        return "" if rendered is None else rendered.prompt
-
-    def tokenize(self, text: str, *, special: bool = True, add_bos: bool = False) -> list[int]:
-        """Return the tokens of a text. special: control tokens in the text count as such."""
-        with engine_errors():
-            add_bos = add_bos and self._llama.adds_bos
-            return list(self._llama.tokenize(text, special=special, add_bos=add_bos))
-
-    def count(self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS) -> int:
-        """Return the tokens of the prompt that a conversation becomes. Raises EngineError."""
-        prompt, images = self._marked(messages, options), images_of(messages)
-        texts = prompt.split(guard.MEDIA) if images else [prompt]
-        with engine_errors():
-            n_text = sum(len(self._tokens_of(t, add_bos=False)) for t in texts)
-        return n_text + sum(map(self.count_image, images))
-
-    def count_image(self, data: str) -> int:
-        """Return the places of the context that an image takes. data: its file in Base64.
-
-        Raises EngineError where it cannot be decoded or the model cannot see.
-        """
-        self.passes.begin()
-        chunks = self._read_images([{"content": [{"type": "image", "data": data}]}], keeps=True)
-        if self.loaded.weights.vision is None or not chunks:
-            raise EngineError(text("engine.no_images"))
-        return sum(len(c) if isinstance(c, list) else c.n_token for c in chunks[0])
-
-    def detokenize(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens, with control tokens. Raises EngineError for no token."""
-        return b"".join(self.token_bytes(tokens)).decode(errors="replace")
-
-    def token_bytes(self, tokens: Sequence[int]) -> list[bytes]:
-        """Return the bytes of each token. Raises EngineError for no token."""
-        if any(not 0 <= token < self._llama.n_vocab for token in tokens):
-            raise EngineError(text("engine.no_token"))
-        return [self._llama.piece(token, special=True) for token in tokens]
-
     def _resumed(self, request: Request) -> PartialAnswer | None:
         """Return its owner's previous answer if a request continues it. Forget it otherwise."""
         messages, sampling, options = request.messages, request.sampling, request.options
@@ -356,14 +304,14 @@ class Engine:
     def _rendered_answer(self, request: Request) -> PartialAnswer | None:
         """Return an answer without tokens; None when stopped while rendering."""
         messages = request.messages
-        rendered = self._rendered(messages, request.options)
+        rendered = self.prompts.rendered(messages, request.options)
         if rendered is None:
             return None
-        images = self._read_images(messages)
+        images = self.prompts.read_images(messages)
         if images is None:
             return None
-        tokens = self._prompt_tokens(rendered.prompt, is_marked=True, images=images)
-        border = self._border(messages, request.options, images, tokens)
+        tokens = self.prompts.tokens(rendered.prompt, is_marked=True, images=images)
+        border = self.prompts.border(messages, request.options, images, tokens)
         if border is None:
             return None
         chunks = itertools.chain.from_iterable(images)
@@ -376,42 +324,6 @@ class Engine:
             images={chunk.token: chunk for chunk in chunks if isinstance(chunk, ImageChunk)},
             border=border,
         )
-
-    def _border(
-        self,
-        messages: Sequence[Message],
-        options: ChatOptions,
-        images: Sequence[list[Chunk]],
-        tokens: Sequence[int],
-    ) -> int | None:
-        """Return how many tokens of a prompt that of the next turn begins with; None when stopped.
-
-        It is found by rendering next turns. Many templates open a thought in the prompt that they
-        leave out later. The same prompt may come again, so its last token is never part of it.
-        """
-        border = len(tokens) - 1
-        if not self._context.n_checkpoint or not messages or messages[-1]["role"] == "assistant":
-            return border
-        options = replace(options, json_schema=None, grammar="")
-        for turn in _next_turns(options):
-            try:
-                rendered = self._rendered([*messages, *turn], options)
-                if rendered is None:
-                    return None
-                later, _ = self._split(rendered.prompt, is_marked=True, images=images)
-            except EngineError:  # the template refuses this turn
-                continue
-            n = n_equal(tokens, later)
-            if len(tokens) - n <= _BORDER_TOKENS:
-                border = min(border, n)
-        return border
-
-    def prompt_tokens(self, prompt: Prompt) -> list[int]:
-        """Return the tokens of a raw prompt. Raises EngineError if it is too long."""
-        if isinstance(prompt, str):
-            return self._prompt_tokens(prompt)
-        pieces = (self._piece(piece, not i) for i, piece in enumerate(prompt))
-        return self._fitting(list(itertools.chain.from_iterable(pieces)), {})
 
     def _answer_to(self, request: Request, prompt: list[int], rendered: Rendered) -> PartialAnswer:
         """Return an answer without tokens to these tokens of a raw prompt."""
@@ -430,140 +342,11 @@ class Engine:
                 self._llama,
                 rendered,
                 covers_prompt=not options.grammar,
-                is_forced=_needs_call(options),
+                is_forced=needs_call(options),
                 parallel=options.parallel_tool_calls,
             )
             sampler.see(prompt)
         return sampler
-
-    def _rendered(
-        self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS
-    ) -> Rendered | None:
-        """Return the prompt, with the marks of the guard; None when stopped while rendering."""
-        with engine_errors():
-            rendered = self._chat_format.render(
-                self._plain(messages),
-                _with_free_choice(options),
-                lambda: self._is_cancelled,
-            )
-        if _needs_call(options) and rendered is not None and not rendered.grammar:
-            raise EngineError(text("template.no_tools", model=self.file.name))
-        return rendered
-
-    def _plain(self, messages: Sequence[Message]) -> list[Message]:
-        """Return messages whose content is one text, or texts and images without their data.
-
-        Raises EngineError for images that the model cannot see.
-        """
-        plain = []
-        for message in messages:
-            content = message.get("content")
-            if not isinstance(content, str | None):
-                if not any(part["type"] == "image" for part in content):
-                    content = as_text(content)
-                elif self.loaded.weights.vision is None:
-                    raise EngineError(text("engine.no_images"))
-                else:
-                    content = [
-                        {"type": "image", "data": ""}
-                        if part["type"] == "image"
-                        else {"type": "text", "text": as_text([part])}
-                        for part in content
-                    ]
-            plain.append({**message, "content": content})
-        return plain
-
-    def _read_images(
-        self, messages: Sequence[Message], keeps: bool = False
-    ) -> list[list[Chunk]] | None:
-        """Return the chunks of every image of a conversation; None when stopped.
-
-        keeps: know those of the previous conversation, too. Raises EngineError for an image
-        that cannot be decoded.
-        """
-        vision = self.loaded.weights.vision
-        sent = images_of(messages)
-        if vision is None or not sent:
-            return []
-        digests = [hashlib.sha256(data.encode()).digest() for data in sent]
-        if not keeps:
-            vision.keep(digests)
-        found = []
-        for digest, data in zip(digests, sent, strict=True):
-            chunks = vision.known(digest)
-            if chunks is None:
-                picture = self._decoded(data)
-                if picture is None:
-                    return None
-                with engine_errors():
-                    chunks = vision.add(digest, picture.width, picture.height, picture.rgb)
-            found.append(chunks)
-        return found
-
-    def _decoded(self, data: str) -> Picture | None:
-        """Decode an image in a process of its own; return None when stopped."""
-        self._reading = reading = PictureReading(data)
-        try:
-            if self._is_cancelled:
-                return None
-            return reading.run()
-        except RequestError as error:
-            if self._is_cancelled:
-                return None
-            raise EngineError(str(error)) from None
-        finally:
-            self._reading = None
-
-    def _prompt_tokens(
-        self, prompt: str, is_marked: bool = False, images: Sequence[list[Chunk]] = ()
-    ) -> list[int]:
-        return self._fitting(*self._split(prompt, is_marked, images))
-
-    def _split(
-        self, prompt: str, is_marked: bool, images: Sequence[list[Chunk]]
-    ) -> tuple[list[int], dict[int, ImageChunk]]:
-        """Return the tokens of a prompt, and its images by the number that stands for one."""
-        model = self._llama
-        bos = model.special_text(model.bos)
-        add_bos = model.adds_bos and not (bos and prompt.startswith(bos))
-        split = self._tokens_of if is_marked else model.tokenize
-        first, *others = prompt.split(guard.MEDIA) if images else [prompt]
-        if len(others) != len(images):
-            raise EngineError(text("vision.left_out", model=self.file.name))
-        with engine_errors():
-            tokens = split(first, add_bos=add_bos)
-            chunks_by_token = {}
-            for chunks, following in zip(images, others, strict=True):
-                for chunk in chunks:
-                    if isinstance(chunk, ImageChunk):
-                        chunks_by_token[chunk.token] = chunk
-                        tokens += [chunk.token] * chunk.n_pos
-                    else:
-                        tokens += chunk
-                tokens += split(following, add_bos=False)
-        return tokens, chunks_by_token
-
-    def _piece(self, piece: str | int, is_first: bool) -> list[int]:
-        """Return the tokens of a piece of a raw prompt. Raises EngineError for no token."""
-        if isinstance(piece, str):
-            return self.tokenize(piece, add_bos=is_first)
-        if not 0 <= piece < self._llama.n_vocab:
-            raise EngineError(text("engine.no_token"))
-        return [piece]
-
-    def _fitting(self, tokens: list[int], images: Mapping[int, ImageChunk]) -> list[int]:
-        """Return the tokens of a prompt, which has one at least. Raises EngineError if too long."""
-        tokens = tokens or [max(self._llama.bos, 0)]
-        n, n_context = n_place(tokens, images), self.n_context
-        if n >= n_context:
-            raise EngineError(text("engine.prompt_too_long", n=n, n_context=n_context))
-        return tokens
-
-    def _tokens_of(self, prompt: str, *, add_bos: bool) -> list[int]:
-        """Return the tokens of a prompt, split at the guard's marks."""
-        return guard.tokens_of(
-            prompt, lambda part, bos: self._llama.tokenize(part, add_bos=bos), add_bos
-        )
 
     def compute(self, text: str | Sequence[Message], max_tokens: int) -> int:
         """Compute the first tokens of a text or conversation. Return the number computed.
@@ -578,13 +361,13 @@ class Engine:
         if isinstance(text, str):
             prompt = text
         else:
-            with self._opens(handle):
-                rendered = self._rendered(text)
+            with self.prompts.opens(handle):
+                rendered = self.prompts.rendered(text)
             if rendered is None:
                 return 0
             prompt = rendered.prompt
         with engine_errors():
-            tokens = self._tokens_of(prompt, add_bos=self._llama.adds_bos)
+            tokens = self.prompts.tokens_of(prompt, add_bos=self._llama.adds_bos)
         tokens = tokens[: min(max_tokens, self.n_context - 1)]
         passes, n_step = self.passes, self._context.n_ubatch
         passes.forget_all()
@@ -606,25 +389,7 @@ class Engine:
     def _heed(self) -> None:
         """End the pass, or the rendering of a prompt, if it was cancelled. From any thread."""
         self.passes.heed()
-        if self._is_cancelled:
-            if (reading := self._reading) is not None:
-                reading.stop()
-            if (chat_format := self.loaded.weights.chat_format) is not None:
-                chat_format.stop()
-
-    @contextlib.contextmanager
-    def _opens(self, handle: Handle) -> Iterator[None]:
-        """Let a handle cancel the rendering or decoding within this block."""
-        self._opening = handle
-        try:
-            yield
-        finally:
-            self._opening = None
-
-    @property
-    def _is_cancelled(self) -> bool:
-        """Whether the request that is rendered was cancelled."""
-        return (opening := self._opening) is not None and opening.is_cancelled
+        self.prompts.heed()
 
     def set_cache_rate(self, rate: float) -> CacheFacts:
         """Change the cache rate between answers.
@@ -822,30 +587,3 @@ class Engine:
     @property
     def _llama(self) -> Model:
         return self.loaded.llama
-
-
-def _needs_call(options: ChatOptions) -> bool:
-    """Return whether the answer must call a tool."""
-    return bool(options.tools) and options.tool_choice not in ("auto", "none")
-
-
-def _next_turns(options: ChatOptions) -> Iterator[list[Message]]:
-    """Yield messages with which a conversation may go on: a question, or a tool's result."""
-    yield [_ANSWER, {"role": "user", "content": "b"}]
-    for tool in options.tools[:1]:
-        function = {"name": tool_name(tool), "arguments": "{}"}
-        call = {"id": "call00000", "type": "function", "function": function}
-        result = {"role": "tool", "tool_call_id": call["id"], "content": "b"}
-        yield [{"role": "assistant", "content": "", "tool_calls": [call]}, result]
-
-
-def _with_free_choice(options: ChatOptions) -> ChatOptions:
-    """Return the options to render where a tool must be called.
-
-    llama.cpp's grammar for a required call allows endless text before it. The grammar for a free
-    choice begins with the call, and the sampler applies it at once.
-    """
-    if not _needs_call(options):
-        return options
-    chosen = [tool for tool in options.tools if tool_name(tool) == options.tool_choice]
-    return replace(options, tool_choice="auto", tools=tuple(chosen) or options.tools)

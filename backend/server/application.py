@@ -290,7 +290,7 @@ class _Tools:
 
     async def _count(self, request: Request, ask: Ask) -> int:
         def count(engine: Any) -> int:
-            return int(engine.count(visible(engine, ask.messages), ask.options))
+            return int(engine.prompts.count(visible(engine, ask.messages), ask.options))
 
         return int(await self._ask(request, count, ask.model))
 

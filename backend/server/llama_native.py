@@ -350,7 +350,7 @@ class Native:
         """Return the prompt that a conversation becomes."""
 
         def prompt(engine: Any) -> str:
-            return str(engine.format(visible(engine, ask.messages), ask.options))
+            return str(engine.prompts.format(visible(engine, ask.messages), ask.options))
 
         return JSONResponse({"prompt": await self._ask(request, prompt, ask.model)})
 
@@ -366,10 +366,10 @@ class Native:
         with_pieces = fields.get("with_pieces", FLAG, False)
 
         def split(engine: Any) -> list[Any]:
-            tokens = engine.tokenize(content, special=special, add_bos=add_bos)
+            tokens = engine.prompts.tokenize(content, special=special, add_bos=add_bos)
             if not with_pieces:
                 return list(tokens)
-            pieces = map(_text_or_bytes, engine.token_bytes(tokens))
+            pieces = map(_text_or_bytes, engine.prompts.token_bytes(tokens))
             return [{"id": i, "piece": p} for i, p in zip(tokens, pieces, strict=True)]
 
         return JSONResponse({"tokens": await self._ask(request, split)})
@@ -379,7 +379,7 @@ class Native:
         tokens = fields.get("tokens", LIST, [])
         if not all(type(token) is int for token in tokens):
             raise fields.refusal("tokens", "must be a list of whole numbers")
-        text = await self._ask(request, lambda engine: engine.detokenize(tokens))
+        text = await self._ask(request, lambda engine: engine.prompts.detokenize(tokens))
         return JSONResponse({"content": text})
 
     async def _ask(self, request: Request, question: Callable[[Any], Any], model: str = "") -> Any:

@@ -669,7 +669,7 @@ class _Choice(Handle):
         if self._tokens or (self._prompt is not None and self._ids):
             self.delta(Delta())
         reasoning, engine = "".join(self._reasoning), self.engine
-        n_reasoning = len(engine.tokenize(reasoning)) if reasoning else 0
+        n_reasoning = len(engine.prompts.tokenize(reasoning)) if reasoning else 0
         self.turn.figures.add(timings, self.follow.n_prompt + n_token)
         return self.turn.finish(
             Finish(
@@ -690,8 +690,8 @@ class _Choice(Handle):
     def _text_of_prompt(self) -> str:
         ask, engine, prompt = self.turn.ask, self.engine, self._prompt
         if prompt is None:
-            return str(engine.format(self.turn.messages, ask.options))
-        return str(engine.detokenize(engine.prompt_tokens(prompt)))
+            return str(engine.prompts.format(self.turn.messages, ask.options))
+        return str(engine.prompts.detokenize(engine.prompts.prompt_tokens(prompt)))
 
     def ended(self, given: GroupAnswer) -> None:
         """Pass on the end of the answer."""
@@ -816,7 +816,7 @@ def check_fits(engine: Any, ask: Ask) -> None:
             continue
         n = 0
         for start in range(0, len(text), _PIECE_CHARS):
-            n += max(len(engine.tokenize(text[start : start + _PIECE_CHARS])) - 1, 0)
+            n += max(len(engine.prompts.tokenize(text[start : start + _PIECE_CHARS])) - 1, 0)
             if n >= n_context:
                 raise _too_long(n * len(text) // min(start + _PIECE_CHARS, len(text)), n_context)
 

@@ -396,13 +396,13 @@ class Worker:
             return None
         if job.kind == "count":
             if data := job.message.get("data"):
-                n_token = engine.count_image(data)
+                n_token = engine.prompts.count_image(data)
             else:
-                n_token = len(engine.tokenize(job.message["text"], special=False))
+                n_token = len(engine.prompts.tokenize(job.message["text"], special=False))
             return {"type": "counted", "id": job.id, "n_token": n_token}
         if job.kind == "format":
             options = ChatOptions.from_message(job.message.get("options") or {})
-            prompt = engine.format(job.message["messages"], options)
+            prompt = engine.prompts.format(job.message["messages"], options)
             return {"type": "formatted", "id": job.id, "prompt": prompt}
         if self._advisor is not None:
             self._advisor.forget()

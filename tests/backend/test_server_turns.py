@@ -363,7 +363,7 @@ class JointEngine(FakeEngine):
         self.rooms: list[int] = []
         self.n_group, self._has_group = 0, False
         self.running: list[Request] = []
-        self.prompts: list[str | None] = []
+        self.texts_asked: list[str | None] = []
         self.owners: set[str] = set()
         self.between: Callable[[], None] = lambda: None
         self._cramped, self._given = cramped, given
@@ -412,7 +412,7 @@ class JointEngine(FakeEngine):
                 each.handle.ended(GroupAnswer(each, fault=given))
             raise given
         self.running.remove(request)
-        self.prompts.append(request.prompt)
+        self.texts_asked.append(request.prompt)
         self.owners.add(request.owner)
         chance = SimpleNamespace(token_id=1, data=b"x", logprob=-0.5)
         follow = request.handle.follow
@@ -509,7 +509,7 @@ def test_all_that_wait_are_answered_in_one_group() -> None:
     engine.between = lambda: counts.append((len(engine.running), found.turns.may_join))
     found = Jointly(engine)
     asyncio.run(found.run([*"abcdef"], 1))
-    assert engine.prompts == [*"abcdef"] and engine.n_group == 1 and engine.owners == {"server"}
+    assert engine.texts_asked == [*"abcdef"] and engine.n_group == 1 and engine.owners == {"server"}
     assert engine.rooms == [N_PARALLEL]
     assert counts == [(4, True), (4, True), (4, True), (3, True), (2, True), (1, True)]
     assert not found.turns.may_join and found.turns.n_open == 0
@@ -573,7 +573,7 @@ def test_an_engine_without_room_is_asked_once_and_answers_alone(
     engine = JointEngine(cramped=True)
     found = jointly(engine, "a", "b")
     assert engine.rooms == [N_PARALLEL] and engine.n_group == 1
-    assert engine.prompts == ["a", "b"]
+    assert engine.texts_asked == ["a", "b"]
     assert [found.kinds(prompt)[-1] for prompt in "ab"] == [Finish, Finish]
     assert "There is no memory." in capsys.readouterr().err
 
@@ -620,7 +620,7 @@ def test_nobody_joins_while_the_queue_is_paused() -> None:
             found.host.run_one()
             await settle()
         assert [found.kinds(prompt) for prompt in "abcde"] == [[RequestRefused]] * 4 + [[]]
-        assert engine.prompts == []
+        assert engine.texts_asked == []
         engine.between = lambda: None
         found.turns.resume()
         await found.run((), 1)
@@ -667,7 +667,7 @@ def test_the_choices_of_a_request_end_together() -> None:
     counts = []
     engine.between = lambda: counts.append(len(engine.running))
     found = jointly(engine, "a", "b", n=3, n_run=1)
-    assert counts[:2] == [4, 4] and engine.prompts == [*"aaabbb"]
+    assert counts[:2] == [4, 4] and engine.texts_asked == [*"aaabbb"]
     assert [each.choice for each in found.news["b"] if isinstance(each, Finish)] == [0, 1, 2]
     assert sum(isinstance(each, Begin) for each in found.news["b"]) == 1
     assert [f.n_prompt for f in found.news["a"] if isinstance(f, Finish)] == [7, 0, 0]
@@ -697,7 +697,7 @@ def test_who_leaves_is_not_answered_and_another_takes_the_place(leaves: str) -> 
         await found.run((), 0)
 
     asyncio.run(ask())
-    assert engine.prompts == (["c"] if leaves == "ab" else ["a", "c"])
+    assert engine.texts_asked == (["c"] if leaves == "ab" else ["a", "c"])
     assert engine.n_group == 1
 
 
@@ -717,7 +717,7 @@ def test_the_owners_request_and_those_of_clients_are_answered_together() -> None
         await found.run((), 3)
 
     asyncio.run(ask())
-    assert engine.prompts == ["mine", "mine too", "a", "b", "c"] and engine.n_group == 2
+    assert engine.texts_asked == ["mine", "mine too", "a", "b", "c"] and engine.n_group == 2
     assert own.taken == ["mine", "mine too"] and own.faults == []
     assert own.joint.is_shared
 
@@ -729,7 +729,7 @@ def test_one_joins_in_the_place_of_one_that_left() -> None:
         found, loop = Jointly(engine), asyncio.get_running_loop()
 
         def between() -> None:
-            if not engine.prompts:
+            if not engine.texts_asked:
                 loop.call_soon_threadsafe(found.tasks["b"].cancel)
                 until(lambda: found.turns.n_open == 2)
                 asyncio.run_coroutine_threadsafe(found.ask("d"), loop).result(WAIT_S)
@@ -752,7 +752,7 @@ def test_one_joins_when_another_was_answered_and_has_left() -> None:
         found, loop = Jointly(engine), asyncio.get_running_loop()
 
         def between() -> None:
-            if engine.prompts == ["a"]:
+            if engine.texts_asked == ["a"]:
                 until(lambda: found.turns.n_open == 1)
                 asyncio.run_coroutine_threadsafe(found.ask("c"), loop).result(WAIT_S)
             counts.append([request.prompt for request in engine.running])
@@ -778,10 +778,10 @@ def test_nobody_joins_the_owner_while_the_queue_is_paused() -> None:
         await found.ask("a")
         found.turns.pause()
         found.turns.answer_jointly(engine, own)
-        assert engine.prompts == ["mine", "more"] == own.taken and found.kinds("a") == []
+        assert engine.texts_asked == ["mine", "more"] == own.taken and found.kinds("a") == []
         found.turns.resume()
         found.turns.answer_jointly(engine, Owned("again"))
-        assert engine.prompts[2:] == ["again", "a"]
+        assert engine.texts_asked[2:] == ["again", "a"]
         await found.run((), 0)
 
     asyncio.run(ask())

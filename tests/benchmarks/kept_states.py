@@ -42,9 +42,9 @@ def prompt_of(engine: Engine, n_token: int) -> str:
     """Return a random text of about this many tokens."""
     words = "it was one of the words that they had not said and a man in his house by day".split()
     chance, text = random.Random(0), ""
-    while len(engine.tokenize(text)) < n_token:
+    while len(engine.prompts.tokenize(text)) < n_token:
         text += " ".join(chance.choices(words, k=100)) + " "
-    return engine.detokenize(engine.tokenize(text)[:n_token])
+    return engine.prompts.detokenize(engine.prompts.tokenize(text)[:n_token])
 
 
 def ask(engine: Engine, prompt: str) -> dict[str, object]:
@@ -93,7 +93,7 @@ def child(model: Path, folder: Path, n_token: int, n_thread: int, part: str) -> 
         engine.forget()
         n_bytes = drop(folder, model)
         began_s = time.perf_counter()
-        states, tokens = KeptStates(folder), engine.tokenize(prompt)
+        states, tokens = KeptStates(folder), engine.prompts.tokenize(prompt)
         assert engine.passes.keeping is not None
         found = states.find(engine.passes.keeping.root(), tokens, engine.loaded.context.n_piece)
         for _ in states.states(found):

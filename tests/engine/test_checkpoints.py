@@ -29,7 +29,7 @@ def test_every_way_of_going_back_reads_what_is_new(
 ) -> None:
     """The last tokens of a prompt, which open a thought, are read again: nine at most here."""
     engine = open_engine(model(arch, tmp_path), context_length=1024, n_sequence=n_sequence)
-    turn = engine.count(CHAT) - engine.count(CHAT[:3]) + 9
+    turn = engine.prompts.count(CHAT) - engine.prompts.count(CHAT[:3]) + 9
     whole = [n_read(engine, CHAT[:1]), n_read(engine, CHAT[:3]), n_read(engine, CHAT)]
     assert whole[0] > 40 and max(whole[1:]) <= turn
     assert n_read(engine, CHAT) <= 9  # the same question once more
@@ -57,7 +57,7 @@ def test_a_stop_within_a_pass_loses_the_answer_only(
     open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
 ) -> None:
     engine = open_engine(model("qwen35moe", tmp_path), context_length=1024)
-    n_prompt, context = engine.count(CHAT[:1]), engine.loaded.context
+    n_prompt, context = engine.prompts.count(CHAT[:1]), engine.loaded.context
     request, n_pass, real = of_chat(CHAT[:1], GREEDY, 20), 0, context.decode_rows
 
     def decode_rows(rows: Any) -> int:
@@ -101,7 +101,7 @@ def test_a_chat_goes_on_after_another_one_and_in_another_engine(
             read.append(n_read(engine, messages, owner=owner))
             while engine.keep():
                 pass
-        turn = engine.count(CHAT) - engine.count(CHAT[:3]) + 9
+        turn = engine.prompts.count(CHAT) - engine.prompts.count(CHAT[:3]) + 9
         engine.close()
     assert len(list((tmp_path / "states" / "a").glob("*.state"))) == 1
     assert max(read[3:]) <= turn
@@ -129,10 +129,10 @@ def test_an_agent_goes_on_step_by_step_and_from_its_question(
         {"role": "assistant", "content": "", "reasoning_content": "Hm.", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call00000", "content": "nothing"},
     ]
-    n_question, n_step = n_read(engine, CHAT[:1]), engine.count([*CHAT[:1], *step])
-    n_step -= engine.count(CHAT[:1])
+    n_question, n_step = n_read(engine, CHAT[:1]), engine.prompts.count([*CHAT[:1], *step])
+    n_step -= engine.prompts.count(CHAT[:1])
     for n in range(1, 6):
         assert n_read(engine, [*CHAT[:1], *step * n]) <= n_step + 9
     edited = [*CHAT[:1], *step * 5, *CHAT[1:3]]
-    assert engine.count(edited) - n_read(engine, edited) >= n_question - 9
+    assert engine.prompts.count(edited) - n_read(engine, edited) >= n_question - 9
     oracle.approve()

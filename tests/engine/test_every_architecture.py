@@ -33,7 +33,7 @@ def test_a_chat_and_a_group(
         path = make_tiny(arch, "Q8_0", tmp_path / f"{arch}.gguf")
         engine = open_engine(path, cache_rate=0.25, n_sequence=3, context_length=768)
         assert engine.cache.mode == "cached", arch
-        chat = chat or engine.format(CHAT)
+        chat = chat or engine.prompts.format(CHAT)
         list(engine.answer(Request(None, GREEDY, 5, prompt=chat)))  # may end at once
         sizes: list[int] = []
         found = list(

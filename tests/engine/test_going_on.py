@@ -85,7 +85,7 @@ def test_an_answer_goes_on_from_its_text_where_its_tokens_are_lost(engine: Engin
         engine.forget()
         list(engine.answer(of_chat([{"role": "user", "content": "x"}], GREEDY, 1)))
         rest, more = answer(engine, GREEDY, N_TOKEN - n, begun)
-        prompt = engine.tokenize(engine.format([*ASKED, begun.to_message()]))
+        prompt = engine.prompts.tokenize(engine.prompts.format([*ASKED, begun.to_message()]))
         if prompt[-n:] == tokens[:n]:
             n_same += 1
             assert rest == tokens[n:] and begun.content + more.content == whole.content, n

@@ -170,7 +170,7 @@ def test_a_shared_beginning_is_computed_once(open_engine: OpenEngine, reciter: P
     found = by_key(jointly(engine, (asked(i, system + str(i) * (i + 1), 4) for i in range(6))))
     assert {answer.text.content for answer in found.values()} == {"abcd"}
     stats = engine.statistics()
-    n_system = len(engine.tokenize(system)) - 1
+    n_system = len(engine.prompts.tokenize(system)) - 1
     assert 6 * n_system > stats.n_reused >= 5 * n_system > 0  # the first one's was computed
     assert stats.n_token == 24
 
@@ -283,7 +283,7 @@ def test_a_conversation_is_kept_between_groups(
     tokens(first, 1, keeps=True)
     tokens("another chat\n", 1, keeps=True)
     found, n_reused = tokens(more, 6, keeps=True)
-    assert n_reused == len(engine.tokenize(first)) > 0
+    assert n_reused == len(engine.prompts.tokenize(first)) > 0
     assert found == alone
     tokens("some words", 2, keeps=True)  # shorter than what is held
 
@@ -300,7 +300,7 @@ def test_a_conversation_of_a_group_goes_on_alone(
         (answer,) = jointly(engine, [Request(0, GREEDY, 1, prompt=prompt)], keeps=True)
         assert not answer.error
     list(engine.answer(of_text(prompts[chosen] + "and what follows\n", GREEDY, 4)))
-    assert engine.statistics().n_reused == len(engine.tokenize(prompts[chosen])) > 0
+    assert engine.statistics().n_reused == len(engine.prompts.tokenize(prompts[chosen])) > 0
     list(engine.answer(of_text(prompts[1 - chosen], GREEDY, 4)))
     assert oracle.approve()["n_answer"] > 2
 
@@ -407,7 +407,7 @@ def test_a_group_that_is_stopped_within_a_pass_keeps_what_it_has(
     del context.decode_rows
     again = tokens(keeps=True)
     assert [t for t, _ in again] == [t for t, _ in expected]
-    n_prompt = [len(engine.tokenize(prompt, add_bos=True)) for prompt in prompts]
+    n_prompt = [len(engine.prompts.tokenize(prompt, add_bos=True)) for prompt in prompts]
     assert [n for _, n in again] == [n - 1 for n in n_prompt]
 
 
@@ -645,7 +645,7 @@ def test_a_shared_beginning_is_taken_from_a_conversation_that_is_there(
     tokens([begin])
     found, n_reused = tokens(prompts)
     assert found == alone
-    lengths = [len(engine.tokenize(begin * n, add_bos=True)) for n in (1, 2)]
+    lengths = [len(engine.prompts.tokenize(begin * n, add_bos=True)) for n in (1, 2)]
     assert all(n - 2 <= got <= n for got, n in zip(n_reused, lengths, strict=True)), n_reused
 
 
@@ -718,7 +718,7 @@ def test_a_handle_is_told_of_each_piece_of_the_prompt_and_once_of_its_end(
     engine = open_engine(reciter, n_sequence=2, n_ubatch=32, context_length=256)
     heard = Heard()
     request = replace(asked(0, "x" * 99, 3), handle=heard)
-    n = len(engine.tokenize("x" * 99 + "\n", add_bos=True))
+    n = len(engine.prompts.tokenize("x" * 99 + "\n", add_bos=True))
     list(jointly(engine, [request], keeps=True))
     pieces = [("prefilled", done, n) for done in (*range(0, n, 32), n)]
     assert heard.told == [*pieces, ("began", n, 0)] and heard.text == "abc"
@@ -799,7 +799,7 @@ def test_one_that_arrives_when_all_were_cancelled_within_a_pass_is_answered(
     before = Request(3, GREEDY, 3, prompt="what was said before them\n")
     (kept,) = jointly(engine, [replace(before, handle=Handle())])
     said = [piece.token_id for piece in kept.pieces]
-    whole = (*engine.tokenize("what was said before them\n", add_bos=True), *said)
+    whole = (*engine.prompts.tokenize("what was said before them\n", add_bos=True), *said)
     late = Request(2, GREEDY, 6, prompt=whole)
     (expected,) = jointly(engine, [late])
     (kept,) = jointly(engine, [before], keeps=True)
@@ -988,7 +988,7 @@ def test_one_prompt_of_others_is_read_at_a_time(
 
     found = by_key(jointly(engine, requests(), note, urgent=lambda: own.pop() if own else None))
     assert [len(found[key].text.content) for key in (10, 0, 1)] == [9, 1, 1]
-    n_prompt = len(engine.tokenize("x" * 12 + "\n", add_bos=True))
+    n_prompt = len(engine.prompts.tokenize("x" * 12 + "\n", add_bos=True))
     (noted,) = Noted.made
     pieces = [n for _, _, n in noted.observed if n]
     assert pieces == [8, n_prompt - 8] * 2 and noted.asked[:4] == pieces
@@ -999,7 +999,7 @@ def test_others_are_observed_with_their_prompts(
 ) -> None:
     engine = open_engine(reciter, n_sequence=4, context_length=512)
     noted = beside(engine, monkeypatch, lets=True)
-    n_prompt = len(engine.tokenize("y" * 19 + "\n", add_bos=True))
+    n_prompt = len(engine.prompts.tokenize("y" * 19 + "\n", add_bos=True))
     pieces = [8, 8, n_prompt - 16]
     assert noted.observed == [
         *[(1, 1, 0)] * 3, *[(1, 1 + n, n) for n in pieces], (1, 2, 0), (1, 1, 0),
@@ -1020,7 +1020,7 @@ def test_others_beside_a_persons_prompt_are_fewer_where_less_of_it_is_left(
 
     monkeypatch.setattr("backend.engine.scheduler.Precedence", Counts)
     engine = open_engine(reciter, n_sequence=2, n_ubatch=32, context_length=512)
-    n = len(engine.tokenize("o" * 70 + "\n", add_bos=True))
+    n = len(engine.prompts.tokenize("o" * 70 + "\n", add_bos=True))
     own, n_token = [first(10, "o" * 70, 1)], []
 
     def now() -> Request | None:

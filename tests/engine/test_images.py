@@ -127,13 +127,13 @@ def test_images_give_the_logits_of_llama_cpp(
     try:
         assert engine.model.chat.images
         assert engine.loaded.plan.is_plain == (rate == 1.0)
-        prompt = engine.format(messages)
+        prompt = engine.prompts.format(messages)
         assert prompt.count("<__media__>") == 2
         answered(engine, messages)
         ours = logits(engine)
         assert engine.statistics().n_prompt > 2 * PROJECTORS[projector]
         n_cell = n_place(engine.passes.tokens, engine.passes.images)
-        assert engine.count(messages) == n_cell
+        assert engine.prompts.count(messages) == n_cell
         has_grid = projector == "qwen2vl_merger"  # then an image has fewer positions than tokens
         assert (n_cell > len(engine.passes.tokens)) == has_grid
         theirs = stock(engine, path, prompt, [1, 2])

@@ -673,7 +673,7 @@ def test_a_reopened_chat_finds_its_experts(
             hot = [set(np.argsort(-row)[:4].tolist()) for row in used.reshape(3, 16).astype(int)]
             where = np.frombuffer(other.residency(), np.uint8).reshape(3, 16) & 3
             assert all(where[i, e] == 1 for i, row in enumerate(hot) for e in row)
-        prompt = other.detokenize(tokens[:-1])
+        prompt = other.prompts.detokenize(tokens[:-1])
         answers[is_warm] = [p.token_id for p in other.answer(of_text(prompt, GREEDY, 8))]
         misses[is_warm] = other.statistics().misses
     assert answers[True] == answers[False]

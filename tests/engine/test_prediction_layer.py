@@ -122,7 +122,7 @@ def test_the_layer_follows_one_answer_of_a_pass(
         followed.append(next(i for i, text in enumerate(texts) if tokens[: len(text)] == text))
         return found
 
-    texts = [engine.tokenize(prompt, add_bos=True) for prompt in prompts]
+    texts = [engine.prompts.tokenize(prompt, add_bos=True) for prompt in prompts]
     monkeypatch.setattr(PredictionLayer, "guess", watched)
     urgent = [Request(2, GREEDY, 30, prompt=prompts[2], priority="person")]
 

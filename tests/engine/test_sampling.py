@@ -322,7 +322,7 @@ def chosen_and_expected(
     """Return the tokens of an answer, and those of llama.cpp's chain for the same logits."""
     llama = engine.loaded.llama
     chain = stock_chain(llama, sampling)
-    for token in engine.prompt_tokens(prompt):
+    for token in engine.prompts.prompt_tokens(prompt):
         llama_cpp.llama_sampler_accept(chain, token)
     chosen, expected = [], []
     for piece in engine.answer(of_text(prompt, sampling, 24)):
@@ -359,14 +359,14 @@ def test_probabilities_after_the_samplers(open_engine: OpenEngine, tiny: Path) -
 
 def test_a_prompt_may_be_tokens_and_texts(open_engine: OpenEngine, tiny: Path) -> None:
     engine = open_engine(tiny)
-    whole = engine.prompt_tokens("the of and")
+    whole = engine.prompts.prompt_tokens("the of and")
     ids = [p.token_id for p in engine.answer(of_text(tuple(whole), GREEDY, 5))]
     assert ids == [p.token_id for p in engine.answer(of_text("the of and", GREEDY, 5))]
-    mixed = engine.prompt_tokens((3, "the", 4, "of"))
-    tail = engine.tokenize("of")
+    mixed = engine.prompts.prompt_tokens((3, "the", 4, "of"))
+    tail = engine.prompts.tokenize("of")
     assert mixed[0] == 3 and mixed[-len(tail) :] == tail and 4 in mixed
     with pytest.raises(EngineError, match="no such token"):
-        engine.prompt_tokens((10**6,))
+        engine.prompts.prompt_tokens((10**6,))
 
 
 def test_no_token_leaves_the_answer_empty(open_engine: OpenEngine, tiny: Path) -> None:

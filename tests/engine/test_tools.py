@@ -82,7 +82,7 @@ def test_a_forced_call_goes_round(choice: str, name: str, engine: Engine) -> Non
     messages = [*ASKED, asked.to_message(), told]
     answer = ask(engine, messages, 12)
     assert engine.statistics().n_prompt > 60 and (answer.content or answer.tool_calls)
-    prompt = engine.format(messages, ChatOptions(tools=TOOLS))
+    prompt = engine.prompts.format(messages, ChatOptions(tools=TOOLS))
     assert f'"name": "{call.name}"' in prompt and f"<tool_response>\n{result}" in prompt
 
 
@@ -94,7 +94,7 @@ def test_a_template_without_tools_can_be_forced(open_engine: OpenEngine) -> None
     (call,) = asked.tool_calls
     assert call.name == "clock" and isinstance(json.loads(call.arguments), dict)
     told = {"role": "tool", "tool_call_id": call.id, "name": "clock", "content": "Noon."}
-    prompt = engine.format([*ASKED, asked.to_message(), told], ChatOptions(tools=TOOLS))
+    prompt = engine.prompts.format([*ASKED, asked.to_message(), told], ChatOptions(tools=TOOLS))
     assert '{"tool_calls": [{"name": "clock"' in prompt and '"content": "Noon."' in prompt
     assert ask(engine, ASKED, 5).content  # with a free choice there may be no call
 

@@ -1,0 +1,322 @@
+"""Makes prompts: renders conversations, splits texts into tokens, and decodes images."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from backend.attachments.reading import PictureReading
+from backend.engine.error import engine_errors
+from backend.engine.kept_states import n_equal
+from backend.engine.scheduler import n_place
+from backend.llama import guard
+from backend.llama.chat_format import ChatFormat, Rendered
+from backend.llama.vision import Chunk, ImageChunk
+from backend.protocol.attachments import Picture, as_text, images_of
+from backend.protocol.chat import ChatOptions, tool_name
+from backend.protocol.errors import EngineError, RequestError
+from backend.protocol.request import Handle, Prompt
+from backend.text import text
+
+if TYPE_CHECKING:
+    from backend.engine.loaded_model import LoadedModel
+    from backend.llama.api import Model
+
+Message = dict[str, Any]
+_NO_OPTIONS = ChatOptions()
+_BORDER_TOKENS = 16
+"""Tokens at the end of a prompt that are computed in a pass of their own, at most."""
+_ANSWER: Message = {"role": "assistant", "content": "a"}
+
+
+class Prompts:
+    """Makes the prompts of a loaded model. Use from one thread; heed() from any.
+
+    begin: called before an image is decoded that belongs to no request. Where it is not said
+    otherwise, methods raise EngineError.
+    """
+
+    def __init__(self, loaded: LoadedModel, begin: Callable[[], None]) -> None:
+        self._loaded, self._begin = loaded, begin
+        self._opening: Handle | None = None  # of the request that is rendered or decoded
+        self._reading: PictureReading | None = None  # of an image of this request
+
+    def heed(self) -> None:
+        """End the rendering or decoding of a request that was cancelled. From any thread."""
+        if self._is_cancelled:
+            if (reading := self._reading) is not None:
+                reading.stop()
+            if (chat_format := self._loaded.weights.chat_format) is not None:
+                chat_format.stop()
+
+    def format(self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS) -> str:
+        """Return the prompt that answer() would give to the model. Raises EngineError."""
+        return guard.unmarked(self._marked(messages, options))
+
+    def _marked(self, messages: Sequence[Message], options: ChatOptions) -> str:
+        with engine_errors():
+            rendered = self._chat_format.render(self._plain(messages), _with_free_choice(options))
+        return "" if rendered is None else rendered.prompt
+
+    def tokenize(self, text: str, *, special: bool = True, add_bos: bool = False) -> list[int]:
+        """Return the tokens of a text. special: control tokens in the text count as such."""
+        with engine_errors():
+            add_bos = add_bos and self._llama.adds_bos
+            return list(self._llama.tokenize(text, special=special, add_bos=add_bos))
+
+    def count(self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS) -> int:
+        """Return the tokens of the prompt that a conversation becomes. Raises EngineError."""
+        prompt, images = self._marked(messages, options), images_of(messages)
+        texts = prompt.split(guard.MEDIA) if images else [prompt]
+        with engine_errors():
+            n_text = sum(len(self.tokens_of(t, add_bos=False)) for t in texts)
+        return n_text + sum(map(self.count_image, images))
+
+    def count_image(self, data: str) -> int:
+        """Return the places of the context that an image takes. data: its file in Base64.
+
+        Raises EngineError where it cannot be decoded or the model cannot see.
+        """
+        self._begin()
+        chunks = self.read_images([{"content": [{"type": "image", "data": data}]}], keeps=True)
+        if self._loaded.weights.vision is None or not chunks:
+            raise EngineError(text("engine.no_images"))
+        return sum(len(c) if isinstance(c, list) else c.n_token for c in chunks[0])
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens, with control tokens. Raises EngineError for no token."""
+        return b"".join(self.token_bytes(tokens)).decode(errors="replace")
+
+    def token_bytes(self, tokens: Sequence[int]) -> list[bytes]:
+        """Return the bytes of each token. Raises EngineError for no token."""
+        if any(not 0 <= token < self._llama.n_vocab for token in tokens):
+            raise EngineError(text("engine.no_token"))
+        return [self._llama.piece(token, special=True) for token in tokens]
+
+    def prompt_tokens(self, prompt: Prompt) -> list[int]:
+        """Return the tokens of a raw prompt. Raises EngineError if it is too long."""
+        if isinstance(prompt, str):
+            return self.tokens(prompt)
+        pieces = (self._piece(piece, not i) for i, piece in enumerate(prompt))
+        return self._fitting(list(itertools.chain.from_iterable(pieces)), {})
+
+    def rendered(
+        self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS
+    ) -> Rendered | None:
+        """Return the prompt, with the marks of the guard; None when stopped while rendering."""
+        with engine_errors():
+            rendered = self._chat_format.render(
+                self._plain(messages),
+                _with_free_choice(options),
+                lambda: self._is_cancelled,
+            )
+        if needs_call(options) and rendered is not None and not rendered.grammar:
+            raise EngineError(text("template.no_tools", model=self._loaded.file.name))
+        return rendered
+
+    def border(
+        self,
+        messages: Sequence[Message],
+        options: ChatOptions,
+        images: Sequence[list[Chunk]],
+        tokens: Sequence[int],
+    ) -> int | None:
+        """Return how many tokens of a prompt that of the next turn begins with; None when stopped.
+
+        It is found by rendering next turns. Many templates open a thought in the prompt that they
+        leave out later. The same prompt may come again, so its last token is never part of it.
+        """
+        border = len(tokens) - 1
+        goes_on = not messages or messages[-1]["role"] == "assistant"
+        if goes_on or not self._loaded.context.n_checkpoint:
+            return border
+        options = replace(options, json_schema=None, grammar="")
+        for turn in _next_turns(options):
+            try:
+                rendered = self.rendered([*messages, *turn], options)
+                if rendered is None:
+                    return None
+                later, _ = self._split(rendered.prompt, is_marked=True, images=images)
+            except EngineError:  # the template refuses this turn
+                continue
+            n = n_equal(tokens, later)
+            if len(tokens) - n <= _BORDER_TOKENS:
+                border = min(border, n)
+        return border
+
+    def tokens(
+        self, prompt: str, is_marked: bool = False, images: Sequence[list[Chunk]] = ()
+    ) -> list[int]:
+        """Return the tokens of a prompt, in which the chunks of the images stand.
+
+        is_marked: it has the marks of the guard.
+        """
+        return self._fitting(*self._split(prompt, is_marked, images))
+
+    def _split(
+        self, prompt: str, is_marked: bool, images: Sequence[list[Chunk]]
+    ) -> tuple[list[int], dict[int, ImageChunk]]:
+        """Return the tokens of a prompt, and its images by the number that stands for one."""
+        model = self._llama
+        bos = model.special_text(model.bos)
+        add_bos = model.adds_bos and not (bos and prompt.startswith(bos))
+        split = self.tokens_of if is_marked else model.tokenize
+        first, *others = prompt.split(guard.MEDIA) if images else [prompt]
+        if len(others) != len(images):
+            raise EngineError(text("vision.left_out", model=self._loaded.file.name))
+        with engine_errors():
+            tokens = split(first, add_bos=add_bos)
+            chunks_by_token = {}
+            for chunks, following in zip(images, others, strict=True):
+                for chunk in chunks:
+                    if isinstance(chunk, ImageChunk):
+                        chunks_by_token[chunk.token] = chunk
+                        tokens += [chunk.token] * chunk.n_pos
+                    else:
+                        tokens += chunk
+                tokens += split(following, add_bos=False)
+        return tokens, chunks_by_token
+
+    def _piece(self, piece: str | int, is_first: bool) -> list[int]:
+        """Return the tokens of a piece of a raw prompt. Raises EngineError for no token."""
+        if isinstance(piece, str):
+            return self.tokenize(piece, add_bos=is_first)
+        if not 0 <= piece < self._llama.n_vocab:
+            raise EngineError(text("engine.no_token"))
+        return [piece]
+
+    def _fitting(self, tokens: list[int], images: Mapping[int, ImageChunk]) -> list[int]:
+        """Return the tokens of a prompt, which has one at least. Raises EngineError if too long."""
+        tokens = tokens or [max(self._llama.bos, 0)]
+        n, n_context = n_place(tokens, images), self._n_context
+        if n >= n_context:
+            raise EngineError(text("engine.prompt_too_long", n=n, n_context=n_context))
+        return tokens
+
+    def tokens_of(self, prompt: str, *, add_bos: bool) -> list[int]:
+        """Return the tokens of a prompt, split at the guard's marks."""
+        return guard.tokens_of(
+            prompt, lambda part, bos: self._llama.tokenize(part, add_bos=bos), add_bos
+        )
+
+    def _plain(self, messages: Sequence[Message]) -> list[Message]:
+        """Return messages whose content is one text, or texts and images without their data.
+
+        Raises EngineError for images that the model cannot see.
+        """
+        plain = []
+        for message in messages:
+            content = message.get("content")
+            if not isinstance(content, str | None):
+                if not any(part["type"] == "image" for part in content):
+                    content = as_text(content)
+                elif self._loaded.weights.vision is None:
+                    raise EngineError(text("engine.no_images"))
+                else:
+                    content = [
+                        {"type": "image", "data": ""}
+                        if part["type"] == "image"
+                        else {"type": "text", "text": as_text([part])}
+                        for part in content
+                    ]
+            plain.append({**message, "content": content})
+        return plain
+
+    def read_images(
+        self, messages: Sequence[Message], keeps: bool = False
+    ) -> list[list[Chunk]] | None:
+        """Return the chunks of every image of a conversation; None when stopped.
+
+        keeps: know those of the previous conversation, too. Raises EngineError for an image
+        that cannot be decoded.
+        """
+        vision = self._loaded.weights.vision
+        sent = images_of(messages)
+        if vision is None or not sent:
+            return []
+        digests = [hashlib.sha256(data.encode()).digest() for data in sent]
+        if not keeps:
+            vision.keep(digests)
+        found = []
+        for digest, data in zip(digests, sent, strict=True):
+            chunks = vision.known(digest)
+            if chunks is None:
+                picture = self._decoded(data)
+                if picture is None:
+                    return None
+                with engine_errors():
+                    chunks = vision.add(digest, picture.width, picture.height, picture.rgb)
+            found.append(chunks)
+        return found
+
+    def _decoded(self, data: str) -> Picture | None:
+        """Decode an image in a process of its own; return None when stopped."""
+        self._reading = reading = PictureReading(data)
+        try:
+            if self._is_cancelled:
+                return None
+            return reading.run()
+        except RequestError as error:
+            if self._is_cancelled:
+                return None
+            raise EngineError(str(error)) from None
+        finally:
+            self._reading = None
+
+    @contextlib.contextmanager
+    def opens(self, handle: Handle) -> Iterator[None]:
+        """Let a handle cancel the rendering or decoding within this block."""
+        self._opening = handle
+        try:
+            yield
+        finally:
+            self._opening = None
+
+    @property
+    def _is_cancelled(self) -> bool:
+        """Whether the request that is rendered was cancelled."""
+        return (opening := self._opening) is not None and opening.is_cancelled
+
+    @property
+    def _n_context(self) -> int:
+        return self._loaded.context.n_longest
+
+    @property
+    def _chat_format(self) -> ChatFormat:
+        assert self._loaded.weights.chat_format is not None
+        return self._loaded.weights.chat_format
+
+    @property
+    def _llama(self) -> Model:
+        return self._loaded.llama
+
+
+def needs_call(options: ChatOptions) -> bool:
+    """Return whether the answer must call a tool."""
+    return bool(options.tools) and options.tool_choice not in ("auto", "none")
+
+
+def _next_turns(options: ChatOptions) -> Iterator[list[Message]]:
+    """Yield messages with which a conversation may go on: a question, or a tool's result."""
+    yield [_ANSWER, {"role": "user", "content": "b"}]
+    for tool in options.tools[:1]:
+        function = {"name": tool_name(tool), "arguments": "{}"}
+        call = {"id": "call00000", "type": "function", "function": function}
+        result = {"role": "tool", "tool_call_id": call["id"], "content": "b"}
+        yield [{"role": "assistant", "content": "", "tool_calls": [call]}, result]
+
+
+def _with_free_choice(options: ChatOptions) -> ChatOptions:
+    """Return the options to render where a tool must be called.
+
+    llama.cpp's grammar for a required call allows endless text before it. The grammar for a free
+    choice begins with the call, and the sampler applies it at once.
+    """
+    if not needs_call(options):
+        return options
+    chosen = [tool for tool in options.tools if tool_name(tool) == options.tool_choice]
+    return replace(options, tool_choice="auto", tools=tuple(chosen) or options.tools)
