@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from PySide6.QtCore import QObject, Signal
-from PySide6.QtWidgets import QFileDialog, QWidget
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
 
 from app.session.chats import Chats
 from app.state.engine_state import Notice
@@ -72,26 +72,33 @@ class ChatExchange(QObject):
             self._window,
             self.tr("Import chats"),
             files.start("chats"),
-            self.tr("Chats (*.json *.md);;All files (*)"),
+            self.tr("Chats (*.json *.md *.zip);;All files (*)"),
         )
         if name:
             files.remember("chats", name)
             self.import_file(Path(name))
 
     def import_file(self, path: Path) -> None:
-        """Import the chats of a file, and show the first."""
+        """Import the chats of a file, an archive or a folder, and show the first."""
+        QApplication.setOverrideCursor(Qt.CursorShape.WaitCursor)  # a year of chats takes seconds
         try:
-            ids = exchange.import_file(self._chats.store, path)
+            imported = exchange.import_chats(self._chats.store, path)
         except (exchange.ImportRefused, StoreError) as error:
             self.notice.emit(Notice(str(error)))
             return
+        finally:
+            QApplication.restoreOverrideCursor()
+        ids = imported.ids
         self._chats.reload_list()
         if ids:
             self._chats.open(ids[0])
         words = self.tr("{chats} imported from {file}.").format(
             chats=units.count(len(ids), "chat"), file=path.name
         )
-        self.notice.emit(Notice(words, is_trouble=False))
+        if imported.n_bad:
+            bad = units.count(imported.n_bad, "chat")
+            words += " " + self.tr("{chats} could not be read.").format(chats=bad)
+        self.notice.emit(Notice(words, is_trouble=bool(imported.n_bad)))
 
 
 def file_name(title: str) -> str:

@@ -11,13 +11,16 @@ import math
 import re
 import sqlite3
 import time
+import zipfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from app.state.conversation import Conversation, Ending, Message
 from app.state.preset import Preset
-from app.store.chats import ChatStore, figures_text, insert, read_figures, sound
+from app.store import foreign
+from app.store.chats import ChatStore, figures_text, insert, read_figures, sound, title_of
 from app.store.tagged_thoughts import split
 from backend.protocol.chat import ToolCall
 from backend.system.kept_file import parse_json, parse_kept
@@ -41,6 +44,7 @@ class ImportRefused(ValueError):
 class _Message:
     parent: int | None  # index in the list
     message: Message
+    at_s: float = 0.0  # 0: not known
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,8 @@ class _Chat:
     preset: Preset | None
     slides: bool
     messages: list[_Message]
+    created_s: float = 0.0  # 0: not known
+    changed_s: float = 0.0
 
 
 def to_markdown(conversation: Conversation) -> str:
@@ -88,12 +94,32 @@ def to_json(store: ChatStore, chat_ids: list[int]) -> str:
     return json.dumps(with_ids(data), ensure_ascii=False, indent=1)
 
 
+@dataclass(frozen=True)
+class Imported:
+    """The ids of the new chats, and the number of chats that could not be read."""
+
+    ids: list[int]
+    n_bad: int = 0
+
+
 def import_file(store: ChatStore, path: Path) -> list[int]:
     """Read a file into the store, whole or not at all. Return the ids of the new chats.
 
     Raises ImportRefused, and StoreError if the disk fails.
     """
+    return import_chats(store, path).ids
+
+
+def import_chats(store: ChatStore, path: Path) -> Imported:
+    """Read a file into the store; of another program also its archive, or its folder.
+
+    A file of this program is read whole or not at all. Of another one a chat that cannot be read
+    is left out and counted. Raises ImportRefused, and StoreError if the disk fails.
+    """
     try:
+        if foreign.is_export(path):
+            place = foreign.Place(path)
+            return Imported(_insert(store, map(_of_foreign, place.chats())), place.n_bad)
         if not path.is_file():
             raise ImportRefused(text("chats.import_no_file", file=path.name))
         if path.stat().st_size > FILE_BYTES_MAX:
@@ -105,6 +131,11 @@ def import_file(store: ChatStore, path: Path) -> list[int]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise ImportRefused(text("kept.not_read", what=path.name, reason=reason)) from error
+    except ImportRefused:
+        raise
+    except (ValueError, RecursionError, zipfile.BadZipFile) as error:
+        reason = text("chats.import_damaged")
+        raise ImportRefused(text("chats.import_refused", file=path.name, reason=reason)) from error
     if "-->\r\n" in content[:100]:  # another program has changed the line ends
         content = content.replace("\r\n", "\n")
     try:
@@ -112,7 +143,14 @@ def import_file(store: ChatStore, path: Path) -> list[int]:
     except (ValueError, RecursionError, OverflowError) as error:
         reason = str(error) if type(error) is ValueError else text("chats.import_not_chats")
         raise ImportRefused(text("chats.import_refused", file=path.name, reason=reason)) from error
-    return _insert(store, chats)
+    return Imported(_insert(store, chats))
+
+
+def _of_foreign(chat: foreign.Foreign) -> _Chat:
+    messages = [_Message(parent, message, at_s) for parent, message, at_s in chat.messages]
+    title = chat.title or title_of(chat.messages[0][1].content)
+    return _Chat(sound(title), False, chat.leaf, None, False, messages, chat.created_s,
+                 chat.changed_s)  # fmt: skip
 
 
 def _chat_json(store: ChatStore, chat_id: int) -> dict[str, Any] | None:
@@ -267,7 +305,7 @@ def _checked_message(data: Any, place: int, version: int) -> _Message:
     return _Message(parent, message)
 
 
-def _insert(store: ChatStore, chats: list[_Chat]) -> list[int]:
+def _insert(store: ChatStore, chats: Iterable[_Chat]) -> list[int]:
     """Write the chats in one transaction."""
     ids = []
     with store.writing() as connection:
@@ -277,7 +315,8 @@ def _insert(store: ChatStore, chats: list[_Chat]) -> list[int]:
                 "INSERT INTO chat (title, is_pinned, created_s, changed_s, slides, preset) "
                 "VALUES (?, ?, ?, ?, ?, ?)",
                 (
-                    chat.title, int(chat.is_pinned), now_s, now_s, int(chat.slides),
+                    chat.title, int(chat.is_pinned), chat.created_s or now_s,
+                    chat.changed_s or now_s, int(chat.slides),
                     chat.preset.to_text() if chat.preset else None,
                 ),
             )  # fmt: skip
@@ -298,7 +337,7 @@ def _insert_messages(
     places: list[int] = []
     for item in messages:
         parent_id = places[item.parent] if item.parent is not None else None
-        places.append(insert(connection, chat_id, parent_id, item.message, now_s))
+        places.append(insert(connection, chat_id, parent_id, item.message, item.at_s or now_s))
     return places
 
 

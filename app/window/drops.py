@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QWidget
 
 from app.chat.composer import has_picture, local_files, picture_of
 from app.session import known_models as models
+from app.store.foreign import is_export
 from app.window.drop_hint import DropHint
 from backend.system.paths import is_folder
 from backend.tools.settings import is_foreign
@@ -20,6 +21,7 @@ class Drops(QObject):
         model: (Path) a GGUF file.
         folders: (list of Path) folders of models.
         servers: (Path) a file with servers of tools.
+        chats: (Path) the chats that another program exported.
         files: (list of Path) other files.
         picture: (bytes) an image file, of a program.
         remote: only addresses of other machines.
@@ -28,6 +30,7 @@ class Drops(QObject):
     model = Signal(object)
     folders = Signal(object)
     servers = Signal(object)
+    chats = Signal(object)
     files = Signal(object)
     picture = Signal(bytes)
     remote = Signal()
@@ -69,6 +72,10 @@ class Drops(QObject):
         if model is not None:
             event.acceptProposedAction()
             self.model.emit(model)
+        elif chats := [path for path in paths if is_export(path)]:
+            event.acceptProposedAction()
+            for path in chats:
+                self.chats.emit(path)
         elif folders := [path for path in paths if is_folder(path)]:
             event.acceptProposedAction()
             self.folders.emit(folders)

@@ -328,6 +328,7 @@ class MainWindow(QMainWindow):
         self._drops.model.connect(self.open_model)
         self._drops.folders.connect(self._add_folders)
         self._drops.servers.connect(self._import_servers)
+        self._drops.chats.connect(self.exchange.import_file)
         self._drops.files.connect(self._attach)
         self._drops.picture.connect(self._attach_picture)
         self._drops.remote.connect(self.chat_page.say_remote)

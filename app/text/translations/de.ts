@@ -201,8 +201,12 @@
 <translation>Chats importieren</translation>
 </message>
 <message>
-<source>Chats (*.json *.md);;All files (*)</source>
-<translation>Chats (*.json *.md);;Alle Dateien (*)</translation>
+<source>Chats (*.json *.md *.zip);;All files (*)</source>
+<translation>Chats (*.json *.md *.zip);;Alle Dateien (*)</translation>
+</message>
+<message>
+<source>{chats} could not be read.</source>
+<translation>{chats} konnten nicht gelesen werden.</translation>
 </message>
 <message>
 <source>{chats} imported from {file}.</source>
@@ -5839,6 +5843,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{host} asks to wait until {at:clock} (HTTP {status}).</source>
 <translation>{host} bittet, bis {at:clock} zu warten (HTTP {status}).</translation>
+</message>
+<message>
+<source>it is damaged, or a part is missing</source>
+<translation>sie ist beschädigt, oder ein Teil fehlt</translation>
 </message>
 <message>
 <source>{file} cannot be imported: {reason}.</source>
