@@ -6,18 +6,19 @@ import contextlib
 
 from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QTextCharFormat, QTextCursor
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QLineEdit, QTextEdit, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QTextEdit, QWidget
 
 from app.chat.transcript import Transcript
 from app.text import units
 from app.widgets import theme
+from app.widgets.fields import LineField
 from app.widgets.icon_button import IconButton
 
 FIND_MS = 120  # delay after the last key
 N_FOUND_MAX = 2000
 
 
-class _Words(QLineEdit):
+class _Words(LineField):
     """Escape closes the bar, Enter goes on, Shift+Enter goes back.
 
     Signals:
@@ -75,7 +76,7 @@ class FindBar(QFrame):
             layout.addWidget(widget)
         self._timer = QTimer(self, singleShot=True, interval=FIND_MS)
         self._timer.timeout.connect(self.search)
-        self.words.textChanged.connect(self._timer.start)
+        self.words.composed.connect(self._timer.start)
         self.words.stepped.connect(self.step)
         self.words.closed.connect(self.finish)
         self.before.clicked.connect(lambda: self.step(-1))
@@ -121,7 +122,7 @@ class FindBar(QFrame):
         """
         self._timer.stop()
         self._clear()
-        words = self.words.text()
+        words = self.words.whole_text
         if words.strip() and not self._transcript.is_whole:
             if self.isVisible():
                 self._timer.start()
@@ -169,7 +170,7 @@ class FindBar(QFrame):
         for button in (self.before, self.after):
             button.setEnabled(bool(self._found))
         if not self._found:
-            is_over = self.words.text().strip() and not self._timer.isActive()
+            is_over = self.words.whole_text.strip() and not self._timer.isActive()
             self.count.setText(self.tr("Nothing found.") if is_over else "")
             return
         self.count.setText(

@@ -115,7 +115,7 @@ class Sidebar(QFrame):
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.timeout.connect(self.refresh)
-        self.search.textChanged.connect(lambda _: self._timer.start(SEARCH_MS))
+        self.search.composed.connect(lambda: self._timer.start(SEARCH_MS))
         self.search.down.connect(self._focus_list)
         chats.list_changed.connect(self._refresh_later)
         self.list.opened.connect(self._open)
@@ -135,7 +135,7 @@ class Sidebar(QFrame):
     def refresh(self) -> None:
         """Show the list, or the results of the search."""
         self._timer.stop()
-        text = self.search.text()
+        text = self.search.whole_text
         rows = self._chats.rows(text)
         self.list.show_busy(self._chats.busy)
         self.list.show_folders(self._chats.folders())

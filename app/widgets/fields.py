@@ -121,6 +121,15 @@ def say_full(field: QWidget) -> None:
     QToolTip.showText(place, words.format(n=units.number(PARAGRAPH_CHARS)), field)
 
 
+def _with_composition(text: str, place: int, composition: str) -> str:
+    """Return a text with what is under composition at a place, which Qt counts in UTF-16."""
+    if not composition:
+        return text
+    units = text.encode("utf-16-le", "surrogatepass")[: 2 * place]
+    before = units.decode("utf-16-le", "replace")
+    return before + composition + text[len(before) :]
+
+
 class TextField(QPlainTextEdit):
     """A field of several lines with a limit, so that no key takes long.
 
@@ -141,14 +150,8 @@ class TextField(QPlainTextEdit):
     @property
     def whole_text(self) -> str:
         """Return the text with what is under composition."""
-        text, place = self.toPlainText(), self.textCursor().position()
-        if not self._composition:
-            return text
-        # Positions count halves of characters, as UTF-16 has them.
-        before = text.encode("utf-16-le", "surrogatepass")[: 2 * place].decode(
-            "utf-16-le", "replace"
-        )
-        return before + self._composition + text[len(before) :]
+        place = self.textCursor().position()
+        return _with_composition(self.toPlainText(), place, self._composition)
 
     def end_composition(self) -> None:
         """Make what is under composition a part of the text."""
@@ -204,7 +207,32 @@ class TextField(QPlainTextEdit):
         self.composed.emit()
 
 
-class SearchField(QLineEdit):
+class LineField(QLineEdit):
+    """A field of one line that knows what is under composition.
+
+    Signals:
+        composed: the text or the text under composition changed.
+    """
+
+    composed = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._composition = ""
+        self.textChanged.connect(self.composed)
+
+    @property
+    def whole_text(self) -> str:
+        """Return the text with what is under composition."""
+        return _with_composition(self.text(), self.cursorPosition(), self._composition)
+
+    def inputMethodEvent(self, event: QInputMethodEvent) -> None:  # noqa: D102
+        self._composition = event.preeditString()
+        super().inputMethodEvent(event)
+        self.composed.emit()
+
+
+class SearchField(LineField):
     """A text field with a button that empties it. Qt's own button loads the icons of the system."""
 
     def __init__(self, parent: QWidget | None = None) -> None:

@@ -77,6 +77,27 @@ def test_a_changed_question_has_what_is_under_composition(qtbot: Any) -> None:
     assert sent.args == [WHOLE]
 
 
+def test_searches_find_what_is_under_composition(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model())
+    window.ask(WHOLE)
+    window.wait_end()
+    window.press("New chat")
+    window.ask("another")
+    window.wait_end()
+    search, bar = window.sidebar.search, window.chat.find_bar
+    compose(search, HEAD, LAST)
+    qtbot.waitUntil(lambda: window.sidebar.list.titles() == [WHOLE], timeout=WAIT_MS)
+    compose(search, "", "\ud55c")
+    qtbot.waitUntil(lambda: window.sidebar.list.titles() == [], timeout=WAIT_MS)
+    bar.begin()
+    compose(bar.words, "anoth", "er")
+    qtbot.waitUntil(lambda: bar.found == 1, timeout=WAIT_MS)
+    compose(bar.words, "", LAST)
+    qtbot.waitUntil(lambda: bar.found == 0, timeout=WAIT_MS)
+
+
 @pytest.mark.parametrize(
     ("asked", "chosen"),
     [
