@@ -17,6 +17,7 @@ N_FILE_MAX = 20
 CHARS_PER_TOKEN = 4  # until the engine has counted
 FRAME_TOKENS = 16  # of a file's name and its fence, until then
 IMAGE_TOKENS = 256  # of an image, until then
+KEPT_CHARS = 12 << 20  # of what was pasted into a draft
 COUNTED_SHARE = 0.1  # of the context: a question with more characters is counted
 ANSWER_SHARE = 0.25  # of the context: room for the question and the answer
 
@@ -201,8 +202,18 @@ class Attachments(QObject):
 
     @property
     def pasted(self) -> list[Attachment]:
-        """Return the files that are nowhere else, to keep them with the draft."""
-        return [file.attachment for file in self.files if file.is_pasted and file.attachment]
+        """Return the files that are nowhere else, to keep them with the draft.
+
+        They are written and read at once, so there are at most KEPT_CHARS.
+        """
+        kept: list[Attachment] = []
+        room = KEPT_CHARS
+        for file in self.files:
+            if file.is_pasted and file.attachment is not None:
+                room -= len(file.attachment.text) + len(file.attachment.data)
+                if room >= 0:
+                    kept.append(file.attachment)
+        return kept
 
     @property
     def text(self) -> str:

@@ -93,6 +93,20 @@ def test_what_was_pasted_is_kept_with_the_draft_and_goes_with_it(
     assert files(open_window(None)) == []
 
 
+def test_a_start_reads_a_bounded_draft(
+    open_window: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.session.attachments.KEPT_CHARS", 2 * len(LONG) + 10)
+    window = open_window(None)
+    for _ in range(4):
+        paste(window.chat.composer.input, LONG)
+    assert len(files(window)) == 4
+    window.close()
+    assert [name for name, *_ in files(open_window(None))] == [
+        "Pasted text.txt", "Pasted text 2.txt",
+    ]  # fmt: skip
+
+
 def test_a_kept_draft_that_is_too_long_comes_back_as_a_file(
     open_window: Opener, tmp_path: Path
 ) -> None:
