@@ -30,8 +30,15 @@ keep the engine busy for long, only to be told that it does not fit."""
 PING_S = 10.0
 TOO_LONG = "exceed_context_size_error"
 """The kind of the refusal of a prompt that does not fit into the context; llama.cpp's name."""
-MAX_BREAKERS = 64
-"""Maximum of dry_sequence_breakers: llama.cpp compares each with the whole vocabulary, 7 ms."""
+MAX_BREAKERS = 16
+"""Maximum of dry_sequence_breakers: llama.cpp compares each with the whole vocabulary, 65 ms of one
+of 150,000 tokens."""
+MAX_SAMPLERS = 64
+"""Maximum of names of samplers."""
+MAX_ALTERNATIVES = 500
+"""Maximum of alternatives in a grammar. llama.cpp follows them all at once, 2.5 ms each."""
+MAX_SCHEMA_VALUES = 4096
+"""Maximum of values in the schema of an answer, 0.25 ms each."""
 MAX_TEXTS = 1024
 """Maximum of biases by text, and of stops: each is split into tokens, or compared at each token."""
 _NAME_CHARS = 80
@@ -532,7 +539,7 @@ def read_sampling(fields: Fields, n_probs: int = 0) -> Sampling:
     for name, rule in _RULES.items():
         if name not in given and (value := fields.get(name, _KINDS[rule.kind])) is not None:
             given[name] = tuple(value) if isinstance(value, list) else value
-    for name, most in (("dry_sequence_breakers", MAX_BREAKERS), ("samplers", MAX_BREAKERS)):
+    for name, most in (("dry_sequence_breakers", MAX_BREAKERS), ("samplers", MAX_SAMPLERS)):
         if len(given.get(name, ())) > most:
             raise fields.refusal(name, f"has more than {most} texts")
     given.setdefault("repeat_penalty", fields.get("repetition_penalty", NUMBER, 1.0))
@@ -618,7 +625,18 @@ def read_format(fields: Fields) -> Json:
                 raise RequestRefused(f"{name} contradicts {names[0]}.", param=name)
     schema = next(iter(schemas.values()), None)
     grammar = next(iter(grammars.values()), "")
+    if _n_value(schema) > MAX_SCHEMA_VALUES:
+        words = f"{next(iter(schemas))} has a schema of more than {MAX_SCHEMA_VALUES:,} values."
+        raise RequestRefused(words, param=next(iter(schemas)))
+    if grammar.count("|") >= MAX_ALTERNATIVES:
+        words = f"{next(iter(grammars))} has more than {MAX_ALTERNATIVES} alternatives."
+        raise RequestRefused(words, param=next(iter(grammars)))
     return {"json_schema": {"type": "object"} if schema == {} else schema, "grammar": grammar}
+
+
+def _n_value(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(_n_value, inner))
 
 
 _FORMATS = ("response_format", "format", "output_format", "json_schema", "guided_json", "json")

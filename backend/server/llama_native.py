@@ -39,6 +39,7 @@ from backend.server.ask import (
     Token,
     Writer,
     check_text,
+    read_format,
     read_options,
     read_sampling,
     read_stops,
@@ -86,7 +87,7 @@ def read_completion(body: Any) -> Ask:
         sampling=read_sampling(fields, n_probs),
         n_top=n_probs,
         options=read_options(
-            grammar=fields.get("grammar", TEXT, ""),
+            grammar=read_format(fields)["grammar"],
             stops=read_stops(fields, "stop"),
         ),
     )

@@ -347,8 +347,9 @@ def test_a_text_that_cannot_fit_is_refused_without_splitting_all_of_it() -> None
 @pytest.mark.parametrize(
     "fields",
     [
-        {"dry_sequence_breakers": ["a"] * 65}, {"stop": ["a"] * 1025}, {"samplers": ["top_k"] * 65},
-        {"logit_bias": [["a", 1]] * 1025}, {"tools": [{"function": {"name": "f"}}] * 513},
+        {"dry_sequence_breakers": ["a"] * 17}, {"stop": ["a"] * 1025}, {"samplers": ["top_k"] * 65},
+        {"grammar": "root ::= " + "a | " * 500}, {"logit_bias": [["a", 1]] * 1025},
+        {"tools": [{"function": {"name": "f"}}] * 513},
         {"tools": [{"type": "namespace", "name": f"n{i}", "tools": [
             {"function": {"name": f"f{k}"}} for k in range(512)]} for i in range(9)]},
     ],
@@ -357,3 +358,9 @@ def test_lists_that_a_sampler_takes_are_bounded(fields: dict[str, Any]) -> None:
     (name,) = fields
     with pytest.raises(RequestRefused, match=f"{name} has more than"):
         read_chat({"messages": [{"role": "user", "content": "a"}], **fields})
+
+
+def test_a_schema_of_an_answer_is_bounded() -> None:
+    schema = {"enum": [f"v{i}" for i in range(4096)]}
+    with pytest.raises(RequestRefused, match="json_schema has a schema of more than 4,096 values"):
+        read_chat({"messages": [{"role": "user", "content": "a"}], "json_schema": schema})
