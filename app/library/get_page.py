@@ -67,7 +67,8 @@ class GetPage(QWidget):
         self.downloads = downloads
         self.is_busy = False
         self._refusal = ""
-        self._guessed: int | None = None  # the row suggested before this computer was measured
+        self._guessed = ""  # the model suggested before this computer was measured
+        self._shown_words = ""  # of the list, when a row was selected last
         self.address = SearchField()
         self.address.setPlaceholderText(self.tr("Words, owner/name, or the address of a GGUF file"))
         self.address.setAccessibleName(self.tr("Search models to download"))
@@ -266,32 +267,34 @@ class GetPage(QWidget):
 
     def _show_found(self) -> None:
         shown, table = self.search.shown, self._tables[self.search.shown]
+        kept = ""  # the selected model stays selected where its row moves
         if self.table.model() is not table:
             self.table.setModel(table)
             dress(self.table, table.columns)
             self.table.selectionModel().currentRowChanged.connect(self._picked)
             self._show_columns()
+        elif self.chosen is not None and self._shown_words == self.search.words:
+            kept = self.chosen.offer.name
+        self._shown_words = self.search.words
         suggested = self.search.suggested() if shown is Shown.CURATED else None
+        names: list[str] = []
         if isinstance(table, GetTable):
             found = self.search.found
             table.show_found(found, suggested)
             names = [item.offer.name for item in found]
-            first = (
-                names.index(suggested.offer.name)
-                if suggested is not None and (suggested.offer.name in names)
-                else 0
-            )
         else:
             table.take_rows(self.search.repositories, same=False)
-            first = 0
         is_measured = self.search.library.machine is not None
-        if table.rows and not self.table.currentIndex().isValid():
-            self.table.selectRow(first)
-            self._guessed = first if suggested is not None and not is_measured else None
-        elif is_measured and self._guessed is not None:
-            if self.table.currentIndex().row() == self._guessed:  # the user picked no other
-                self.table.selectRow(first)
-            self._guessed = None
+        if is_measured and self._guessed:
+            kept = "" if kept == self._guessed else kept  # the user picked no other
+            self._guessed = ""
+        row = names.index(kept) if kept in names else 0
+        if not kept and suggested is not None and suggested.offer.name in names:
+            row = names.index(suggested.offer.name)
+            self._guessed = "" if is_measured else suggested.offer.name
+        if table.rows and (not kept or self.table.currentIndex().row() != row):
+            self.table.selectRow(row)
+            self.table.scrollTo(table.index(row, 0))
         self._show_words()
 
     def _show_judged(self) -> None:
@@ -437,7 +440,13 @@ class GetPage(QWidget):
         facts, parts = model.facts, []
         suggested = self.search.suggested()
         if suggested is not None and suggested.offer.name == chosen.offer.name:
-            parts.append(self.tr("Suggested for this computer."))
+            parts.append(self._reason())
+        #: A model and the size of its download, as in "Qwen3 30B: 17.3 GiB."
+        parts.append(
+            self.tr("{model}: {size}.").format(
+                model=chosen.offer.name, size=units.size(facts.file_bytes)
+            )
+        )
         parts.append(words.sentence(chosen.row.entry, chosen.row.verdict))
         if chosen.there is None:
             parts.append(words.basis(chosen.row.verdict))
@@ -462,8 +471,20 @@ class GetPage(QWidget):
         if checked:
             parts.append(self.tr("Compared with the file on {date}.").format(date=checked))
         else:
-            parts.append(self.tr("Not checked against the file."))
+            parts.append(self.tr("Its numbers are estimated, the file was not read."))
         return " ".join(part for part in parts if part)
+
+    def _reason(self) -> str:
+        return {
+            "usable": self.tr(
+                "Suggested for this computer: the largest of the list that writes faster than "
+                "people read."
+            ),
+            "fits": self.tr(
+                "Suggested for this computer: the largest of the list that fits in its memory."
+            ),
+            "fastest": self.tr("Suggested for this computer: the fastest of the list here."),
+        }[self.search.why_suggested()]
 
     def _show_folder(self) -> None:
         text = self.tr("Into {folder}").format(folder=self.downloads.folder)

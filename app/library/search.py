@@ -88,12 +88,13 @@ class Search(QObject):
     def found(self) -> list[Found]:
         """Return the models that are shown, judged with the memory that is free now."""
         if self.shown is Shown.CURATED:
-            return self.curated()
+            suggested = self.suggested()
+            return sorted(self.curated(), key=lambda item: _rank(item, suggested))
         offers = self.listing.offers if self.listing is not None else []
         return [self._judged(i, offer) for i, offer in enumerate(offers)]
 
     def curated(self) -> list[Found]:
-        """Return the models of the curated list that have all words."""
+        """Return the models of the curated list that have all words, the smallest first."""
         there = {row.entry.path.name.casefold(): row.entry.path for row in self.library.rows}
         found = []
         for model in curated()[1]:
@@ -106,6 +107,13 @@ class Search(QObject):
                 path = there.get(model.file.casefold())
                 found.append(Found(Offer(model.title, (file,)), row, False, model, path))
         return found
+
+    def why_suggested(self) -> str:
+        """Return "usable", "fits" or "fastest": what the suggested model is of all."""
+        speeds = [_tokens_per_s(item) for item in self.curated()]
+        if max(speeds, default=0.0) >= USABLE_TOKENS_PER_S:
+            return "usable"
+        return "fastest" if any(speeds) else "fits"
 
     def suggested(self) -> Found | None:
         """Return the curated model to begin with: the largest that runs at a usable speed here."""
@@ -265,6 +273,20 @@ class Search(QObject):
 def _tokens_per_s(item: Found) -> float:
     speed = item.row.verdict.best_speed if item.row.verdict is not None else None
     return speed.tokens_per_s if speed is not None else 0.0
+
+
+def _rank(item: Found, suggested: Found | None) -> tuple[int, float]:
+    """Order models by what they are good for here: those of a usable speed first."""
+    size = float(item.offer.size_bytes)
+    if suggested is not None and item.offer.name == suggested.offer.name:
+        return 0, 0.0
+    if not _runs(item):
+        return 3, size
+    speed = _tokens_per_s(item)
+    is_usable = speed >= USABLE_TOKENS_PER_S or (
+        not speed and item.row.verdict is not None and item.row.verdict.kind is Kind.FITS
+    )
+    return (1, -size) if is_usable else (2, -speed or size)
 
 
 def _runs(item: Found) -> bool:

@@ -12,11 +12,12 @@ import pytest
 from factory import make_split, make_tiny
 from fake_hub import FakeHub, Fault
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QTableView, QWidget
 from window_samples import ENDLESS, WAIT_MS, Model, Opener
 
 from app.library.download_row import DownloadRow
 from app.state.engine_state import State as EngineState
+from app.text import units
 from app.window.main_window import MainWindow
 from backend.downloads import job as job_module
 from backend.downloads import transfer as transfer_module
@@ -176,7 +177,11 @@ def test_from_the_first_start_to_a_chat_with_a_real_model(
     get = window.library.get
     window.press("Get a larger model")
     assert get.table.isVisible() and get.download.text() == "Download"
-    assert get.sentence.startswith("Suggested for this computer. All its experts fit in memory")
+    size = units.size(entry.facts.file_bytes)
+    assert get.sentence.startswith(
+        "Suggested for this computer: the largest of the list that fits in its memory. "
+        f"Small: {size}. All its experts fit in memory"
+    )
     assert "16 layers of 64 experts, 8 used" in get.sentence
     assert "It sees images" in get.sentence and "licence Apache-2.0" in get.sentence
     assert hub.requests == []  # nothing is asked before the user says so
@@ -229,7 +234,7 @@ def test_the_list_needs_no_network(
     assert "26 Nov 2026" in get.about
     qtbot.keyClicks(get.address, "coder q8 qwen")
     assert [item.offer.name for item in get.search.found] == ["Qwen3 Coder 30B-A3B Instruct Q8_0"]
-    assert get.sentence.endswith("Not checked against the file.")
+    assert get.sentence.endswith("Its numbers are estimated, the file was not read.")
     assert "Qwen3 Coder" in get.table.model().index(0, 0).data()
     qtbot.keyClick(get.address, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: "cannot be reached" in get.sentence, timeout=WAIT_MS)
@@ -254,6 +259,12 @@ def test_words_find_a_repository(qtbot: Any, open_window: Opener, hub: FakeHub) 
     qtbot.waitUntil(lambda: len(get.search.found) == 2 and get.search.found[0].is_exact,
                     timeout=WAIT_MS)  # fmt: skip
     assert get.about == REPOSITORY and get.download.text() == "Download"
+
+
+def is_in_sight(table: QTableView) -> bool:
+    """Return whether the selected row can be seen."""
+    place = table.visualRect(table.currentIndex()).center()
+    return bool(table.viewport().rect().contains(place))
 
 
 def test_the_suggested_model_is_the_largest_that_is_fast_enough(
@@ -286,7 +297,21 @@ def test_the_suggested_model_is_the_largest_that_is_fast_enough(
     library.machine = slowest
     library.changed.emit()
     assert get.chosen.offer.name == search.suggested().offer.name != blind
-    assert get.sentence.startswith("Suggested for this computer.")
+    assert get.sentence.startswith("Suggested for this computer: the fastest of the list here.")
+    # It stands first, in sight. What does not run stands at the end.
+    kinds = [item.row.verdict.kind for item in search.found]
+    assert search.found[0].offer.name == search.suggested().offer.name
+    assert kinds == sorted(kinds, key=lambda kind: kind not in (Kind.FITS, Kind.CACHE))
+    rect = get.table.visualRect(get.table.currentIndex())
+    assert get.table.currentIndex().row() == 0 and get.table.viewport().rect().contains(
+        rect.center()
+    )
+    get.table.selectRow(4)
+    picked = get.chosen.offer.name
+    library.machine = replace(MACHINE, link_gb_per_s=7.0)
+    library.changed.emit()  # the order is another, and the choice of the user stays
+    assert get.chosen.offer.name == picked and get.table.currentIndex().row() != 4
+    assert is_in_sight(get.table)
 
 
 def test_every_control_has_a_name(qtbot: Any, open_window: Opener, hub: FakeHub) -> None:

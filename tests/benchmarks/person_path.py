@@ -178,7 +178,7 @@ def get_model(person: Person, hub: FakeHub) -> None:
             assert window.library.library.is_measuring or not get.measure.isVisible()
         person.wait(lambda: not get.measure.isVisible())
     assert not hub.requests, "the network was asked before the user asked"
-    assert get.sentence.startswith("Suggested for this computer.")
+    assert get.sentence.startswith("Suggested for this computer")
     person.step("curated-list")
     hub.faults = [Fault("hold", 6_000_000)]
     person.press("Download", get)

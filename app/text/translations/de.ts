@@ -1171,8 +1171,25 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>Das Repository ist zugangsbeschränkt: seine Bedingungen auf seiner Seite im Browser annehmen und HF_TOKEN auf ein Token desselben Kontos setzen.</translation>
 </message>
 <message>
-<source>Suggested for this computer.</source>
-<translation>Für diesen Rechner empfohlen.</translation>
+<source>{model}: {size}.</source>
+<extracomment>A model and the size of its download, as in &quot;Qwen3 30B: 17.3 GiB.&quot;</extracomment>
+<translation>{model}: {size}.</translation>
+</message>
+<message>
+<source>Its numbers are estimated, the file was not read.</source>
+<translation>Die Zahlen sind geschätzt, die Datei wurde nicht gelesen.</translation>
+</message>
+<message>
+<source>Suggested for this computer: the largest of the list that writes faster than people read.</source>
+<translation>Für diesen Rechner vorgeschlagen: das größte der Liste, das schneller schreibt, als man liest.</translation>
+</message>
+<message>
+<source>Suggested for this computer: the largest of the list that fits in its memory.</source>
+<translation>Für diesen Rechner vorgeschlagen: das größte der Liste, das in seinen Speicher passt.</translation>
+</message>
+<message>
+<source>Suggested for this computer: the fastest of the list here.</source>
+<translation>Für diesen Rechner vorgeschlagen: das hier schnellste der Liste.</translation>
 </message>
 <message>
 <source>{layers} layers of {experts} experts, {used} used: a token reads {size}.</source>
@@ -1189,10 +1206,6 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <message>
 <source>Compared with the file on {date}.</source>
 <translation>Am {date} mit der Datei verglichen.</translation>
-</message>
-<message>
-<source>Not checked against the file.</source>
-<translation>Nicht mit der Datei verglichen.</translation>
 </message>
 <message>
 <source>Into {folder}</source>
