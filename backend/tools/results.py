@@ -23,6 +23,7 @@ from mcp.types import (
 from backend.protocol.chat import Json
 
 _MAGIC = {"iVBOR": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
+_OF_LISTS = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}  # nothing is cached
 _TEXT_CHARS_MAX = 1 << 20  # of a part that is JSON here
 
 
@@ -107,15 +108,15 @@ class _Reading(_Stream):
 
 def mended(method: str, result: Json) -> Json:
     """Return a valid answer to a request with what can be read of a server's answer."""
-    if method == "tools/call" and result.get("resultType") in (None, "complete"):
-        return {**_kept(result, "resultType", "_meta"), **_call_result(result)}
+    if method == "tools/call" and result.get("resultType") != "input_required":
+        return {"resultType": "complete", **_call_result(result)}
     if method == "tools/list":
         tools = result.get("tools")
         found = [_tool(item) for item in (tools if isinstance(tools, list) else [])]
-        listed: Json = {**result, "tools": [tool for tool in found if tool is not None]}
-        if not isinstance(result.get("nextCursor"), str):
-            listed.pop("nextCursor", None)
-        return listed
+        return {
+            **_kept(result, nextCursor=str), **_OF_LISTS,
+            "tools": [tool for tool in found if tool is not None],
+        }  # fmt: skip
     if method == "initialize":
         capabilities, info = result.get("capabilities"), result.get("serverInfo")
         tools = capabilities.get("tools") if isinstance(capabilities, dict) else None
@@ -123,16 +124,16 @@ def mended(method: str, result: Json) -> Json:
         changes = isinstance(tools, dict) and tools.get("listChanged") is True
         name, version = (_word(info, key) for key in ("name", "version"))
         return {
-            **_kept(result, "protocolVersion"),
+            **_kept(result, protocolVersion=str),
             "capabilities": {"tools": {"listChanged": changes}} if has_tools else {},
             "serverInfo": {"name": name, "version": version},
         }
     return result
 
 
-def _kept(result: Json, *names: str) -> Json:
-    kept = {name: result[name] for name in names if name in result}
-    return {k: v for k, v in kept.items() if isinstance(v, dict if k == "_meta" else str)}
+def _kept(result: Json, **kinds: type) -> Json:
+    """Return the fields that are of these types."""
+    return {name: result[name] for name, kind in kinds.items() if type(result.get(name)) is kind}
 
 
 def _word(value: Any, key: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import random
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +21,13 @@ from backend.tools.plain_text import arguments_shown, clean_json, read_arguments
 from backend.tools.settings import Server, ToolSettings, read_foreign
 from backend.tools.tool import Tool, offered
 
-exceptions, host, transports, types = map(
-    Later, ("mcp.shared.exceptions", "backend.tools.host", "backend.tools.transports", "mcp_types")
-)
+exceptions, host, transports, types, methods, results = map(
+    Later,
+    (
+        "mcp.shared.exceptions", "backend.tools.host", "backend.tools.transports", "mcp_types",
+        "mcp.types.methods", "backend.tools.results",
+    ),
+)  # fmt: skip
 
 HIDDEN = "\u2022" * 6
 
@@ -277,6 +282,46 @@ def test_a_result_becomes_text() -> None:
     assert host.text_of(result(structured={"ä": 1})) == '{\n "ä": 1\n}'
     assert host.text_of(result(link, structured={"a": 1})).endswith('{\n "a": 1\n}')
     assert host.text_of(result()) == ""
+
+
+ODD = (None, True, 0, -1, 1.5, "", "x", [], {}, "text", "image", "audio", "resource", "AAAA",
+       "image/png", "file:///a", "resource_link", "\u00e9\ud800")  # fmt: skip
+NAMES = ("type", "text", "data", "mimeType", "uri", "name", "resource", "blob", "annotations",
+         "_meta", "title", "size", "content", "isError", "structuredContent", "resultType", "tools",
+         "inputSchema", "description", "nextCursor", "ttlMs", "cacheScope")  # fmt: skip
+
+
+def odd_value(chance: random.Random, level: int = 0) -> Any:
+    kind = chance.random()
+    if level > 3 or kind < 0.5:
+        return chance.choice(ODD)
+    if kind < 0.8:
+        names = chance.choices(NAMES, k=chance.randint(0, 5))
+        return {name: odd_value(chance, level + 1) for name in names}
+    return [odd_value(chance, level + 1) for _ in range(chance.randint(0, 4))]
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize(
+    ("method", "key"), [("tools/call", "content"), ("tools/list", "tools")], ids=["call", "list"]
+)
+def test_every_answer_becomes_a_valid_one(version: str, method: str, key: str) -> None:
+    """Whatever a server sends. No text of a part is lost, and no tool with a name."""
+    for seed in range(300):
+        chance = random.Random(seed)
+        given = {name: odd_value(chance) for name in chance.choices(NAMES, k=3)}
+        given[key] = [odd_value(chance) for _ in range(chance.randint(0, 4))]
+        given[key].append({"type": "text", "text": f"said {seed}", "name": f"tool {seed}"})
+        if given.get("resultType") == "input_required":
+            continue
+        made = results.mended(method, dict(given))
+        methods.validate_server_result(method, version, made)
+        if method == "tools/list":
+            listed = types.ListToolsResult.model_validate(made, by_name=False)
+            assert listed.tools[-1].name == f"tool {seed}"
+        else:
+            said = host.text_of(types.CallToolResult.model_validate(made, by_name=False))
+            assert f"said {seed}" in said and len(made["content"]) >= len(given["content"])
 
 
 def test_a_failure_has_one_line() -> None:
