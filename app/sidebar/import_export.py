@@ -32,8 +32,9 @@ class ChatExchange(QObject):
         self._window = window
 
     def ask_export(self, chat_id: int, kind: str) -> None:
-        """Ask for a file name and write one chat; `kind` is "md" or "json"."""
-        title = next((row.title for row in self._chats.rows() if row.id == chat_id), "")
+        """Ask for a file name and write one chat, or all for the id 0; `kind`: "md" or "json"."""
+        every = self.tr("All chats")
+        title = next((row.title for row in self._chats.rows() if row.id == chat_id), every)
         label = self.tr("Markdown (*.md)") if kind == "md" else self.tr("JSON (*.json)")
         name, _ = QFileDialog.getSaveFileName(
             self._window,
@@ -46,15 +47,17 @@ class ChatExchange(QObject):
             self.export(chat_id, Path(name))
 
     def export(self, chat_id: int, path: Path) -> None:
-        """Write one chat: as Markdown if the name ends in .md, otherwise as JSON."""
+        """Write one chat, as Markdown if the name ends in .md, else as JSON; for the id 0 all."""
         store = self._chats.store
+        ids = [chat_id] if chat_id else sorted(row.id for row in self._chats.rows())
         try:
-            if path.suffix.lower() in (".md", ".markdown", ".txt"):
+            if chat_id and path.suffix.lower() in (".md", ".markdown", ".txt"):
                 conversation = store.load(chat_id)
                 text = exchange.to_markdown(conversation) if conversation else ""
+                path.write_text(text, encoding="utf-8", newline="\n")
             else:
-                text = exchange.to_json(store, [chat_id])
-            path.write_text(text, encoding="utf-8", newline="\n")
+                with path.open("w", encoding="utf-8", newline="\n") as file:
+                    exchange.write_json(store, ids, file)
         except StoreError as error:
             self.notice.emit(Notice(str(error)))
         except OSError as error:
@@ -63,7 +66,9 @@ class ChatExchange(QObject):
             )
             self.notice.emit(Notice(sentence))
         else:
-            sentence = self.tr("The chat was written to {file}.").format(file=path.name)
+            sentence = self.tr("{chats} written to {file}.").format(
+                chats=units.count(len(ids), "chat"), file=path.name
+            )
             self.notice.emit(Notice(sentence, is_trouble=False))
 
     def ask_import(self) -> None:

@@ -18,7 +18,7 @@ class ChatList(QListView):
         opened, deleted: (chat id).
         pinned: (chat id, whether).
         renamed: (chat id, title).
-        exported: (chat id, "md" or "json").
+        exported: (chat id, "md" or "json"); the id 0: all chats.
         moved: (chat id, folder) "": into none.
         folder_renamed: (folder, new name) "": its chats leave it.
         folder_wanted: (chat id) the user wants to put a chat into a new folder.
@@ -139,6 +139,7 @@ class ChatList(QListView):
             self.tr("Export as Markdown\u2026"), lambda: self.exported.emit(chat.id, "md")
         )
         menu.addAction(self.tr("Export as JSON\u2026"), lambda: self.exported.emit(chat.id, "json"))
+        menu.addAction(self.tr("Export all chats\u2026"), lambda: self.exported.emit(0, "json"))
         menu.addSeparator()
         menu.addAction(self.tr("Delete") + "\tDel", lambda: self.deleted.emit(chat.id))
         return menu

@@ -6,6 +6,7 @@ An exported file is imported without loss. A file is checked whole before the st
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 import re
@@ -15,7 +16,7 @@ import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from app.state.conversation import Conversation, Ending, Message
 from app.state.preset import Preset
@@ -86,12 +87,22 @@ def to_markdown(conversation: Conversation) -> str:
     return "\n".join(parts) + f"\n<!-- {mark} end -->\n"
 
 
-def to_json(store: ChatStore, chat_ids: list[int]) -> str:
+def to_json(store: ChatStore, chat_ids: Iterable[int]) -> str:
     """Return chats with all their branches as JSON."""
+    file = io.StringIO()
+    write_json(store, chat_ids, file)
+    return file.getvalue()
+
+
+def write_json(store: ChatStore, chat_ids: Iterable[int], file: TextIO) -> None:
+    """Write chats with all their branches as JSON, one after the other."""
+    begin = "[\n"
+    file.write(f'{{\n "format": "{FORMAT}",\n "version": {VERSION},\n "chats": ')
     with store.reading():
-        chats = [_chat_json(store, chat_id) for chat_id in chat_ids]
-    data = {"format": FORMAT, "version": VERSION, "chats": [chat for chat in chats if chat]}
-    return json.dumps(with_ids(data), ensure_ascii=False, indent=1)
+        for chat in filter(None, (_chat_json(store, chat_id) for chat_id in chat_ids)):
+            file.write(begin + json.dumps(with_ids(chat), ensure_ascii=False, indent=1))
+            begin = ",\n"
+    file.write("\n ]\n}" if begin == ",\n" else "[]\n}")
 
 
 @dataclass(frozen=True)

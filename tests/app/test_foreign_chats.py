@@ -184,9 +184,7 @@ def test_an_export_that_breaks_off_leaves_nothing(store: ChatStore, tmp_path: Pa
     assert store.chats() == []
 
 
-def test_an_export_is_dropped_on_the_window(
-    qtbot: Any, open_window: Opener, tmp_path: Path
-) -> None:
+def test_an_export_is_dropped_on_the_window(open_window: Opener, tmp_path: Path) -> None:
     path = tmp_path / "conversations.json"
     path.write_text(json.dumps([chatgpt(), {"mapping": {"x": 3}}]))
     window = open_window()
@@ -197,6 +195,9 @@ def test_an_export_is_dropped_on_the_window(
     QApplication.sendEvent(window, QDragEnterEvent(QPoint(9, 9), copy, data, left, none))
     QApplication.sendEvent(window, QDropEvent(QPointF(9, 9), copy, data, left, none))
     sentence = "1\u00a0chat imported from conversations.json. 1\u00a0chat could not be read."
-    qtbot.waitUntil(lambda: bool(window.chat.banner.sentence), timeout=5000)
     assert window.chat.banner.sentence == sentence
     assert window.session.conversation.title == "A cat"
+    window.exchange.import_file(path)
+    window.exchange.export(0, tmp_path / "all.json")  # all chats
+    assert window.chat.banner.sentence == "2\u00a0chats written to all.json."
+    assert len(import_chats(window.chats.store, tmp_path / "all.json").ids) == 2

@@ -177,6 +177,10 @@
 <context>
 <name>ChatExchange</name>
 <message>
+<source>All chats</source>
+<translation>Alle Chats</translation>
+</message>
+<message>
 <source>Markdown (*.md)</source>
 <translation>Markdown (*.md)</translation>
 </message>
@@ -193,8 +197,8 @@
 <translation>{file} konnte nicht geschrieben werden: {reason}.</translation>
 </message>
 <message>
-<source>The chat was written to {file}.</source>
-<translation>Der Chat wurde in {file} geschrieben.</translation>
+<source>{chats} written to {file}.</source>
+<translation>{chats} in {file} geschrieben.</translation>
 </message>
 <message>
 <source>Import chats</source>
@@ -258,6 +262,10 @@
 <message>
 <source>Export as JSON…</source>
 <translation>Als JSON exportieren …</translation>
+</message>
+<message>
+<source>Export all chats…</source>
+<translation>Alle Chats exportieren…</translation>
 </message>
 <message>
 <source>Delete</source>
