@@ -138,7 +138,9 @@ class ToolCard(QFrame):
             self._show_arguments()
         self.call, self.state = call, state
         words = state_words(state)
-        self._name.setText(clean(call.name))
+        name = clean(call.name)
+        server, _, tool = name.partition("__")  # as models see it
+        self._name.setText(f"{tool} \u00b7 {server}" if server and tool else name)
         self._state.setText(words)
         self.setAccessibleName(
             self.tr("Tool call: {name}, {state}").format(name=call.name, state=words)

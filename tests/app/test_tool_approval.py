@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import QCoreApplication, QObject, Signal
+from PySide6.QtWidgets import QLabel
 
 from app.chat.tool_card import ToolCard
 from app.pages.server_dialog import ServerDialog
@@ -296,6 +297,8 @@ def test_the_pictures_of_a_result_are_kept_and_shown(desk: Desk, qtbot: Any) -> 
     qtbot.addWidget(card)
     for _ in range(2):
         card.show_result(result.content, result.attachments)
+    card.show_call(ToolCall("1", "files__read", "{}"), CallState.DONE)
+    assert "read \u00b7 files" in [label.text() for label in card.findChildren(QLabel)]
     (fold,) = card.files
     assert "shot-1" in fold.button.accessibleName() and not fold.isHidden()
 
