@@ -61,6 +61,7 @@ def _run(model: Path | None) -> int:
     from PySide6.QtCore import QTimer
     from PySide6.QtWidgets import QApplication
 
+    from app.chat import formulas
     from app.session.worker_link import EngineLink
     from app.settings import settings
     from app.text import language
@@ -91,6 +92,9 @@ def _run(model: Path | None) -> int:
     window = MainWindow(
         EngineLink(worker_command()), settings.default_path(), store, paths.cache_folder()
     )
+    typesetter = formulas.Typesetter(app)
+    formulas.use(typesetter)
+    app.aboutToQuit.connect(typesetter.close)
     starts.started.connect(window.come_forward)
     window.closing.connect(starts.close)
     app.styleHints().colorSchemeChanged.connect(lambda _: window.preferences.dress())

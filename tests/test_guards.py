@@ -71,6 +71,7 @@ _OURS = ("faults.", "platform.")
 
 # Who looks at the error of what is not started by backend.system.faults.
 OTHERS = {
+    ("app/chat/formulas.py", "QProcess"): "the formula stays its source",
     ("app/controls/pack_offer.py", "QProcess"): "the notice has its last words",
     ("app/library/library.py", "QProcess"): "`failed` has its record",
     ("app/pages/model_report.py", "QProcess"): "the page says that it ended, and with what words",

@@ -440,7 +440,8 @@ def test_the_window_and_the_command_line_load_no_engine_and_no_network() -> None
         "import sys, app.window.main_window, backend.cli.chat, backend.cli.inspect\n"
         "engine = {'llama_cpp', 'torch', 'backend._native', 'predictors'}\n"
         "network = {'httpx2', 'huggingface_hub', 'mcp', 'starlette', 'uvicorn'}\n"
-        "print(sorted((engine | network) & set(sys.modules)))"
+        "formulas = {'latex2mathml', 'ziafont', 'ziamath'}\n"
+        "print(sorted((engine | network | formulas) & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("[]\n", "")

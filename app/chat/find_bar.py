@@ -128,10 +128,8 @@ class FindBar(QFrame):
                 self._timer.start()
         elif words.strip():
             for block in self._transcript.text_blocks():
-                cursor = block.document().find(words)
-                while not cursor.isNull() and len(self._found) < N_FOUND_MAX:
-                    self._found.append((block, cursor))
-                    cursor = block.document().find(words, cursor)
+                found = block.find_all(words, N_FOUND_MAX - len(self._found))
+                self._found += [(block, cursor) for cursor in found]
         self._place = len(self._found) - 1
         if self._lead and self._transcript.is_whole:
             self._go_to_message(self._lead)

@@ -7,12 +7,14 @@ import io
 import re
 from collections.abc import Iterator
 from functools import partial
+from itertools import zip_longest
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import (
     QFontMetricsF,
     QGuiApplication,
     QTextBlockFormat,
+    QTextCharFormat,
     QTextCursor,
     QTextDocument,
     QTextLength,
@@ -21,7 +23,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from app.chat.markdown.meant import first_direction
-from app.chat.text_block import CELL_PADDING, TextBlock
+from app.chat.text_block import CELL_PADDING, TextBlock, drawn_in, source_of, with_sources
 from app.widgets import slices, theme
 from app.widgets.sideways_area import SidewaysArea
 
@@ -45,6 +47,7 @@ class TableCard(QFrame):
         self._n_row = 0  # rows that are shown, without the head
         self._parts: list[TextBlock] = []
         self._cells: list[list[str]] = []  # the plain text of each row, the head first
+        self._measured: dict[int, tuple[list[float], list[float]]] = {}  # the next two of each part
         self._wanted: list[float] = []  # pixels of each column that keep each cell in one line
         self._least: list[float] = []  # pixels of the longest word of each column
         self._widths: list[int] = []
@@ -53,7 +56,7 @@ class TableCard(QFrame):
         buttons.addStretch(1)
         for text, name, source in (
             (self.tr("Copy"), self.tr("Copy this table as Markdown"), self._markdown),
-            (self.tr("Copy as CSV"), self.tr("Copy this table as CSV"), self._csv),
+            (self.tr("Copy as CSV"), self.tr("Copy this table as CSV"), self.csv),
         ):
             button = QPushButton(text)
             button.setProperty("role", "quiet")
@@ -119,6 +122,7 @@ class TableCard(QFrame):
             part.deleteLater()
         self._parts.clear()
         self._cells.clear()
+        self._measured.clear()
         self._n_row, self._wanted, self._least, self._widths = 0, [], [], []
 
     def _render(self, index: int) -> None:
@@ -142,12 +146,25 @@ class TableCard(QFrame):
             [_text_of(table, row, column) for column in range(table.columns())]
             for row in range(table.rows())
         ]
+        looks = [
+            [_formulas_of(table, row, column) for column in range(table.columns())]
+            for row in range(table.rows())
+        ]
         begin = 1 + index * PART_ROWS if index else 0
         if index:
             table.removeRows(0, 1)
-            rows = rows[1:]
-        self._cells[begin:] = rows
-        self._measure(document, rows)
+            rows, looks = rows[1:], looks[1:]
+        self._cells[begin:] = [
+            [
+                with_sources(cell, [source_of(look) for look in look_row])
+                for cell, look_row in zip(row, inner, strict=True)
+            ]
+            for row, inner in zip(rows, looks, strict=True)
+        ]
+        widths = [[[look.toImageFormat().width() for look in one] for one in row] for row in looks]
+        self._measure(index, document, rows, widths)
+        if any(map(any, widths)):  # they came later than the text
+            slices.later(self, self._share_width)
         look = table.format()
         look.setTopMargin(0)
         look.setBottomMargin(0)
@@ -160,21 +177,33 @@ class TableCard(QFrame):
             if not self._is_aligned(column) and self._is_of_numbers(column):
                 _align_right(table, column)
 
-    def _measure(self, document: QTextDocument, rows: list[list[str]]) -> None:
+    def _measure(
+        self,
+        index: int,
+        document: QTextDocument,
+        rows: list[list[str]],
+        formulas: list[list[list[float]]],
+    ) -> None:
+        """Measure the cells of a part. formulas: the widths of those in each cell."""
         font = document.defaultFont()
         font.setPixelSize(theme.pixels() + 1)  # the style sheet may not be applied yet
         font.setBold(True)  # of the head, and of what a cell stresses
         metrics = QFontMetricsF(font)
         n_column = max((len(row) for row in rows), default=0)
-        for values in (self._wanted, self._least):
-            values += [0.0] * (n_column - len(values))
-        for row in rows:
-            for column, cell in enumerate(row):
-                lines = [metrics.horizontalAdvance(line) for line in cell.split("\n")]
-                self._wanted[column] = max(self._wanted[column], *lines)
-                longest = max(cell.split(), key=len, default="")
+        wanted, least = [0.0] * n_column, [0.0] * n_column
+        for row, inner in zip(rows, formulas, strict=True):
+            for column, (cell, drawn) in enumerate(zip(row, inner, strict=True)):
+                words = cell.replace("\ufffc", "") if drawn else cell
+                lines = [metrics.horizontalAdvance(line) for line in words.split("\n")]
+                wanted[column] = max(wanted[column], max(lines) + sum(drawn))
+                longest = max(words.split(), key=len, default="")
                 word = min(metrics.horizontalAdvance(longest), WORD_PIXELS_MAX)
-                self._least[column] = max(self._least[column], word)
+                least[column] = max(least[column], word, *drawn)
+        self._measured[index] = wanted, least
+        self._wanted, self._least = (
+            [max(column) for column in zip_longest(*values, fillvalue=0.0)]
+            for values in zip(*self._measured.values(), strict=True)
+        )
 
     def _is_aligned(self, column: int) -> bool:
         """Return whether the rule below the head says how to align a column."""
@@ -220,7 +249,8 @@ class TableCard(QFrame):
     def _markdown(self) -> str:
         return self._text
 
-    def _csv(self) -> str:
+    def csv(self) -> str:
+        """Return the table as CSV, formulas as LaTeX."""
         out = io.StringIO()
         step = -1 if self._is_mirrored else 1
         csv.writer(out).writerows(row[::step] for row in self._cells)
@@ -242,6 +272,12 @@ def _text_of(table: QTextTable, row: int, column: int) -> str:
     cursor = cell.firstCursorPosition()
     cursor.setPosition(cell.lastCursorPosition().position(), QTextCursor.MoveMode.KeepAnchor)
     return cursor.selectedText().replace("\u2028", "\n").replace("\u2029", "\n")
+
+
+def _formulas_of(table: QTextTable, row: int, column: int) -> list[QTextCharFormat]:
+    cell = table.cellAt(row, column)
+    begin, end = cell.firstPosition(), cell.lastPosition()
+    return [look for _, look in drawn_in(table.document(), begin, end)]
 
 
 def _align_right(table: QTextTable, column: int) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import html
 import math
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
 
 from PySide6.QtCore import QEvent, QMimeData, QPoint, QRectF, QSize, QSizeF, Qt, QUrl
 from PySide6.QtGui import (
     QClipboard,
     QCursor,
     QFont,
+    QFontMetrics,
     QGuiApplication,
     QKeyEvent,
     QKeySequence,
@@ -25,11 +28,13 @@ from PySide6.QtGui import (
     QTextDocument,
     QTextFormat,
     QTextFrameFormat,
+    QTextImageFormat,
     QTextTable,
     QWheelEvent,
 )
 from PySide6.QtWidgets import QFrame, QTextBrowser, QToolTip, QWidget
 
+from app.chat import formulas
 from app.chat.markdown import meant
 from app.chat.markdown.latex import replace_math
 from app.widgets import files, slices, theme
@@ -39,6 +44,7 @@ PARAGRAPH_GAP = 9  # pixels
 QUOTE_INDENT = 40  # pixels, as Qt indents a quotation
 QUOTE_BAR = 3
 CELL_PADDING = 6
+FORMULA_SIZE = 1.12  # times the size of the text; the font of formulas has smaller letters
 
 # No HTML: a model's output must not refer to resources elsewhere.
 _FEATURES = (
@@ -54,6 +60,11 @@ _QUOTED = re.compile(r" {0,3}((?:>[ \t]?)+)(.*)")
 _ITEM = re.compile(r"\s*(?:[-+*]|\d+[.)])\s+\S")
 _ENDS_IN_ADDRESS = re.compile(r"(?:https?://|www\.)\S*\s*$")
 _MARKED = re.compile(f"[{meant.FIRST_MARK}-{meant.LAST_MARK}]")
+_FORMULA = re.compile(f"{meant.FORMULA}([0-9]+){meant.FORMULA_END}")
+_SOURCE = QTextFormat.Property.UserProperty.value + 1  # of a drawn formula: its LaTeX
+_IMAGE = "\ufffc"  # stands for an image in the text of a document
+_HTML_IMAGE = re.compile(r'<img src="formula:[^>]*>')
+_HEADING_SIZES = (0.7, 0.8, 1.0, 1.2, 1.5, 2.0, 2.4)  # Qt's, from the adjustment -2 on
 _ISOLATES = re.compile("[\u2066\u2069]")
 
 
@@ -65,6 +76,18 @@ class BlockOwner(QWidget):
         raise NotImplementedError
 
 
+def _leave(document: QTextDocument) -> None:
+    """Change nothing."""
+
+
+class _Formula(NamedTuple):
+    """A drawn formula with its source, of a text that is shown."""
+
+    source: str
+    drawn: formulas.Drawn
+    is_display: bool
+
+
 class TextBlock(QTextBrowser):
     """Selectable text without scroll bars. It never loads a resource that the text names."""
 
@@ -74,6 +97,12 @@ class TextBlock(QTextBrowser):
         self._has_quotes = False
         self._ideal_width = 0  # 0: not known
         self._anchor: int | None = None  # where the mouse button went down, while it is down
+        self._markdown = ""
+        self._finish: Callable[[QTextDocument], None] = _leave
+        self._awaited: set[formulas.Key] = set()
+        self._is_listening = False  # for formulas that are drawn
+        self._widest = 0.0  # pixels of the widest formula; 0: there is none
+        self._room = 0  # pixels for each formula
         self.setAccessibleName(self.tr("Part of the answer"))
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -88,24 +117,136 @@ class TextBlock(QTextBrowser):
         self.highlighted.connect(lambda url: self.setToolTip(bytes(url.toEncoded()).decode()))
         self.setFixedHeight(1)
 
-    def show_markdown(
-        self, text: str, finish: Callable[[QTextDocument], None] = lambda document: None
-    ) -> None:
+    def show_markdown(self, text: str, finish: Callable[[QTextDocument], None] = _leave) -> None:
         """Show Markdown. Single line breaks stay line breaks.
+
+        A formula is shown as text until it is drawn; then the block is shown again.
 
         finish: changes the document before it is laid out.
         """
+        self._markdown, self._finish = text, finish
+        self._awaited.clear()
+        found: list[_Formula] = []
         document = self._new_document()
-        source = meant.as_meant(replace_math(text))
+        source = replace_math(meant.without_marks(text), partial(self._draw, found))
+        source = meant.as_meant(source)
         document.setMarkdown(keep_breaks(source), _FEATURES)
         self._format(document)
+        self._place(document, found)
         if _MARKED.search(source):
             _resolve_marks(document)
         finish(document)
         self._show(document)
 
+    def _draw(self, found: list[_Formula], source: str, body: str, is_display: bool) -> str | None:
+        """Return the mark of a formula that is drawn; None if it is not, or not yet."""
+        typesetter, key = formulas.typesetter(), (body, is_display)
+        if typesetter is None:
+            return None
+        if (drawn := typesetter.find(key)) is None:
+            if not typesetter.is_known(key):
+                self._awaited.add(key)
+                if not self._is_listening:
+                    self._is_listening = True
+                    typesetter.drawn.connect(self._look_again)
+            return None
+        found.append(_Formula(source, drawn, is_display))
+        return f"{meant.FORMULA}{len(found) - 1}{meant.FORMULA_END}"
+
+    def _look_again(self) -> None:
+        """Show the text again if a formula that it waits for has its answer."""
+        typesetter = formulas.typesetter()
+        if typesetter is not None and any(typesetter.is_known(key) for key in self._awaited):
+            slices.later(self, self._show_again)
+
+    def _show_again(self) -> None:
+        self.show_markdown(self._markdown, self._finish)
+
+    def _place(self, document: QTextDocument, found: list[_Formula]) -> None:
+        """Put drawn formulas in place of their marks."""
+        self._widest = 0.0
+        said = "; ".join(one.source for one in found)
+        said = self.tr("Formulas: {list}").format(list=said) if said else ""
+        if said != self.accessibleDescription():
+            self.setAccessibleDescription(said)
+        if not found:
+            return
+        self._room = self.viewport().width()
+        text = _in_units(document.toPlainText())
+        cursor = QTextCursor(document)
+        cursor.beginEditBlock()
+        for mark in reversed(list(_FORMULA.finditer(text))):
+            one = found[int(mark[1])]
+            cursor.setPosition(mark.start())
+            cursor.setPosition(mark.end(), QTextCursor.MoveMode.KeepAnchor)
+            image = self._image(document, cursor, one, f"formula:{mark[1]}")
+            cursor.insertImage(image)
+            layout = QTextBlockFormat()
+            least = QTextBlockFormat.LineHeightTypes.MinimumHeight.value
+            layout.setLineHeight(self._line_height(), least)
+            cursor.mergeBlockFormat(layout)
+            if one.is_display:
+                _stand_alone(cursor)
+        cursor.endEditBlock()
+
+    def _image(
+        self, document: QTextDocument, cursor: QTextCursor, one: _Formula, name: str
+    ) -> QTextImageFormat:
+        """Return an image of a formula, whose baseline Qt puts on that of the line.
+
+        Qt centres an image at half the height of a letter x: it has (height + x / 2) / 2 above
+        the baseline. So the image has an empty edge above or below.
+        """
+        look = QTextImageFormat()
+        look.setFont(document.defaultFont())
+        adjusted = cursor.charFormat().intProperty(QTextFormat.Property.FontSizeAdjustment.value)
+        em = self._letter_pixels() * _HEADING_SIZES[min(max(adjusted, -2), 4) + 2] * FORMULA_SIZE
+        level = cursor.blockFormat().intProperty(_QUOTE)
+        lists = cursor.blockFormat().indent() + (
+            cursor.currentList().format().indent() if cursor.currentList() else 0
+        )
+        room = self._room - QUOTE_INDENT * level - 24 * lists - 4
+        self._widest = max(self._widest, one.drawn.width * em + self._room - room)
+        if room > em * 5 and cursor.currentTable() is None:
+            em *= min(1.0, room / (one.drawn.width * em))
+        width, ascent, depth = (em * size for size in one.drawn[1:])
+        half_x = QFontMetrics(look.font()).xHeight() / 2
+        height = math.ceil(max(2 * ascent - half_x, 2 * depth + half_x))
+        above = (height + half_x) / 2
+        place = (0.0, above - ascent, width, ascent + depth)
+        image = formulas.picture(
+            one.drawn.svg, math.ceil(width), height, place, theme.colour("text").name(),
+            self.devicePixelRatioF(),
+        )  # fmt: skip
+        document.addResource(QTextDocument.ResourceType.ImageResource.value, QUrl(name), image)
+        look.setName(name)
+        look.setWidth(math.ceil(width))
+        look.setHeight(height)
+        look.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignMiddle)
+        look.setProperty(_SOURCE, one.source)
+        return look
+
+    def find_all(self, words: str, most: int) -> list[QTextCursor]:
+        """Return the places of words, also in the source of drawn formulas, in their order."""
+        found: list[QTextCursor] = []
+        cursor = self.document().find(words)
+        while not cursor.isNull() and len(found) < most:
+            found.append(cursor)
+            cursor = self.document().find(words, cursor)
+        if self._widest:
+            for at, look in drawn_in(self.document()):
+                if words.casefold() in source_of(look).casefold():
+                    cursor = QTextCursor(self.document())
+                    cursor.setPosition(at)
+                    cursor.setPosition(at + 1, QTextCursor.MoveMode.KeepAnchor)
+                    found.append(cursor)
+            found.sort(key=QTextCursor.selectionStart)
+        return found[:most]
+
     def show_plain(self, text: str) -> None:
         """Show plain text."""
+        self._markdown, self._widest = "", 0.0
+        self._awaited.clear()
         document = self._new_document()
         document.setPlainText(text)
         self._format(document, gap=0)
@@ -165,6 +306,10 @@ class TextBlock(QTextBrowser):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Lay out the text for another width; in a later slice, if it is out of sight."""
+        if self._widest > min(self._room, event.size().width()) and (
+            self._room != event.size().width()
+        ):
+            slices.later(self, self._show_again)  # its formulas are scaled to the width
         is_narrower_or_wider = 0 < event.oldSize().width() != event.size().width()
         if is_narrower_or_wider and self.isVisible() and self.visibleRegion().isEmpty():
             slices.later(self, self._lay_out)
@@ -219,8 +364,18 @@ class TextBlock(QTextBrowser):
 
     def selected_text(self) -> str:
         """Return the selected text of all blocks of the answer, in order."""
-        texts = [block.textCursor().selection().toPlainText() for block in self._together()]
-        return _ISOLATES.sub("", "\n".join(text for text in texts if text))
+        texts = [block._own_selected_text() for block in self._together()]
+        return "\n".join(text for text in texts if text)
+
+    def _own_selected_text(self) -> str:
+        """Return the text selected here: formulas as LaTeX, without marks that keep directions."""
+        text = _ISOLATES.sub("", self.textCursor().selection().toPlainText())
+        return with_sources(text, self._selected_sources()) if self._widest else text
+
+    def _selected_sources(self) -> list[str]:
+        cursor = self.textCursor()
+        begin, end = cursor.selectionStart(), cursor.selectionEnd()
+        return [source_of(look) for _, look in drawn_in(self.document(), begin, end)]
 
     def _select_to(self, place: QPoint) -> None:
         """Select from where the button went down to a place on the screen."""
@@ -251,11 +406,15 @@ class TextBlock(QTextBrowser):
         return blocks if self in blocks else [self]
 
     def createMimeDataFromSelection(self) -> QMimeData:
-        """Copy what is selected in all blocks, without the marks that keep paths in order."""
+        """Copy what is selected in all blocks; formulas as LaTeX."""
         made = super().createMimeDataFromSelection()
+        made.text()  # Qt fills it in when it is first read, over what was set
         text = self.selected_text()
-        if text != _ISOLATES.sub("", made.text()):
+        if text != self._own_selected_text():
             made = QMimeData()  # the text of one block says less
+        elif self._widest and made.hasHtml():
+            escaped = [html.escape(source) for source in self._selected_sources()]
+            made.setHtml(_HTML_IMAGE.sub(lambda _: escaped.pop(0), made.html()))
         made.setText(text)
         return made
 
@@ -296,8 +455,7 @@ class TextBlock(QTextBrowser):
 
     def _format(self, document: QTextDocument, gap: int = PARAGRAPH_GAP) -> None:
         """Set line height, paragraph gaps, the background of inline code, and table borders."""
-        # As in the style sheet, which may not be applied yet.
-        line_height = round((theme.pixels() + (not self._is_code)) * LINE_HEIGHT)
+        line_height = self._line_height()
         cursor = QTextCursor(document)
         cursor.beginEditBlock()
         self._has_quotes = False
@@ -328,6 +486,13 @@ class TextBlock(QTextBrowser):
                 _format_table(frame)
         cursor.endEditBlock()
 
+    def _letter_pixels(self) -> int:
+        # As in the style sheet, which may not be applied yet.
+        return theme.pixels() + (not self._is_code)
+
+    def _line_height(self) -> int:
+        return round(self._letter_pixels() * LINE_HEIGHT)
+
     def _format_code(self, iterator: Any, cursor: QTextCursor) -> None:
         spans = []
         while not iterator.atEnd():
@@ -342,6 +507,75 @@ class TextBlock(QTextBrowser):
             cursor.setPosition(position)
             cursor.setPosition(position + length, QTextCursor.MoveMode.KeepAnchor)
             cursor.mergeCharFormat(look)
+
+
+def drawn_in(
+    document: QTextDocument, begin: int = 0, end: int | None = None
+) -> Iterator[tuple[int, QTextCharFormat]]:
+    """Yield the place and the look of each drawn formula between two places."""
+    block = document.findBlock(begin)
+    while block.isValid() and (end is None or block.position() < end):
+        pieces = block.begin()
+        while not pieces.atEnd():
+            piece = pieces.fragment()
+            if piece.charFormat().hasProperty(_SOURCE):
+                for at in range(piece.position(), piece.position() + piece.length()):
+                    if (
+                        begin <= at
+                        and (end is None or at < end)
+                        and (document.characterAt(at) == _IMAGE)
+                    ):
+                        yield at, piece.charFormat()
+            pieces += 1
+        block = block.next()
+
+
+def source_of(look: QTextCharFormat) -> str:
+    """Return the LaTeX of a drawn formula, with its delimiters."""
+    return str(look.property(_SOURCE))
+
+
+def with_sources(text: str, sources: list[str]) -> str:
+    """Return text with the sources of its formulas in place of their images."""
+    pieces = text.split(_IMAGE)
+    if len(pieces) != len(sources) + 1:  # the text itself has such a sign
+        return text
+    return "".join(piece + source for piece, source in zip(pieces, [*sources, ""], strict=True))
+
+
+def _in_units(text: str) -> str:
+    """Return text whose indices are Qt's: with two signs for each one beyond U+FFFF."""
+    return re.sub("[\U00010000-\U0010ffff]", "\ufffd\ufffd", text)
+
+
+def _stand_alone(cursor: QTextCursor) -> None:
+    """Give the formula before the cursor a line of its own, in the middle where it can be."""
+    if cursor.currentTable() is not None:
+        return
+    block, at, document = cursor.block(), cursor.positionInBlock(), cursor.document()
+    text, begin, in_list = _in_units(block.text()), block.position(), block.textList() is not None
+    image = begin + at - 1
+    after, before = text[at:], text[: at - 1]
+    n_after = len(after) - len(after.lstrip())
+    n_before = len(before) - len(before.rstrip())
+    for side, start, n_gap in ((after, begin + at, n_after), (before, image - n_before, n_before)):
+        if not side.strip():
+            continue
+        n_before_change = document.characterCount()
+        cursor.setPosition(start)
+        cursor.setPosition(start + n_gap, QTextCursor.MoveMode.KeepAnchor)
+        cursor.removeSelectedText()
+        if in_list:
+            cursor.insertText(meant.LINE_SEPARATOR, QTextCharFormat())
+        else:
+            cursor.insertBlock()
+        if side is before:
+            image += document.characterCount() - n_before_change
+    if not in_list:
+        cursor.setPosition(image)
+        layout = QTextBlockFormat()
+        layout.setAlignment(Qt.AlignmentFlag.AlignHCenter)
+        cursor.mergeBlockFormat(layout)
 
 
 def _rule_format() -> QTextBlockFormat:

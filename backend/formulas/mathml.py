@@ -40,12 +40,12 @@ _LARGE = dict(
 )  # fmt: skip
 _INTEGRALS = dict(zip("int iint iiint oint oiint".split(), "∫∬∭∮∯", strict=True))
 _ACCENTS = {
-    "hat": "ˆ", "bar": "¯", "vec": "\u20d7", "tilde": "~", "dot": "˙", "ddot": "¨", "check": "ˇ",
+    "hat": "ˆ", "bar": "¯", "tilde": "~", "dot": "˙", "ddot": "¨", "check": "ˇ",
     "breve": "˘", "acute": "´", "grave": "`", "mathring": "˚", "dddot": "\u20db",
 }  # fmt: skip
 _WIDE = {
     "widehat": "\u0302", "widetilde": "\u0303", "overline": "―", "overbrace": "⏞",
-    "overrightarrow": "→", "overleftarrow": "←", "overleftrightarrow": "↔",
+    "overrightarrow": "→", "vec": "→", "overleftarrow": "←", "overleftrightarrow": "↔",
 }  # fmt: skip
 _BELOW = {"underline": "―", "underbrace": "⏟", "underrightarrow": "→", "underleftarrow": "←"}
 _ARROWS = {
@@ -147,6 +147,10 @@ def _row(parts: list[Element]) -> Element:
 
 def _space(width: str) -> Element:
     return _made("mspace", width=width)
+
+
+def _mark(sign: str, stretchy: str) -> Element:
+    return _made("mo", text=sign, stretchy=stretchy, lspace="0em", rspace="0em")
 
 
 def _fence(sign: str, form: str) -> Element:
@@ -500,12 +504,12 @@ class _Reader:
         """Read a part with an accent, a line, a brace or an arrow above or below it."""
         base = self._argument()
         if name in _BELOW:
-            mark = _made("mo", text=_BELOW[name], stretchy="true")
+            mark = _mark(_BELOW[name], "true")
             return [_made("munder", base, mark)]
         if name in _WIDE:
-            mark = _made("mo", text=_WIDE[name], stretchy="true")
+            mark = _mark(_WIDE[name], "true")
             return [_made("mover", base, mark)]
-        mark = _made("mo", text=_ACCENTS[name], stretchy="false")
+        mark = _mark(_ACCENTS[name], "false")
         return [_made("mover", base, mark, accent="true")]
 
     def _in_variant(self, variant: str) -> Element:
@@ -632,7 +636,7 @@ def _table(rows: list[list[list[Element]]], align: str, *, is_display: bool = Fa
         made.append(_made("mtr", *cells))
     table = _made("mtable", *made)
     if is_display:
-        table.attrib.update(displaystyle="true", rowspacing="3pt")
+        table.attrib.update(displaystyle="true", rowspacing="0.45em")
     if align == "right left":
         table.set("columnspacing", "0em 2em" if max(map(len, rows)) > 2 else "0em 0.3em")
     return table

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QFontMetricsF, QGuiApplication, QTextTable
-from PySide6.QtWidgets import QPushButton, QScrollArea
+from PySide6.QtWidgets import QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from app.chat.answer import AnswerView
 from app.chat.table_card import TableCard
 from app.chat.text_block import TextBlock
 from app.state.conversation import Ending, Message
+from app.widgets import theme
 
 WIDE = (
     "| Model | " + " | ".join(f"Benchmark{i}" for i in range(11)) + " |\n" + "|---" * 12 + "|\n"
@@ -119,3 +120,24 @@ def test_the_head_of_a_table_is_prose_until_the_line_below_it(qtbot: Any) -> Non
     assert "1" in parts(card)[0].toPlainText() and "|" not in parts(card)[0].toPlainText()
     assert [block.toPlainText().split("\n")[0] for block in view.findChildren(TextBlock)
             if block not in parts(card)] == ["See:", "End.\u2009\u258d"]  # fmt: skip
+
+
+def test_columns_fit_the_letters_that_the_style_sheet_makes_larger(qtbot: Any) -> None:
+    host = QWidget()
+    qtbot.addWidget(host)
+    host.setStyleSheet(f"QTextBrowser {{ font-size: {theme.pixels() + 1}px }}")
+    card = TableCard()
+    card.show_text("| Name | Formula |\n|---|---|\n| Softmax | abc |\n")  # before it has its style
+    QVBoxLayout(host).addWidget(card)
+    host.resize(600, 300)
+    with qtbot.waitExposed(host):
+        host.show()
+    document = card.findChild(TextBlock).document()
+    document.size()  # lays it out
+    block, lines = document.begin(), []
+    while block.isValid():
+        lines.append((block.text(), block.layout().lineCount()))
+        block = block.next()
+    assert [one for one in lines if one[0]] == [
+        ("Name", 1), ("Formula", 1), ("Softmax", 1), ("abc", 1),
+    ]  # fmt: skip

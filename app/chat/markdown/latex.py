@@ -1,14 +1,15 @@
 r"""Formulas as readable text: \frac{a}{b} becomes a/b, x_i^2 becomes xᵢ². No Qt.
 
 Only text within $…$, $$…$$, \(…\), \[…\] or an environment such as align changes, and never code. A
-formula with a mark that is not known here stays as its source, wholly.
+formula with a mark that is not known here is drawn (app.chat.formulas), or stays as its source,
+wholly.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 _ROWS = r"(?:align(?:ed)?|equation|gather(?:ed)?|split)\*?"  # environments that are read
@@ -96,19 +97,27 @@ _DOWN = dict(
     )
 )
 _ROOTS = {"": "√", "2": "√", "3": "∛", "4": "∜"}
+_SHAPED = re.compile(r"\\(?:[dtc]?frac|sqrt|sum|prod|i*int|oint|lim|left|boxed)(?![A-Za-z])")
 _NUMBER = re.compile(r"[0-9]+(?:[.,][0-9]+)*")
 _DISTANCE = re.compile(r"\[-?[0-9.]+(?:pt|em|ex|mm|cm)\]")  # to the next row
 _SIZES = re.compile(r"\\(?:big|Big|bigg|Bigg)[lrm]?")
 
 
-def replace_math(text: str) -> str:
-    """Replace the formulas in a Markdown text by readable text."""
+Draw = Callable[[str, str, bool], str | None]
+"""Returns the mark of a drawn formula, from its source, its body, and whether it stands alone."""
+
+
+def replace_math(text: str, draw: Draw = lambda source, body, is_display: None) -> str:
+    """Replace the formulas in a Markdown text by the marks of drawn ones, or by readable text.
+
+    draw: is asked for those whose shape says something, and those that have no readable text.
+    """
     if not any(mark in text for mark in ("$", "\\(", "\\[", "\\begin")):
         return text
     shown: list[str] = []
     end = 0  # of the text that is done
     for formula in _formulas(text):
-        shown += [text[end : formula.begin], _marked_up(text, formula)]
+        shown += [text[end : formula.begin], _marked_up(text, formula, draw)]
         end = formula.end
     return "".join([*shown, text[end:]])
 
@@ -119,6 +128,7 @@ class _Formula(NamedTuple):
     begin: int
     end: int
     body: str
+    is_display: bool
 
 
 def _formulas(text: str) -> Iterator[_Formula]:
@@ -147,9 +157,9 @@ def _formulas(text: str) -> Iterator[_Formula]:
                 end += len(closing)
         if end >= 0:
             inner = text[place : end - len(closing)]
-            yield _Formula(
-                begin, end, inner if sign in _CLOSING or sign == "$" else text[begin:end]
-            )
+            is_bare = sign not in _CLOSING and sign != "$"
+            body = text[begin:end] if is_bare else inner
+            yield _Formula(begin, end, body, is_bare or sign in ("$$", "\\["))
             place = end
 
 
@@ -181,14 +191,20 @@ def _end_of_inline(text: str, begin: int) -> int:
     return closing.end()
 
 
-def _marked_up(text: str, formula: _Formula) -> str:
-    """Return a formula as Markdown: in italics if it is a word, and its source if not known."""
+def _marked_up(text: str, formula: _Formula, draw: Draw) -> str:
+    """Return the mark of a drawn formula. Return another one as Markdown.
+
+    That is in italics if it is a word, and its source if it is not known.
+    """
     body, source = formula.body, text[formula.begin : formula.end]
     if "\n" in source:
         before = text[text.rfind("\n", 0, formula.begin) + 1 : formula.begin]
         if re.match(r"[ \t]*>", before):  # in a quotation, further lines have the mark too
             body, source = (re.sub(r"\n[ \t]*(?:>[ \t]?)+", "\n", part) for part in (body, source))
     written = _written(body)
+    if written is None or formula.is_display or _SHAPED.search(body):
+        if (mark := draw(source, body.strip(), formula.is_display)) is not None:
+            return mark
     shown = re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", source if written is None else written)
     shown = shown.replace("\n", "\u2028")  # a new line within a paragraph
     is_word = written and re.match(r"\w", written) and re.search(r"\w$", written)

@@ -24,6 +24,7 @@ OPENING = {
     "s": "\ufde0", "mark": "\ufde2",
 }  # fmt: skip
 CLOSING = {name: chr(ord(mark) + 1) for name, mark in OPENING.items()}
+FORMULA, FORMULA_END = "\ufde4", "\ufde5"  # around the number of a drawn formula
 _SYNONYMS = {
     "strong": "b", "summary": "b", "em": "i", "ins": "u", "del": "s", "strike": "s", "code": "kbd",
     "samp": "kbd", "var": "i", "cite": "i",
@@ -68,9 +69,16 @@ class _Edit(NamedTuple):
     new: str
 
 
+def without_marks(text: str) -> str:
+    """Return a text that has none of the marks."""
+    return _MARKS.sub("\ufffd", text)
+
+
 def as_meant(text: str) -> str:
-    """Return Markdown that reads by CommonMark as its writer meant it. Takes linear time."""
-    text = _MARKS.sub("\ufffd", text)
+    """Return Markdown that reads by CommonMark as its writer meant it. Takes linear time.
+
+    REQUIRES: the text has no marks (without_marks()) but those of formulas.
+    """
     shown = _without_code(text)
     edits = sorted([*_tags(shown), *_pictures(shown, text), *_notes(shown), *_tildes(shown)])
     for line in re.finditer(".+", shown):

@@ -2783,6 +2783,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <context>
 <name>TextBlock</name>
 <message>
+<source>Formulas: {list}</source>
+<translation>Formeln: {list}</translation>
+</message>
+<message>
 <source>Part of the answer</source>
 <translation>Teil der Antwort</translation>
 </message>
