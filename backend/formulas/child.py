@@ -30,6 +30,8 @@ SIZE = 20.0
 SVG_CHARS_MAX = 1 << 20
 _MEMORY_LIMIT_BYTES = 256 << 20
 _MARGIN = 1.0
+_PACKAGES = {"amssymb", "amsmath", "amsfonts"}
+_KINDS = {f"math{kind}" for kind in "alpha bin close fence op open ord punct rel".split()}
 
 
 def main() -> int:
@@ -49,16 +51,35 @@ def main() -> int:
     return 0
 
 
+def symbols() -> dict[str, str]:
+    """Return the signs that commands of LaTeX and of AMS stand for, by their names.
+
+    The table has those of other packages, too, in which a name may mean something else; and accents
+    and brackets over a part, which are no signs of their own.
+    """
+    from latex2mathml.symbols_parser import SYMBOLS_FILE
+
+    found: dict[str, str] = {}
+    with open(SYMBOLS_FILE, encoding="utf-8") as file:
+        for line in file:
+            if line[0] == "#" or len(columns := line.split("^")) < 7:
+                continue
+            code, name, kind, packages = columns[0], columns[2], columns[5], columns[6].split()
+            is_usual = all(one[0] == "-" for one in packages) or {*packages} & _PACKAGES
+            if is_usual and kind in _KINDS and name[:1] == "\\":
+                found.setdefault(name[1:], chr(int(code, 16)))
+    return found
+
+
 def typesetter() -> Callable[[str, bool], dict[str, Any]]:
     """Load the library and its font. Return what answers a request."""
-    from latex2mathml.symbols_parser import SYMBOLS
     from ziamath.config import config
     from ziamath.zmath import Math, loadedfonts
 
     logging.disable(logging.CRITICAL)
     config.svg2 = False  # Qt reads SVG Tiny, which has no symbols
     font = loadedfonts["default"]
-    find = font.glyphindex
+    find, symbol = font.glyphindex, symbols().get
 
     def found(char: str) -> int:
         index: int = find(char)
@@ -67,10 +88,6 @@ def typesetter() -> Callable[[str, bool], dict[str, Any]]:
         return index
 
     font.glyphindex = found  # type: ignore[method-assign]
-
-    def symbol(name: str) -> str | None:
-        code = SYMBOLS.get(f"\\{name}")
-        return chr(int(code, 16)) if code else None
 
     def draw(latex: str, is_display: bool) -> dict[str, Any]:
         try:

@@ -96,9 +96,11 @@ _OWN = {
     "epsilon": "ϵ", "varepsilon": "ε", "phi": "ϕ", "varphi": "φ", "hbar": "ℏ", "ell": "ℓ",
     "emptyset": "∅", "varnothing": "∅", "degree": "°", "prime": "′", "star": "⋆", "ast": "∗",
     "colon": ":", "R": "ℝ", "N": "ℕ", "Z": "ℤ", "blacksquare": "■", "square": "□", "Box": "□",
-    "bullet": "∙", "owns": "∋", "restriction": "↾", "dagger": "†", "ddagger": "‡", "S": "§",
+    "owns": "∋", "restriction": "↾", "dagger": "†", "ddagger": "‡", "S": "§",
     "bot": "⊥", "perp": "⟂", "top": "⊤", "triangle": "△", "cdotp": "·", "cdot": "⋅", "imath": "ı",
     "jmath": "ȷ", "lhd": "⊲", "rhd": "⊳", "Re": "ℜ", "Im": "ℑ", "wp": "℘", "checkmark": "✓",
+    "leadsto": "⇝", "coloneqq": "≔", "bigcirc": "◯", "triangleleft": "◁", "triangleright": "▷",
+    "surd": "√", "Bbbk": "𝕜", "varsubsetneq": "⊊", "varsupsetneq": "⊋", "bullet": "•",
 }  # fmt: skip
 _UPRIGHT = set("∞∅∂∇⊤⊥∠∡△□■…⋯⋮⋱ℏℓ℘ℵℶℜℑ°′ıȷ†‡§✓♠♡♢♣")
 _WHITE = "\u2009\u00a0"
@@ -451,7 +453,7 @@ class _Reader:
         if name in _ACCENTS or name in _WIDE or name in _BELOW:
             return self._marked(name), ""
         sign = _OWN.get(name) or self._symbol(name)
-        if sign is None or len(sign) != 1:
+        if sign is None or len(sign) != 1 or unicodedata.category(sign) in ("Mn", "Me"):
             raise Unknown
         return [self._sign(sign)], ""
 
@@ -572,7 +574,10 @@ class _Reader:
                 raise Unknown
             return _row(rows[0][0])
         if name in _ROWS:
-            return _table(rows, "right left", is_display=True)
+            table = _table(rows, "right left", is_display=True)
+            if name.startswith("alignat") or name == "alignedat":
+                table.set("columnspacing", "0em")  # its columns are set apart in the formula
+            return table
         if name in _CENTRED:
             if any(len(row) > 1 for row in rows):
                 raise Unknown

@@ -83,6 +83,13 @@ def test_the_picture_has_the_size_of_its_letters(draw: Draw) -> None:
     assert "symbol" not in made["svg"]  # SVG Tiny has none
 
 
+def test_a_command_of_another_package_is_no_sign(draw: Draw) -> None:
+    """Some stand over a part; a name such as "fun" is a function that somebody has defined."""
+    for latex in (r"\overparen{AB}", r"\underbracket{AB}", r"\Vec{a}", r"\fun", r"\rel", r"\prof"):
+        assert draw(latex, True) == {}
+    assert draw(r"\leqslant \aleph \heartsuit \coloneqq", True) != {}
+
+
 def test_signs_that_the_font_lacks_are_not_boxes(draw: Draw) -> None:
     assert draw(r"\text{日本}", True) == draw("👍", True) == {}
     assert draw(r"\text{Größe}", True) != {}
