@@ -20,7 +20,7 @@ IDLE_MS = 60_000
 TOGETHER_MS = 100  # answers within this time are told together
 N_KEPT_MAX = 1000
 N_WAITING_MAX = 500
-N_START_MAX = 20  # starts without an answer between them
+N_START_MAX = 20  # starts without an answer between them; then all that wait stay source
 
 
 class Drawn(NamedTuple):
@@ -98,11 +98,13 @@ class Typesetter(QObject):
             return
         self._idle.stop()
         if self._process is None:
-            if self._n_start >= N_START_MAX:  # it cannot run here
+            if self._n_start >= N_START_MAX:
                 while self._waiting:
                     self._keep(None)
+                self._n_start = 0
                 return
             self._n_start += 1
+            self._is_asked = True
             self._process = process = self._make_process(self)
             process.setStandardErrorFile(QProcess.nullDevice())
             process.readyReadStandardOutput.connect(self._read)
@@ -110,6 +112,8 @@ class Typesetter(QObject):
             process.errorOccurred.connect(self._failed)
             program, *arguments = children.command("backend.formulas.child")
             process.start(program, arguments)
+            if self._process is not process:  # it has failed at once, as on Windows
+                return
         latex, is_display = self._waiting[0]
         self._is_asked = True
         request = {"latex": latex, "display": is_display, "limit_s": LIMIT_S}
@@ -165,7 +169,7 @@ def typesetter() -> Typesetter | None:
     return _typesetter
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=128)
 def picture(
     svg: bytes, width: int, height: int, place: tuple[float, float, float, float], colour: str,
     ratio: float,

@@ -277,6 +277,12 @@ class TextBlock(QTextBrowser):
         if address.scheme() in ("http", "https") and (said := files.open_page(address)):
             QToolTip.showText(QCursor.pos(), said, self)
 
+    def event(self, event: QEvent) -> bool:
+        """Draw formulas for the pixels of another screen."""
+        if event.type() == QEvent.Type.DevicePixelRatioChange and self._widest:
+            slices.later(self, self._show_again)
+        return bool(super().event(event))
+
     def changeEvent(self, event: QEvent) -> None:  # noqa: D102
         super().changeEvent(event)
         self._ideal_width = 0  # another font may be another width

@@ -27,6 +27,7 @@ from backend.system.pipes import die_with_parent, private_pipes
 
 SIZE = 20.0
 """Pixels of an em, in which the answers count."""
+WIDTH_MAX, HEIGHT_MAX = 200 * SIZE, 60 * SIZE
 SVG_CHARS_MAX = 1 << 20
 _MEMORY_LIMIT_BYTES = 256 << 20
 _MARGIN = 1.0
@@ -100,7 +101,8 @@ def typesetter() -> Callable[[str, bool], dict[str, Any]]:
             return {}
         box = made.node.bbox
         width, height = box.xmax - box.xmin, box.ymax - box.ymin
-        if not (0 < width < 10_000 and 0 < height < 10_000) or len(svg) > SVG_CHARS_MAX:
+        is_shown = 0 < width < WIDTH_MAX and 0 < height < HEIGHT_MAX
+        if not is_shown or len(svg) > SVG_CHARS_MAX:
             return {}
         ascent, depth = box.ymax + _MARGIN, _MARGIN - box.ymin
         return {"svg": svg, "width": width + 2 * _MARGIN, "ascent": ascent, "depth": depth}

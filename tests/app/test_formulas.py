@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from PySide6.QtCore import QObject, QProcess, Qt
+from PySide6.QtCore import QEvent, QProcess, Qt
 from PySide6.QtGui import QColor, QFontMetrics, QImage, QTextDocument
+from PySide6.QtWidgets import QApplication
 
 from app.chat import formulas
 from app.chat.formulas import Drawn, Key, Typesetter
@@ -125,6 +126,17 @@ def test_one_that_is_too_wide_is_scaled_to_the_column(
     assert 500 < image(block).width() / image(block).devicePixelRatio() <= 600
 
 
+def test_another_screen_has_its_own_pixels(
+    qtbot: Any, stand: Stand, block: TextBlock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn(qtbot, stand, block, r"$\vec{a}$")
+    before = image(block)
+    monkeypatch.setattr(block, "devicePixelRatioF", lambda: 2 * before.devicePixelRatio())
+    QApplication.sendEvent(block, QEvent(QEvent.Type.DevicePixelRatioChange))
+    qtbot.waitUntil(slices.is_done)
+    assert image(block).width() == 2 * before.width()
+
+
 def test_words_are_found_in_its_source(qtbot: Any, stand: Stand, block: TextBlock) -> None:
     drawn(qtbot, stand, block, r"vec $\vec{a}$ and vector")
     places = [cursor.selectionStart() for cursor in block.find_all("VEC", 9)]
@@ -146,10 +158,17 @@ def test_a_table_copies_its_formulas(qtbot: Any, stand: Stand) -> None:
 
 
 class Broken(QProcess):
-    """A process that cannot start."""
+    """A process that cannot start, and says so later."""
 
     def start(self, *_: Any) -> None:
         super().start("/nonexistent/program", [])
+
+
+class BrokenAtOnce(QProcess):
+    """A process that cannot start, and says so before start() returns."""
+
+    def start(self, *_: Any) -> None:
+        self.errorOccurred.emit(QProcess.ProcessError.FailedToStart)
 
 
 def test_the_process_draws_and_what_it_cannot_do_stays_known(qtbot: Any) -> None:
@@ -166,10 +185,12 @@ def test_the_process_draws_and_what_it_cannot_do_stays_known(qtbot: Any) -> None
     made.close()
 
 
-def test_without_a_process_source_stays(qtbot: Any) -> None:
-    made = Typesetter(process=lambda parent: Broken(parent))
+@pytest.mark.parametrize("kind", [Broken, BrokenAtOnce])
+def test_without_a_process_source_stays(qtbot: Any, kind: type[QProcess]) -> None:
+    made = Typesetter(process=kind)
     keys = [("a", False), ("b", True)]
     assert [made.find(key) for key in keys] == [None, None]
     qtbot.waitUntil(lambda: all(made.is_known(key) for key in keys))
     assert [made.find(key) for key in keys] == [None, None]
-    assert isinstance(made, QObject)
+    assert made.find(("c", False)) is None  # it tries again
+    qtbot.waitUntil(lambda: made.is_known(("c", False)))
