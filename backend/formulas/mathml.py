@@ -220,8 +220,11 @@ class _Reader:
                 raise Unknown
             text = text[len(token) :]
 
-    def _parts(self, ends: tuple[str, ...]) -> list[Element]:
-        """Read parts up to one of the tokens `ends`, which is not taken."""
+    def _parts(self, ends: tuple[str, ...], *, is_below: bool = False) -> list[Element]:
+        r"""Read parts up to one of the tokens `ends`, which is not taken.
+
+        is_below: they stand behind \over, which may not come again.
+        """
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise Unknown
@@ -236,6 +239,16 @@ class _Reader:
                 display, level = _STYLES[token[1:]]
                 styled = self._parts(ends)
                 made.append(_made("mstyle", *styled, displaystyle=display, scriptlevel=level))
+            elif token in (r"\over", r"\choose", r"\atop"):
+                if is_below or not made:
+                    raise Unknown
+                self._at += 1
+                below = self._parts(ends, is_below=True)
+                line = {} if token == r"\over" else {"linethickness": "0"}
+                ratio = _made("mfrac", _row(made), _row(below), **line)
+                is_bare = token != r"\choose"
+                brackets = _fence("(", "prefix"), _fence(")", "postfix")
+                made = [ratio] if is_bare else [brackets[0], ratio, brackets[1]]
             else:
                 made += self._with_scripts(made)
                 self._n_part += 1
@@ -483,6 +496,11 @@ class _Reader:
         if name in ("overset", "stackrel", "underset"):
             first, base = self._argument(), self._argument()
             return _made("munder" if name == "underset" else "mover", base, first)
+        if name in ("bra", "ket", "braket"):
+            inner = self._argument()
+            around = {"bra": "⟨|", "ket": "|⟩", "braket": "⟨⟩"}[name]
+            signs = [_made("mo", text=sign, stretchy="false") for sign in around]
+            return _made("mrow", signs[0], inner, signs[1])
         if name == "boxed":
             return _made("menclose", self._argument(), notation="box")
         if name == "substack":
@@ -538,8 +556,17 @@ class _Reader:
         return text
 
     def _text(self, name: str) -> Element:
-        text = _in_letters(self._words(self._raw_group()), _TEXTS[name])
-        return _made("mtext", text=text, mathvariant="normal")
+        """Read words, and formulas in dollars between them."""
+        made = []
+        for index, part in enumerate(re.split(r"(?<!\\)\$", self._raw_group())):
+            if index % 2:
+                made.append(_Reader(part, False, self._symbol).whole())
+            elif part or not index:
+                text = _in_letters(self._words(part), _TEXTS[name])
+                made.append(_made("mtext", text=text, mathvariant="normal"))
+        if index % 2:
+            raise Unknown
+        return _row(made)
 
     @staticmethod
     def _words(text: str) -> str:

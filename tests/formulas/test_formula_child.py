@@ -44,6 +44,9 @@ def shown(latex: str, *, is_display: bool = True) -> str:
         (r"E=mc^2\tag{1}\label{a}", "E=mc2(1)"),
         (r"\left.\frac{a}{b}\right|_0", "ab|0"),
         (r"a=b \\ c=d", "a=bc=d"),
+        (r"{n \choose k} {a \over {b \over c}}", "(nk)abc"),
+        (r"\text{if $n>0$, \$5}", "if\u00a0n>0,\u00a0$5"),
+        (r"\bra{a}\ket{b}\braket{c|d}", "⟨a||b⟩⟨c|d⟩"),
     ],
 )
 def test_a_formula_keeps_all_its_signs(latex: str, signs: str) -> None:
@@ -63,7 +66,8 @@ def test_ten_to_the_power_is_read_as_latex_reads_it() -> None:
         "a & b", r"\begin{matrix}a", r"\begin{pmatrix}a\end{bmatrix}", r"\begin{tikz}a\end{tikz}",
         r"\begin{array}{c|c}a&b\end{array}", r"\begin{array}{c}a&b\end{array}", r"\hline",
         r"\limits",
-        r"\text{a $b$}", r"\text{\foo}", r"\mathbf{ü}", r"\not x", r"\hspace{99em}x", "a % b", "#1",
+        r"\text{a $b}", r"\text{a $\foo$}", r"a \over b \over c",
+        r"\over b", r"\text{\foo}", r"\mathbf{ü}", r"\not x", r"\hspace{99em}x", "a % b", "#1",
         "a\u0301", "\u202ex", "\0", "{" * 500, "{" * 30 + "x" + "}" * 30, "x" * 100_000,
         "x_{" * 40 + "}" * 40,
     ],
