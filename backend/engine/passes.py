@@ -111,6 +111,7 @@ class Passes:
         if distrust is not None:
             self._drop_all()
             raise distrust
+        self.left = {}
         self.request_began()
         self.begin_costs()
         self.end_prefill()

@@ -12,7 +12,6 @@ import functools
 import os
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -530,7 +529,7 @@ class Context:
         self.log: BatchLog | None = None
         self.past = Past()
         self._is_recurrent = self.cuts_batches and not predicts
-        self._n_rows: Counter[int] = Counter()  # of each sequence in the last pass
+        self._last_rows: list[tuple[int, int, int]] = []  # of the last pass, as of Past.add()
         self.n_checkpoint: int = n_checkpoint if self._is_recurrent and self.shares else 0
         self._checkpoints: list[_Checkpoint] = []  # those used last come last
         self._n_saved = 0
@@ -579,8 +578,7 @@ class Context:
         """
         status = int(llama_cpp.llama_decode(self._pointer, batch))
         if self._is_recurrent:
-            rows = list(rows)
-            self._n_rows = Counter(sequence for _, _, sequence in rows)
+            rows = self._last_rows = list(rows)
         if status == 0:
             self.past.add(rows)
         if self.log is not None:
@@ -765,7 +763,8 @@ class Context:
         if self._can_forget(position, sequence) and self._remember(
             "seq_rm", sequence, position, -1
         ):
-            self._n_rows[sequence] = 0
+            if self._is_recurrent:
+                self._last_rows = [row for row in self._last_rows if row[2] != sequence]
             return True
         self._remember("clear", True)
         return False
@@ -779,7 +778,7 @@ class Context:
         if not self._is_recurrent or position <= 0:
             return True
         n = int(llama_cpp.llama_memory_seq_pos_max(self._memory, sequence)) + 1 - position
-        return n <= 0 or n < self._n_rows[sequence]
+        return n <= 0 or n < sum(row[2] == sequence for row in self._last_rows)
 
     def forget(self, sequence: int, begin: int, end: int) -> None:
         """Remove positions of a sequence; those behind them stay. Raises LlamaError."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from asking import jointly, of_chat
-from chats import CHAT, FAMILIES, GREEDY, model, n_read
+from chats import CHAT, FAMILIES, GREEDY, QUESTIONS, model, n_read
 from oracle import Oracle
 
 from backend.engine.engine import Engine
@@ -135,4 +135,19 @@ def test_an_agent_goes_on_step_by_step_and_from_its_question(
         assert n_read(engine, [*CHAT[:1], *step * n]) <= n_step + 9
     edited = [*CHAT[:1], *step * 5, *CHAT[1:3]]
     assert engine.prompts.count(edited) - n_read(engine, edited) >= n_question - 9
+    oracle.approve()
+
+
+def test_what_a_recording_lost_is_not_lost_of_a_later_answer(
+    open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
+) -> None:
+    engine = open_engine(model("qwen35moe", tmp_path), keeps_outputs=True, n_ubatch=16)
+    context, real = engine.loaded.context, engine.loaded.context.decode_rows
+    context.decode_rows = lambda rows: real(rows) or 2  # type: ignore[method-assign]
+    assert engine.compute(QUESTIONS[0], 40) == 0
+    context.decode_rows = real  # type: ignore[method-assign]
+    pieces = engine.answer(of_chat(CHAT[:1], GREEDY, 9))
+    next(pieces)
+    pieces.close()  # type: ignore[attr-defined]
+    assert n_read(engine, CHAT[:1]) <= 9
     oracle.approve()
