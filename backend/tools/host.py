@@ -82,7 +82,7 @@ _AGAIN_S = 0.5  # before the second try to reach a lost server; four and nine ti
 _AGAIN_MAX_S = 10.0
 _BROKEN = re.compile("Connection closed|SSE stream ended")  # the mcp package's words
 _CALL_WAITS_S = 5.0  # for a server that is begun again
-_STEADY_S = 30.0  # a server that was ready for this time is tried again at once
+_STEADY_S = 1.0  # a server that was ready for this time is tried again at once
 
 Tell = Callable[[Message], None]
 
@@ -177,6 +177,11 @@ class _Connection:
             self._changed.clear()
             async with asyncio.timeout(self._start_s):
                 tools = await self._tools(client)
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether it is ready, or was; it may be begun again then."""
+        return self._ready_s > 0
 
     async def ready(self) -> Client | None:
         """Return the client once the server is ready; None if it failed, or takes too long."""
@@ -392,7 +397,7 @@ class Host:
 
     async def _result(self, number: int, name: str, request: Message) -> types.CallToolResult:
         connection = self._connections.get(name)
-        if connection is None or connection.client is None:
+        if connection is None or not connection.was_ready:
             raise ServerFault(text("tools.not_ready", name=name))
         last_s = 0.0
 
@@ -561,6 +566,8 @@ def why(error: BaseException) -> str:
         return text("tools.not_understood")
     words = error.message if isinstance(error, MCPError) else str(error)
     words = re.sub(r"^(Failed to parse JSON response|SSE stream failed): ", "", words)
+    if re.match(r"\d+ validation error", words):  # pydantic's words are for programmers
+        return text("tools.not_understood")
     lines = clean(words).strip().splitlines() or [type(error).__name__]
     return lines[0][:_SENTENCE_CHARS_MAX]
 

@@ -335,6 +335,8 @@ def test_a_failure_has_one_line() -> None:
     assert host.why(ValueError("x" * 400)) == "x" * 300
     assert host.why(ValueError("a\u200b\x1b[31mb")) == "ab"
     assert host.why(exceptions.MCPError(code=1, message="it is gone\nreally")) == "it is gone"
+    odd = "Failed to parse JSON response: 2 validation errors for union[A, B]\nA.id"
+    assert host.why(exceptions.MCPError(code=1, message=odd)) == text("tools.not_understood")
 
 
 def test_messages_have_a_pace() -> None:
