@@ -226,9 +226,11 @@ class AnswerView(BlockOwner):
             before.hide()
             before.deleteLater()
             del self._views[index]
-        view: _View = TableCard() if block.is_table else TextBlock()
+        view: _View
         if block.is_code:
             view = CodeCard(block.language)
+        else:
+            view = TableCard() if block.is_table else TextBlock()
         self._views.insert(index, view)
         self._blocks.insertWidget(index, view)
         # Screen readers read in the order of the stack.

@@ -57,18 +57,15 @@ def unguarded(name: str) -> ConversationFormat:
 
 def n_control(prompt: str, control: Sequence[str]) -> int:
     """Count control tokens in the parts of a prompt as llama.cpp finds them: the longest first."""
-    found: list[int] = []
 
     def tokenize(part: str, _: bool) -> list[int]:
         n = 0
         for text in sorted(control, key=len, reverse=True):
             n += part.count(text)
             part = part.replace(text, "\0")
-        found.append(n)
-        return []
+        return [n]
 
-    tokens_of(prompt, tokenize, False)
-    return sum(found)
+    return sum(tokens_of(prompt, tokenize, False))
 
 
 def harmless(text: str) -> str:
