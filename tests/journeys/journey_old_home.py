@@ -107,7 +107,7 @@ def journey_a_home_of_a_newer_version(home: Home, desktop: Desktop, old: Path) -
     chats = home.data / "chats.db"
     with contextlib.closing(sqlite3.connect(chats)) as database:
         (version,) = database.execute("PRAGMA user_version").fetchone()
-        database.execute(f"PRAGMA user_version = {version + 1}")
+        database.execute(f"PRAGMA user_version = {version + 1000}")
     before = messages(home)
     window = Window(home, desktop)
     desktop.wait_words("newer version")
