@@ -386,7 +386,7 @@ def test_out_and_in_again(
     say(qtbot, window, "Question")
     before = said(window)
     window.exchange.export(window.chats.open_id, tmp_path / f"out.{kind}")
-    assert "was written" in window.chat.banner.sentence
+    assert f"written to out.{kind}" in window.chat.banner.sentence
     window.exchange.import_file(tmp_path / f"out.{kind}")
     assert len(window.chats.rows()) == 2 and said(window) == before
     (tmp_path / "bad.json").write_text("[")

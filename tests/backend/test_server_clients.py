@@ -39,7 +39,9 @@ REQUESTS = [
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    made = Served(FakeEngine())
+    engine = FakeEngine()
+    engine.model.context_length = 1000  # requests of real clients have long instructions
+    made = Served(engine)
     yield made
     made.close()
 
