@@ -62,7 +62,7 @@ def journey_look_for_a_newer_version(home: Home, desktop: Desktop, tmp_path: Pat
         released.write_text(json.dumps(about), "utf-8")
         assert look(words) is (version != here)
     released.unlink()
-    assert not look("There is no such file on 127.0.0.1.")
+    assert not look("There is no such file on 127.0.0.1 (HTTP 404).")
     server.shutdown()
     server.server_close()
     assert not look("127.0.0.1 cannot be reached")
