@@ -37,6 +37,7 @@ _KINDS = {f"math{kind}" for kind in "alpha bin close fence op open ord punct rel
 
 def main() -> int:
     """Answer requests until the input ends."""
+    logging.disable(logging.CRITICAL)
     in_fd, out_fd = private_pipes()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     die_with_parent()
@@ -77,7 +78,6 @@ def typesetter() -> Callable[[str, bool], dict[str, Any]]:
     from ziamath.config import config
     from ziamath.zmath import Math, loadedfonts
 
-    logging.disable(logging.CRITICAL)
     config.svg2 = False  # Qt reads SVG Tiny, which has no symbols
     font = loadedfonts["default"]
     find, symbol = font.glyphindex, symbols().get

@@ -452,7 +452,7 @@ def test_the_automatic_context_follows_the_devices_memory(tmp_path: Path) -> Non
             config = EngineConfig(device=running.option, automatic=True, n_thread=1)
             with contextlib.closing(Engine.open(path, config)) as engine:
                 found.append(engine.n_context)
-                assert f"A context of {engine.n_context} tokens takes" in engine.cache.reason
+                assert f"A context of {engine.n_context:,} tokens takes" in engine.cache.reason
                 (share,) = plan_of(engine).devices
                 assert share.planned_bytes <= free_bytes
     assert found == sorted(found) and found[0] < found[-1] == 1 << 15
@@ -485,7 +485,7 @@ def test_a_context_that_nobody_chose_is_shortened_where_layers_find_no_room(
     assert by_hand.n_context == 1 << 15 and by_hand.n_gpu_layers <= file.n_layer
     chosen = plan_devices(file, tight, replace(asked, may_shorten=True))
     assert chosen.n_context == 1 << 14 and chosen.n_gpu_layers == file.n_layer + 1
-    assert "16384 tokens instead of 32768, so that more layers fit" in " ".join(chosen.sentences)
+    assert "16,384 tokens instead of 32,768, so that more layers fit" in " ".join(chosen.sentences)
 
 
 def test_pieces_of_a_prompt_are_as_long_as_pays(tmp_path: Path) -> None:
