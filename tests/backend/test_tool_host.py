@@ -625,9 +625,8 @@ def test_all_servers_end_with_the_host(own_host: Host, how: str) -> None:
     until(lambda: len(group(pid)) == 2)
     if how == "closed":
         own_host.close()
-        assert group(pid) == []
     else:  # the window does this when the host is stuck
         own_host.process.kill()
         if os.name == "posix":  # a job object of Windows ends by itself
             os.killpg(pid, 9)
-        until(lambda: not group(pid))
+    until(lambda: not group(pid))
