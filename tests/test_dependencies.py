@@ -16,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 from test_imports import Import, below, imports, module_name
 
-from app.pages.licences import packages
+from app.pages.licences import component, packages
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("app", "backend", "predictors")
@@ -235,3 +235,9 @@ def test_a_bundle_has_what_is_imported() -> None:
     """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert (done.stdout, done.returncode) == ("", 0), done.stderr
+
+
+def test_a_licence_that_a_package_only_names_has_its_text() -> None:
+    part = component("latex2mathml")
+    assert part is not None and part.licence == "MIT"
+    assert "Ronie Martinez" in part.text and "Permission is hereby granted" in part.text

@@ -115,6 +115,8 @@ def component(name: str) -> Component | None:
                 texts.append(Path(str(file.locate())).read_text(encoding="utf-8"))
             except (OSError, UnicodeDecodeError):
                 continue
+    if not texts and licence == "MIT":  # named in the metadata only
+        texts = [f"MIT License\n\nCopyright (c) {about['Author']}\n\n{_MIT}"]
     if is_qt:
         files = [_TEXTS / name for name in ("lgpl-3.txt", "gpl-3.txt")]
         texts = [_LGPL, *(path.read_text("utf-8") for path in files if path.is_file())]
