@@ -46,18 +46,23 @@ QUOTE_BAR = 3
 CELL_PADDING = 6
 FORMULA_SIZE = 1.12  # times the size of the text; the font of formulas has smaller letters
 
-# No HTML: a model's output must not refer to resources elsewhere.
-_FEATURES = (
-    QTextDocument.MarkdownFeature.MarkdownDialectGitHub
-    | QTextDocument.MarkdownFeature.MarkdownNoHTML
+# No HTML: a model's output must not refer to resources elsewhere. Qt's dialect has an extension
+# that underlines what stands between "_", which is italic or bold for everybody else.
+_UNDERLINE = 0x4000
+_FEATURES = QTextDocument.MarkdownFeature(
+    QTextDocument.MarkdownFeature.MarkdownDialectGitHub.value & ~_UNDERLINE
+    | QTextDocument.MarkdownFeature.MarkdownNoHTML.value
 )
 
-# Lines with a meaning in Markdown: lists, quotes, headings, tables, code.
-_STRUCTURE = re.compile(r"\s{4}|\s*([-+*](\s|$)|[>#]|={2,}|-{2,}|~~~|```|\d+[.)]\s|$)|.*\|")
+# Lines with a meaning in Markdown: lists, quotes, headings, code, and tables where there is one.
+_STRUCTURE = re.compile(r"\s{4}|\s*([-+*](\s|$)|[>#]|={2,}|-{2,}|~~~|```|\d+[.)]\s|$)")
+_ROW = re.compile(rf".*\||{_STRUCTURE.pattern}")
+_TABLE = re.compile(r"^[\s>]*\|?[ \t]*:?-+:?[ \t]*(?:\|[-:| \t]*)?$", re.M)
 _QUOTE = QTextFormat.Property.BlockQuoteLevel.value
 _RULE = QTextFormat.Property.BlockTrailingHorizontalRulerWidth.value
 _QUOTED = re.compile(r" {0,3}((?:>[ \t]?)+)(.*)")
 _ITEM = re.compile(r"\s*(?:[-+*]|\d+[.)])\s+\S")
+_HARD_BREAK = re.compile(r"(?<!\\)\\$")
 _ENDS_IN_ADDRESS = re.compile(r"(?:https?://|www\.)\S*\s*$")
 _MARKED = re.compile(f"[{meant.FIRST_MARK}-{meant.LAST_MARK}]")
 _FORMULA = re.compile(f"{meant.FORMULA}([0-9]+){meant.FORMULA_END}")
@@ -486,6 +491,9 @@ class TextBlock(QTextBrowser):
             if block.blockFormat().hasProperty(_RULE):
                 cursor.mergeBlockFormat(_rule_format())
             self._format_code(block.begin(), cursor)
+            if level := block.blockFormat().headingLevel():
+                cursor.setPosition(block.position())
+                _format_heading(cursor, level)
             block = block.next()
         for frame in document.rootFrame().childFrames():
             if isinstance(frame, QTextTable):
@@ -592,6 +600,18 @@ def _rule_format() -> QTextBlockFormat:
     return layout
 
 
+def _format_heading(cursor: QTextCursor, level: int) -> None:
+    """Give a whole heading its size; Qt leaves out what stands behind bold text, code or a link.
+
+    cursor: at its beginning.
+    """
+    look = QTextCharFormat()
+    look.setProperty(QTextFormat.Property.FontSizeAdjustment.value, 4 - level)
+    look.setFontWeight(QFont.Weight.Bold)
+    cursor.movePosition(QTextCursor.MoveOperation.EndOfBlock, QTextCursor.MoveMode.KeepAnchor)
+    cursor.mergeCharFormat(look)
+
+
 def _format_table(table: QTextTable) -> None:
     look = table.format()
     look.setBorderCollapse(True)
@@ -620,7 +640,8 @@ def keep_breaks(text: str) -> str:
     Two lines that run in different directions become two paragraphs.
     """
     lines = text.split("\n")
-    plain = [_STRUCTURE.match(line) is None for line in lines]
+    structure = _ROW if "|" in text and _TABLE.search(text) else _STRUCTURE
+    plain = [structure.match(line) is None for line in lines]
     pieces = []
     is_joined = False
     for index, line in enumerate(lines):
@@ -632,7 +653,7 @@ def keep_breaks(text: str) -> str:
         next_quoted = _QUOTED.match(following)
         if quoted and next_quoted:
             is_joined = quoted[1].count(">") == next_quoted[1].count(">") and not (
-                _STRUCTURE.match(quoted[2]) or _STRUCTURE.match(next_quoted[2])
+                structure.match(quoted[2]) or structure.match(next_quoted[2])
             )
         else:
             is_plain = plain[index] or _ITEM.match(line) is not None
@@ -646,7 +667,7 @@ def keep_breaks(text: str) -> str:
             is_joined = False
         else:
             gap = " " if _ENDS_IN_ADDRESS.search(own) else ""  # else the address would go on
-            pieces.append(own.rstrip() + gap + meant.LINE_SEPARATOR)
+            pieces.append(_HARD_BREAK.sub("", own.rstrip()) + gap + meant.LINE_SEPARATOR)
     return "".join(pieces).removesuffix("\n")
 
 

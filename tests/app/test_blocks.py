@@ -120,3 +120,23 @@ def test_fences_and_tables_anywhere_are_blocks_of_their_own(text: str, shown: li
 def test_cuts_do_not_matter_for_lists_quotations_and_tables(text: str, a: int, b: int) -> None:
     a, b = min(a, b), max(a, b)
     assert split([text[:a], text[a:b], text[b:]]) == split([text])
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "after"),
+    [
+        ("````md\n```py\na\n```\n````\nend", "```py\na\n```\n", "end"),
+        ("```md\n```py\na\n```\nb\n```\nend", "```py\na\n```\nb\n", "end"),
+        ("```md\n```py\na\n```\nend", "```py\na\n", "end"),  # its own end is missing
+        ("~~~md\n```py\na\n~~~\nend", "```py\na\n", "end"),
+        ("```md\n````py\na\n````\n```\nend", "````py\na\n````\n", "end"),
+        ("```md\n```py\na", "```py\na", ""),
+    ],
+)
+def test_nothing_behind_fences_within_markdown_becomes_code(
+    text: str, code: str, after: str
+) -> None:
+    for n in (1, 4, len(text)):
+        blocks = split([text[i : i + n] for i in range(0, len(text), n)])
+        assert blocks[0] == Block(is_code=True, text=code, language="md")
+        assert "".join(block.text for block in blocks[1:]) == after

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QTextCursor
+from PySide6.QtGui import QTextCursor, QTextFormat
 
 from app.chat.text_block import TextBlock
 
@@ -59,7 +59,13 @@ def test_bold_beside_any_letter_or_punctuation(block: TextBlock, source: str, bo
     assert " ".join(looks(block, "bold")) == bold and "*" not in block.toPlainText()
 
 
-@pytest.mark.parametrize("source", ["a ** b ** c", "x**(n-1) + y**(n-1)", "f(*args)*2 + (*b)*c"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "a ** b ** c", "x**(n-1) + y**(n-1)", "f(*args)*2 + (*b)*c", "2*3*4 = a*b*c", "f(x)*g(y)*2",
+        "call __init__ and __main__.py", "snake_case_word and _private",
+    ],
+)  # fmt: skip
 def test_stars_that_are_no_emphasis_stay(block: TextBlock, source: str) -> None:
     block.show_markdown(source)
     assert block.toPlainText() == source and not looks(block, "bold") + looks(block, "italic")
@@ -138,3 +144,48 @@ def test_each_line_runs_by_its_first_letter_and_paths_keep_their_direction(
 def test_marks_of_our_own_in_a_text_are_no_marks(block: TextBlock) -> None:
     block.show_markdown("a \ufdd4b\ufdd5 \ufdd0 \ufdef ~1 ~2")
     assert block.toPlainText() == "a \ufffdb\ufffd \ufffd \ufffd ~1 ~2"
+
+
+def test_a_whole_heading_has_its_size(block: TextBlock) -> None:
+    for source in ("## **1. Bold**", "## a **b** `c` d", "## *a* [b](https://c.d) e"):
+        block.show_markdown(source)
+        cursor, sizes = QTextCursor(block.document()), set()
+        while cursor.movePosition(QTextCursor.MoveOperation.NextCharacter):
+            sizes.add(cursor.charFormat().property(QTextFormat.Property.FontSizeAdjustment))
+        assert sizes == {2}, source
+
+
+def test_underscores_mean_what_stars_mean(block: TextBlock) -> None:
+    block.show_markdown("_a_ and __b c__, *emphasis*text")
+    assert looks(block, "italic") == ["a", "emphasis"] and looks(block, "bold") == ["b c"]
+
+
+@pytest.mark.parametrize(
+    ("source", "address"),
+    [
+        ("see https://e.com/foo_(bar)?a=b&c=d.", "https://e.com/foo_(bar)?a=b&c=d"),
+        ("(https://e.com/c)", "https://e.com/c"), ("http://localhost:8080/x, or", "http://localhost:8080/x"),
+        ("见https://e.com/c。后", "https://e.com/c"), ("见 https://e.com/c。后面", "https://e.com/c"),
+        ("https://e.com/@me/a#b_c", "https://e.com/@me/a#b_c"), ("<https://q.r>", "https://q.r"),
+        ("[https://a.b/(c)](https://d.e)", "https://d.e"), ("[t](https://a.b/c_d_e)", "https://a.b/c_d_e"),
+        ('<a href="https://x.y/z">go</a>', "https://x.y/z"), ("`http://localhost:1/(c)`", ""),
+    ],
+)  # fmt: skip
+def test_an_address_is_a_link(block: TextBlock, source: str, address: str) -> None:
+    block.show_markdown(source)
+    cursor, found = QTextCursor(block.document()), set()
+    while cursor.movePosition(QTextCursor.MoveOperation.NextCharacter):
+        found.add(cursor.charFormat().anchorHref())
+    assert found - {""} == ({address} - {""})
+    assert "<" not in block.toPlainText()
+
+
+def test_alerts_spans_and_hard_breaks_have_no_signs(block: TextBlock) -> None:
+    block.show_markdown("> [!NOTE]\n> hi\n\none\\\ntwo <span style='color:red'>red</span>")
+    assert block.toPlainText() == "Note\nhi\none\ntwo red" and looks(block, "bold") == ["Note"]
+
+
+def test_rows_without_a_table_stay_lines(block: TextBlock) -> None:
+    source = "| a | b\n| 1 | 2\n\n+---+\n| x |\n+---+"
+    block.show_markdown(source)
+    assert block.toPlainText() == source.replace("\n\n", "\n")

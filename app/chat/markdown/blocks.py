@@ -71,12 +71,30 @@ class BlockSplitter:
         """Show the text that was held back; the text is complete."""
         first = max(len(self.blocks) - 1, 0)
         if self._line and self._fence and self._closes(self._line):
-            self._open = None
+            self._end_line()
         elif self._begins_table(self._line) or (self._is_in_table and "|" in self._line):
             self._end_line()
         else:
             self._show_partial()
+        if self._fence:
+            self._end_at_first_fence()
         return first
+
+    def _end_at_first_fence(self) -> None:
+        """Let a fence that has no end stop at the first line that could have been its end.
+
+        There is one only where fences stand within a fence of Markdown.
+        """
+        assert self._open is not None
+        lines = self._open.text.split("\n")
+        end = next((i for i, line in enumerate(lines) if self._closes(line)), -1)
+        if end < 0:
+            return
+        self._open.text = "".join(f"{line}\n" for line in lines[:end])
+        self._fence, self._open, self._line, self._n_inner = "", None, "", 0
+        self._held, self._is_shown = "", False
+        self.append("\n".join(lines[end + 1 :]))
+        self.finish()
 
     def _take(self, text: str) -> None:
         self._line += text[: LINE_CHARS - len(self._line)]
@@ -116,8 +134,8 @@ class BlockSplitter:
                 return
         elif self._open is not None and self._open.language.lower() in _MARKDOWN:
             inner = _FENCE.match(line.strip())
-            is_named = inner is not None and inner[2] and inner[1][0] == self._fence[0]
-            self._n_inner += bool(is_named)
+            may_close = inner is not None and inner[1].startswith(self._fence)
+            self._n_inner += bool(may_close and inner and inner[2])
         self._add(text, is_code=True)
 
     def _begin_fence(self, line: str, text: str, is_shown: bool) -> bool:

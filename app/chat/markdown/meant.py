@@ -1,9 +1,9 @@
 """Markdown as models write it, for a reader that keeps to the letter of CommonMark. No Qt.
 
 `as_meant` changes the source where CommonMark would show something else than what was meant: bold
-beside punctuation, single tildes, harmless tags, footnotes, pictures, and paths in a line that runs
-from right to left. What has no form in Markdown becomes a mark, which `app.chat.text_block` finds
-in the finished document. Code stays as it is.
+beside punctuation, stars of products, single tildes, harmless tags, bare addresses, footnotes,
+pictures, and paths in a line that runs from right to left. What has no form in Markdown becomes a
+mark, which `app.chat.text_block` finds in the finished document. Code stays as it is.
 """
 
 from __future__ import annotations
@@ -38,9 +38,25 @@ _ADDRESS = re.compile(
 _INDENTED = re.compile(r"(?:\A|\n[ \t]*\n)((?: {4}|\t).*(?:\n(?: {4}|\t).*)*)")
 _LIST = re.compile(r"^[ \t]*(?:[-+*]|\d+[.)])[ \t]", re.M)
 
+# A bare address, and what may stand behind it without belonging to it.
+_BARE = re.compile(
+    r"(?<![A-Za-z0-9_<\[\"'=`])(?<!\]\()https?://[^\s<>`\"\u3000-\u303f\uff00-\uffef]++"
+)
+_BEHIND = "?!.,:;*_~'\u2019\u201d|"
+_REST_OF_LABEL = re.compile(r"[^\[\]\n]{0,500}\]\(")
+
+_DUNDER = re.compile(r"(?<![\w\\])__(?=[a-z][a-z0-9]*(?:_[a-z0-9]+)*__(?!\w))")
+_ALERT = re.compile(r"^([ \t]*>[ \t>]*)\[!([A-Za-z]{1,20})\][+-]?[ \t]*(\S.*)?$", re.M)
+
 _BREAK = re.compile(r"<br[ \t]{0,9}/?>[ \t]{0,99}", re.I)
 _PAIRED = re.compile(
     r"<(/?)(sub|sup|kbd|b|strong|i|em|u|ins|s|del|strike|mark|code|samp|var|cite|summary)>", re.I
+)
+_SPAN = re.compile(r"<(/?)(span|font|big|small)(?:[ \t][^<>\n]{0,200})?>", re.I)
+_LINK = re.compile(
+    r"<a[ \t][^<>\n]{0,200}?\bhref=[\"']?(https?://[^\s\"'<>()]{1,2000})[\"']?[^<>\n]{0,200}>"
+    r"([^<>\n\[\]]{1,500})</a>",
+    re.I,
 )
 _LAYOUT = re.compile(
     r"^[ \t]*</?(?:details|p|div|center)(?:[ \t][^<>\n]{0,200})?>[ \t]*", re.I | re.M
@@ -79,8 +95,15 @@ def as_meant(text: str) -> str:
 
     REQUIRES: the text has no marks (without_marks()) but those of formulas.
     """
-    shown = _without_code(text)
-    edits = sorted([*_tags(shown), *_pictures(shown, text), *_notes(shown), *_tildes(shown)])
+    without_code = _without_code(text)
+    edits = [*_addresses(without_code), *_links(without_code)]
+    shown = _ADDRESS.sub(lambda found: "`" * len(found[0]), without_code)
+    edits += [*_tags(shown), *_pictures(shown, text), *_notes(shown), *_tildes(shown)]
+    edits += (_Edit(found.start(), found.end(), r"\_\_") for found in _DUNDER.finditer(shown))
+    edits += (
+        _Edit(*found.span(), f"{found[1]}**{(found[3] or found[2].capitalize()).strip()}**")
+        for found in _ALERT.finditer(shown)
+    )
     for line in re.finditer(".+", shown):
         if "*" in line[0]:
             edits += _stars(shown, line.start(), line.end())
@@ -107,7 +130,7 @@ def first_direction(text: str) -> str:
 
 
 def _without_code(text: str) -> str:
-    """Return the text with ticks in place of code and of addresses, at the same places."""
+    """Return the text with ticks in place of code, at the same places."""
     places: dict[int, list[int]] = {}  # of runs of ticks, by their length, the last one first
     for run in _TICKS.finditer(text):
         places.setdefault(len(run[0]), []).append(run.start())
@@ -123,10 +146,27 @@ def _without_code(text: str) -> str:
         pieces += [text[place : opening.start()], hidden]
         place = end
     shown = "".join([*pieces, text[place:]])
-    shown = _ADDRESS.sub(lambda found: "`" * len(found[0]), shown)
     if not _LIST.search(shown):  # below an item such a line may be text of the item
         shown = _INDENTED.sub(lambda found: re.sub("[^\n]", "`", found[0]), shown)
     return shown
+
+
+def _addresses(shown: str) -> Iterator[_Edit]:
+    """Make links of bare addresses. Qt's reader leaves those with a port, "(", "@" or "#" alone."""
+    for found in _BARE.finditer(shown):
+        address = found[0]
+        while address[-1] in _BEHIND or (
+            address[-1] == ")" and address.count(")") > address.count("(")
+        ):
+            address = address[:-1]
+        end = found.start() + len(address)
+        if not _REST_OF_LABEL.match(shown, end) and not address.endswith("//"):
+            yield _Edit(found.start(), end, f"<{address}>")
+
+
+def _links(shown: str) -> Iterator[_Edit]:
+    for found in _LINK.finditer(shown):
+        yield _Edit(*found.span(), f"[{found[2]}]({found[1]})")
 
 
 def _tags(shown: str) -> Iterator[_Edit]:
@@ -142,6 +182,13 @@ def _tags(shown: str) -> Iterator[_Edit]:
         for found in pattern.finditer(shown):
             yield _Edit(*found.span(), "")
     begun: list[re.Match[str]] = []
+    for found in _SPAN.finditer(shown):
+        if not found[1]:
+            begun.append(found)
+        elif begun and begun[-1][2].lower() == found[2].lower():
+            yield _Edit(*begun.pop().span(), "")
+            yield _Edit(*found.span(), "")
+    begun = []
     paragraph = 0
     for found in _PAIRED.finditer(shown):
         if "\n\n" in shown[paragraph : found.start()]:
@@ -206,6 +253,18 @@ class _Run(NamedTuple):
         return not self.before.isspace() and (not _is_punctuation(self.before) or beside)
 
     @property
+    def is_product(self) -> bool:
+        """Return whether it stands between two letters or digits, as in 2*3."""
+        return (
+            self.end - self.begin == 1
+            and (self.before + self.after).isascii()
+            and (
+                (self.before.isalnum() or self.before in ")]")
+                and (self.after.isalnum() or self.after in "([")
+            )
+        )
+
+    @property
     def is_eastern(self) -> bool:
         """Return whether a script without spaces is beside it."""
         return any(unicodedata.east_asian_width(sign) in "WF" for sign in self.before + self.after)
@@ -220,6 +279,13 @@ def _stars(shown: str, begin: int, end: int) -> Iterator[_Edit]:
             before = shown[at - 1] if at > begin else " "
             after = shown[to] if to < end else " "
             runs.setdefault(to - at, []).append(_Run(at, to, before, after))
+    is_open, singles = False, runs.pop(1, [])
+    for run in singles:
+        if run.is_product and not is_open:
+            yield _Edit(run.begin, run.begin, "\\")
+        else:
+            is_open = run.opens and not is_open
+            runs.setdefault(1, []).append(run)
     for length, found_runs in runs.items():
         if _all_paired(found_runs):
             continue
