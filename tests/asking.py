@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from backend.engine.engine import Engine
-from backend.engine.group import Group
+from backend.engine.runner import Runner
 from backend.protocol.chat import ChatOptions, Delta
 from backend.protocol.errors import EngineError, UntrustedError
 from backend.protocol.request import GroupAnswer, Handle, Prompt, Request
@@ -76,7 +76,7 @@ def of_chat(
 def jointly(
     engine: Engine,
     requests: Iterable[Request | None],
-    on_pass: Callable[[Group], None] = lambda _: None,
+    on_pass: Callable[[Runner], None] = lambda _: None,
     *,
     keeps: bool = False,
     attends: tuple[int, int] = (0, 0),

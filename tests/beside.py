@@ -15,7 +15,7 @@ from factory import can_predict, make_mmproj, make_png, make_tiny
 
 from backend.engine.drafts import Width
 from backend.engine.engine import Engine
-from backend.engine.group import Group
+from backend.engine.runner import Runner
 from backend.gguf.header import read_header
 from backend.gguf.tables import PREDICTING, STAYS
 from backend.protocol.request import Request
@@ -127,7 +127,7 @@ class Beside:
 
             return within
 
-        def watch(group: Group) -> None:
+        def watch(group: Runner) -> None:
             self.happened["right"] += group.n_right > 0 and group.n_running == 3
             self.happened["wrong"] += group.n_drafted > group.n_right
 

@@ -23,7 +23,7 @@ def nearest(*changed: str) -> list[str]:
         ("app/store/chats.py", "app/test_store.py"),
         ("app/chat/tool_card.py", "app/test_tool_calls.py"),
         ("backend/server/guard.py", "backend/test_server_guard.py"),
-        ("backend/engine/group.py", "engine/test_group.py"),
+        ("backend/engine/scheduler.py", "engine/test_scheduler.py"),
         ("backend/engine/precedence.py", "engine/test_precedence.py"),
         ("backend/native/core/evict/lru.cc", "core/test_evict.py"),
         ("backend/native/chat/format.cc", "backend/test_chat_format.py"),

@@ -27,7 +27,6 @@ from backend.cli.common import (
 )
 from backend.cli.crashes import Notes
 from backend.engine.engine import Engine
-from backend.engine.group import Group
 from backend.engine.group_plan import (
     GroupPlan,
     GroupWatch,
@@ -36,6 +35,7 @@ from backend.engine.group_plan import (
     streams_pay,
     with_streams,
 )
+from backend.engine.runner import Runner
 from backend.engine.scheduler import n_seen
 from backend.protocol.errors import EngineError, UntrustedError
 from backend.protocol.request import GroupAnswer, Handle, Prompt, Request
@@ -451,7 +451,7 @@ class _Work:
         self._out.note(line.id, line.digest, is_failed=is_failed)
         self._notes.answered(line.number)
 
-    def _show(self, group: Group) -> None:
+    def _show(self, group: Runner) -> None:
         """Show how far it is, and the time that is left."""
         now_s = time.monotonic()
         is_terminal = sys.stderr is not None and sys.stderr.isatty()

@@ -163,3 +163,27 @@ class Width:
         chance = self._kind(n_equal).chance
         tokens = sum(chance**i for i in range(n + 1))
         return tokens / (1 + n * self.cost(n_equal, n))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A pass with guesses, which `width` observes. took_s: from the end of the pass before.
+
+    n_equal, n_guessed, n_right: as of Width.observe().
+    """
+
+    width: Width
+    n_equal: int
+    n_guessed: int
+    n_right: int
+    took_s: float
+
+    def end(self, again_s: float | None = None) -> None:
+        """Observe the pass, or it and the one that computed the right guesses again.
+
+        again_s: seconds of the latter, which gives a token, as one without guesses does.
+        """
+        took_s = self.took_s
+        if again_s is not None:
+            took_s += again_s - self.width.single_s
+        self.width.observe(self.n_equal, self.n_guessed, self.n_right, took_s)

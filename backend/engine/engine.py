@@ -14,12 +14,12 @@ from backend.engine.answer import PartialAnswer, Piece, message_text
 from backend.engine.drafts import Width
 from backend.engine.error import engine_errors
 from backend.engine.experiment import NO_EXPERIMENT, Experiment
-from backend.engine.group import Group
 from backend.engine.keeping import Keeping
 from backend.engine.loaded_model import LoadedModel, Progress
 from backend.engine.moments import Watch
 from backend.engine.passes import Held, Passes
 from backend.engine.prompts import Prompts, needs_call
+from backend.engine.runner import Runner
 from backend.engine.scheduler import n_place
 from backend.engine.sequence import Sequence as Answered
 from backend.gguf.model_file import ModelFile, read_model
@@ -50,7 +50,7 @@ class Engine:
     """One loaded model. Use from one thread; stop(), residency() and statistics() from any.
 
     file: the model's file. loaded: the model in llama.cpp. passes: its computations.
-    prompts: makes the tokens of requests.
+    runner: the loop over the requests. prompts: makes the tokens of requests.
     """
 
     def __init__(
@@ -67,11 +67,12 @@ class Engine:
         """The context keeps the conversations for later requests. Otherwise it is empty before the
         first request and after the last."""
         self._attends = (0, 0)
-        self._group: Group | None = None  # of the requests that are being answered
+        self._is_busy = False  # with requests that were submitted
         self._partials: dict[str, PartialAnswer] = {}  # those to be continued, by their owners
         self.loaded = LoadedModel(file, config, progress, experiment)
         self.passes = Passes(self.loaded)
         self.passes.on_cancel = self._heed
+        self.runner = Runner(self.passes, self._continue_later)
         self.prompts = Prompts(self.loaded, self.passes.begin)
         self._model: ModelFacts | None = None
 
@@ -104,7 +105,9 @@ class Engine:
         equals the one without the stop. Raises EngineError where it cannot be answered, such as one
         that does not fit.
         """
-        group = self._group = self._group or self._new_group()
+        if not self._is_busy:
+            self.runner.begin(self._attends, keeps=self.keeps)
+            self._is_busy = True
         handle = request.handle
         handle.follow.submitted()
         self.passes.join(handle)
@@ -112,14 +115,14 @@ class Engine:
             member = self._opened(request)
         except BaseException:
             self.passes.leave(handle)
-            if group.is_empty:
+            if not self.n_open:
                 self._end_answers()
             raise
         if member is None:
             self.passes.leave(handle)
             handle.ended(GroupAnswer(request, finish_reason="cancelled"))
         else:
-            group.add(member)
+            self.runner.add(member)
         return handle
 
     def step(self) -> bool:
@@ -129,15 +132,13 @@ class Engine:
         leaves at the end of the pass, or within it if all are cancelled. Raises EngineError where
         nothing can be computed any more; all answers then have ended.
         """
-        group = self._group
-        if group is None or group.is_empty:
+        if not self.n_open:
             self._end_answers()
             return False
         try:
-            group.step()
+            self.runner.step()
         except BaseException as error:
-            self._group = None
-            group.close(error)
+            self._end_answers(error)
             raise
         return True
 
@@ -149,21 +150,21 @@ class Engine:
         self._end_answers()
         self.last = None
         self.submit(request)
-        if self._group is None or self._group.is_empty:  # it was cancelled
+        if not self.n_open:  # it was cancelled
             return iter(())
-        (self.last,) = self._group.sequences
+        (self.last,) = self.runner.requests
         return self._pieces(self.last)
 
     def _pieces(self, answer: Answered) -> Iterator[Piece]:
-        group, n = self._group, 0
+        n = 0
         try:
-            while answer.given is None and self._group is group and self.step():
+            while answer.given is None and self.step():
                 for piece in answer.pieces[n:]:
                     n += 1
                     if piece.text or piece.token_id >= 0:
                         yield piece
         finally:
-            if self._group is group:
+            if answer.given is None or not self.n_open:
                 self._end_answers()
         assert answer.given is not None
         if answer.given.fault is not None:
@@ -189,34 +190,25 @@ class Engine:
         self._attends = (n_first, n_last)
 
     @property
-    def group(self) -> Group | None:
-        """The requests that are being answered; None: there are none."""
-        return self._group
+    def group(self) -> Runner | None:
+        """The loop over the requests that are being answered; None: there are none."""
+        return self.runner if self._is_busy else None
 
     @property
     def n_open(self) -> int:
         """The requests that are being answered or wait for room."""
-        return 0 if self._group is None else len(self._group.sequences)
+        return len(self.runner.requests) if self._is_busy else 0
 
     @property
     def n_wanted(self) -> int:
         """The requests that could be submitted now and join the next pass."""
-        return self.n_sequence if self._group is None else self._group.n_wanted
+        return self.runner.n_wanted if self._is_busy else self.n_sequence
 
-    def _new_group(self) -> Group:
-        self.passes.begin()
-        if self.passes.keeping is not None:
-            self.passes.keeping.begin("")
-        return Group(
-            self.passes, self._context, self._continue_later, n_sequence=self.n_sequence,
-            keeps=self.keeps, attends=self._attends,
-        )  # fmt: skip
-
-    def _end_answers(self) -> None:
-        """End the answers that are being written, as far as they are."""
-        group, self._group = self._group, None
-        if group is not None:
-            group.close()
+    def _end_answers(self, fault: BaseException | None = None) -> None:
+        """End the answers that are being written, as far as they are. fault: why."""
+        is_busy, self._is_busy = self._is_busy, False
+        if is_busy:
+            self.runner.end(fault)
 
     @property
     def n_sequence(self) -> int:
@@ -370,14 +362,14 @@ class Engine:
             tokens = self.prompts.tokens_of(prompt, add_bos=self._llama.adds_bos)
         tokens = tokens[: min(max_tokens, self.n_context - 1)]
         passes, n_step = self.passes, self._context.n_ubatch
-        passes.forget_all()
+        self.loaded.scheduler.clear()
         for i in range(0, len(tokens), n_step):
             last_s, part = time.perf_counter(), enumerate(tokens[i : i + n_step], i)
             rows = [Row(token, position, 0, has_logits=True) for position, token in part]
             with engine_errors():
                 if passes.is_stopped or not passes.compute_rows(rows, [], last_s, is_token=False):
                     return i
-            passes.keep_sequences({0: tokens[: i + n_step]})
+            self.loaded.scheduler.hold(tokens[: i + n_step])
         return len(tokens)
 
     # Control.
@@ -403,7 +395,6 @@ class Engine:
         """Apply other settings between answers; see LoadedModel.change. Raises EngineError."""
         self._end_answers()
         before = self.loaded.plan
-        context = self._context if self.loaded.has_context else None
         held: list[Held] = []
         if self.passes.keeping is not None:
             self.passes.keeping.pause()
@@ -413,13 +404,10 @@ class Engine:
         finally:
             self.loaded.on_leaving = None
             self.passes.width = Width(DRAFTED_MAX)
-            if context is None or not context.is_open:
-                self.passes.take_sequences()
-                self.passes.moved.clear()
-                if held and self.loaded.has_context and self.loaded.reads_states_of(before):
-                    self.passes.go_on_with(held[0])
+            if held and self.loaded.has_context and self.loaded.reads_states_of(before):
+                self.passes.go_on_with(held[0])
             if self.passes.keeping is not None:
-                self.passes.keeping.begin("")
+                self.passes.keeping.begin()
                 self.passes.keeping.obey_budget()
             if self.loaded.has_context:
                 self._model = None
@@ -480,7 +468,7 @@ class Engine:
     def forget(self) -> None:
         """Forget the conversation. The whole next prompt is then computed."""
         self._end_answers()
-        self.passes.forget_all()
+        self.loaded.scheduler.clear()
 
     def record(self, recorder: _native.Recorder | None) -> None:
         """Send the routing to a recorder from now on; None ends it.
@@ -534,7 +522,6 @@ class Engine:
         self.loaded.close()
         self.passes.meter.close()
         self.loaded.end_log()
-        self.passes.take_sequences()
 
     @property
     def model(self) -> ModelFacts:

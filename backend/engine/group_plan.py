@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from backend.engine.group import Group
 from backend.engine.kept_states import n_equal
+from backend.engine.runner import Runner
 from backend.engine.scheduler import SHARED_TOKENS_MIN
 from backend.gguf.tables import ONE_SEQUENCE
 from backend.machines import kept
@@ -338,7 +338,7 @@ class GroupWatch:
         known = _of_json(kept.read(_FILE).get(self._key[_WHOLE]))
         self._may_try = self._own in _ADAPTS and not (known and known.rows[-1].n >= _N_MANY)
 
-    def observe(self, group: Group) -> None:
+    def observe(self, group: Runner) -> None:
         """Observe the pass that has ended, and change the method where that is faster.
 
         Raises EngineError.

@@ -13,11 +13,11 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from backend.system.paths import digests_file
 
 if TYPE_CHECKING:
     from backend.engine.loaded_model import LoadedModel
+    from backend.engine.scheduler import Scheduler
     from backend.gguf.identity import FileIdentity
     from backend.packs.file import Pack
 
@@ -48,19 +49,14 @@ _BUSY_SHARE = 0.05
 _N_USED = 8
 """Number of owners whose used experts may wait to be written."""
 
-TokensOf = Callable[[int], list[int]]
-"""Returns the tokens that a sequence holds now."""
-
 
 class _Passes(Protocol):
     """The part of backend.engine.passes.Passes, which owns this, that it asks."""
 
     loaded: LoadedModel
-    moved: set[int]
 
     @property
     def is_stopped(self) -> bool: ...
-    def tokens_of(self, sequence: int) -> list[int]: ...
     def mind_memory(self) -> None: ...
 
 
@@ -87,7 +83,6 @@ class Keeping:
     def __init__(self, passes: _Passes, folder: Path) -> None:
         self._passes = passes
         self._states = KeptStates(folder)
-        self._owners: dict[int, str] = {}  # by sequence; "": its conversation is not kept
         self._waiting: dict[int, _Waiting] = {}  # by sequence, the next one first
         self._busy_s = self._copy_s = 0.0  # the end and the length of the last step_between()
         self._digests = Digests(digests_file())
@@ -104,6 +99,10 @@ class Keeping:
         """Finish the piece that is being written."""
         self._digests.close()
         self._states.close()
+
+    @property
+    def _scheduler(self) -> Scheduler[Any]:
+        return self._passes.loaded.scheduler
 
     @property
     def budget_bytes(self) -> int:
@@ -150,10 +149,8 @@ class Keeping:
         """Let a request begin: nothing is read for digests until the next step()."""
         self._digests.pause()
 
-    def begin(self, owner: str, sequence: int | None = None) -> None:
-        """Begin a request. owner: of its conversation, in this sequence; "": it is not kept."""
-        if sequence is not None:
-            self._owners[sequence] = owner
+    def begin(self) -> None:
+        """Begin a request."""
         for waiting in self._waiting.values():
             waiting.root = ""  # its sequence may be computed again
         self._cold.clear()
@@ -161,7 +158,7 @@ class Keeping:
 
     def end(self, sequence: int, tokens: list[int]) -> None:
         """Let a conversation be kept, whose request has ended. tokens: those in the sequence."""
-        owner, tokens = self._owners.get(sequence, ""), tokens[: n_before_image(tokens)]
+        owner, tokens = self._scheduler.owners[sequence], tokens[: n_before_image(tokens)]
         self._waiting.pop(sequence, None)
         if owner and tokens:
             self._waiting[sequence] = _Waiting(owner, tokens)
@@ -224,9 +221,9 @@ class Keeping:
         """
         if self._warm_step() or self._digest_step():
             return True
-        return self._write_step(self._passes.tokens_of) or self._write_used()
+        return self._write_step() or self._write_used()
 
-    def step_between(self, tokens_of: TokensOf) -> None:
+    def step_between(self) -> None:
         """Begin to write the next piece between two passes, if _BUSY_SHARE leaves time for it.
 
         A state that is in one piece is too long for that.
@@ -236,14 +233,16 @@ class Keeping:
         now_s, took_s = time.monotonic(), self._copy_s + self._states.written_s
         if now_s - self._busy_s < took_s / _BUSY_SHARE:
             return
-        self._write_step(tokens_of)
+        self._write_step()
         self._busy_s = time.monotonic()
         self._copy_s = self._busy_s - now_s
 
     def note_token(self, owner: str) -> None:
         """Note which experts a decoded token has used that was alone in its pass."""
         self._n_token += 1
-        is_kept = owner and owner in self._owners.values()  # else it was forgotten meanwhile
+        is_kept = (
+            owner and owner in self._scheduler.owners.values()
+        )  # else it was forgotten meanwhile
         if is_kept and self._passes.loaded.patch is not None and not self._n_token % _LOOK_TOKENS:
             found = np.frombuffer(self._passes.loaded.residency(), np.uint8) & cells.FOUND
             used = self._used.pop(owner, None)
@@ -362,7 +361,7 @@ class Keeping:
         self._states.write_used(owner, fingerprint, used.tobytes())
         return True
 
-    def _write_step(self, tokens_of: TokensOf) -> bool:
+    def _write_step(self) -> bool:
         """Begin to write the next piece, unless one is being written. Return False at the end."""
         if self._states.is_writing:
             return True
@@ -373,15 +372,16 @@ class Keeping:
         root = self.root() if self._waiting else ""
         while root and self._waiting:
             sequence, waiting = next(iter(self._waiting.items()))
-            if self._write_piece(sequence, waiting, root, tokens_of(sequence)):
+            if self._write_piece(sequence, waiting, root):
                 return True
             del self._waiting[sequence]
         return False
 
-    def _write_piece(self, sequence: int, waiting: _Waiting, root: str, held: list[int]) -> bool:
+    def _write_piece(self, sequence: int, waiting: _Waiting, root: str) -> bool:
         """Begin to write the next piece of a conversation. Return False if none can be."""
-        if sequence in self._passes.moved:
+        if sequence in self._scheduler.moved:
             return False  # other kernels may have computed the tokens
+        held = self._scheduler.tokens_of(sequence)
         states, context = self._states, self._passes.loaded.context
         n_piece = context.n_piece
         if waiting.root != root:
@@ -408,12 +408,13 @@ class Keeping:
 
     def drop(self) -> None:
         """Delete the states of those who are in the context, which are not to be trusted."""
-        for owner in set(self._owners.values()) - {""}:
+        for owner in set(self._scheduler.owners.values()) - {""}:
             self.forget(owner)
 
     def forget(self, owner: str) -> None:
         """Delete the states that only this owner uses. Keep no new ones until its next request."""
-        self._owners = {s: one for s, one in self._owners.items() if one != owner}
+        if self._passes.loaded.has_context:
+            self._scheduler.disown(owner)
         self._waiting = {s: one for s, one in self._waiting.items() if one.owner != owner}
         self._used.pop(owner, None)
         self._states.forget(owner)

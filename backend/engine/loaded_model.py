@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from backend import _native
 from backend.engine import loading
@@ -12,6 +13,7 @@ from backend.engine.error import engine_errors, native_sentence
 from backend.engine.experiment import NO_EXPERIMENT, Experiment
 from backend.engine.expert_cache import ExpertCache, Hook
 from backend.engine.observer import Observer
+from backend.engine.scheduler import Limits, Scheduler
 from backend.engine.weights import Weights
 from backend.gguf.model_file import ModelFile
 from backend.llama import api as llama
@@ -53,6 +55,7 @@ class LoadedModel:
         self._due = Step.RELOAD  # the least step of the next plan: a part is missing or broken
         self.warnings: tuple[str, ...] = ()
         self._context: Context | None = None
+        self._scheduler: Scheduler[Any] | None = None  # as long as the context
         self._of_weights: tuple[str, ...] = ()  # warnings, without those of the context
         self.stop_flag = _native.StopFlag()
         self.on_leaving: Callable[[], None] | None = None
@@ -92,6 +95,12 @@ class LoadedModel:
         """llama.cpp's context."""
         assert self._context is not None
         return self._context
+
+    @property
+    def scheduler(self) -> Scheduler[Any]:
+        """The scheduler of the requests, which knows what the context holds."""
+        assert self._scheduler is not None
+        return self._scheduler
 
     @property
     def has_context(self) -> bool:
@@ -279,7 +288,7 @@ class LoadedModel:
                 leaving()
             self._experts.computes_in(None)
             self._context.close()
-            self._context = None
+            self._context = self._scheduler = None
 
     def _make_context(self, plan: EnginePlan) -> None:
         self._close_context()
@@ -288,6 +297,7 @@ class LoadedModel:
         self._context, kv = _new_context(self.file, self.llama, plan, hook, self.stop_flag)
         self.warnings = tuple(dict.fromkeys((*self._of_weights, *llama.log.warnings)))
         self._experts.computes_in(self.context, kv, plan.window_bytes)
+        self._scheduler = Scheduler(limits_of(self.context, plan.config), self.context)
         self.context.write_to(self.log)
         self.weights.attach(self.context, plan)
 
@@ -309,6 +319,18 @@ class LoadedModel:
         facts = _facts_without_cache(self.file, plan, remark, drafts)
         facts = replace(facts, warnings="\n".join(self.warnings))
         return facts if plan.is_plain else replace(facts, **experts.facts(plan))
+
+
+def limits_of(
+    context: Context, config: EngineConfig, attends: tuple[int, int] = (0, 0), *, keeps: bool = True
+) -> Limits:
+    """Return the limits of a context. attends, keeps: of the requests (Engine)."""
+    return Limits(
+        config.setup.n_sequence, context.n_context, context.n_longest, context.n_ubatch,
+        context.shares, context.cuts_batches, attends, context.n_output,
+        context.n_back, context.holds and config.holds,
+        checkpoints=keeps and context.n_checkpoint > 0,
+    )  # fmt: skip
 
 
 def _new_log(file: ModelFile) -> BatchLog | None:

@@ -46,12 +46,14 @@ class _Counters:
 class Meter:
     """Adds up an answer's costs. Without a patch, all time except waiting counts as compute.
 
-    token: the cost of the last pass, as one token. token_wave_s: its time in waves. layer_stall_us:
-    its stall by MoE layer.
+    began_s: when the requests began. token: the cost of the last pass, as one token. token_wave_s:
+    its time in waves. layer_stall_us: its stall by MoE layer.
     """
 
     def __init__(self, patch: _native.Patch | None) -> None:
         self.statistics = Statistics()
+        self.began_s = time.perf_counter()
+        self._first_s = 0.0  # when the first token was chosen
         self._patch = patch
         self._start = None if patch is None else _Counters.of(patch)
         self._last = self._start
@@ -113,6 +115,14 @@ class Meter:
         if (now_s := time.monotonic()) - self._rss_s > _RSS_PERIOD_S:
             self._rss_s = now_s
             stats.peak_rss_bytes = peak_rss_bytes()
+
+    def note_choice(self) -> None:
+        """Note that a token is chosen, which statistics.n_token does not count yet."""
+        stats, now_s = self.statistics, time.perf_counter()
+        if stats.n_token:
+            stats.tokens_per_s = stats.n_token / (now_s - self._first_s)
+        else:
+            stats.ttft_s, self._first_s = now_s - self.began_s, now_s
 
     def add_accepted(self) -> None:
         """Add a token that the last pass has computed as a draft. The pass has its cost."""

@@ -1,14 +1,14 @@
-"""Computes passes with llama.cpp and keeps track of its context and of the costs."""
+"""Computes passes with llama.cpp, and counts their costs."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,25 +51,25 @@ _N_CHECK = 8
 class Held:
     """A conversation, and its state as llama.cpp writes it; empty if there is none.
 
-    checkpoint: of Context.checkpoint().
+    checkpoint: of Context.checkpoint(). owner: of Scheduler.owners.
     """
 
     tokens: list[int]
     state: bytearray
     checkpoint: tuple[int, bytes] = (0, b"")
+    owner: str = ""
 
 
 class Passes:
     """Computes tokens with a loaded model. Use from one thread; stop() and prefilled() from any.
 
-    images: those of the sequences in the context. is_recorded: the routing is recorded, which a
+    is_recorded: the routing is recorded, which a
     draft would add to. meter: the cost of the present or the last request. watch: receives every
     pass, or None. loaded: the model. keeping: keeps the context on the drive, or None. on_cancel:
     called from any thread when a request was cancelled that has joined; calls heed().
     """
 
     def __init__(self, loaded: LoadedModel) -> None:
-        self.images: dict[int, Any] = {}
         self.width = Width(DRAFTED_MAX)
         self.is_recorded = False
         self.meter = Meter(None)
@@ -81,16 +81,7 @@ class Passes:
         self._handles: list[Handle] = []  # of the requests that are being answered
         self._is_stopped = False
         self._minded_s = 0.0
-        self._n_sequence = 0  # that were given numbers
-        self._sequences: dict[int, list[int]] = {}  # the tokens of each
-        self.kept_sequence = 0
-        """The sequence that was computed last. It moves to another context."""
-        self.n_cleared = 0
-        """How often all sequences were forgotten."""
-        self.moved: set[int] = set()
-        """The sequences that may have tokens that another context computed."""
-        self.left: dict[int, int] = {}
-        """Positions that sequences have left behind passes that failed. A group takes it."""
+        self._encoded: dict[int, NDArray[np.float32]] = {}  # images of several prompts
         self._n_compared = 0
         self._distrust: UntrustedError | None = None  # the next request fails with it
         self._piece = (0, 0, 0)  # tokens of the prompt: before this pass, in it, in all
@@ -111,7 +102,6 @@ class Passes:
         if distrust is not None:
             self._drop_all()
             raise distrust
-        self.left = {}
         self.request_began()
         self.begin_costs()
         self.end_prefill()
@@ -189,15 +179,9 @@ class Passes:
 
     @property
     def tokens(self) -> list[int]:
-        """The tokens of the conversation that was computed last, one for each position.
-
-        An image's are the negative number of its ImageChunk, which `images` has by this number.
-        """
-        return self.tokens_of(self.kept_sequence)
-
-    def tokens_of(self, sequence: int) -> list[int]:
-        """Return the tokens that a sequence holds, while no request is being answered."""
-        return self._sequences.get(sequence, [])
+        """The tokens of the conversation that was computed last, as of Scheduler.tokens_of()."""
+        scheduler = self.loaded.scheduler
+        return scheduler.tokens_of(scheduler.last)
 
     def begin_prefill(self, done: int, n: int, total: int) -> None:
         """Show that a pass begins: tokens of the prompt before it, in it and in all."""
@@ -241,49 +225,26 @@ class Passes:
         """The layer that guesses tokens of one answer where its text does not repeat, or None."""
         return self.loaded.weights.draft if self.may_draft else None
 
-    def next_sequence(self) -> int:
-        """Return a number for a sequence of a group, which no other one has."""
-        self._n_sequence += 1
-        return self._n_sequence
-
-    def forget_all(self) -> None:
-        """Forget all positions of all sequences."""
-        self.take_sequences()
-        self.loaded.context.clear()
-        self.n_cleared += 1
-        self.moved.clear()
-
     def _drop_all(self) -> None:
         """Forget all positions, also those on the drive: they may be wrong."""
-        self.forget_all()
+        self.loaded.scheduler.clear()
         if self.keeping is not None:
             self.keeping.drop()
-
-    def take_sequences(self) -> dict[int, list[int]]:
-        """Return the tokens of all sequences, whose owner is the caller from now on."""
-        held, self._sequences, self.kept_sequence = self._sequences, {}, 0
-        return held
-
-    def keep_sequences(self, held: Mapping[int, list[int]], last: int = 0) -> None:
-        """Keep the tokens of sequences, which the context holds. last: the one computed last."""
-        self._sequences, self.kept_sequence = dict(held), last
-        if self.images:
-            used = set().union(*held.values())
-            self.images = {token: image for token, image in self.images.items() if token in used}
 
     def held(self) -> Held:
         """Return the conversation with its state, to go on with in another context.
 
         It ends before an image. Its state is empty where memory is short.
         """
+        loaded, scheduler = self.loaded, self.loaded.scheduler
         tokens = self.tokens[: n_before_image(self.tokens)]
-        loaded = self.loaded
         n_byte = kv_bytes(loaded.file, len(tokens), loaded.config.kv_type)
         free_bytes = available_bytes()
         if not tokens or n_byte > free_bytes - headroom_bytes(free_bytes):
             return Held([], bytearray())
-        context, sequence = loaded.context, self.kept_sequence
-        return Held(tokens, context.state(0, len(tokens), sequence), context.checkpoint(sequence))
+        context, sequence = loaded.context, scheduler.last
+        state, checkpoint = context.state(0, len(tokens), sequence), context.checkpoint(sequence)
+        return Held(tokens, state, checkpoint, scheduler.owners.get(sequence, ""))
 
     def go_on_with(self, held: Held) -> None:
         """Take a conversation, if the context can hold it. REQUIRES: the context is empty."""
@@ -294,10 +255,9 @@ class Passes:
         if context.log is not None:
             context.log.write("kept", key, "", 0, held.tokens, UNKNOWN)
         if context.set_state(held.state, n, key=key):
-            self.keep_sequences({0: held.tokens})
+            self.loaded.scheduler.hold(held.tokens, owner=held.owner, has_moved=True)
             if n_checkpoint := held.checkpoint[0]:
                 context.load(held.checkpoint[1], n_checkpoint, 0, key=key)
-            self.moved = {0}
 
     def compute_rows(
         self,
@@ -310,8 +270,8 @@ class Passes:
     ) -> bool:
         """Compute tokens of several sequences in one pass. Return False when it was stopped.
 
-        rows: those with logits come last; at least one has them. numbers: of next_sequence(), for
-        each row; none where all rows are of the only sequence. is_token: all rows are tokens of
+        rows: those with logits come last; at least one has them. numbers: of Placed.number,
+        for each row; none where all rows are of the only sequence. is_token: all rows are tokens of
         answers. n_adapting: the answers with a token in the pass, if an adaptive method may learn
         from it; otherwise 0. On failure the context is as before, or empty. Raises EngineError.
         """
@@ -333,26 +293,24 @@ class Passes:
         self._count(decode_s, took_s, is_token=is_token, adapts=adapts)
         return True
 
-    def encode(self, image: ImageChunk) -> NDArray[np.float32]:
-        """Return what compute_image() computes of an image. Raises EngineError."""
+    def keep_encoded(self, images: Set[int]) -> None:
+        """Forget what is known of images but these, which more prompts have."""
+        self._encoded = {token: of for token, of in self._encoded.items() if token in images}
+
+    def _encode(self, image: ImageChunk) -> NDArray[np.float32]:
+        """Return the embeddings of an image, shape (n_token, n_embd). Raises EngineError."""
+        if (known := self._encoded.get(image.token)) is not None:
+            return known
         vision, n_most = self.loaded.weights.vision, self.loaded.context.n_ubatch
         assert vision is not None
         if not vision.is_causal and image.n_token > n_most:
             raise EngineError(text("vision.too_many_tokens", n=image.n_token, most=n_most))
-        return vision.encode(image)
+        self._encoded[image.token] = embeddings = vision.encode(image)
+        return embeddings
 
-    def compute_image(
-        self,
-        image: ImageChunk,
-        embeddings: NDArray[np.float32],
-        position: int,
-        sequence: int,
-        last_s: float,
-    ) -> bool:
-        """Compute an image, in as many passes as it needs. Otherwise as compute_rows().
-
-        embeddings: encode() of it, shape (n_token, n_embd).
-        """
+    def compute_image(self, image: ImageChunk, position: int, sequence: int, last_s: float) -> bool:
+        """Compute an image, in as many passes as it needs. Otherwise as compute_rows()."""
+        embeddings = self._encode(image)
         vision, context = self.loaded.weights.vision, self.loaded.context
         assert vision is not None
         n_step = context.n_ubatch
@@ -401,10 +359,10 @@ class Passes:
                 phase = _native.Phase.decode if is_token else _native.Phase.prefill
                 patch.begin_pass(phase, tokens, sequences)
         except EngineError:
-            self._take_back(places)
+            loaded.scheduler.take_back(places)
             raise
         except RuntimeError as error:
-            self._take_back(places)
+            loaded.scheduler.take_back(places)
             raise EngineError(native_sentence(error)) from None
         before_s = time.perf_counter()
         status = decode()
@@ -413,7 +371,7 @@ class Passes:
         self._require_same_files()
         if status != 0 or not whole:
             loaded.context.void()
-            self._take_back(places)
+            loaded.scheduler.take_back(places)
             if patch is not None and patch.error:
                 raise EngineError(native_sentence(patch.error))
             if status not in (0, 2):  # 2: aborted
@@ -426,20 +384,6 @@ class Passes:
                 self._drop_all()  # earlier keys and values may be bad, too
                 raise UntrustedError(not_finite_sentence(loaded.file, layer))
         return decode_s
-
-    def _take_back(self, places: Mapping[int, int]) -> None:
-        """Forget positions of a failed pass, or of the image that it belongs to.
-
-        Recurrent states go back to a checkpoint.
-        """
-        context = self.loaded.context
-        if context.n_checkpoint:
-            for sequence, position in places.items():
-                self.left[sequence] = n = context.take_back(position, sequence)
-                if sequence in self._sequences:
-                    self._sequences[sequence] = self._sequences[sequence][:n]
-        elif not all([context.forget_from(n, s) for s, n in places.items()]):
-            self.forget_all()
 
     def _first_bad_layer(
         self, decode: Callable[[], int], tokens: Sequence[int], places: Mapping[int, int]
@@ -483,7 +427,7 @@ class Passes:
         try:
             self.loaded.llama.files.require_unwritten()
         except FileChangedError as error:
-            self.forget_all()
+            self.loaded.scheduler.clear()
             raise UntrustedError(str(error)) from None
 
     def _count(

@@ -1,7 +1,8 @@
 """Decides who takes part in the next pass, with which tokens, and who has which cells.
 
-It computes nothing and knows no llama.cpp: requests and measured times go in, rows come out. Cells
-of the context are changed through Memory.
+It alone knows what the context holds, and lives as long as it. It computes nothing and knows no
+llama.cpp: requests and measured times go in, rows come out. The cells of the context are changed
+through Memory.
 """
 
 from __future__ import annotations
@@ -24,7 +25,15 @@ COMMON_TOKENS_MIN = 512
 
 
 class Memory(Protocol):
-    """The cells of a context. A sequence has positions from 0 on."""
+    """The cells of a context. A sequence has positions from 0 on.
+
+    n_checkpoint: the checkpoints that it keeps; 0: none.
+    """
+
+    n_checkpoint: int
+
+    def clear(self) -> None:
+        """Forget all sequences."""
 
     def forget_from(self, position: int, sequence: int = 0) -> bool:
         """Forget positions from this one on."""
@@ -43,6 +52,9 @@ class Memory(Protocol):
 
     def go_back(self, position: int, sequence: int = 0) -> bool:
         """Forget positions from a saved one on. Where that fails, the sequence is empty."""
+
+    def take_back(self, position: int, sequence: int) -> int:
+        """Go back to a saved position, this one at most. Return the positions that are left."""
 
 
 @dataclass(frozen=True)
@@ -98,14 +110,16 @@ class Placed:
 
     tokens: of the prompt and of the answer so far; a negative number stands for a position of the
     image in `images`. n_extra: cells that images take beside their positions. max_tokens: of the
-    answer, -1: any. precedes: it joins at once, and others make room. place: its sequence in the
-    context; -1: none. n_cell: cells that are reserved for it. n_wanted: tokens to compute before
-    the next one is chosen. n_done: positions that are computed. n_gone: of them, positions that
-    sparse attention has dropped. n_token: tokens of the answer that were chosen here. n_reused:
-    tokens of the prompt that were computed for others. drafted: guessed tokens behind its next one,
-    in this pass. border: tokens of the prompt that later prompts are likely to begin with; a pass
-    ends there, for a checkpoint. common: such tokens that another conversation has. is_step: the
-    prompt ends with a tool's result, not with a question.
+    answer, -1: any. precedes: it joins at once, and others make room. owner: of its conversation;
+    "": nobody. n_joined: how often it has joined. number: of its sequence for the core; 0: it was
+    alone then. place: its sequence in the context; -1: none. n_cell: cells that are reserved for
+    it. n_wanted: tokens to compute before the next one is chosen. n_done: positions that are
+    computed. n_gone: of them, positions that sparse attention has dropped. n_token: tokens of the
+    answer that were chosen here. n_reused: tokens of the prompt that were computed for others.
+    drafted: guessed tokens behind its next one, in this pass. border: tokens of the prompt that
+    later prompts are likely to begin with; a pass ends there, for a checkpoint. common: such tokens
+    that another conversation has. is_step: the prompt ends with a tool's result, not with a
+    question.
     """
 
     def __init__(
@@ -117,12 +131,14 @@ class Placed:
         images: Mapping[int, Image] | None = None,
         border: int = 0,
         is_step: bool = False,
+        owner: str = "",
     ):
-        self.is_step, self.common = is_step, 0
+        self.is_step, self.common, self.owner = is_step, 0, owner
         self.tokens, self.images, self.border = list(tokens), images or {}, border
         self.n_extra = n_place(self.tokens, self.images) - len(self.tokens)
         self.max_tokens, self.precedes = max_tokens, precedes
-        self.place = -1
+        self.place = self.number = -1
+        self.n_joined = 0
         self.drafted: list[int] = []
         self.n_cell = self.n_wanted = self.n_done = self.n_gone = self.n_token = self.n_reused = 0
 
@@ -147,24 +163,96 @@ Guess = Callable[[T, int, int], list[int]]
 class Scheduler(Generic[T]):
     """Gives requests places, cells and rows. Times are in seconds.
 
-    waiting: requests without a place, the next one first. members: those with one, in the order in
-    which they joined; one that precedes comes first. idle: the tokens of the sequences that nobody
-    uses. shared: the tokens of a beginning of several prompts. images: those of idle sequences.
+    urgent: requests without a place that precede others. waiting: the others without one, the next
+    one first. members: those with one, in the order in which they joined; one that precedes comes
+    first. idle: the tokens of the sequences that nobody uses, the one that was left first comes
+    first. owners: of the conversation in each sequence; "": nobody's. moved: the sequences that may
+    have tokens that another context computed. shared: the tokens of a beginning of several prompts.
+    images: those of all sequences. n_alone: requests that had the number 0 since begin(). leader:
+    the request whose tokens the prediction layer guesses, or None.
     """
 
     def __init__(self, limits: Limits, memory: Memory) -> None:
-        self.limits = limits
+        self.urgent: list[T] = []
         self.waiting: list[T] = []
         self.members: list[T] = []
         self.idle: dict[int, list[int]] = {}
+        self.owners: dict[int, str] = {}
+        self.moved: set[int] = set()
         self.shared: list[int] = []
         self.images: dict[int, Image] = {}
         self._was_image = False  # the last pass was of an image
-        self.precedence = Precedence()
         self._memory = memory
         self._n_unpaid = 0  # shared tokens that no request counts as its own yet
+        self._last = 0  # the sequence of the conversation that was computed last
+        self._n_number = 0  # the numbers that sequences were given
+        self.begin(limits)
+
+    # Since when, and for whom.
+
+    def begin(self, limits: Limits) -> None:
+        """Begin with requests, after those before have left."""
+        self.limits, self.precedence = limits, Precedence()
+        self.n_alone = 0
+        self.leader: T | None = None
+        self._newest: T | None = None  # has joined last, or of those who precede
+
+    def rest(self) -> None:
+        """Note that all requests have left. The context keeps what later ones may begin with."""
+        self._last, self._newest = self.last, None
+        self.forget_shared()
+        if self.images:
+            used = set().union(*self.idle.values())
+            self.images = {token: image for token, image in self.images.items() if token in used}
+
+    @property
+    def requests(self) -> list[T]:
+        """Those who are answered or wait."""
+        return self.members + self.urgent + self.waiting
+
+    @property
+    def last(self) -> int:
+        """The sequence of the conversation that was computed last, a person's before others."""
+        if (newest := self._newest) is None:
+            return self._last
+        return newest.place if self.idle.get(newest.place) == newest.computed else 0
+
+    def tokens_of(self, sequence: int) -> list[int]:
+        """Return the tokens that a sequence holds now, one for each position.
+
+        An image's are the negative number by which `images` has it.
+        """
+        if (idle := self.idle.get(sequence)) is not None:
+            return idle
+        of = (m for m in self.members if m.place == sequence and not m.n_gone)
+        return next((m.computed for m in of), [])
+
+    def hold(self, tokens: list[int], *, owner: str = "", has_moved: bool = False) -> None:
+        """Note that the sequence 0 holds these tokens, and that no other one holds any."""
+        self.idle, self.owners, self._last = {0: tokens}, {0: owner}, 0
+        self.moved = {0} if has_moved else set()
+
+    def disown(self, owner: str) -> None:
+        """Note that the conversations of an owner are nobody's."""
+        self.owners = {s: "" if one == owner else one for s, one in self.owners.items()}
+
+    def clear(self) -> None:
+        """Forget all that the context holds. Those who are answered wait, and begin again."""
+        self._memory.clear()
+        self._last, self.moved = 0, set()
+        self.begin_again()
+
+    def next_number(self) -> int:
+        """Return a number for the core that no other sequence has."""
+        self._n_number += 1
+        return self._n_number
 
     # Who joins.
+
+    def add(self, asked: T) -> None:
+        """Let a request wait for the next pass. One that precedes has room made."""
+        self.precedence.disturb()
+        (self.urgent if asked.precedes and self.limits.shares else self.waiting).append(asked)
 
     def n_wanted(self) -> int:
         """Return how many requests should wait, because they may join now.
@@ -227,6 +315,18 @@ class Scheduler(Generic[T]):
             self.precedence.begin()
         else:
             self.members.append(member)
+        if member.precedes or self._newest is None or not self._newest.precedes:
+            self._newest = member
+        if member.precedes or member is self.leader:
+            self.leader = None
+        member.n_joined += 1
+        member.number = 0 if len(self.members) == 1 else self.next_number()
+        self.n_alone += not member.number
+        self.owners[member.place] = member.owner
+        if member.n_done and self.moved:
+            self.moved.add(member.place)
+        else:
+            self.moved.discard(member.place)
         return member
 
     def unpaid(self) -> int:
@@ -235,7 +335,13 @@ class Scheduler(Generic[T]):
         return n
 
     def leave(self, member: T, *, keeps: bool) -> None:
-        """Take a request from those with a place. The context keeps its tokens if it `keeps`."""
+        """Take a request from those who are answered or wait.
+
+        The context keeps its tokens if it `keeps`.
+        """
+        if member not in self.members:
+            (self.urgent if member in self.urgent else self.waiting).remove(member)
+            return
         self.members.remove(member)
         if not self.limits.shares:
             self._close_gap(member)
@@ -245,6 +351,13 @@ class Scheduler(Generic[T]):
         else:
             self._memory.forget_from(0, member.place)
         member.n_gone = 0
+
+    def lead(self) -> T | None:
+        """Choose the leader: a person's answer, or the first. Return it if it is another one."""
+        if self.leader in self.members:
+            return None
+        self.leader = next((m for m in self.members if m.precedes), self.members[0])
+        return self.leader
 
     def room(self, member: T) -> int:
         """Return the cells that a request that has joined could have now."""
@@ -259,6 +372,7 @@ class Scheduler(Generic[T]):
             if last.n_done:
                 self._memory.copy_sequence(last.place, gone, last.n_done)
             last.place, gone = gone, last.place
+            self.owners[last.place] = last.owner
         self._memory.forget_from(0, gone)
 
     def begin_again(self) -> None:
@@ -269,11 +383,25 @@ class Scheduler(Generic[T]):
             member.n_done = member.n_gone = 0
         self.waiting, self.members = self.members + self.waiting, []
 
-    def lost(self, place: int, n: int) -> None:
-        """Note that a sequence has only its first n tokens left. The others are read again."""
-        for member in self.members:
-            if member.place == place:
-                member.n_done, member.n_wanted, member.drafted = n, len(member.tokens), []
+    def take_back(self, places: Mapping[int, int]) -> None:
+        """Go back behind a pass that was not computed as a whole.
+
+        places: the first position of each of its sequences. Recurrent states go back to a
+        checkpoint, and the tokens behind it are read again. Where nothing can go back, all is read
+        again.
+        """
+        if not self._memory.n_checkpoint:
+            if not all([self._memory.forget_from(n, s) for s, n in places.items()]):
+                self.clear()
+        else:
+            for sequence, position in places.items():
+                n = self._memory.take_back(position, sequence)
+                if sequence in self.idle:
+                    self.idle[sequence] = self.idle[sequence][:n]
+                for member in self.members:
+                    if member.place == sequence:
+                        member.n_done, member.n_wanted = n, len(member.tokens)
+        self.drop_guesses()
 
     # Cells.
 
@@ -439,6 +567,8 @@ class Scheduler(Generic[T]):
         n_done = found[source] if source in self.idle else 0
         if n_done:
             self._memory.copy_sequence(source, limits.n_sequence, n_done)
+            if self.moved:
+                self.moved.add(limits.n_sequence)
         return prompts[0][:n], n_done
 
     def share(self, tokens: list[int], n_done: int) -> None:

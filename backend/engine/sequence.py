@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from backend.engine.answer import Chance, PartialAnswer, Piece, Reading, StopFilter
-from backend.engine.drafts import BY_MODEL, SURE, Lookup, Width
+from backend.engine.drafts import BY_MODEL, SURE, Lookup, Trial, Width
 from backend.engine.error import engine_errors
 from backend.engine.scheduler import Placed
 from backend.protocol.chat import AnswerText
@@ -29,10 +29,11 @@ OpenReader = Callable[[Any], Any]
 class Sequence(Placed):
     """The answer to a request: chooses its tokens, cuts its text at `stops`, tells its handle.
 
-    number: its number for the core. raw: its text with all control tokens, in pieces.
+    raw: its text with all control tokens, in pieces.
     finish_reason: "stop", "length", "context" or "cancelled". n_token: the tokens of this part of
     the answer, without one that ends it. n_equal: tokens that were equal before the last guess, or
-    BY_MODEL. was_asked: a model's layer has guessed last. may_draft: tokens may be guessed.
+    BY_MODEL. was_asked: a model's layer has guessed last. trial: of guesses whose right
+    ones are computed again, or None. may_draft: tokens may be guessed.
     open_reader: splits its text, if the handle wants that. failure: why its passes cannot be
     computed, or None. failed_at: the positions before the last pass of it that failed.
     """
@@ -53,10 +54,10 @@ class Sequence(Placed):
             precedes=request.precedes,
             images=partial.images,
             border=partial.border,
+            owner=request.owner,
             is_step=[m["role"] for m in (partial.messages or [])[-1:]] == ["tool"],
         )
         self.request, self.partial = request, partial
-        self.number = -1
         self.given: GroupAnswer | None = None
         """The whole answer, once it has ended."""
         self.raw: list[str] = []
@@ -68,6 +69,7 @@ class Sequence(Placed):
         self._llama, self._context, self._open_reader = partial.llama, context, open_reader
         self._lookup = Lookup() if may_draft else None
         self.n_equal, self.was_asked = 0, False
+        self.trial: Trial | None = None
         self._text: list[str] = []
         self._stop_filter = StopFilter(stops)
         rendered = partial.rendered

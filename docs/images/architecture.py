@@ -46,7 +46,7 @@ class Picture:
 
 PASS = Picture(
     "The life of a pass",
-    ("Group, Scheduler, Passes", "llama.cpp", "live: the patch", "core: decisions", "live: copies"),
+    ("Runner, Scheduler", "llama.cpp", "live: the patch", "core: decisions", "live: copies"),
     (
         Step(0, "Scheduler.rows: who takes\npart, with which tokens"),
         Step(0, "Passes.compute_rows\n(llama_decode)"),
@@ -74,7 +74,7 @@ PASS = Picture(
 
 ANSWER = Picture(
     "The life of an answer",
-    ("window or program", "worker: its threads", "Engine", "Group: the loop", "Sequence"),
+    ("window or program", "worker: its threads", "Engine", "Runner: the loop", "Sequence"),
     (
         Step(0, "a question: a message\nof the pipe, or HTTP"),
         Step(1, "a Request with its Handle;\na cancel counts from here"),

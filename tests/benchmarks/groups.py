@@ -38,10 +38,10 @@ def decode(engine: Engine, n: int, n_prompt: int, n_step: int) -> tuple[float, f
     """Return tokens per second, seconds of a pass, its waiting, and the share of hits."""
     passes, context = engine.passes, engine.loaded.context
     passes.begin()
-    passes.forget_all()
+    engine.loaded.scheduler.clear()
     draw = np.random.default_rng(n)
     tokens = draw.integers(0, engine.loaded.llama.n_vocab, (n, n_prompt + n_step + 1))
-    numbers = [passes.next_sequence() for _ in range(n)]
+    numbers = [engine.loaded.scheduler.next_number() for _ in range(n)]
     places = [(s, i) for i in range(n_prompt) for s in range(n)]
     for begin in range(0, len(places), context.n_ubatch):
         part = places[begin : begin + context.n_ubatch]
@@ -100,7 +100,7 @@ def fill(engine: Engine, lengths: list[int], n_shared: int) -> float:
     """Compute random prompts and return the processor's seconds."""
     passes, context, n = engine.passes, engine.loaded.context, len(lengths)
     passes.begin()
-    passes.forget_all()
+    engine.loaded.scheduler.clear()
     tokens = np.random.default_rng(n).integers(0, engine.loaded.llama.n_vocab, max(lengths) + n)
     began_s, n_done, is_shared = time.process_time(), 0, context.shares
     if n_shared and is_shared:

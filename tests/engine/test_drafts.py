@@ -16,7 +16,7 @@ from reciter import make_reciter
 
 from backend.engine.drafts import BY_MODEL, Lookup, Width
 from backend.engine.engine import Engine
-from backend.engine.group import Group
+from backend.engine.runner import Runner
 from backend.protocol.request import Handle, Request
 from backend.protocol.settings import DRAFTED_MAX, Sampling
 
@@ -215,7 +215,7 @@ def test_where_several_may_run_its_state_is_held_while_guesses_are_tried(
     seen: set[tuple[int, int]] = set()
     texts: list[list[int]] = []
 
-    def watch(group: Group) -> None:
+    def watch(group: Runner) -> None:
         if group.n_drafted:
             seen.add((group.n_running, group.n_drafted - group.n_right))
 

@@ -16,7 +16,6 @@ from waiting import WAIT_S
 
 from backend import _native
 from backend.engine.engine import Engine
-from backend.engine.group import Group
 from backend.engine.group_plan import (
     GroupTimes,
     GroupWatch,
@@ -26,6 +25,7 @@ from backend.engine.group_plan import (
     streams_pay,
 )
 from backend.engine.precedence import Precedence
+from backend.engine.runner import Runner
 from backend.evaluation.verify import compare
 from backend.gguf.model_file import read_model
 from backend.methods import cells
@@ -556,7 +556,7 @@ def watched(engine: Engine, seconds: dict[str, float], n: int) -> tuple[list[lis
     watch, methods = GroupWatch(engine, made), set[str]()
     engine.change(made.config)
 
-    def observe(group: Group) -> None:
+    def observe(group: Runner) -> None:
         method = engine.loaded.config.method
         methods.add(method)
         engine.passes.meter.token = PassCost(
@@ -744,7 +744,7 @@ def test_who_leaves_while_waiting_for_room_is_not_answered(
     sizes: list[int] = []
     leaves = replace(asked(1, "z", 200), handle=Heard())
 
-    def note(group: Group) -> None:
+    def note(group: Runner) -> None:
         sizes.append(group.n_running)
         leaves.handle.cancel()
 
@@ -989,7 +989,7 @@ def test_one_prompt_of_others_is_read_at_a_time(
     found = by_key(jointly(engine, requests(), note, urgent=lambda: own.pop() if own else None))
     assert [len(found[key].text.content) for key in (10, 0, 1)] == [9, 1, 1]
     n_prompt = len(engine.prompts.tokenize("x" * 12 + "\n", add_bos=True))
-    (noted,) = Noted.made
+    noted = Noted.made[-1]  # the one before was made with the context
     pieces = [n for _, _, n in noted.observed if n]
     assert pieces == [8, n_prompt - 8] * 2 and noted.asked[:4] == pieces
 

@@ -132,7 +132,7 @@ def test_images_give_the_logits_of_llama_cpp(
         answered(engine, messages)
         ours = logits(engine)
         assert engine.statistics().n_prompt > 2 * PROJECTORS[projector]
-        n_cell = n_place(engine.passes.tokens, engine.passes.images)
+        n_cell = n_place(engine.passes.tokens, engine.loaded.scheduler.images)
         assert engine.prompts.count(messages) == n_cell
         has_grid = projector == "qwen2vl_merger"  # then an image has fewer positions than tokens
         assert (n_cell > len(engine.passes.tokens)) == has_grid

@@ -27,9 +27,9 @@ from waiting import until
 
 from backend.engine import keeping
 from backend.engine.engine import Engine, EngineError
-from backend.engine.group import Group
 from backend.engine.keeping import Keeping
 from backend.engine.kept_states import DISK_SHARE, KeptStates, key_of, root_of
+from backend.engine.runner import Runner
 from backend.gguf import identity
 from backend.gguf.model_file import read_model
 from backend.library import digests
@@ -611,7 +611,7 @@ def test_a_busy_engine_writes_between_passes(
     )
     n_late = 0
 
-    def note(group: Group) -> None:
+    def note(group: Runner) -> None:
         nonlocal n_late
         n_late += group.n_running == 1
         if n_file("short") == 2 and n_late > 20:

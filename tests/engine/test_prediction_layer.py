@@ -20,9 +20,9 @@ from reciter import make_reciter, with_template
 
 from backend.engine.drafts import Width
 from backend.engine.engine import Engine
-from backend.engine.group import Group
 from backend.engine.loading import load_plain
 from backend.engine.prediction_layer import PredictionLayer
+from backend.engine.runner import Runner
 from backend.gguf.model_file import read_model
 from backend.gguf.tables import PREDICTING, STAYS
 from backend.llama.api import Context
@@ -126,7 +126,7 @@ def test_the_layer_follows_one_answer_of_a_pass(
     monkeypatch.setattr(PredictionLayer, "guess", watched)
     urgent = [Request(2, GREEDY, 30, prompt=prompts[2], priority="person")]
 
-    def count(group: Group) -> None:
+    def count(group: Runner) -> None:
         nonlocal n_right
         n_right += group.n_right
 

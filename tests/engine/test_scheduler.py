@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 from unittest.mock import patch
 
 from hypothesis import given, settings
@@ -27,6 +28,10 @@ class Cells:
         self._saved: list[list[tuple[tuple[int, ...], int]]] = []
         self._n_rows: Counter[int] = Counter()  # of each sequence in the last pass
         self.n_computed = 0
+        self.n_checkpoint = int(limits.checkpoints)
+
+    def clear(self) -> None:
+        self._held.clear()
 
     def tokens(self, sequence: int) -> list[int]:
         return [token for _, token in self._held.get(sequence, [])]
@@ -55,6 +60,11 @@ class Cells:
         assert position in self.saved(sequence), "the state is of other cells"
         del self._held[sequence][position:]
         return True
+
+    def take_back(self, position: int, sequence: int) -> int:
+        n = max((n for n in self.saved(sequence) if n <= position), default=0)
+        del self._held.setdefault(sequence, [])[n:]
+        return n
 
     def copy_sequence(self, source: int, target: int, n: int) -> None:
         assert not self._held.get(target), "the target is not empty"
@@ -116,7 +126,7 @@ PICTURES = {-1: Picture(4, 4), -2: Picture(9, 3)}
 class Asked(Placed):
     """A request. ends: a token may end it. end: why its answer ended, after n_pass passes."""
 
-    def __init__(self, prompt: Sequence[int], max_tokens: int = -1, **more: bool) -> None:
+    def __init__(self, prompt: Sequence[int], max_tokens: int = -1, **more: Any) -> None:
         images = {token: PICTURES[token] for token in prompt if token < 0}
         border = len(prompt) - 1 if len(prompt) % 2 else max(len(prompt) - 5, 0)
         super().__init__(prompt, max_tokens, images=images, border=border, **more)
