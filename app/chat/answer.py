@@ -7,12 +7,13 @@ from functools import partial
 
 from PySide6.QtCore import QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QMenu, QPushButton, QVBoxLayout, QWidget
 
 from app.chat import answer_footer
 from app.chat.branch_switch import BranchSwitch
 from app.chat.code_card import CodeCard
 from app.chat.markdown.blocks import Block, BlockSplitter
+from app.chat.message_editor import MessageEditor, can_change
 from app.chat.table_card import TableCard
 from app.chat.text_block import BlockOwner, TextBlock
 from app.chat.thought_fold import ThoughtFold
@@ -43,6 +44,9 @@ class AnswerView(BlockOwner):
         more_wanted: (int) the user wants this number of other answers at once.
         stepped: (-1 or 1) the user wants the branch before or after this one.
         inspected: the user wants to see the prompt and the raw text.
+        edited: (str) the user wants another version of the answer, with this text.
+        forked: the user wants a new chat that begins with the messages up to this one.
+        deleted: the user wants it removed from the chat.
         cards_shown: the cards of the tool calls were shown, or their states have changed.
     """
 
@@ -51,6 +55,9 @@ class AnswerView(BlockOwner):
     more_wanted = Signal(int)
     stepped = Signal(int)
     inspected = Signal()
+    edited = Signal(str)
+    forked = Signal()
+    deleted = Signal()
     cards_shown = Signal()
 
     def __init__(self, message: Message, parent: QWidget | None = None) -> None:
@@ -88,6 +95,12 @@ class AnswerView(BlockOwner):
         self._branches = BranchSwitch()
         self._branches.stepped.connect(self.stepped)
         self._thought: ThoughtFold | None = None
+        self._editor: MessageEditor | None = None
+        self._below = (
+            self._note, self._figures, self._copy, self._again, self._go_on, self._more,
+            self._branches,
+        )  # fmt: skip
+        self._hidden: list[QWidget] = []  # while the answer is changed
         self._cards: list[ToolCard] = []
         self._results: dict[str, Message] = {}  # by the id of the call
         self._calls = QVBoxLayout()
@@ -120,6 +133,11 @@ class AnswerView(BlockOwner):
     def message(self) -> Message:
         """Return the message that is shown."""
         return self._message
+
+    @property
+    def is_edited(self) -> bool:
+        """Return whether the field for another text is open."""
+        return self._editor is not None
 
     @property
     def thought_label(self) -> str:
@@ -277,7 +295,44 @@ class AnswerView(BlockOwner):
             for n in MORE_ANSWERS:
                 several.addAction(units.number(n), partial(self.more_wanted.emit, n))
         menu.addAction(self.tr("What the model saw\u2026"), self.inspected.emit)
+        menu.addSeparator()
+        edit = menu.addAction(self.tr("Change the answer"), self.begin_edit)
+        edit.setEnabled(can_change(self._message.content))
+        menu.addAction(self.tr("New chat from here"), self.forked.emit)
+        menu.addAction(self.tr("Delete"), self.deleted.emit)
         return menu
+
+    def begin_edit(self) -> None:
+        """Replace the text by a field."""
+        if self._editor is not None:
+            return
+        take = self.tr("Keep"), self.tr("Keep the answer as it is written here (Ctrl+Enter)")
+        name = self.tr("The answer, to change")
+        self._editor = editor = MessageEditor(self._message.content, name, take, by_enter=False)
+        editor.taken.connect(self.edited)
+        editor.ended.connect(self._end_edit)
+        frame = QFrame()
+        frame.setObjectName("bubble")
+        inside = QVBoxLayout(frame)
+        inside.setContentsMargins(14, 8, 14, 8)
+        inside.addWidget(editor)
+        self._column.insertWidget(self._column.indexOf(self._blocks), frame)
+        frame.stackUnder(self._progress)
+        for view in self._views:
+            view.hide()
+        self._hidden = [widget for widget in self._below if not widget.isHidden()]
+        for widget in self._hidden:
+            widget.hide()
+        frame.show()
+        editor.setFocus()
+
+    def _end_edit(self) -> None:
+        editor, self._editor = self._editor, None
+        if editor is not None and (frame := editor.parentWidget()) is not None:
+            frame.hide()
+            frame.deleteLater()
+        for widget in (*self._views, *self._hidden):
+            widget.show()
 
     def _open_menu(self) -> None:
         self.menu().popup(self._more.mapToGlobal(QPoint(0, self._more.height())))

@@ -45,6 +45,7 @@ class _Input(TextField):
         picture_pasted: (bytes) an image file.
         nothing_pasted: nothing in the clipboard can be pasted.
         undo_pasted: the user wants to undo the last paste, which was attached.
+        last_wanted: Up in the empty field; the user wants to change the last question.
     """
 
     submitted = Signal()
@@ -53,6 +54,7 @@ class _Input(TextField):
     picture_pasted = Signal(bytes)
     nothing_pasted = Signal()
     undo_pasted = Signal()
+    last_wanted = Signal()
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,6 +94,8 @@ class _Input(TextField):
             event.accept()
         elif event.key() == Qt.Key.Key_Escape:
             event.ignore()  # the window stops the answer
+        elif event.key() == Qt.Key.Key_Up and not self.whole_text and not _is_modified(event):
+            self.last_wanted.emit()
         elif (
             event.matches(QKeySequence.StandardKey.Undo)
             and self._attached_at == self.document().revision()
@@ -128,6 +132,10 @@ class _Input(TextField):
     def focusOutEvent(self, event: QFocusEvent) -> None:
         super().focusOutEvent(event)
         self.focused.emit(False)
+
+
+def _is_modified(event: QKeyEvent) -> bool:
+    return bool(event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier)
 
 
 def local_files(data: QMimeData) -> list[Path]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFileDialog
 
 from app.chat.preset_dialog import PresetDialog, name_of, own_name
@@ -64,6 +65,7 @@ class ChatPage(QObject):
         session.message_changed.connect(view.transcript.refresh)
         session.conversation_replaced.connect(self._show_conversation)
         session.branch_begun.connect(view.transcript.cut)
+        session.spliced.connect(self._spliced)
         session.notice.connect(view.banner.show_notice)
         session.draft_files.connect(self.attachments.put_back)
         session.draft.connect(self._take_draft)
@@ -88,9 +90,14 @@ class ChatPage(QObject):
         view.transcript.more_wanted.connect(session.more_answers)
         view.transcript.edited.connect(session.edit)
         view.transcript.stepped.connect(chats.switch)
+        view.transcript.answer_edited.connect(chats.edit_answer)
+        view.transcript.forked.connect(chats.fork)
+        view.transcript.deleted.connect(chats.delete_message)
+        view.composer.input.last_wanted.connect(view.transcript.edit_last)
         for acted in (
-            view.transcript.go_on, view.transcript.regenerate,
+            view.transcript.go_on, view.transcript.regenerate, view.transcript.forked,
             view.transcript.more_wanted, view.transcript.edited, view.transcript.stepped,
+            view.transcript.answer_edited, view.transcript.deleted,
         ):  # fmt: skip
             acted.connect(lambda *_: view.composer.setFocus())
         view.loading.cancel.connect(engine.cancel_loading)
@@ -236,6 +243,22 @@ class ChatPage(QObject):
         self.attachments.remove(file)
         if not self.attachments.files:
             self.view.composer.setFocus()
+
+    def retry(self) -> None:
+        """Ask for another answer to the last question."""
+        messages = self._session.conversation.messages
+        last = len(messages) - 1
+        if messages and messages[last].role == "assistant" and not messages[last].is_live:
+            self._session.regenerate(last)
+
+    def copy_last(self) -> None:
+        """Copy the last answer that has a text."""
+        messages = reversed(self._session.conversation.messages)
+        text = next((m.content for m in messages if m.role == "assistant" and m.content), "")
+        if text:
+            QGuiApplication.clipboard().setText(text)
+            said = self.tr("The last answer is copied.")
+            self._session.notice.emit(Notice(said, is_trouble=False))
 
     def edit_preset(self) -> None:
         """Let the user edit the system prompt and the sampling."""
@@ -392,6 +415,10 @@ class ChatPage(QObject):
     def _trim(self) -> None:
         self._chats.store.free_memory()
         trim_heap()
+
+    def _spliced(self, index: int, n: int, n_new: int) -> None:
+        new = self._session.conversation.messages[index : index + n_new]
+        self.view.transcript.splice(index, n, new)
 
     def _message_added(self, index: int) -> None:
         self.view.transcript.add(self._session.conversation.messages[index])

@@ -47,6 +47,7 @@ from app.widgets.fields import (
     Tick,
     in_paragraphs,
     say_full,
+    whole_paragraphs,
 )
 from app.widgets.on_screen import OnScreen
 from backend.protocol.chat import ChatFacts
@@ -249,7 +250,7 @@ class PresetDialog(QDialog):
         stops = [part[:STOP_CHARS] for part in stops if part][:N_STOP_MAX]
         edited = replace(
             self._before,
-            system=self._system.whole_text.strip()[:SYSTEM_CHARS],
+            system=whole_paragraphs(self._system.whole_text).strip()[:SYSTEM_CHARS],
             sampling=sampling,
             stops=tuple(stops),
             max_tokens=max(int(self._numbers["max_tokens"].value()), 0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from PySide6.QtCore import QEvent, QPoint, Qt, Signal
@@ -55,6 +55,9 @@ class Transcript(ScrollColumn):
         regenerate: (index) the user wants another answer instead of this one.
         more_wanted: (index, n) the user wants n other answers instead of this one.
         edited: (index, text) the user wants to ask another question instead of this one.
+        answer_edited: (index, text) the user wants another version of an answer, with this text.
+        forked: (index) the user wants a new chat with the messages up to this one.
+        deleted: (index) the user wants a message removed.
         inspected: (index) the user wants to see the prompt and the raw text of an answer.
         stepped: (index, -1 or 1) the user wants the branch before or after this one.
         cards_shown: (AnswerView) whose cards of tool calls are new or have changed.
@@ -65,6 +68,9 @@ class Transcript(ScrollColumn):
     regenerate = Signal(int)
     more_wanted = Signal(int, int)
     edited = Signal(int, str)
+    answer_edited = Signal(int, str)
+    forked = Signal(int)
+    deleted = Signal(int)
     inspected = Signal(int)
     stepped = Signal(int, int)
 
@@ -148,9 +154,7 @@ class Transcript(ScrollColumn):
         self._read = None
         row = max(index - len(self._earlier), 0)
         for view in self._views[row:]:
-            self._messages.removeWidget(view)
-            view.hide()
-            slices.later(view, partial(_delete, view))
+            self._remove(view)
         del self._views[row:]
         del self._earlier[index:]
         if self._is_dressing:
@@ -163,7 +167,7 @@ class Transcript(ScrollColumn):
         user reads or writes within the conversation, it stays as it is.
         """
         is_read = self.isVisible() and not self._follows
-        if is_read or any(isinstance(v, UserBubble) and v.is_edited for v in self._views):
+        if is_read or any(not isinstance(v, _Result) and v.is_edited for v in self._views):
             return
         views = list(self._views)
         messages = self._earlier + [view.message for view in views]
@@ -180,9 +184,39 @@ class Transcript(ScrollColumn):
         if not 0 <= row < len(self._views):
             return
         view = self._views[row]
-        if isinstance(view, AnswerView):
+        if not isinstance(view, _Result):
             view.refresh()
             self._mark_last()
+
+    def splice(self, index: int, n: int, new: Sequence[Message]) -> None:
+        """Show other messages in place of n. What the user reads stays where it is."""
+        n_earlier = len(self._earlier)
+        begin, end = max(index - n_earlier, 0), max(index + n - n_earlier, 0)
+        for view in self._views[begin:end]:
+            self._remove(view)
+        del self._views[begin:end]
+        del self._earlier[index : index + n]
+        if index < n_earlier:
+            self._earlier[index:index] = new
+        else:
+            for place, message in enumerate(new):
+                self._insert(begin + place, message)
+        self._mark_last()
+        if self._is_dressing:
+            self._begin_dressing()
+
+    def edit_last(self) -> None:
+        """Let the user change the last question."""
+        for view in reversed(self._views):
+            if isinstance(view, UserBubble):
+                self.ensureWidgetVisible(view)
+                view.begin_edit()
+                break
+
+    def _remove(self, view: _View) -> None:
+        self._messages.removeWidget(view)
+        view.hide()
+        slices.later(view, partial(_delete, view))
 
     def _insert(self, row: int, message: Message) -> None:
         """Insert the view of a message into the list and the layout."""
@@ -196,11 +230,14 @@ class Transcript(ScrollColumn):
             view.regenerate.connect(lambda: self.regenerate.emit(self._index(view)))
             view.more_wanted.connect(lambda n: self.more_wanted.emit(self._index(view), n))
             view.inspected.connect(lambda: self.inspected.emit(self._index(view)))
+            view.edited.connect(lambda text: self.answer_edited.emit(self._index(view), text))
+            view.forked.connect(lambda: self.forked.emit(self._index(view)))
             view.cards_shown.connect(lambda: self.cards_shown.emit(view))
         else:
             view = _Result(message)
         if not isinstance(view, _Result):
             view.stepped.connect(lambda step: self.stepped.emit(self._index(view), step))
+            view.deleted.connect(lambda: self.deleted.emit(self._index(view)))
         self._messages.insertWidget(row, view)
         if row < len(self._views):  # screen readers read in the order of the stack
             view.stackUnder(self._views[row])

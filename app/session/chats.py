@@ -13,12 +13,13 @@ from typing import NamedTuple
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.session.session import Session
-from app.state.conversation import Conversation, Message
+from app.state.conversation import Conversation, Ending, Message
 from app.state.engine_state import Notice
 from app.state.preset import Preset
 from app.store.chats import ChatRow, ChatStore, title_of
 from app.store.schema import StoreError
 from backend.protocol.attachments import Attachment
+from backend.text import text
 
 ANY_MODEL = ""  # the store's key for the preset of models without their own
 SAVE_MS = 250  # between two writes of a growing answer
@@ -162,6 +163,116 @@ class Chats(QObject):
         conversation = self._load(self.open_id)
         if conversation is not None:
             self._session.show(conversation)
+
+    def edit_answer(self, index: int, words: str) -> None:
+        """Show another version of an answer, with this text. The present one stays as a branch.
+
+        Its thought and calls stay. What is below it follows in both versions.
+        """
+        words, conversation = words.strip(), self._session.conversation
+        old = conversation.messages[index]
+        is_other = words != old.content and bool(words or old.tool_calls)
+        if not is_other or not self._may_change(index):
+            return
+        rest = conversation.messages[index + 1 :]
+        new = replace(
+            old, content=words, raw=None, ending=Ending.STOPPED, statistics=None, n_token_before=0,
+            note=text("chats.edited"), is_joint=False, call_states={},
+        )  # fmt: skip
+        if self._attempt(lambda: self.store.add_version(conversation.chat_id, old, new, rest)):
+            self._saved |= {message.id: _lengths(message) for message in (new, *rest)}
+            self._session.splice(index, 1, [new])
+            self._number_branches()
+            self._move_to_head(conversation)
+
+    def delete_message(self, index: int) -> None:
+        """Delete a message, an answer with the results of its calls; show a notice with Undo."""
+        if not self._may_change(index):
+            return
+        conversation = self._session.conversation
+        messages = conversation.messages
+        end = index + 1
+        while end < len(messages) and messages[end].role == "tool":
+            end += 1
+        gone = messages[index:end]
+        if len(gone) == len(messages) and gone[0].branch[1] == 1:
+            self.delete(conversation.chat_id)
+            return
+        try:
+            ids = [message.id for message in gone]
+            removed = self.store.remove(conversation.chat_id, ids)
+        except StoreError as error:
+            self._report_failure(error)
+            return
+        self._splice_to_store(index, len(gone), [])
+
+        def undo() -> None:
+            if self._attempt(lambda: self.store.put_back(removed)):
+                if self.open_id == removed.chat_id:
+                    self._splice_to_store(index, 0, gone)
+
+        sentence = self.tr("The message was deleted.")
+        self._session.notice.emit(Notice(sentence, ((self.tr("Undo"), undo),), is_trouble=False))
+
+    def fork(self, index: int) -> None:
+        """Open a new chat with copies of the messages up to this one."""
+        conversation = self._session.conversation
+        titles = {row.title for row in self.rows()}
+        numbered = (f"{conversation.title} ({n})" for n in range(2, len(titles) + 3))
+        title = next(title for title in numbered if title not in titles)
+        if not self._may_change(index, stops=False):
+            return
+        try:
+            chat_id = self.store.copy(title, conversation, index + 1)
+        except StoreError as error:
+            self._report_failure(error)
+            return
+        self._list_changed()
+        self.open(chat_id)
+
+    def _may_change(self, index: int, stops: bool = True) -> bool:
+        """Return whether a message is in the store; stops: end the answer in progress before."""
+        messages = self._session.conversation.messages
+        message = messages[index]
+        if stops:
+            self._session.stop()
+        if index >= len(messages) or messages[index] is not message:
+            return False  # a question without an answer went back into the field
+        if not message.id:
+            self._session.notice.emit(Notice(self.tr("This message is not kept in a file.")))
+        return bool(message.id)
+
+    def _splice_to_store(self, index: int, n: int, new: list[Message]) -> None:
+        """Show what the store has after a change of the open chat, in place where possible."""
+        shown = list(self._session.conversation.messages)
+        shown[index : index + n] = new
+        kept = self._load(self.open_id)
+        if kept is None:
+            return
+        if [message.id for message in kept.messages] == [message.id for message in shown]:
+            self._session.splice(index, n, new)
+            self._number_branches(kept)
+        else:
+            self._session.show(kept)
+        self._list_changed()
+
+    def _number_branches(self, kept: Conversation | None = None) -> None:
+        """Take the numbers of the branches over from the store, and show those that changed."""
+        kept = kept or self._load(self.open_id)
+        shown = self._session.conversation.messages
+        for index, (now, then) in enumerate(
+            zip(shown, kept.messages if kept else (), strict=False)
+        ):
+            if now.branch != then.branch:
+                now.branch = then.branch
+                self._session.message_changed.emit(index)
+
+    def step(self, step: int) -> None:
+        """Show the chat below (1) or above (-1) the open one in the list; a new one is on top."""
+        ids = [row.id for row in self.rows()]
+        place = (ids.index(self.open_id) if self.open_id in ids else -1) + step
+        if 0 <= place < len(ids):
+            self.open(ids[place])
 
     def rename(self, chat_id: int, title: str) -> None:
         """Rename a chat."""

@@ -71,6 +71,7 @@ class Session(QObject):
         message_changed: (int) index of a message of the shown conversation that changed.
         conversation_replaced: another conversation is shown.
         branch_begun: (int) index of the first message that left the path; a new branch begins here.
+        spliced: (index, n, n_new) n messages of the shown conversation were replaced by n_new.
         withdrawn: (list of Message) failed messages that were removed from the conversation.
         busy_changed: the set of chats with answers in progress or in the queue changed.
         can_send_changed: `can_send` or `is_answering` may have changed.
@@ -89,6 +90,7 @@ class Session(QObject):
     message_changed = Signal(int)
     conversation_replaced = Signal()
     branch_begun = Signal(int)
+    spliced = Signal(int, int, int)
     withdrawn = Signal(object)
     busy_changed = Signal()
     can_send_changed = Signal()
@@ -336,6 +338,15 @@ class Session(QObject):
         last = conversation.last
         if last is not None and last.ending is Ending.CONTEXT and not self._is_queued(conversation):
             self._offer_to_slide(last)
+
+    def splice(self, index: int, n: int, new: Sequence[Message]) -> None:
+        """Replace n messages of the shown conversation, which has no answer in progress."""
+        conversation = self.conversation
+        conversation.messages[index : index + n] = new
+        conversation.n_char_besides = None  # the engine's last prompt was another
+        self.engine.dismiss()
+        self.spliced.emit(index, n, len(new))
+        self.can_send_changed.emit()
 
     # Asking
 

@@ -27,6 +27,20 @@ from backend.text import Text, text, to_json
 TITLE_CHARS = 60
 CHECKPOINT_BYTES = 4 << 20  # a longer journal is written into the file
 
+Rows = list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Removed:
+    """Messages that were removed from the middle of a chat, to put them back."""
+
+    chat_id: int
+    messages: Rows
+    pieces: Rows
+    moved: Rows  # (id, parent_id) of the messages below them, as they were
+    leaf_id: int | None  # of the chat before
+    leaf_id_after: int | None
+
 
 @dataclass(frozen=True)
 class ChatRow:
@@ -320,6 +334,88 @@ class ChatStore:
             if connection.execute(query, (chat_id,)).fetchone() is None:
                 connection.execute("DELETE FROM chat WHERE id = ?", (chat_id,))
 
+    def add_version(self, chat_id: int, of: Message, new: Message, rest: Sequence[Message]) -> None:
+        """Add another version of a message, with copies of the messages below it.
+
+        Set the id and branch of `new`. The messages of `rest` become their copies. The last one
+        becomes the active leaf.
+        """
+        now_s = time.time()
+        with self.writing() as connection:
+            parent = connection.execute(
+                "SELECT parent_id FROM message WHERE id = ?", (of.id,)
+            ).fetchone()[0]
+            ids = [parent]
+            for message in (new, *rest):
+                ids.append(insert(connection, chat_id, ids[-1], message, now_s))
+            connection.execute(
+                "UPDATE chat SET leaf_id = ?, changed_s = ? WHERE id = ?", (ids[-1], now_s, chat_id)
+            )
+        for message, message_id in zip((new, *rest), ids[1:], strict=True):
+            message.id, message.branch = message_id, (1, 1)
+        siblings = self._siblings(new.id)
+        new.branch = (len(siblings), len(siblings))
+
+    def copy(self, title: str, conversation: Conversation, n_message: int) -> int:
+        """Copy the first messages of a conversation into a new chat, and return its id."""
+        chat_id = self.new_chat(title, conversation.preset)
+        now_s = time.time()
+        with self.writing() as connection:
+            leaf: int | None = None
+            for message in conversation.messages[:n_message]:
+                leaf = insert(connection, chat_id, leaf, message, now_s)
+            connection.execute(
+                "UPDATE chat SET leaf_id = ?, slides = ?, is_named = 1 WHERE id = ?",
+                (leaf, int(conversation.slides), chat_id),
+            )
+        return chat_id
+
+    def remove(self, chat_id: int, ids: Sequence[int]) -> Removed:
+        """Remove messages, each below the one before. What is below them moves up.
+
+        If nothing is below them, another version of the first one is shown, if there is one.
+        """
+        marks = ", ".join("?" * len(ids))
+        with self.writing() as connection:
+
+            def rows(query: str) -> Rows:
+                return connection.execute(query.format(marks), tuple(ids)).fetchall()
+
+            messages = rows("SELECT * FROM message WHERE id IN ({}) ORDER BY id")
+            pieces = rows("SELECT * FROM piece WHERE message_id IN ({})")
+            below = rows("SELECT id, parent_id FROM message WHERE parent_id IN ({})")
+            moved = [row for row in below if row[0] not in ids]
+            (parent,), (leaf,) = (
+                connection.execute(query, (key,)).fetchone()
+                for query, key in (
+                    ("SELECT parent_id FROM message WHERE id = ?", ids[0]),
+                    ("SELECT leaf_id FROM chat WHERE id = ?", chat_id),
+                )
+            )
+            connection.executemany(
+                "UPDATE message SET parent_id = ? WHERE id = ?", [(parent, row[0]) for row in moved]
+            )
+            # The last one first: each takes what is below it along.
+            connection.executemany("DELETE FROM message WHERE id = ?", [(i,) for i in ids[::-1]])
+            after = leaf
+            if leaf in ids:
+                after = self._newest_leaf(chat_id, parent)
+                connection.execute("UPDATE chat SET leaf_id = ? WHERE id = ?", (after, chat_id))
+        return Removed(chat_id, messages, pieces, moved, leaf, after)
+
+    def put_back(self, removed: Removed) -> None:
+        """Put messages back between those around them."""
+        with self.writing() as connection:
+            for table, kept in (("message", removed.messages), ("piece", removed.pieces)):
+                for row in kept:
+                    marks = ", ".join("?" * len(row))
+                    connection.execute(f"INSERT INTO {table} VALUES ({marks})", row)
+            connection.executemany("UPDATE message SET parent_id = ?2 WHERE id = ?1", removed.moved)
+            connection.execute(
+                "UPDATE chat SET leaf_id = ? WHERE id = ? AND leaf_id IS ?",
+                (removed.leaf_id, removed.chat_id, removed.leaf_id_after),
+            )
+
     def switch(self, chat_id: int, message_id: int, step: int) -> None:
         """Activate the branch before or after that of a message, down to its leaf."""
         siblings = self._siblings(message_id)
@@ -327,13 +423,21 @@ class ChatStore:
 
     def activate(self, chat_id: int, message_id: int) -> None:
         """Activate the branch of a message, down to its leaf."""
-        leaf = message_id
         with self.reading():
-            # A message has a larger id than its parent, except in a damaged file.
-            query = "SELECT max(id) FROM message WHERE parent_id = ?1 AND id > ?1"
-            while (child := self.connection.execute(query, (leaf,)).fetchone()[0]) is not None:
-                leaf = child
+            leaf = self._newest_leaf(chat_id, message_id)
         self._set_column(chat_id, "leaf_id", leaf)
+
+    def _newest_leaf(self, chat_id: int, message_id: int | None) -> int | None:
+        """Return the end of the newest branch below a message; None: of the chat."""
+        # A message has a larger id than its parent, except in a damaged file.
+        query = (
+            "SELECT max(id) FROM message WHERE chat_id = ?1 AND parent_id IS ?2 "
+            "AND id > coalesce(?2, 0)"
+        )
+        leaf, asked = message_id, (chat_id, message_id)
+        while (child := self.connection.execute(query, asked).fetchone()[0]) is not None:
+            leaf, asked = child, (chat_id, child)
+        return leaf
 
     # Presets of models
 

@@ -28,6 +28,19 @@ COMMANDS: tuple[Command, ...] = (
     Command("find", QT_TRANSLATE_NOOP("commands", "Find in this chat"), ("Ctrl+Shift+F",)),
     Command("sidebar", QT_TRANSLATE_NOOP("commands", "Chats"), ("Ctrl+B",)),
     Command(
+        "next", QT_TRANSLATE_NOOP("commands", "Next chat in the list"), ("Ctrl+PgDown",), False
+    ),
+    Command(
+        "previous",
+        QT_TRANSLATE_NOOP("commands", "Previous chat in the list"),
+        ("Ctrl+PgUp",),
+        False,
+    ),
+    Command("retry", QT_TRANSLATE_NOOP("commands", "Retry the last answer"), ("Ctrl+R",), False),
+    Command(
+        "copy_last", QT_TRANSLATE_NOOP("commands", "Copy the last answer"), ("Ctrl+Shift+C",), False
+    ),
+    Command(
         "open", QT_TRANSLATE_NOOP("commands", "Open a GGUF file\u2026"), ("Ctrl+O",), begins=True
     ),
     Command("models", QT_TRANSLATE_NOOP("commands", "Models"), ("Ctrl+M",)),
@@ -57,6 +70,8 @@ COMMANDS: tuple[Command, ...] = (
 LOCAL: tuple[tuple[str, object], ...] = (
     ("Enter", QT_TRANSLATE_NOOP("commands", "In the message: send")),
     ("Shift+Enter", QT_TRANSLATE_NOOP("commands", "In the message: a new line")),
+    ("Up", QT_TRANSLATE_NOOP("commands", "In the empty message: change the last question")),
+    ("Ctrl+Enter", QT_TRANSLATE_NOOP("commands", "In an answer that is changed: keep it")),
     ("Del", QT_TRANSLATE_NOOP("commands", "In the list of chats: delete")),
     ("Ctrl+Shift+P", QT_TRANSLATE_NOOP("commands", "In the list of chats: pin or unpin")),
     ("Shift+F10", QT_TRANSLATE_NOOP("commands", "In the list of chats: menu")),

@@ -35,6 +35,7 @@ from app.widgets.icon_button import IconButton
 FIELD_HEIGHT = 32  # pixels, as the style sheet sets it
 PARAGRAPH_CHARS = 10_000
 """Longest paragraph of a field: the time of a key grows with its square (20 ms here)."""
+_BREAK = "\u2060"  # before a line break of in_paragraphs; no text has this sign there
 SEARCH_CHARS = 500  # of what is searched for
 _BESIDE_TEXT = 30  # pixels: padding and border of the style sheet, and Qt's margin
 
@@ -103,15 +104,24 @@ class WholeLine(QLineEdit):
 
 
 def in_paragraphs(text: str) -> str:
-    """Break paragraphs that are too long for a field, at a space where there is one."""
+    """Break paragraphs that are too long for a field, at a space where there is one.
+
+    `whole_paragraphs` takes the breaks out again.
+    """
     lines = []
+    most = PARAGRAPH_CHARS - len(_BREAK)
     for line in text.split("\n"):
         while len(line) > PARAGRAPH_CHARS:
-            cut = line.rfind(" ", 1, PARAGRAPH_CHARS) + 1 or PARAGRAPH_CHARS
-            lines.append(line[:cut])
+            cut = line.rfind(" ", 1, most) + 1 or most
+            lines.append(line[:cut] + _BREAK)
             line = line[cut:]
         lines.append(line)
     return "\n".join(lines)
+
+
+def whole_paragraphs(text: str) -> str:
+    """Join the paragraphs that `in_paragraphs` has broken."""
+    return text.replace(f"{_BREAK}\n", "")
 
 
 def say_full(field: QWidget) -> None:

@@ -259,6 +259,10 @@ class MainWindow(QMainWindow):
             {
                 "new_chat": self._new_chat, "rename": self._rename_chat,
                 "search": self._search_chats,
+                "next": functools.partial(self._step, 1),
+                "previous": functools.partial(self._step, -1),
+                "retry": self._on_chat(self.chat_page.retry),
+                "copy_last": self._on_chat(self.chat_page.copy_last),
                 "find": self._find, "sidebar": self._toggle_sidebar, "open": self.browse,
                 "models": self._toggle_library, "get": self.show_get_models,
                 "preset": self.chat_page.edit_preset, "attach": self.chat_page.choose_files,
@@ -429,6 +433,20 @@ class MainWindow(QMainWindow):
         ).format(chat=titles[cut[-1]])
         actions = ((self.tr("Continue"), self.session.go_on),)
         self.session.notice.emit(Notice(sentence, actions, is_trouble=False))
+
+    def _step(self, step: int) -> None:
+        """Show the next chat of the list, or the previous one."""
+        self.chats.step(step)
+        self._chat_opened()
+
+    def _on_chat(self, act: Callable[[], None]) -> Callable[[], None]:
+        """Return an action that is for the chat only; another page is left before."""
+
+        def run() -> None:
+            self.pages.go(CHAT)
+            act()
+
+        return run
 
     def _find(self) -> None:
         self.pages.go(CHAT)

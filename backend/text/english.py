@@ -1259,6 +1259,7 @@ ENGLISH: Mapping[str, str] = {
     "chats.cut_off": QT_TRANSLATE_NOOP("messages", "Cut off here."),
     "chats.damaged": QT_TRANSLATE_NOOP("messages", "the file is damaged"),
     "chats.disk_full": QT_TRANSLATE_NOOP("messages", "the disk is full"),
+    "chats.edited": QT_TRANSLATE_NOOP("messages", "Changed by you."),
     "chats.import_damaged": QT_TRANSLATE_NOOP("messages", "it is damaged, or a part is missing"),
     "chats.import_not_chats": QT_TRANSLATE_NOOP("messages", "it is not a file of chats"),
     "chats.import_newer": QT_TRANSLATE_NOOP("messages", "it was written by a newer version"),

@@ -330,7 +330,7 @@ def test_tab_goes_through_the_messages_before_the_panel(qtbot: Any, chat: MainWi
         names.append(focused.accessibleName())
         qtbot.keyClick(focused, Qt.Key.Key_Tab)
     first = names.index("Conversation")
-    wanted = ["Change this message", "Copy this answer", "Ask for another answer"]
+    wanted = ["Change this message", "More about this message", "Copy this answer"]
     assert names[first + 1 : first + 4] == wanted
     assert names.index("Use the whole window (Ctrl+Shift+E)") > first + 4
     assert names.index("Message") > names.index("Use the whole window (Ctrl+Shift+E)")

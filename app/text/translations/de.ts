@@ -74,6 +74,30 @@
 <source>What the model saw…</source>
 <translation>Was das Modell sah …</translation>
 </message>
+<message>
+<source>Change the answer</source>
+<translation>Antwort ändern</translation>
+</message>
+<message>
+<source>New chat from here</source>
+<translation>Neuer Chat ab hier</translation>
+</message>
+<message>
+<source>Delete</source>
+<translation>Löschen</translation>
+</message>
+<message>
+<source>Keep</source>
+<translation>Behalten</translation>
+</message>
+<message>
+<source>Keep the answer as it is written here (Ctrl+Enter)</source>
+<translation>Die Antwort so behalten, wie sie hier steht (Strg+Eingabe)</translation>
+</message>
+<message>
+<source>The answer, to change</source>
+<translation>Die Antwort zum Ändern</translation>
+</message>
 </context>
 <context>
 <name>Banner</name>
@@ -326,6 +350,10 @@
 <translation>Alle Dateien (*)</translation>
 </message>
 <message>
+<source>The last answer is copied.</source>
+<translation>Die letzte Antwort ist kopiert.</translation>
+</message>
+<message>
 <source>No model is loaded</source>
 <translation>Kein Modell geladen</translation>
 </message>
@@ -360,6 +388,14 @@
 </context>
 <context>
 <name>Chats</name>
+<message>
+<source>The message was deleted.</source>
+<translation>Die Nachricht wurde gelöscht.</translation>
+</message>
+<message>
+<source>This message is not kept in a file.</source>
+<translation>Diese Nachricht steht in keiner Datei.</translation>
+</message>
 <message>
 <source>“{chat}” was deleted.</source>
 <translation>„{chat}“ wurde gelöscht.</translation>
@@ -1438,6 +1474,17 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <message>
 <source>free</source>
 <translation>frei</translation>
+</message>
+</context>
+<context>
+<name>MessageEditor</name>
+<message>
+<source>Cancel</source>
+<translation>Abbrechen</translation>
+</message>
+<message>
+<source>Leave it as it is</source>
+<translation>So lassen, wie es ist</translation>
 </message>
 </context>
 <context>
@@ -3087,6 +3134,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Eine Nachricht von mehr als {most} kann hier nicht geändert werden.</translation>
 </message>
 <message>
+<source>More about this message</source>
+<translation>Mehr zu dieser Nachricht</translation>
+</message>
+<message>
 <source>Send</source>
 <translation>Senden</translation>
 </message>
@@ -3095,12 +3146,16 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Stattdessen dies fragen</translation>
 </message>
 <message>
-<source>Cancel</source>
-<translation>Abbrechen</translation>
+<source>Your message, to change</source>
+<translation>Eigene Nachricht zum Ändern</translation>
 </message>
 <message>
-<source>Leave it as it is</source>
-<translation>So lassen, wie es ist</translation>
+<source>Copy</source>
+<translation>Kopieren</translation>
+</message>
+<message>
+<source>Delete</source>
+<translation>Löschen</translation>
 </message>
 </context>
 <context>
@@ -3210,13 +3265,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>beginning only</source>
 <translation>nur der Anfang</translation>
-</message>
-</context>
-<context>
-<name>_Editor</name>
-<message>
-<source>Your message, to change</source>
-<translation>Eigene Nachricht zum Ändern</translation>
 </message>
 </context>
 <context>
@@ -3502,6 +3550,22 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Chats</translation>
 </message>
 <message>
+<source>Next chat in the list</source>
+<translation>Nächster Chat der Liste</translation>
+</message>
+<message>
+<source>Previous chat in the list</source>
+<translation>Voriger Chat der Liste</translation>
+</message>
+<message>
+<source>Retry the last answer</source>
+<translation>Letzte Antwort wiederholen</translation>
+</message>
+<message>
+<source>Copy the last answer</source>
+<translation>Letzte Antwort kopieren</translation>
+</message>
+<message>
 <source>Open a GGUF file…</source>
 <translation>GGUF-Datei öffnen …</translation>
 </message>
@@ -3572,6 +3636,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>In the message: a new line</source>
 <translation>In der Nachricht: neue Zeile</translation>
+</message>
+<message>
+<source>In the empty message: change the last question</source>
+<translation>In der leeren Nachricht: letzte Frage ändern</translation>
+</message>
+<message>
+<source>In an answer that is changed: keep it</source>
+<translation>In einer Antwort, die geändert wird: behalten</translation>
 </message>
 <message>
 <source>In the list of chats: delete</source>
@@ -5868,6 +5940,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{host} asks to wait until {at:clock} (HTTP {status}).</source>
 <translation>{host} bittet, bis {at:clock} zu warten (HTTP {status}).</translation>
+</message>
+<message>
+<source>Changed by you.</source>
+<translation>Von Ihnen geändert.</translation>
 </message>
 <message>
 <source>it is damaged, or a part is missing</source>
