@@ -55,6 +55,8 @@ class FakeHub:
         self.commit = COMMIT
         self.gated: set[str] = set()
         self.bad_tokens: set[str] = set()  # refused by the hub, whatever is asked
+        self.owners: dict[str, str] = {}  # of tokens
+        self.cards: dict[str, dict[str, Any]] = {}  # what the API says beside, by repository
         self.api_status = 0
         self.api_headers: dict[str, str] = {}
         self.api_body = b"{}"  # sent with api_status
@@ -133,6 +135,11 @@ class FakeHub:
         if path == "api/models":
             self._search(to)
             return
+        if path == "api/whoami-v2":
+            name = self.owners.get(to.headers.get("authorization", "").removeprefix("Bearer "))
+            about = {"type": "user", "name": name, "auth": {"type": "access_token"}}
+            reply(to, 200 if name else 401, {}, json.dumps(about).encode())
+            return
         if path.startswith("api/models/"):
             repository = "/".join(path.split("/")[2:4])
             if self.api_status:
@@ -171,7 +178,8 @@ class FakeHub:
             siblings.append({"rfilename": path, "size": len(data), "blobId": "0", "lfs": lfs})
         gated = "manual" if repository in self.gated else False
         return {"id": repository, "sha": self.commit, "gated": gated, "siblings": siblings,
-                "private": False, "tags": [], "downloads": 0, "likes": 0}  # fmt: skip
+                "private": False, "tags": [], "downloads": 0, "likes": 0,
+                **self.cards.get(repository, {})}  # fmt: skip
 
     # The files
 

@@ -79,6 +79,7 @@ MAY_IMPORT = {
         "filelock",
         "httpx2",
         "huggingface_hub",
+        "keyring",
         "latex2mathml",
         "llama_cpp",
         "llguidance",

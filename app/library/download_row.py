@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QWidget as Widget
 from app.text import units
 from app.text.messages import localized
 from app.widgets.elided_label import ElidedLabel
+from backend.downloads import token
 from backend.downloads.manager import Download, State
 
 
@@ -20,12 +21,14 @@ class DownloadRow(QFrame):
     Signals:
         paused, resumed, removed: (int) the download's number.
         picked: (Path) the user wants to load the model.
+        token_wanted: the user wants to enter a token, which the server asks for.
     """
 
     paused = Signal(int)
     resumed = Signal(int)
     removed = Signal(int)
     picked = Signal(object)
+    token_wanted = Signal()
 
     def __init__(self, download: Download, parent: Widget | None = None) -> None:
         super().__init__(parent)
@@ -43,6 +46,8 @@ class DownloadRow(QFrame):
         self._bar.setRange(0, 1000)
         self.main = QPushButton()  # Pause, Resume, Try again or Load
         self.main.clicked.connect(self._act)
+        self.enter_token = QPushButton(self.tr("Enter a token\u2026"))
+        self.enter_token.clicked.connect(self.token_wanted)
         self.remove = QPushButton()
         self.remove.clicked.connect(lambda: self.removed.emit(self.download.number))
         words = QVBoxLayout()
@@ -54,6 +59,7 @@ class DownloadRow(QFrame):
         layout.setContentsMargins(14, 10, 14, 10)
         layout.setSpacing(10)
         layout.addLayout(words, 1)
+        layout.addWidget(self.enter_token)
         layout.addWidget(self.main)
         layout.addWidget(self.remove)
         self.show_download(download)
@@ -73,6 +79,7 @@ class DownloadRow(QFrame):
         self._bar.setAccessibleName(self.tr("Download of {model}").format(model=name))
         self._bar.setVisible(state is not State.DONE)
         self._state.setText(self._words())
+        self.enter_token.setVisible(state is State.FAILED and token.is_asked_for(download.trouble))
         self._show_role("warning" if state is State.FAILED else "small")
         main, remove = {
             State.WAITING: (self.tr("Pause"), self.tr("Cancel")),

@@ -25,6 +25,7 @@ from app.library.columns import ColumnTable, dress
 from app.library.download_row import DownloadRow
 from app.library.get_table import CURATED, FILES, REPOSITORIES, GetTable
 from app.library.search import Found, Search, Shown
+from app.library.token_line import TokenLine
 from app.session import known_models as models
 from app.text import units
 from app.text.messages import localized
@@ -33,12 +34,14 @@ from app.widgets.icon_button import IconButton
 from app.widgets.scroll_column import ScrollColumn
 from backend.downloads import token
 from backend.downloads.address import endpoint
+from backend.downloads.cards import Card
 from backend.downloads.curated import curated
 from backend.downloads.job import Job
-from backend.downloads.manager import Download, Downloads
+from backend.downloads.manager import Download, Downloads, State
 from backend.downloads.offers import Offer, Repository
 
 _REFRESH_MS = 400
+_DESCRIBE_MS = 300  # a row that is selected for this time is described
 _ROWS_HEIGHT_MAX = 260
 # (columns, width of the page below which they are hidden), for each table.
 _LEAVES = {
@@ -67,6 +70,7 @@ class GetPage(QWidget):
         self.downloads = downloads
         self.is_busy = False
         self._refusal = ""
+        self._asks_for_token = False  # the last refusal
         self._guessed = ""  # the model suggested before this computer was measured
         self._shown_words = ""  # of the list, when a row was selected last
         self.address = SearchField()
@@ -91,6 +95,10 @@ class GetPage(QWidget):
             self.tr("Measures drive and memory for two seconds, to forecast the speeds.")
         )
         self._words_label = QLabel()  # on the selected model
+        self._card = QLabel()  # what the hub says of it
+        self._card_timer = QTimer(self, singleShot=True, interval=_DESCRIBE_MS)
+        self.describe = QPushButton(self.tr("Description"))
+        self.describe.setToolTip(self.tr("Asks the hub what this model is and can do."))
         self._hint = QLabel()  # in place of an empty table
         self._hint.setProperty("role", "muted")
         self._hint.setAlignment(Qt.AlignmentFlag.AlignCenter)
@@ -109,14 +117,17 @@ class GetPage(QWidget):
                 "downloads."
             ).format(host=urlsplit(endpoint()).hostname or endpoint())
         )
-        wrapped = (self._words_label, self._hint, self._privacy, self._about, self._there)
+        wrapped = (
+            self._words_label, self._card, self._hint, self._privacy, self._about, self._there,
+        )  # fmt: skip
         for label in (*wrapped, self._folder):
             label.setTextFormat(Qt.TextFormat.PlainText)
             label.setMinimumWidth(10)
         for label in wrapped:
             label.setWordWrap(True)
-        for label in (self._folder, self._privacy, self._about, self._there):
+        for label in (self._card, self._folder, self._privacy, self._about, self._there):
             label.setProperty("role", "small")
+        self.token = TokenLine()
         self._rows: dict[int, DownloadRow] = {}
         self._column = QVBoxLayout()
         self._scroll = ScrollColumn()
@@ -140,6 +151,11 @@ class GetPage(QWidget):
     def about(self) -> str:
         """Return the line above the table."""
         return self._about.text()
+
+    @property
+    def card(self) -> str:
+        """Return what the hub says of the selected model; "" if it was not asked."""
+        return self._card.text()
 
     @property
     def there(self) -> str:
@@ -202,6 +218,7 @@ class GetPage(QWidget):
         into = QHBoxLayout()
         into.setSpacing(10)
         into.addWidget(self._folder, 1)
+        into.addWidget(self.describe)
         into.addWidget(self.change)
         into.addWidget(self.download)
         inside = QWidget()
@@ -223,12 +240,16 @@ class GetPage(QWidget):
         layout.addWidget(self.table, 1)
         layout.addWidget(self._hint, 1)
         layout.addWidget(self._words_label)
+        layout.addWidget(self._card)
         layout.addLayout(into)
         layout.addWidget(self._scroll)
+        layout.addWidget(self.token)
         layout.addWidget(self._privacy)
         order = (
             self.address, self.look_up, self.list, self.show_there, self.measure, self.table,
-            self.change, self.download, self._scroll, self.back, self.close_button,
+            self.describe, self.change, self.download, self._scroll, self.token.again,
+            self.token.forget, self.token.enter, self.token.field, self.token.check,
+            self.token.cancel, self.back, self.close_button,
         )  # fmt: skip
         for before, after in itertools.pairwise(order):
             QWidget.setTabOrder(before, after)
@@ -246,6 +267,9 @@ class GetPage(QWidget):
         self.close_button.clicked.connect(self.closed)
         self.change.clicked.connect(self._change_folder)
         self.download.clicked.connect(self._act)
+        self.describe.clicked.connect(self._describe)
+        self._card_timer.timeout.connect(self._describe)
+        self.search.described.connect(self._show_words)
         self.table.doubleClicked.connect(self._act)
         self.search.changed.connect(self._show_found)
         self.search.offered.connect(self._fetch)
@@ -253,6 +277,7 @@ class GetPage(QWidget):
         self.search.refused.connect(self._show_refusal)
         self.search.busy.connect(self._show_busy)
         self._refresh.timeout.connect(self.show_downloads)
+        self.token.entered.connect(self._try_again)
 
     def _add_row(self, item: Download) -> None:
         row = DownloadRow(item)
@@ -260,6 +285,7 @@ class GetPage(QWidget):
         row.resumed.connect(self.downloads.resume)
         row.removed.connect(self.downloads.remove)
         row.picked.connect(self.picked)
+        row.token_wanted.connect(self.token.open)
         self._rows[item.number] = row
         self._column.insertWidget(self._column.count() - 1, row)
 
@@ -304,6 +330,7 @@ class GetPage(QWidget):
 
     def _show_refusal(self, sentence: str) -> None:
         self._refusal = localized(sentence)
+        self._asks_for_token = token.is_asked_for(sentence)
         self._show_words()
 
     def _show_busy(self, busy: bool) -> None:
@@ -334,6 +361,11 @@ class GetPage(QWidget):
         self._hint.setText("" if selected is not None else sentence)
         self._hint.setVisible(selected is None)
         self.table.setVisible(selected is not None)
+        card = search.cards.get(self._repository())
+        self._card.setText(self._card_words(card) if card is not None else "")
+        self._card.setVisible(card is not None)
+        is_unasked = search.shown is Shown.CURATED and card is None
+        self.describe.setVisible(is_unasked and chosen is not None)
         action, can_act = self.tr("Download"), not self.is_busy
         if isinstance(selected, Repository):
             action = self.tr("Show files")
@@ -430,8 +462,8 @@ class GetPage(QWidget):
 
     def _gated_words(self) -> str:
         return self.tr(
-            "The repository is gated: accept its conditions on its page in a browser, and set "
-            "HF_TOKEN to a token of the same account."
+            "The repository is gated: accept its conditions on its page in a browser, and enter a "
+            "token of the same account below."
         )
 
     def _curated_words(self, chosen: Found) -> str:
@@ -474,6 +506,34 @@ class GetPage(QWidget):
             parts.append(self.tr("Its numbers are estimated, the file was not read."))
         return " ".join(part for part in parts if part)
 
+    def _repository(self) -> str:
+        """Return the repository of the selected row; "" if it has none."""
+        selected, listing = self._selected(), self.search.listing
+        if isinstance(selected, Repository):
+            return selected.name
+        if selected is None or selected.curated is not None:
+            return selected.curated.repository if selected and selected.curated else ""
+        return listing.source if listing is not None and "://" not in listing.source else ""
+
+    def _card_words(self, card: Card) -> str:
+        made_of = self.tr("Made of {model}.").format(model=card.base)
+        licence = self.tr("Licence {licence}.").format(licence=card.licence)
+        page = self.tr("Its page says: \u201c{text}\u201d").format(text=card.text)
+        is_curated = self.search.shown is Shown.CURATED  # its licence is told already
+        parts = [
+            made_of if card.base else "",
+            licence if card.licence and not is_curated else "",
+            self.tr("It sees pictures.") if card.sees and not is_curated else "",
+            self.tr("It can think before it answers.") if card.thinks else "",
+            self.tr("It can call tools.") if card.calls_tools else "",
+            page if card.text else "",
+        ]
+        return " ".join(filter(None, parts)) or self.tr("Its page says nothing of it.")
+
+    def _describe(self) -> None:
+        if self.isVisible():
+            self.search.describe(self._repository())
+
     def _reason(self) -> str:
         return {
             "usable": self.tr(
@@ -491,9 +551,10 @@ class GetPage(QWidget):
         elided = self._folder.fontMetrics().elidedText(
             text, Qt.TextElideMode.ElideMiddle, max(self._folder.width(), 200)
         )
-        remarks = [localized(each) for each in (self.downloads.trouble, token.remark()) if each]
-        self._folder.setText(". ".join([elided, " ".join(remarks)]) if remarks else elided)
+        trouble = localized(self.downloads.trouble)
+        self._folder.setText(f"{elided}. {trouble}" if trouble else elided)
         self._folder.setToolTip(str(self.downloads.folder))
+        self.token.show_token()
 
     # Actions of the user
 
@@ -521,6 +582,9 @@ class GetPage(QWidget):
         row = self.table.currentIndex().row()
         if self.search.shown is Shown.FILES and row >= 0:
             self.search.read(row)
+        self.search.describe("")  # the wish for another row
+        if self.search.shown is not Shown.CURATED:  # there a server is asked by the button alone
+            self._card_timer.start()
         self._show_words()
 
     def _act(self, *_: object) -> None:
@@ -542,6 +606,14 @@ class GetPage(QWidget):
     def _fetch(self, offer: Offer, source: str) -> None:
         self.downloads.add(Job.of(offer, source, self.downloads.folder))
         self.show_downloads()
+
+    def _try_again(self) -> None:
+        """Ask again for what was refused, with the token that was entered."""
+        for item in self.downloads.all():
+            if item.state is State.FAILED and token.is_asked_for(item.trouble):
+                self.downloads.resume(item.number)
+        if self._asks_for_token and self.search.shown is not Shown.CURATED:
+            self._look_up()
 
     def _change_folder(self) -> None:
         name = QFileDialog.getExistingDirectory(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -13,6 +15,7 @@ from PySide6.QtCore import QObject, Signal
 from app.library.library import Library, Row
 from app.widgets.background import Background
 from backend.downloads.address import Address, parse
+from backend.downloads.cards import Card, read_card
 from backend.downloads.curated import Curated, curated
 from backend.downloads.errors import DownloadError
 from backend.downloads.headers import read_facts, scaled
@@ -59,12 +62,15 @@ class Search(QObject):
         refused: (str) one sentence: why nothing was found or could be read.
         busy: (bool) a request to a server began or ended.
         offered: (Offer, source) the files of a curated model, for its download.
+        described: `cards` has another card.
     """
 
     changed = Signal()
     refused = Signal(object)
     busy = Signal(bool)
     offered = Signal(object, str)
+    described = Signal()
+    _card_read = Signal(str, object)
     _answered = Signal(int, object)
     _read = Signal(int, int, object)
     _failed = Signal(int, object)
@@ -79,7 +85,11 @@ class Search(QObject):
         self._known: dict[int, Facts | str] = {}  # by index in the listing
         self._basis: int | None = None  # index of the model by which the others are judged
         self._number = 0  # number of the newest request; older ones stop early
+        self.cards: dict[str, Card] = {}
+        """The cards of models, by repository."""
+        self._asked_about = ""  # the repository whose card is wanted now
         self._background = Background("search")
+        self._card_read.connect(self._on_card)
         self._answered.connect(self._on_answer)
         self._read.connect(self._on_facts)
         self._failed.connect(self._on_failure)
@@ -162,6 +172,13 @@ class Search(QObject):
             lambda sentence: self._failed.emit(number, sentence),
         )
 
+    def describe(self, repository: str) -> None:
+        """Ask for a model's card, unless it is known; `cards` has it then. Forget older wishes."""
+        self._asked_about = repository
+        if repository and repository not in self.cards:
+            job = functools.partial(self._read_card, repository)
+            self._background.later(job, lambda _: None)
+
     def shut_down(self) -> None:
         """End the thread."""
         self._number += 1
@@ -220,6 +237,13 @@ class Search(QObject):
         listing = self._list(parse(model.repository))
         return model.offer_of(listing), listing.source
 
+    def _read_card(self, repository: str) -> None:
+        if repository != self._asked_about:
+            return
+        # A failure is not told: the model can be had without its card.
+        with contextlib.suppress(DownloadError), _new_client() as client:
+            self._card_read.emit(repository, read_card(repository, client))
+
     def _read_header(self, number: int, i: int, offer: Offer) -> None:
         def check() -> None:
             if number != self._number:
@@ -253,6 +277,10 @@ class Search(QObject):
         usable = [i for i, offer in enumerate(offers) if not offer.trouble]
         if usable:
             self.read(usable[0])
+
+    def _on_card(self, repository: str, card: Card) -> None:
+        self.cards[repository] = card
+        self.described.emit()
 
     def _on_facts(self, number: int, i: int, facts: Facts | str) -> None:
         if number != self._number:

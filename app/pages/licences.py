@@ -40,8 +40,8 @@ SOFTWARE.
 # The direct dependencies; theirs are found from their metadata.
 _OWN = (
     "llama-cpp-python", "PySide6-Essentials", "anyio", "filelock", "httpx2", "huggingface_hub",
-    "latex2mathml", "llguidance", "mcp", "numpy", "platformdirs", "psutil", "pydantic", "pygments",
-    "pypdf", "shiboken6", "starlette", "uvicorn", "ziamath",
+    "keyring", "latex2mathml", "llguidance", "mcp", "numpy", "platformdirs", "psutil", "pydantic",
+    "pygments", "pypdf", "shiboken6", "starlette", "uvicorn", "ziamath",
 )  # fmt: skip
 
 

@@ -37,8 +37,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "List the models of a repository with a forecast for this machine, or download "
         "one. An interrupted download continues where it stopped. Without a repository it lists "
-        "models that run well through the cache, for which it needs no network. HF_TOKEN, "
-        "HF_ENDPOINT and the proxies of the environment are honoured."
+        "models that run well through the cache, for which it needs no network. The token that "
+        "was entered in the window, HF_TOKEN, HF_ENDPOINT and the proxies of the environment are "
+        "honoured."
     )
     add = parser.add_argument
     add(

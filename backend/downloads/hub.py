@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import httpx2 as httpx
 
+from backend.downloads import token
 from backend.downloads.address import Address, endpoint, parse, safe_name
 from backend.downloads.errors import DownloadError, host_of
 from backend.downloads.offers import Listing, Offer, RemoteFile, Repository
@@ -45,11 +46,23 @@ def search(words: str, client: httpx.Client) -> list[Repository]:
     is no network.
     """
     asked = {"search": words, "filter": "gguf", "sort": "downloads", "limit": str(N_FOUND_MAX)}
-    found = _json(client, f"{endpoint()}/api/models?{urlencode(asked)}")
+    found = json_of(client, f"{endpoint()}/api/models?{urlencode(asked)}")
     try:
         return [_found(item) for item in found]
     except (ValueError, KeyError, TypeError, AttributeError, DownloadError) as error:
         raise DownloadError(text("download.no_sense", host=host_of(endpoint()))) from error
+
+
+def owner(secret: str, client: httpx.Client) -> str:
+    """Ask the hub whose token this is. Raises DownloadError, also for a token it does not know."""
+    host = host_of(endpoint())
+    if not token.is_possible(secret):
+        raise DownloadError(text("download.token_no_form"))
+    about = json_of(client, f"{endpoint()}/api/whoami-v2", tried=secret)
+    name = about.get("name") if isinstance(about, dict) else None
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= 100:
+        raise DownloadError(text("download.no_sense", host=host))
+    return name
 
 
 def _found(item: dict[str, Any]) -> Repository:
@@ -64,7 +77,7 @@ def _found(item: dict[str, Any]) -> Repository:
 def _repository(address: Address, client: httpx.Client) -> Listing:
     base = endpoint()
     page = f"{base}/api/models/{address.repository}/revision/{quote(address.revision, safe='')}"
-    about = _json(client, f"{page}?blobs=true", missing="RepoNotFound")
+    about = json_of(client, f"{page}?blobs=true", missing="RepoNotFound")
     try:
         commit = str(about.get("sha") or address.revision)
         siblings = list(about.get("siblings") or ())
@@ -80,18 +93,26 @@ def _repository(address: Address, client: httpx.Client) -> Listing:
     return Listing(address.repository, offers, n_left_out, bool(about.get("gated")))
 
 
-def _json(client: httpx.Client, url: str, missing: str = "") -> Any:
+def json_of(client: httpx.Client, url: str, missing: str = "", tried: str = "") -> Any:
     """Return the JSON of an answer. Raises DownloadError."""
-    data = b""
-    with opened(client, url, missing=missing) as answer:
-        for piece in answer.iter_raw():
-            data += piece
-            if len(data) > _ANSWER_BYTES_MAX:
-                break
+    data = bounded(client, url, _ANSWER_BYTES_MAX, missing, tried)
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise DownloadError(text("download.no_sense", host=host_of(url))) from error
+
+
+def bounded(
+    client: httpx.Client, url: str, n_max: int, missing: str = "", tried: str = ""
+) -> bytes:
+    """Return the first `n_max` bytes of an answer, or somewhat more. Raises DownloadError."""
+    data = b""
+    with opened(client, url, missing=missing, tried=tried) as answer:
+        for piece in answer.iter_raw():
+            data += piece
+            if len(data) >= n_max:
+                break
+    return data
 
 
 def _files(

@@ -41,11 +41,13 @@ def opened(
     end: int | None = None,
     tag: str = "",
     missing: str = "",
+    tried: str = "",
 ) -> Iterator[httpx.Response]:
     """Request bytes start to end - 1, and yield the answer before its body is read.
 
     tag: the expected ETag; if it differs, the server sends the whole file. missing: the hub's code
-    for a 401 or 404 without one. Where the hub refuses the user's token, ask again without it.
+    for a 401 or 404 without one. tried: a token in place of the user's. Where the hub refuses the
+    user's token, ask again without it.
     Raises DownloadError for any status but 200 and 206, for a page in HTML, for errors while the
     body is read, and without a request before the end of a wait that the server asked for.
     """
@@ -58,12 +60,14 @@ def opened(
             headers["if-range"] = tag
     host, secret, refusal = host_of(url), "", ""
     _check_wait(url)
-    if url.startswith(f"{endpoint()}/") and (secret := token.usable()):
+    if url.startswith(f"{endpoint()}/") and (secret := tried or token.usable()):
         headers["authorization"] = f"Bearer {secret}"
     with _said(url), contextlib.ExitStack() as stack:
         answer = stack.enter_context(_sent(client, url, headers))
         is_hub = _key(str(answer.url))[0] == _key(url)[0]
-        if secret and answer.status_code in (401, 403) and is_hub:
+        if tried and answer.status_code == 401 and is_hub:
+            raise DownloadError(text("download.token_wrong", host=host))
+        if secret and not tried and answer.status_code in (401, 403) and is_hub:
             first = answer
             del headers["authorization"]
             answer = stack.enter_context(_sent(client, url, headers))

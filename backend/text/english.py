@@ -1103,8 +1103,8 @@ ENGLISH: Mapping[str, str] = {
     ),
     "download.gated": QT_TRANSLATE_NOOP(
         "messages",
-        "This repository is gated: accept its conditions on its page in a browser, and set "
-        "HF_TOKEN to a token of the same account.",
+        "This repository is gated: accept its conditions on its page in a browser, and enter a "
+        "token of the same account in Get models, or set HF_TOKEN to it.",
     ),
     "download.list": QT_TRANSLATE_NOOP("messages", "The list of downloads"),
     "download.locked": QT_TRANSLATE_NOOP(
@@ -1112,7 +1112,7 @@ ENGLISH: Mapping[str, str] = {
     ),
     "download.needs_token": QT_TRANSLATE_NOOP(
         "messages",
-        "{host} asks for a token (HTTP 401). Set the environment variable HF_TOKEN to yours.",
+        "{host} asks for a token (HTTP 401). Enter yours in Get models, or set HF_TOKEN to it.",
     ),
     "download.network_login": QT_TRANSLATE_NOOP(
         "messages", "The network asks for a login (HTTP 511): open a page in a browser."
@@ -1132,7 +1132,8 @@ ENGLISH: Mapping[str, str] = {
     ),
     "download.no_repository": QT_TRANSLATE_NOOP(
         "messages",
-        "There is no such repository on {host}, or it is private and HF_TOKEN is needed.",
+        "There is no such repository on {host}, or it is private and needs a token (in Get models, "
+        "or HF_TOKEN).",
     ),
     "download.no_revision": QT_TRANSLATE_NOOP(
         "messages", "The repository on {host} has no such revision."
@@ -1186,12 +1187,27 @@ ENGLISH: Mapping[str, str] = {
     "download.storage_refused": QT_TRANSLATE_NOOP(
         "messages", "{host}, to which {hub} redirects, refuses the file (HTTP {status})."
     ),
+    "download.token_locked": QT_TRANSLATE_NOOP(
+        "messages", "The token of {name} could not be read: {reason}."
+    ),
+    "download.token_no_form": QT_TRANSLATE_NOOP(
+        "messages", "This is no token: it is empty, or has characters that no token has."
+    ),
+    "download.token_note": QT_TRANSLATE_NOOP("messages", "The note on your token"),
     "download.token_odd": QT_TRANSLATE_NOOP(
         "messages", "The token of {place} has characters that no token has, so it is not sent."
     ),
     "download.token_refused": QT_TRANSLATE_NOOP(
         "messages",
         "{host} refuses the token of {place} (HTTP {status}), so it was asked without the token.",
+    ),
+    "download.token_stays": QT_TRANSLATE_NOOP(
+        "messages",
+        "The token of {name} is used no more, but the keyring still has it: {reason}.",
+    ),
+    "download.token_wrong": QT_TRANSLATE_NOOP(
+        "messages",
+        "{host} does not know this token (HTTP 401). Copy it again, or make a new one there.",
     ),
     "download.too_many": QT_TRANSLATE_NOOP(
         "messages", "{host} asks to wait, and does not say how long (HTTP {status})."
@@ -1206,6 +1222,17 @@ ENGLISH: Mapping[str, str] = {
         "messages", "{host} asks to wait until {at:clock} (HTTP {status})."
     ),
     "download.write_failed": QT_TRANSLATE_NOOP("messages", "Writing to {folder} failed: {reason}."),
+    # The system's keyring; each is a clause.
+    "keyring.failed": QT_TRANSLATE_NOOP("messages", "the keyring failed ({reason})"),
+    "keyring.locked": QT_TRANSLATE_NOOP("messages", "the keyring stayed locked"),
+    "keyring.no_note": QT_TRANSLATE_NOOP(
+        "messages", "whose it is could not be written down ({reason})"
+    ),
+    "keyring.none": QT_TRANSLATE_NOOP("messages", "no keyring runs on this system"),
+    "keyring.not_there": QT_TRANSLATE_NOOP("messages", "the keyring no longer has it"),
+    "keyring.silent": QT_TRANSLATE_NOOP(
+        "messages", "the keyring did not answer within {seconds} s"
+    ),
     # Files that are kept, and settings.
     "kept.damaged": QT_TRANSLATE_NOOP("messages", "{what} was damaged; {instead}."),
     "kept.damaged_aside": QT_TRANSLATE_NOOP(

@@ -118,8 +118,8 @@ def test_what_goes_wrong_is_a_sentence(qtbot: Any, open_window: Opener, hub: Fak
     for words, said in (
         ("nonsense", "127.0.0.1 has no GGUF model with \u201cnonsense\u201d in its name."),
         ("ftp://x", "'ftp://x' is neither a repository, such as owner/name, nor an address."),
-        ("no/body", "There is no such repository on 127.0.0.1, or it is private and HF_TOKEN is "
-                    "needed."),
+        ("no/body", "There is no such repository on 127.0.0.1, or it is private and needs a "
+                    "token (in Get models, or HF_TOKEN)."),
     ):  # fmt: skip
         look_up(qtbot, window, words)
         assert get.sentence == said and not get.download.isEnabled()
@@ -329,6 +329,71 @@ def _job(window: MainWindow) -> job_module.Job:
     assert search.listing is not None
     folder: Path = window.library.downloads.folder
     return job_module.Job.of(search.listing.offers[0], search.listing.source, folder)
+
+
+def test_the_chosen_row_is_described_and_no_other(
+    qtbot: Any, open_window: Opener, hub: FakeHub
+) -> None:
+    """A row of the list that needs no network by its button, a found one after a moment."""
+    template = "{% if tools %}<think>{% endif %}"
+    for name in ("a/Wee-One", "b/Wee-Two", curated()[1][0].repository):
+        readme = b"---\nlicense: mit\n---\n# Head\n<b>A tiny</b> model of [words](x) for tests.\n"
+        hub.repositories[name] = {"README.md": readme, "x.gguf": b"x"}
+        hub.cards[name] = {"gguf": {"chat_template": template}, "cardData": {"license": "mit"}}
+    window = open_window()
+    get = window.library.get
+    said = "Its page says: \u201cA tiny model of words for tests.\u201d"
+    can = "It can think before it answers. It can call tools."
+    look_up(qtbot, window, "Wee-")
+    qtbot.waitUntil(lambda: get.card.endswith(said), timeout=WAIT_MS)
+    assert get.card == f"Licence mit. {can} {said}"
+    asked = [request.path for request in hub.requests if "resolve" in request.path]
+    assert len(set(asked)) == 1 and not get.describe.isVisible()
+    get.list.click()
+    names = [item.curated.repository for item in get.search.found if item.curated]
+    get.table.selectRow(names.index(curated()[1][0].repository))
+    hub.requests.clear()
+    assert get.describe.isVisible() and get.card == "" and not hub.requests
+    get.describe.click()
+    qtbot.waitUntil(lambda: get.card == f"{can} {said}", timeout=WAIT_MS)
+    assert not get.describe.isVisible()
+
+
+def test_a_token_is_entered_where_one_is_needed(
+    qtbot: Any, open_window: Opener, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gated repository fails, the row opens the field, and the download goes on by itself."""
+    monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
+    hub.gated.add(REPOSITORY)
+    hub.owners["hf_new"] = "alice"
+    window = open_window()
+    get = window.library.get
+    look_up(qtbot, window)
+    window.library.downloads.add(_job(window))
+    qtbot.waitUntil(lambda: any(row.enter_token.isVisible() for row in get.rows), timeout=WAIT_MS)
+    line = get.token
+    assert line.sentence == "No token. Private repositories, and some with conditions, need one."
+    get.rows[0].enter_token.click()
+    assert line.field.hasFocus() and not line.check.isEnabled()
+    line.field.setText("hf_x")
+    qtbot.keyClick(line.field, Qt.Key.Key_Escape)
+    assert not line.field.isVisible() and get.isVisible() and line.enter.hasFocus()
+    line.enter.click()
+    held = "Token of alice, until Outrider ends: no keyring runs on this system."
+    unknown = "127.0.0.1 does not know this token (HTTP 401)."
+    for typed, said in (("hf_old", unknown), ("hf_new", held)):
+        line.field.setText(typed)
+        qtbot.keyClick(line.field, Qt.Key.Key_Return)
+        qtbot.waitUntil(lambda said=said: line.sentence.startswith(said), timeout=WAIT_MS)
+    row = get.rows[0]
+    qtbot.waitUntil(lambda: row.download.state is State.DONE, timeout=WAIT_MS)
+    assert not row.enter_token.isVisible() and not line.field.isVisible()
+    window.show_get_models()
+    line.forget.click()
+    qtbot.waitUntil(lambda: line.sentence.startswith("No token."), timeout=WAIT_MS)
+    monkeypatch.setenv("HF_TOKEN", "hf_shell")
+    line.show_token()
+    assert line.sentence == "The token of HF_TOKEN is used."
 
 
 def test_a_row_says_how_long_the_hub_asks_to_wait(qtbot: Any, tmp_path: Path) -> None:

@@ -342,7 +342,8 @@ def test_names_from_a_hostile_server(hub: FakeHub) -> None:
 
 def test_repositories_that_cannot_be_listed(hub: FakeHub) -> None:
     assert sentence(lambda: listing("no/body")) == (
-        "There is no such repository on 127.0.0.1, or it is private and HF_TOKEN is needed."
+        "There is no such repository on 127.0.0.1, or it is private and needs a token (in Get "
+        "models, or HF_TOKEN)."
     )
     hub.repositories["a/b"] = {"README.md": b"x"}
     assert sentence(lambda: listing("a/b")) == "There is no GGUF model in a/b."
@@ -446,8 +447,8 @@ def test_what_a_refused_token_hides(hub: FakeHub, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HF_TOKEN", "hf_old")
     said = sentence(lambda: listing("no/body"))
     assert said.startswith("127.0.0.1 refuses the token of HF_TOKEN (HTTP 401), so it was asked")
-    assert said.endswith("There is no such repository on 127.0.0.1, or it is private and HF_TOKEN "
-                         "is needed.")  # fmt: skip
+    assert said.endswith("There is no such repository on 127.0.0.1, or it is private and needs a "
+                         "token (in Get models, or HF_TOKEN).")  # fmt: skip
     monkeypatch.setenv("HF_TOKEN", "hf_\u00fc")
     assert listing().offers and "characters that no token has" in token.remark()
     monkeypatch.delenv("HF_TOKEN")

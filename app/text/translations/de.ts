@@ -798,6 +798,10 @@
 <source>{progress}, {speed}/s, {time} left.</source>
 <translation>{progress}, {speed}/s, noch {time}.</translation>
 </message>
+<message>
+<source>Enter a token…</source>
+<translation>Token eingeben …</translation>
+</message>
 </context>
 <context>
 <name>DropHint</name>
@@ -1211,10 +1215,6 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>Zeigt seine Dateien und was jede hier leisten würde, bevor etwas geholt wird.</translation>
 </message>
 <message>
-<source>The repository is gated: accept its conditions on its page in a browser, and set HF_TOKEN to a token of the same account.</source>
-<translation>Das Repository ist zugangsbeschränkt: seine Bedingungen auf seiner Seite im Browser annehmen und HF_TOKEN auf ein Token desselben Kontos setzen.</translation>
-</message>
-<message>
 <source>{model}: {size}.</source>
 <extracomment>A model and the size of its download, as in &quot;Qwen3 30B: 17.3 GiB.&quot;</extracomment>
 <translation>{model}: {size}.</translation>
@@ -1258,6 +1258,46 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <message>
 <source>Folder that downloads go to</source>
 <translation>Ordner für Downloads</translation>
+</message>
+<message>
+<source>Description</source>
+<translation>Beschreibung</translation>
+</message>
+<message>
+<source>Asks the hub what this model is and can do.</source>
+<translation>Fragt den Hub, was dieses Modell ist und kann.</translation>
+</message>
+<message>
+<source>Made of {model}.</source>
+<translation>Aus {model} gemacht.</translation>
+</message>
+<message>
+<source>Licence {licence}.</source>
+<translation>Lizenz {licence}.</translation>
+</message>
+<message>
+<source>Its page says: “{text}”</source>
+<translation>Seine Seite sagt: „{text}“</translation>
+</message>
+<message>
+<source>It sees pictures.</source>
+<translation>Es sieht Bilder.</translation>
+</message>
+<message>
+<source>It can think before it answers.</source>
+<translation>Es kann vor der Antwort nachdenken.</translation>
+</message>
+<message>
+<source>It can call tools.</source>
+<translation>Es kann Werkzeuge aufrufen.</translation>
+</message>
+<message>
+<source>Its page says nothing of it.</source>
+<translation>Seine Seite sagt nichts darüber.</translation>
+</message>
+<message>
+<source>The repository is gated: accept its conditions on its page in a browser, and enter a token of the same account below.</source>
+<translation>Das Repository ist zugangsbeschränkt: Nehmen Sie seine Bedingungen auf seiner Seite im Browser an, und geben Sie unten ein Token desselben Kontos ein.</translation>
 </message>
 </context>
 <context>
@@ -2909,6 +2949,61 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Token of the answer</source>
 <translation>Token der Antwort</translation>
+</message>
+</context>
+<context>
+<name>TokenLine</name>
+<message>
+<source>Enter a token…</source>
+<translation>Token eingeben …</translation>
+</message>
+<message>
+<source>Ask the keyring again</source>
+<translation>Schlüsselbund noch einmal fragen</translation>
+</message>
+<message>
+<source>Forget</source>
+<translation>Vergessen</translation>
+</message>
+<message>
+<source>Forget the token</source>
+<translation>Das Token vergessen</translation>
+</message>
+<message>
+<source>Token</source>
+<translation>Token</translation>
+</message>
+<message>
+<source>Check and keep</source>
+<translation>Prüfen und behalten</translation>
+</message>
+<message>
+<source>Cancel</source>
+<translation>Abbrechen</translation>
+</message>
+<message>
+<source>Asking {host} and the keyring…</source>
+<translation>{host} und der Schlüsselbund werden gefragt …</translation>
+</message>
+<message>
+<source>Copy it from {host}/settings/tokens; one that may read is enough. It is checked there, and kept in the keyring of this system, never in a file.</source>
+<translation>Kopieren Sie es von {host}/settings/tokens; eines, das lesen darf, genügt. Es wird dort geprüft und im Schlüsselbund dieses Systems verwahrt, nie in einer Datei.</translation>
+</message>
+<message>
+<source>Token of {name}, until Outrider ends: {reason}.</source>
+<translation>Token von {name}, bis Outrider endet: {reason}.</translation>
+</message>
+<message>
+<source>Token of {name}, in the keyring of this system.</source>
+<translation>Token von {name}, im Schlüsselbund dieses Systems.</translation>
+</message>
+<message>
+<source>The token of {place} is used.</source>
+<translation>Das Token aus {place} wird verwendet.</translation>
+</message>
+<message>
+<source>No token. Private repositories, and some with conditions, need one.</source>
+<translation>Kein Token. Private Repositorys und manche mit Bedingungen brauchen eines.</translation>
 </message>
 </context>
 <context>
@@ -5646,10 +5741,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>In {folder} ist schon eine andere Datei namens {file}.</translation>
 </message>
 <message>
-<source>This repository is gated: accept its conditions on its page in a browser, and set HF_TOKEN to a token of the same account.</source>
-<translation>Dieses Repository ist zugangsbeschränkt: seine Bedingungen auf seiner Seite im Browser annehmen und HF_TOKEN auf ein Token desselben Kontos setzen.</translation>
-</message>
-<message>
 <source>The list of downloads</source>
 <translation>Die Liste der Downloads</translation>
 </message>
@@ -5668,10 +5759,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>There is no GGUF model in {place}.</source>
 <translation>In {place} ist kein GGUF-Modell.</translation>
-</message>
-<message>
-<source>There is no such repository on {host}, or it is private and HF_TOKEN is needed.</source>
-<translation>Dieses Repository gibt es auf {host} nicht, oder es ist privat und braucht HF_TOKEN.</translation>
 </message>
 <message>
 <source>The repository on {host} has no such revision.</source>
@@ -5892,10 +5979,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{host} does not let you have this (HTTP {status}).</source>
 <translation>{host} gibt das nicht heraus (HTTP {status}).</translation>
-</message>
-<message>
-<source>{host} asks for a token (HTTP 401). Set the environment variable HF_TOKEN to yours.</source>
-<translation>{host} verlangt ein Token (HTTP 401). Setzen Sie die Umgebungsvariable HF_TOKEN auf Ihres.</translation>
 </message>
 <message>
 <source>The network asks for a login (HTTP 511): open a page in a browser.</source>
@@ -6328,6 +6411,62 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>The log was written with version {version} of llama-cpp-python, and this is {found}.</source>
 <translation>Das Protokoll wurde mit Version {version} von llama-cpp-python geschrieben; dies ist {found}.</translation>
+</message>
+<message>
+<source>There is no such repository on {host}, or it is private and needs a token (in Get models, or HF_TOKEN).</source>
+<translation>Es gibt kein solches Repository auf {host}, oder es ist privat und braucht ein Token (unter „Modelle holen“ oder in HF_TOKEN).</translation>
+</message>
+<message>
+<source>The token of {name} could not be read: {reason}.</source>
+<translation>Das Token von {name} konnte nicht gelesen werden: {reason}.</translation>
+</message>
+<message>
+<source>This is no token: it is empty, or has characters that no token has.</source>
+<translation>Das ist kein Token: Es ist leer, oder es hat Zeichen, die kein Token hat.</translation>
+</message>
+<message>
+<source>The note on your token</source>
+<translation>Der Vermerk über Ihr Token</translation>
+</message>
+<message>
+<source>The token of {name} is used no more, but the keyring still has it: {reason}.</source>
+<translation>Das Token von {name} wird nicht mehr verwendet, aber der Schlüsselbund hat es noch: {reason}.</translation>
+</message>
+<message>
+<source>{host} does not know this token (HTTP 401). Copy it again, or make a new one there.</source>
+<translation>{host} kennt dieses Token nicht (HTTP 401). Kopieren Sie es noch einmal, oder erzeugen Sie dort ein neues.</translation>
+</message>
+<message>
+<source>the keyring failed ({reason})</source>
+<translation>der Schlüsselbund versagte ({reason})</translation>
+</message>
+<message>
+<source>the keyring stayed locked</source>
+<translation>der Schlüsselbund blieb gesperrt</translation>
+</message>
+<message>
+<source>whose it is could not be written down ({reason})</source>
+<translation>wem es gehört, konnte nicht festgehalten werden ({reason})</translation>
+</message>
+<message>
+<source>no keyring runs on this system</source>
+<translation>auf diesem System läuft kein Schlüsselbund</translation>
+</message>
+<message>
+<source>the keyring no longer has it</source>
+<translation>der Schlüsselbund hat es nicht mehr</translation>
+</message>
+<message>
+<source>the keyring did not answer within {seconds} s</source>
+<translation>der Schlüsselbund antwortete nicht innerhalb von {seconds} s</translation>
+</message>
+<message>
+<source>This repository is gated: accept its conditions on its page in a browser, and enter a token of the same account in Get models, or set HF_TOKEN to it.</source>
+<translation>Dieses Repository ist zugangsbeschränkt: Nehmen Sie seine Bedingungen auf seiner Seite im Browser an, und geben Sie unter „Modelle holen“ ein Token desselben Kontos ein, oder setzen Sie HF_TOKEN darauf.</translation>
+</message>
+<message>
+<source>{host} asks for a token (HTTP 401). Enter yours in Get models, or set HF_TOKEN to it.</source>
+<translation>{host} verlangt ein Token (HTTP 401). Geben Sie Ihres unter „Modelle holen“ ein, oder setzen Sie HF_TOKEN darauf.</translation>
 </message>
 </context>
 <context>
