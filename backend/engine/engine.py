@@ -296,14 +296,16 @@ class Engine:
     def _rendered_answer(self, request: Request) -> PartialAnswer | None:
         """Return an answer without tokens; None when stopped while rendering."""
         messages = request.messages
-        rendered = self.prompts.rendered(messages, request.options)
+        if (seen := self.prompts.seen(messages)) is None:
+            return None
+        told, images = seen
+        rendered = self.prompts.rendered(told, request.options)
         if rendered is None:
             return None
-        images = self.prompts.read_images(messages)
-        if images is None:
-            return None
+        if told is not messages:
+            rendered = replace(rendered, fitted=(*rendered.fitted, "images-left-out"))
         tokens = self.prompts.tokens(rendered.prompt, is_marked=True, images=images)
-        border = self.prompts.border(messages, request.options, images, tokens)
+        border = self.prompts.border(told, request.options, images, tokens)
         if border is None:
             return None
         chunks = itertools.chain.from_iterable(images)

@@ -16,7 +16,7 @@ from backend.engine.scheduler import n_place
 from backend.llama import guard
 from backend.llama.chat_format import ChatFormat, Rendered
 from backend.llama.vision import Chunk, ImageChunk
-from backend.protocol.attachments import Picture, as_text, images_of
+from backend.protocol.attachments import UNREAD_IMAGE, Picture, as_text, images_of, in_words
 from backend.protocol.chat import ChatOptions, tool_name
 from backend.protocol.errors import EngineError, RequestError
 from backend.protocol.request import Handle, Prompt
@@ -70,11 +70,16 @@ class Prompts:
 
     def count(self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS) -> int:
         """Return the tokens of the prompt that a conversation becomes. Raises EngineError."""
-        prompt, images = self._marked(messages, options), images_of(messages)
+        if images_of(messages):
+            self._begin()
+        seen = self.seen(messages, keeps=True)
+        assert seen is not None  # nothing cancels it
+        messages, images = seen
+        prompt = self._marked(messages, options)
         texts = prompt.split(guard.MEDIA) if images else [prompt]
         with engine_errors():
             n_text = sum(len(self.tokens_of(t, add_bos=False)) for t in texts)
-        return n_text + sum(map(self.count_image, images))
+        return n_text + sum(map(n_token, images))
 
     def count_image(self, data: str) -> int:
         """Return the places of the context that an image takes. data: its file in Base64.
@@ -82,10 +87,10 @@ class Prompts:
         Raises EngineError where it cannot be decoded or the model cannot see.
         """
         self._begin()
-        chunks = self.read_images([{"content": [{"type": "image", "data": data}]}], keeps=True)
-        if self._loaded.weights.vision is None or not chunks:
+        chunks = None if self._loaded.weights.vision is None else self._chunks(data)
+        if chunks is None:
             raise EngineError(text("engine.no_images"))
-        return sum(len(c) if isinstance(c, list) else c.n_token for c in chunks[0])
+        return n_token(chunks)
 
     def detokenize(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens, with control tokens. Raises EngineError for no token."""
@@ -226,32 +231,48 @@ class Prompts:
             plain.append({**message, "content": content})
         return plain
 
-    def read_images(
+    def seen(
         self, messages: Sequence[Message], keeps: bool = False
-    ) -> list[list[Chunk]] | None:
-        """Return the chunks of every image of a conversation; None when stopped.
+    ) -> tuple[Sequence[Message], list[list[Chunk]]] | None:
+        """Return a conversation and the chunks of every image in it; None when stopped.
 
-        keeps: know those of the previous conversation, too. Raises EngineError for an image
-        that cannot be decoded.
+        An image that cannot be read becomes words, where the conversation has gone on behind it or
+        a tool gave it: a refusal would end the conversation for good. keeps: know the images of the
+        previous conversation, too. Raises EngineError for one of the user's last message.
         """
-        vision = self._loaded.weights.vision
-        sent = images_of(messages)
+        vision, sent = self._loaded.weights.vision, images_of(messages)
         if vision is None or not sent:
-            return []
-        digests = [hashlib.sha256(data.encode()).digest() for data in sent]
+            return messages, []
         if not keeps:
-            vision.keep(digests)
-        found = []
-        for digest, data in zip(digests, sent, strict=True):
-            chunks = vision.known(digest)
+            vision.keep(list(map(_digest, sent)))
+        found: list[list[Chunk]] = []
+        unread: set[str] = set()
+        asked = images_of(messages[-1:]) if messages[-1]["role"] == "user" else []
+        for data in sent:
+            try:
+                chunks = self._chunks(data)
+            except EngineError:
+                if data in asked:
+                    raise
+                unread.add(data)
+                continue
             if chunks is None:
-                picture = self._decoded(data)
-                if picture is None:
-                    return None
-                with engine_errors():
-                    chunks = vision.add(digest, picture.width, picture.height, picture.rgb)
+                return None
             found.append(chunks)
-        return found
+        if not unread:
+            return messages, found
+        return [in_words(m, UNREAD_IMAGE, unread) for m in messages], found
+
+    def _chunks(self, data: str) -> list[Chunk] | None:
+        """Return the chunks of an image; None when stopped."""
+        vision = self._loaded.weights.vision
+        assert vision is not None
+        digest = _digest(data)
+        chunks = vision.known(digest)
+        if chunks is None and (picture := self._decoded(data)) is not None:
+            with engine_errors():
+                return vision.add(digest, picture.width, picture.height, picture.rgb)
+        return chunks
 
     def _decoded(self, data: str) -> Picture | None:
         """Decode an image in a process of its own; return None when stopped."""
@@ -293,6 +314,15 @@ class Prompts:
     @property
     def _llama(self) -> Model:
         return self._loaded.llama
+
+
+def n_token(chunks: list[Chunk]) -> int:
+    """Return the places of the context that an image takes."""
+    return sum(len(c) if isinstance(c, list) else c.n_token for c in chunks)
+
+
+def _digest(data: str) -> bytes:
+    return hashlib.sha256(data.encode()).digest()
 
 
 def needs_call(options: ChatOptions) -> bool:

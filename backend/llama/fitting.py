@@ -31,7 +31,7 @@ REMARKS: Mapping[str, str] = {
     "calls-as-text": "calls of tools and their results became text",
     "result-as-text": "a tool's result without a call became text of the user",
     "results-ordered": "results of calls at once were put into the order of their calls",
-    "images-left-out": "images of the history became text, because the model cannot see",
+    "images-left-out": "images of the history became text: the model cannot see them",
     "calls-in-turns": "calls at once became one call after the other",
     "ids-rewritten": "ids of tool calls were rewritten",
     "text-in-thought": "text beside calls of tools was put into the thought",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -45,6 +45,27 @@ def images_of(messages: Iterable[Mapping[str, Any]]) -> list[str]:
         for part in content
         if part["type"] == "image"
     ]
+
+
+UNSEEN_IMAGE = "[An image was here. The loaded model cannot see images.]"
+UNREAD_IMAGE = "[An image was here. It is damaged or of a kind that cannot be read.]"
+
+
+def in_words(
+    message: Mapping[str, Any], words: str, images: Container[str] | None = None
+) -> dict[str, Any]:
+    """Return a message with words in place of these images, or of all of them."""
+    if not images_of([message]):
+        return dict(message)
+    parts = [
+        {"type": "text", "text": words}
+        if part["type"] == "image" and (images is None or part["data"] in images)
+        else part
+        for part in message["content"]
+    ]
+    is_text = all(part["type"] == "text" for part in parts)
+    content = "\n".join(part["text"] for part in parts) if is_text else parts
+    return {**message, "content": content}
 
 
 @dataclass(frozen=True)

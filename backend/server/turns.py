@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from backend.gguf.header import ModelFileError
-from backend.protocol.attachments import images_of
+from backend.protocol.attachments import UNSEEN_IMAGE, images_of, in_words
 from backend.protocol.chat import Delta
 from backend.protocol.errors import UntrustedError
 from backend.protocol.request import GroupAnswer, Handle, Prompt, Request
@@ -38,7 +38,6 @@ from backend.server.ask import (
     Timings,
     Token,
     Wait,
-    joined,
     n_chosen,
 )
 from backend.server.figures import Figures
@@ -832,9 +831,6 @@ def _texts(value: Any) -> Iterator[str]:
         yield from _texts(value.get("text", value.get("content", "")))
 
 
-_UNSEEN = "[An image was here. The loaded model cannot see images.]"
-
-
 def visible(engine: Any, messages: tuple[Json, ...]) -> tuple[Json, ...]:
     """Return the messages with words for the images of the history, if the model cannot see.
 
@@ -849,16 +845,7 @@ def visible(engine: Any, messages: tuple[Json, ...]) -> tuple[Json, ...]:
             "mmproj file.",
             param="messages",
         )
-    return tuple(
-        {**message, "content": joined([_in_words(part) for part in message["content"]])}
-        if images_of([message])
-        else message
-        for message in messages
-    )
-
-
-def _in_words(part: Json) -> Json:
-    return {"type": "text", "text": _UNSEEN} if part["type"] == "image" else part
+    return tuple(in_words(message, UNSEEN_IMAGE) for message in messages)
 
 
 def _too_many() -> RequestRefused:

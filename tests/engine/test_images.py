@@ -24,6 +24,7 @@ from backend.engine.scheduler import n_place
 from backend.gguf.header import read_header
 from backend.gguf.model_file import read_model
 from backend.llama.api import Context, log
+from backend.protocol.attachments import UNREAD_IMAGE
 from backend.protocol.errors import EngineError
 from backend.protocol.request import Request
 from backend.protocol.settings import EngineConfig, Sampling
@@ -332,3 +333,24 @@ def test_what_cannot_be_seen_is_one_sentence(models: dict[str, Path], tmp_path: 
     wide = make_mmproj(tmp_path / "mmproj-wide.gguf", 96)
     with pytest.raises(EngineError, match="cannot be used with this model"):
         opened(models[""], mmproj=str(wide))
+
+
+def test_a_damaged_image_ends_no_conversation(models: dict[str, Path]) -> None:
+    """Of an earlier message or a tool, it becomes words. The user's last one is refused."""
+    damaged = {"type": "image", "data": base64.b64encode(b"\x89PNG\r\n\x1a\nno more").decode()}
+    said = [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "And now?"}]
+    engine = opened(models["mlp"])
+    try:
+        told: list[tuple[str, ...]] = []
+        for before in (asked("Look", damaged, image(1)), [{"role": "tool", "content": [damaged]}]):
+            request = of_chat([*before, *said], GREEDY, 1)
+            request.handle.fitted = told.append  # type: ignore[method-assign]
+            assert len(list(engine.answer(request))) == 1
+            assert "images-left-out" in told.pop()
+            assert engine.prompts.count([*before, *said]) > len(UNREAD_IMAGE) / 8
+        for bad in (damaged, {"type": "image", "data": "!"}, {"type": "image", "data": ""}):
+            with pytest.raises(EngineError, match="image"):
+                answered(engine, asked("Look", image(1), bad))
+            assert answered(engine, [*asked(bad), *said])
+    finally:
+        engine.close()
