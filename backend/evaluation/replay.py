@@ -455,7 +455,9 @@ class Replay:
     # Memory.
 
     def _on_seq_rm(self, sequence: int, begin: int, end: int, logged: bool) -> None:
-        done = bool(llama_cpp.llama_memory_seq_rm(self._memory, sequence, begin, end))
+        # A context of one answer lacks the other sequences, which are empty: see _several().
+        is_lacking = sequence >= int(llama_cpp.llama_n_seq_max(self._context))
+        done = bool(llama_cpp.llama_memory_seq_rm(self._memory, sequence, begin, end)) or is_lacking
         if done:
             self._require_state(sequence, begin, end)
             self._held.remove(sequence, begin, end)

@@ -1,4 +1,4 @@
-"""All that a pass may have, of every architecture: stock llama.cpp computes the same again."""
+"""Random scripts with every architecture: stock llama.cpp computes the same again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from beside import Beside
 from factory import ARCHITECTURES
 from oracle import replayed
+from scripts import Script
 
 from attack.area import Finding, in_child
 from backend.engine.engine import Engine
@@ -20,7 +20,7 @@ _ANSWERS_S = 150.0
 
 
 def attack(seed: int, folder: Path) -> str:
-    """Have an engine answer programs and a person. Replay what it has computed."""
+    """Run a random script. Replay what its engines have computed."""
     arch = ARCHITECTURES[seed % len(ARCHITECTURES)]
     logs = folder / "logs"
     end = in_child(lambda: _answer(arch, seed, folder, logs), folder, _ANSWERS_S)
@@ -42,5 +42,5 @@ def _answer(arch: str, seed: int, folder: Path, logs: Path) -> int:
             config = EngineConfig.of(n_thread=1, **settings)
             return opened.enter_context(contextlib.closing(Engine.open(path, config)))
 
-        Beside(arch, seed, folder / "beside", open_engine).run()
+        Script(arch, seed, folder / "script", open_engine).run()
     return 0

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from asking import of_text
-from beside import Beside
 from endless import make_endless
 from factory import make_tiny
 from loopback import Server, needs_rpc, server
 from oracle import Oracle
+from scripts import Script
 
 from backend.engine.engine import Engine, EngineError
 from backend.engine.loading import load_plain
@@ -97,13 +97,13 @@ def test_every_pass_is_that_of_llama_cpp_on_the_device(
 
 
 @needs_rpc
-def test_everything_beside_two_programs_on_a_device(
+def test_a_random_script_on_a_device(
     device: Server, open_engine: Callable[..., Engine], oracle: Oracle, tmp_path: Path
 ) -> None:
     settings = {"device": device.option, "cache_rate": 0.25}
-    beside = Beside("qwen3moe", 1, tmp_path / "beside", open_engine, **settings)
-    beside.run()
-    beside.engine.close()
+    script = Script("qwen3moe", 4, tmp_path / "script", open_engine, **settings)
+    script.run()
+    script.engine.close()
     with other_server(device, oracle):
         assert oracle.approve()["n_taken"] == 0
 

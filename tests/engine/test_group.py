@@ -94,22 +94,6 @@ def test_a_group_is_computed_jointly(open_engine: OpenEngine, reciter: Path) -> 
     assert sizes[0] == 4 and len(sizes) == 27  # 26 letters and the end, all four at once
 
 
-def test_a_group_answers_as_stock_llama_cpp(open_engine: OpenEngine, tmp_path: Path) -> None:
-    path = make_tiny("qwen3moe", "F16", tmp_path / "m.gguf")  # which has one layout only
-    engines = [
-        open_engine(path, cache_rate=rate, n_sequence=4, context_length=1024)
-        for rate in (1.0, 0.25)
-    ]
-    assert [engine.cache.mode for engine in engines] == ["plain", "cached"]
-    prompts = [f"request {i} of the words that they had" * (i % 3 + 1) for i in range(7)]
-    tokens = []
-    for engine in engines:
-        found = by_key(jointly(engine, (asked(i, p, 3 + i) for i, p in enumerate(prompts))))
-        tokens.append([[piece.token_id for piece in found[i].pieces] for i in range(7)])
-    assert tokens[0] == tokens[1]
-    assert len({tuple(t) for t in tokens[0]}) > 1
-
-
 def test_streams_answer_as_one_cache_and_close_their_gaps(
     open_engine: OpenEngine, reciter: Path
 ) -> None:
@@ -286,23 +270,6 @@ def test_a_conversation_is_kept_between_groups(
     assert n_reused == len(engine.prompts.tokenize(first)) > 0
     assert found == alone
     tokens("some words", 2, keeps=True)  # shorter than what is held
-
-
-@pytest.mark.parametrize("arch", ["qwen3moe", "lfm2moe"])
-@pytest.mark.parametrize("chosen", [0, 1])
-def test_a_conversation_of_a_group_goes_on_alone(
-    arch: str, chosen: int, open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
-) -> None:
-    """Whichever sequence holds it."""
-    engine = open_engine(make_tiny(arch, "F16", tmp_path / "m.gguf"), n_sequence=2)
-    prompts = ["some words of a chat\n", "another chat with its own words\n"]
-    for prompt in prompts:
-        (answer,) = jointly(engine, [Request(0, GREEDY, 1, prompt=prompt)], keeps=True)
-        assert not answer.error
-    list(engine.answer(of_text(prompts[chosen] + "and what follows\n", GREEDY, 4)))
-    assert engine.statistics().n_reused == len(engine.prompts.tokenize(prompts[chosen])) > 0
-    list(engine.answer(of_text(prompts[1 - chosen], GREEDY, 4)))
-    assert oracle.approve()["n_answer"] > 2
 
 
 def first(key: int, prompt: str, max_tokens: int = -1, **more: Any) -> Request:

@@ -15,7 +15,6 @@ from asking import jointly, of_text, read
 from factory import make_tiny
 from oracle import MODULE, Oracle
 
-from backend.engine.drafts import Width
 from backend.engine.engine import Engine, EngineError
 from backend.evaluation import verify
 from backend.gguf.model_file import read_model
@@ -24,7 +23,7 @@ from backend.llama.batch_log import VARIABLE
 from backend.packs import write as pack
 from backend.packs.file import LAYOUTS
 from backend.protocol.request import GroupAnswer, Request
-from backend.protocol.settings import DRAFTED_MAX, Sampling
+from backend.protocol.settings import Sampling
 from backend.system import children
 
 OpenEngine = Callable[..., Engine]
@@ -33,13 +32,6 @@ ROOT = Path(__file__).resolve().parents[2]
 GREEDY = Sampling(temperature=0)
 SAMPLED = Sampling(temperature=1.5, seed=7)
 PROMPT = "it was one of the words that they had not said " * 30  # some 390 tokens
-
-
-class Always(Width):
-    """Guesses as much as it can, whatever a pass costs."""
-
-    def choose(self, n_equal: int) -> int:
-        return self.n_most if n_equal else 0
 
 
 def say(
@@ -159,16 +151,6 @@ def test_groups(
     assert counts["n_pass"] < counts["n_token"] / 2
 
 
-def test_no_pass_of_a_long_group_mixes_its_rows(
-    open_engine: OpenEngine, oracle: Oracle, tiny: Path
-) -> None:
-    """An error in one pass of 61 occurs twice."""
-    engine = open_engine(tiny, n_sequence=3, context_length=1024)
-    assert len(list(jointly(engine, asked(3, 150)))) == 3
-    counts = oracle.approve()
-    assert counts["n_pass"] > 2 * 61 and counts["n_token"] > 2 * counts["n_pass"]
-
-
 @pytest.mark.parametrize(
     "arch", ["qwen3moe", "deepseek2", "gpt-oss", "llama4", "gemma4", "qwen3next", "lfm2moe"]
 )
@@ -187,17 +169,6 @@ def test_restored_states(
         tokens.append(token)
     counts = oracle.approve()
     assert counts["n_state"] > 0 and counts["n_taken"] == 0
-
-
-def test_drafts(open_engine: OpenEngine, oracle: Oracle, tiny: Path) -> None:
-    engine = open_engine(tiny, drafts="auto")
-    engine.passes.width = Always(DRAFTED_MAX)
-    n_drafted = 0
-    for sampling in (GREEDY, SAMPLED):
-        say(engine, "abcabcabc" * 4, 100, sampling)
-        n_drafted += engine.statistics().n_drafted
-    assert n_drafted > 0
-    assert oracle.approve()["n_answer"] == 2
 
 
 def test_every_way_to_load(open_engine: OpenEngine, oracle: Oracle, tmp_path: Path) -> None:
@@ -219,28 +190,6 @@ def test_every_way_to_load(open_engine: OpenEngine, oracle: Oracle, tmp_path: Pa
         pack.delete(written.path)
     assert layouts == [(layout, True) for layout in LAYOUTS]
     assert oracle.approve()["n_answer"] == 2 + len(LAYOUTS)
-
-
-def test_a_person_among_programs(open_engine: OpenEngine, oracle: Oracle, tiny: Path) -> None:
-    """Answers that make room, wait and go on, and one that is continued alone."""
-    engine = open_engine(tiny, n_sequence=3, context_length=512)
-    own = [
-        Request(f"own {i}", GREEDY, 6, prompt=f"{i} of them", priority="person", owner="chat-1")
-        for i in range(2)
-    ]
-    ended = 0
-    for answer in jointly(
-        engine,
-        asked(5, 30),
-        keeps=True,
-        urgent=lambda: (
-            own.pop() if own and engine.statistics().n_token > 8 - 4 * len(own) else None
-        ),
-    ):
-        ended += not answer.error
-    say(engine, "0 of them and more")
-    assert ended == 7
-    assert oracle.approve()["n_answer"] == 8
 
 
 def test_sparse_attention(open_engine: OpenEngine, oracle: Oracle, tiny: Path) -> None:
