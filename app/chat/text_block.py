@@ -22,6 +22,7 @@ from PySide6.QtGui import (
     QPainter,
     QPaintEvent,
     QResizeEvent,
+    QTextBlock,
     QTextBlockFormat,
     QTextCharFormat,
     QTextCursor,
@@ -46,16 +47,17 @@ QUOTE_BAR = 3
 CELL_PADDING = 6
 FORMULA_SIZE = 1.12  # times the size of the text; the font of formulas has smaller letters
 
-# No HTML: a model's output must not refer to resources elsewhere. Qt's dialect has an extension
-# that underlines what stands between "_", which is italic or bold for everybody else.
-_UNDERLINE = 0x4000
+# No HTML: a model's output must not refer to resources elsewhere. Qt's dialect has two extensions
+# more than GitHub's: it underlines what stands between "_", and hides an answer's beginning up to
+# the second line "---" as "front matter".
+_UNDERLINE, _FRONT_MATTER = 0x4000, 0x10_0000
 _FEATURES = QTextDocument.MarkdownFeature(
-    QTextDocument.MarkdownFeature.MarkdownDialectGitHub.value & ~_UNDERLINE
+    QTextDocument.MarkdownFeature.MarkdownDialectGitHub.value & ~(_UNDERLINE | _FRONT_MATTER)
     | QTextDocument.MarkdownFeature.MarkdownNoHTML.value
 )
 
 # Lines with a meaning in Markdown: lists, quotes, headings, code, and tables where there is one.
-_STRUCTURE = re.compile(r"\s{4}|\s*([-+*](\s|$)|[>#]|={2,}|-{2,}|~~~|```|\d+[.)]\s|$)")
+_STRUCTURE = re.compile(r"[ \t]{4}|\s*([-+*](\s|$)|[>#]|={2,}|-{2,}|~~~|```|\d+[.)]\s|$)")
 _ROW = re.compile(rf".*\||{_STRUCTURE.pattern}")
 _TABLE = re.compile(r"^[\s>]*\|?[ \t]*:?-+:?[ \t]*(?:\|[-:| \t]*)?$", re.M)
 _QUOTE = QTextFormat.Property.BlockQuoteLevel.value
@@ -63,6 +65,8 @@ _RULE = QTextFormat.Property.BlockTrailingHorizontalRulerWidth.value
 _QUOTED = re.compile(r" {0,3}((?:>[ \t]?)+)(.*)")
 _ITEM = re.compile(r"\s*(?:[-+*]|\d+[.)])\s+\S")
 _HARD_BREAK = re.compile(r"(?<!\\)\\$")
+_LATER_ITEM = re.compile(r" {0,3}(?!1[.)])\d{1,9}[.)]\s")
+_DRAWN = re.compile(r".*[\u2500-\u259f]|\s*(?:\+[-=+]{2,}|\|.*\|)\s*$")
 _ENDS_IN_ADDRESS = re.compile(r"(?:https?://|www\.)\S*\s*$")
 _MARKED = re.compile(f"[{meant.FIRST_MARK}-{meant.LAST_MARK}]")
 _FORMULA = re.compile(f"{meant.FORMULA}([0-9]+){meant.FORMULA_END}")
@@ -491,6 +495,8 @@ class TextBlock(QTextBrowser):
             if block.blockFormat().hasProperty(_RULE):
                 cursor.mergeBlockFormat(_rule_format())
             self._format_code(block.begin(), cursor)
+            if "\u2028" in block.text():
+                _format_drawing(block, cursor)
             if level := block.blockFormat().headingLevel():
                 cursor.setPosition(block.position())
                 _format_heading(cursor, level)
@@ -637,10 +643,13 @@ def _format_table(table: QTextTable) -> None:
 def keep_breaks(text: str) -> str:
     """Keep single line breaks between plain lines; Markdown would turn them into spaces.
 
-    Two lines that run in different directions become two paragraphs.
+    Two lines that run in different directions become two paragraphs. A list may begin with any
+    number. Two lines drawn with letters, as of a tree of folders, keep their spaces.
     """
     lines = text.split("\n")
     structure = _ROW if "|" in text and _TABLE.search(text) else _STRUCTURE
+    if structure is _STRUCTURE:
+        lines = _with_drawn_spaces(lines)
     plain = [structure.match(line) is None for line in lines]
     pieces = []
     is_joined = False
@@ -648,7 +657,7 @@ def keep_breaks(text: str) -> str:
         quoted = _QUOTED.match(line)
         own = line
         if is_joined:
-            own = quoted[2] if quoted else line.lstrip()
+            own = quoted[2] if quoted else line.lstrip(" \t")
         following = lines[index + 1] if index + 1 < len(lines) else ""
         next_quoted = _QUOTED.match(following)
         if quoted and next_quoted:
@@ -659,7 +668,8 @@ def keep_breaks(text: str) -> str:
             is_plain = plain[index] or _ITEM.match(line) is not None
             is_joined = index + 1 < len(lines) and is_plain and plain[index + 1]
         if not is_joined:
-            pieces.append(own + "\n")
+            begins = plain[index] and line.strip() and _LATER_ITEM.match(following)
+            pieces.append(own + ("\n\n" if begins else "\n"))
         elif plain[index] and {meant.first_direction(line), meant.first_direction(following)} == {
             "L", "R",
         }:  # fmt: skip
@@ -669,6 +679,34 @@ def keep_breaks(text: str) -> str:
             gap = " " if _ENDS_IN_ADDRESS.search(own) else ""  # else the address would go on
             pieces.append(_HARD_BREAK.sub("", own.rstrip()) + gap + meant.LINE_SEPARATOR)
     return "".join(pieces).removesuffix("\n")
+
+
+def _with_drawn_spaces(lines: list[str]) -> list[str]:
+    """Return the lines; those of a drawing have spaces that Markdown leaves alone."""
+    return [
+        line.replace("\t", "    ").replace(" ", "\u00a0") if is_drawn else line
+        for line, is_drawn in zip(lines, _drawn(lines), strict=True)
+    ]
+
+
+def _drawn(lines: list[str]) -> list[bool]:
+    """Return which lines are parts of a drawing of at least two."""
+    found = [False, *(_DRAWN.match(line) is not None for line in lines), False]
+    return [found[i] and (found[i - 1] or found[i + 1]) for i in range(1, len(found) - 1)]
+
+
+def _format_drawing(block: QTextBlock, cursor: QTextCursor) -> None:
+    """Give the lines of a drawing letters of one width."""
+    lines = _in_units(block.text()).split("\u2028")
+    place = block.position()
+    look = QTextCharFormat()
+    look.setFontFamilies([theme.fixed_family()])
+    for line, is_drawn in zip(lines, _drawn(lines), strict=True):
+        if is_drawn:
+            cursor.setPosition(place)
+            cursor.setPosition(place + len(line), QTextCursor.MoveMode.KeepAnchor)
+            cursor.mergeCharFormat(look)
+        place += len(line) + 1
 
 
 def _resolve_marks(document: QTextDocument) -> None:

@@ -189,3 +189,40 @@ def test_rows_without_a_table_stay_lines(block: TextBlock) -> None:
     source = "| a | b\n| 1 | 2\n\n+---+\n| x |\n+---+"
     block.show_markdown(source)
     assert block.toPlainText() == source.replace("\n\n", "\n")
+
+
+def shown(block: TextBlock, source: str) -> list[str]:
+    """Return the lines of the window, with the level of a heading and the mark of an item."""
+    block.show_markdown(source)
+    lines, paragraph = [], block.document().begin()
+    while paragraph.isValid():
+        level, items = paragraph.blockFormat().headingLevel(), paragraph.textList()
+        mark = "#" * level + " " if level else f"{items.itemText(paragraph)} " if items else ""
+        lines.append(mark + paragraph.text().replace("\u2028", "/").replace("\xa0", " "))
+        paragraph = paragraph.next()
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("<ol><li>A</li><li>B</li></ol><h3>Head</h3>text", ["1. A", "2. B", "### Head", "text"]),
+        ("a <li>b</li> </ul>", ["a <li>b</li> </ul>"]),
+        ("First:\n5. a\n6. b", ["First:", "5. a", "6. b"]), ("In\n2024. x", ["In", "2024. x"]),
+        ("1. a\n   x\n2. b", ["1. a/x", "2. b"]), ("a b.\n---\nc", ["a b.", "", "c"]),
+        ("---\nfirst\n\n---\nbody", ["", "", "first", "", "body"]), ("T\n---\nb", ["## T", "b"]),
+        ("p/\n├── a/\n│   └── b\n    └── c", ["p//├── a//│   └── b/    └── c"]),
+    ],
+)  # fmt: skip
+def test_lists_rules_and_drawings_keep_their_lines(
+    block: TextBlock, source: str, lines: list[str]
+) -> None:
+    assert shown(block, source) == lines
+
+
+def test_a_table_of_html_is_a_table(block: TextBlock) -> None:
+    block.show_markdown(
+        "x <table><tr><th>a</th><th>b</th></tr>\n<tr><td>1|2<br>3<td><b>c</b></tr></table> y"
+    )
+    assert block.toPlainText().split() == ["x", "a", "b", "1|2", "3", "c", "y"]
+    assert any("c" in piece for piece in looks(block, "bold"))

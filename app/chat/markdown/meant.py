@@ -58,6 +58,13 @@ _LINK = re.compile(
     r"([^<>\n\[\]]{1,500})</a>",
     re.I,
 )
+_TABLE = re.compile(r"<table(?:[ \t][^<>]{0,200})?>(.{1,50000}?)</table>", re.I | re.S)
+_TABLE_ROW = re.compile(r"<tr(?:[ \t][^<>]{0,200})?>(.*?)(?=</tr>|<tr\b|\Z)", re.I | re.S)
+_TABLE_CELL = re.compile(r"<t[hd](?:[ \t][^<>]{0,200})?>(.*?)(?=</t[hd]>|<t[hd]\b|\Z)", re.I | re.S)
+_SECTION = re.compile(r"<(/?)(ul|ol|li|h[1-6])>[ \t]*\n?", re.I)
+_RULE_BELOW = re.compile(
+    r"^(?![ \t]*[-+*>#|\d]).*[.!?:;,)*\u3002\uff01\uff1f\uff1a]\n(?= {0,3}-{3,}[ \t]*$)", re.M
+)
 _LAYOUT = re.compile(
     r"^[ \t]*</?(?:details|p|div|center)(?:[ \t][^<>\n]{0,200})?>[ \t]*", re.I | re.M
 )
@@ -96,10 +103,14 @@ def as_meant(text: str) -> str:
     REQUIRES: the text has no marks (without_marks()) but those of formulas.
     """
     without_code = _without_code(text)
+    if tables := list(_tables(without_code, text)):
+        text = _edited(text, tables)
+        without_code = _without_code(text)
     edits = [*_addresses(without_code), *_links(without_code)]
     shown = _ADDRESS.sub(lambda found: "`" * len(found[0]), without_code)
     edits += [*_tags(shown), *_pictures(shown, text), *_notes(shown), *_tildes(shown)]
     edits += (_Edit(found.start(), found.end(), r"\_\_") for found in _DUNDER.finditer(shown))
+    edits += (_Edit(found.end(), found.end(), "\n") for found in _RULE_BELOW.finditer(shown))
     edits += (
         _Edit(*found.span(), f"{found[1]}**{(found[3] or found[2].capitalize()).strip()}**")
         for found in _ALERT.finditer(shown)
@@ -109,9 +120,12 @@ def as_meant(text: str) -> str:
             edits += _stars(shown, line.start(), line.end())
         if "/" in line[0] or "-" in line[0] or "\\" in line[0]:
             edits += _paths(line[0], line.start())
-    edits.sort()
+    return _edited(text, edits)
+
+
+def _edited(text: str, edits: list[_Edit]) -> str:
     pieces, end = [], 0
-    for edit in edits:
+    for edit in sorted(edits):
         if edit.begin >= end:  # else it lies in one that is made already
             pieces += [text[end : edit.begin], edit.new]
             end = edit.end
@@ -181,6 +195,7 @@ def _tags(shown: str) -> Iterator[_Edit]:
     for pattern in (_LAYOUT, _LAYOUT_END):
         for found in pattern.finditer(shown):
             yield _Edit(*found.span(), "")
+    yield from _sections(shown)
     begun: list[re.Match[str]] = []
     for found in _SPAN.finditer(shown):
         if not found[1]:
@@ -201,6 +216,43 @@ def _tags(shown: str) -> Iterator[_Edit]:
             kind = _SYNONYMS.get(name, name)
             yield _Edit(*opening.span(), OPENING[kind])
             yield _Edit(*found.span(), CLOSING[kind] + ("\n\n" if name == "summary" else ""))
+
+
+def _sections(shown: str) -> Iterator[_Edit]:
+    """Turn lists and headings of HTML into Markdown's."""
+    lists: list[str] = []
+    for found in _SECTION.finditer(shown):
+        name = found[2].lower()
+        new = "\n"
+        if name in ("ul", "ol"):
+            if not found[1]:
+                lists.append("- " if name == "ul" else "1. ")
+            elif lists:
+                lists.pop()
+            else:
+                continue
+            new = "\n" if lists else "\n\n"
+        elif name == "li":
+            if not lists:
+                continue
+            new = "" if found[1] else "\n" + "   " * (len(lists) - 1) + lists[-1]
+        else:
+            new = "\n\n" if found[1] else "\n\n" + "#" * int(name[1]) + " "
+        yield _Edit(*found.span(), new)
+
+
+def _tables(shown: str, text: str) -> Iterator[_Edit]:
+    """Turn tables of HTML into Markdown's. A cell over several columns stands in its first one."""
+    for found in _TABLE.finditer(shown):
+        inner = text[found.start(1) : found.end(1)]
+        rows = [_TABLE_CELL.findall(row) for row in _TABLE_ROW.findall(inner)]
+        rows = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows if row]
+        if not rows:
+            continue
+        n_column = max(map(len, rows))
+        rows.insert(1, ["---"] * n_column)
+        lines = ("| " + " | ".join(row + [""] * (n_column - len(row))) + " |" for row in rows)
+        yield _Edit(*found.span(), "\n\n" + "\n".join(lines) + "\n\n")
 
 
 def _pictures(shown: str, text: str) -> Iterator[_Edit]:
