@@ -58,7 +58,8 @@ _LINK = re.compile(
     r"([^<>\n\[\]]{1,500})</a>",
     re.I,
 )
-_TABLE = re.compile(r"<table(?:[ \t][^<>]{0,200})?>(.{1,50000}?)</table>", re.I | re.S)
+_TABLE = re.compile(r"<table(?:[ \t][^<>]{0,200})?>", re.I)
+_TABLE_END = re.compile("</table>", re.I)
 _TABLE_ROW = re.compile(r"<tr(?:[ \t][^<>]{0,200})?>(.*?)(?=</tr>|<tr\b|\Z)", re.I | re.S)
 _TABLE_CELL = re.compile(r"<t[hd](?:[ \t][^<>]{0,200})?>(.*?)(?=</t[hd]>|<t[hd]\b|\Z)", re.I | re.S)
 _SECTION = re.compile(r"<(/?)(ul|ol|li|h[1-6])>[ \t]*\n?", re.I)
@@ -235,7 +236,7 @@ def _sections(shown: str) -> Iterator[_Edit]:
         elif name == "li":
             if not lists:
                 continue
-            new = "" if found[1] else "\n" + "   " * (len(lists) - 1) + lists[-1]
+            new = "" if found[1] else "\n" + "   " * min(len(lists) - 1, 8) + lists[-1]
         else:
             new = "\n\n" if found[1] else "\n\n" + "#" * int(name[1]) + " "
         yield _Edit(*found.span(), new)
@@ -243,8 +244,10 @@ def _sections(shown: str) -> Iterator[_Edit]:
 
 def _tables(shown: str, text: str) -> Iterator[_Edit]:
     """Turn tables of HTML into Markdown's. A cell over several columns stands in its first one."""
-    for found in _TABLE.finditer(shown):
-        inner = text[found.start(1) : found.end(1)]
+    place = 0
+    while (begin := _TABLE.search(shown, place)) and (end := _TABLE_END.search(shown, begin.end())):
+        place = end.end()
+        inner = text[begin.end() : end.start()]
         rows = [_TABLE_CELL.findall(row) for row in _TABLE_ROW.findall(inner)]
         rows = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows if row]
         if not rows:
@@ -252,7 +255,7 @@ def _tables(shown: str, text: str) -> Iterator[_Edit]:
         n_column = max(map(len, rows))
         rows.insert(1, ["---"] * n_column)
         lines = ("| " + " | ".join(row + [""] * (n_column - len(row))) + " |" for row in rows)
-        yield _Edit(*found.span(), "\n\n" + "\n".join(lines) + "\n\n")
+        yield _Edit(begin.start(), place, "\n\n" + "\n".join(lines) + "\n\n")
 
 
 def _pictures(shown: str, text: str) -> Iterator[_Edit]:
