@@ -248,6 +248,7 @@ class Engine:
             self._context,
             (*request.options.stops, *stops),
             self._reader,
+            self.prompts.remember,
             may_draft=self.passes.may_draft,
         )
         try:
@@ -304,8 +305,8 @@ class Engine:
             return None
         if told is not messages:
             rendered = replace(rendered, fitted=(*rendered.fitted, "images-left-out"))
-        tokens = self.prompts.tokens(rendered.prompt, is_marked=True, images=images)
-        border = self.prompts.border(told, request.options, images, tokens)
+        tokens = self.prompts.conversation_tokens(rendered, images, request.owner)
+        border = self.prompts.border(told, request.options, images, tokens, request.owner)
         if border is None:
             return None
         chunks = itertools.chain.from_iterable(images)

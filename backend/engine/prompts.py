@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from backend.attachments.reading import PictureReading
 from backend.engine.error import engine_errors
 from backend.engine.kept_states import n_equal
+from backend.engine.own_answers import OwnAnswer, OwnAnswers, digest_of, is_same
 from backend.engine.scheduler import n_place
 from backend.llama import guard
 from backend.llama.chat_format import ChatFormat, Rendered
@@ -44,6 +45,7 @@ class Prompts:
         self._loaded, self._begin = loaded, begin
         self._opening: Handle | None = None  # of the request that is rendered or decoded
         self._reading: PictureReading | None = None  # of an image of this request
+        self._answers = OwnAnswers()
 
     def heed(self) -> None:
         """End the rendering or decoding of a request that was cancelled. From any thread."""
@@ -129,6 +131,7 @@ class Prompts:
         options: ChatOptions,
         images: Sequence[list[Chunk]],
         tokens: Sequence[int],
+        owner: str = "",
     ) -> int | None:
         """Return how many tokens of a prompt that of the next turn begins with; None when stopped.
 
@@ -145,7 +148,7 @@ class Prompts:
                 rendered = self.rendered([*messages, *turn], options)
                 if rendered is None:
                     return None
-                later, _ = self._split(rendered.prompt, is_marked=True, images=images)
+                later, _ = self._with_answers(rendered, images, owner)
             except EngineError:  # the template refuses this turn
                 continue
             n = n_equal(tokens, later)
@@ -153,22 +156,147 @@ class Prompts:
                 border = min(border, n)
         return border
 
-    def tokens(
-        self, prompt: str, is_marked: bool = False, images: Sequence[list[Chunk]] = ()
-    ) -> list[int]:
-        """Return the tokens of a prompt, in which the chunks of the images stand.
+    def tokens(self, prompt: str) -> list[int]:
+        """Return the tokens of a text, in which the texts of control tokens count as such."""
+        return self._fitting(*self._split(prompt, is_marked=False))
 
-        is_marked: it has the marks of the guard.
+    def conversation_tokens(
+        self, rendered: Rendered, images: Sequence[list[Chunk]], owner: str = ""
+    ) -> list[int]:
+        """Return the tokens of a conversation's prompt, in which the chunks of images stand.
+
+        An answer that its owner received has the tokens that the model wrote.
         """
-        return self._fitting(*self._split(prompt, is_marked, images))
+        return self._fitting(*self._with_answers(rendered, images, owner))
+
+    def remember(self, owner: str, rendered: Rendered, answer: Sequence[int]) -> None:
+        """Remember the tokens of an answer that its owner has received."""
+        self._answers.add(owner, rendered.prompt, answer)
+
+    def _with_answers(
+        self, rendered: Rendered, images: Sequence[list[Chunk]], owner: str
+    ) -> tuple[list[int], dict[int, ImageChunk]]:
+        """Split a prompt as _split() does, with own tokens where an answer of this owner stands.
+
+        The rendering of an answer ends at the first control token that the answer does not have.
+        Own tokens take its place if both have the same control tokens (but for marks of answers
+        that the template never writes), and if the reader of answers finds the same thought,
+        content and calls in both. So templates that drop or move a thought, number calls or change
+        what is before an answer keep their own rendering.
+        """
+        prompt = rendered.prompt
+        placed = list(self._answers.within(owner, prompt))
+        tokens: list[int] = []
+        chunks: dict[int, ImageChunk] = {}
+
+        def split(begin: int, end: int) -> list[int]:
+            part, n = prompt[begin:end], prompt.count(guard.MEDIA, 0, begin) if images else 0
+            of_part = images[n : n + part.count(guard.MEDIA)] if end < len(prompt) else images[n:]
+            found, more = self._split(part, True, of_part, is_first=not begin)
+            chunks.update(more)
+            return found
+
+        def ahead(begin: int, end: int, own: OwnAnswer | None) -> list[int] | None:
+            found = split(begin, end)
+            if own is None:
+                return found
+            n = self._n_rendering(found, own.tokens, marks)
+            return None if n is None else [*own.tokens, *found[n:]]
+
+        marks = self._llama.single_tokens(rendered.preserved) if placed else frozenset()
+        begin, own = 0, None
+        ends = [*(at for at, _ in placed), len(prompt)]
+        pending = split(0, ends[0])
+        for (at, answers), end in zip(placed, ends[1:], strict=True):
+            found = split(at, end)
+            answer = self._agreeing(found, answers, rendered, marks)
+            if answer is None:  # the text before and behind is split as one
+                pending = ahead(begin, end, own) or split(begin, end)
+                continue
+            tokens += pending
+            begin, own = at, answer
+            pending = ahead(begin, end, own) or found
+        return tokens + pending, chunks
+
+    def _agreeing(
+        self,
+        tokens: Sequence[int],
+        answers: Sequence[OwnAnswer],
+        rendered: Rendered,
+        marks: frozenset[int],
+    ) -> OwnAnswer | None:
+        """Return the answer whose rendering some tokens begin with, or None."""
+        for answer in answers:
+            n = self._n_rendering(tokens, answer.tokens, marks)
+            if n is None:
+                continue
+            digest = digest_of(tokens[:n])
+            if digest != answer.rendering:
+                answer.rendering = digest
+                answer.agrees = self._agrees(answer.tokens, tokens[:n], rendered, marks)
+            if answer.agrees:
+                return answer
+        return None
+
+    def _n_rendering(
+        self, tokens: Sequence[int], own: Sequence[int], marks: frozenset[int]
+    ) -> int | None:
+        """Return how many tokens are before a control token that an answer does not have.
+
+        Return None where the control tokens before it are not those of the answer. marks: those
+        that the answer may have beyond.
+        """
+        is_control, written = self._llama.is_control, set(tokens)
+        control = [t for t in own if is_control(t) and (t in written or t not in marks)]
+        places = (i for i, token in enumerate(tokens) if is_control(token))
+        *within, end = [*itertools.islice(places, len(control) + 1)] or [-1]
+        return None if [tokens[i] for i in within] != control else end
+
+    def _agrees(
+        self,
+        own: Sequence[int],
+        rendering: Sequence[int],
+        rendered: Rendered,
+        marks: frozenset[int],
+    ) -> bool:
+        """Return whether an answer and its rendering are read as the same answer."""
+        texts = [self.detokenize(tokens) for tokens in (own, rendering)]
+        if texts[0] == texts[1]:
+            return True
+        nothing = {"reasoning": "", "content": ""}
+        alone = {**rendered.parser, "ids": [], "continued": nothing, "prefill": ""}
+        read = []
+        for tokens in (own, rendering):
+            pieces = (self._llama.piece(t, special=t in marks) for t in tokens)
+            reader = self._chat_format.reader(replace(rendered, parser=alone))
+            reader.feed(b"".join(pieces).decode(errors="replace"))
+            reader.finish()
+            read.append(reader.shown)
+        if not is_same(*read):
+            return False
+        pairs = zip(*(answer.tool_calls for answer in read), strict=True)
+        ids = [(a.id, b.id) for a, b in pairs if a.id != b.id]
+        ids += [("", known) for known in rendered.parser.get("ids", ())]
+        # A later result may name its call by an id, if the call has one in its text.
+        return not any(
+            (a and a in texts[0]) or (b and b in texts[1] and b not in texts[0]) for a, b in ids
+        )
 
     def _split(
-        self, prompt: str, is_marked: bool, images: Sequence[list[Chunk]]
+        self,
+        prompt: str,
+        is_marked: bool,
+        images: Sequence[list[Chunk]] = (),
+        *,
+        is_first: bool = True,
     ) -> tuple[list[int], dict[int, ImageChunk]]:
-        """Return the tokens of a prompt, and its images by the number that stands for one."""
+        """Return the tokens of a prompt, and its images by the number that stands for one.
+
+        is_marked: it has the marks of the guard. is_first: it is no later part of a prompt.
+        """
         model = self._llama
         bos = model.special_text(model.bos)
-        add_bos = model.adds_bos and not (bos and prompt.startswith(bos))
+        add_bos = is_first and model.adds_bos and not (bos and prompt.startswith(bos))
         split = self.tokens_of if is_marked else model.tokenize
         first, *others = prompt.split(guard.MEDIA) if images else [prompt]
         if len(others) != len(images):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from backend.llama.api import Context
 
 OpenReader = Callable[[Any], Any]
+Remember = Callable[[str, Any, "Values[int]"], None]
 
 
 class Sequence(Placed):
@@ -34,7 +35,8 @@ class Sequence(Placed):
     the answer, without one that ends it. n_equal: tokens that were equal before the last guess, or
     BY_MODEL. was_asked: a model's layer has guessed last. trial: of guesses whose right
     ones are computed again, or None. may_draft: tokens may be guessed.
-    open_reader: splits its text, if the handle wants that. failure: why its passes cannot be
+    open_reader: splits its text, if the handle wants that. remember: receives its owner, its
+    rendered prompt and its tokens. failure: why its passes cannot be
     computed, or None. failed_at: the positions before the last pass of it that failed.
     """
 
@@ -45,6 +47,7 @@ class Sequence(Placed):
         context: Context,
         stops: Values[str],
         open_reader: OpenReader,
+        remember: Remember,
         *,
         may_draft: bool = False,
     ) -> None:
@@ -67,6 +70,7 @@ class Sequence(Placed):
         self.failed_at = -1
         self.row = -1  # of the last pass: its logits have chosen the last token
         self._llama, self._context, self._open_reader = partial.llama, context, open_reader
+        self._remember = remember
         self._lookup = Lookup() if may_draft else None
         self.n_equal, self.was_asked = 0, False
         self.trial: Trial | None = None
@@ -253,6 +257,10 @@ class Sequence(Placed):
             self._tell(Piece(-1, "", raw))  # of the token that ended the answer
         text = self._split()
         fault = self.fault or fault
+        partial = self.partial
+        if fault is None and partial.messages is not None:
+            answer = self.tokens[partial.n_prompt :]
+            self._remember(self.request.owner, partial.rendered, answer)
         reason = self.finish_reason if fault is None else ""
         self.given = GroupAnswer(
             self.request,

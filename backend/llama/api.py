@@ -369,6 +369,12 @@ class Model:
         """Whether the vocabulary wants a begin-of-sequence token before a text."""
         return bool(llama_cpp.llama_vocab_get_add_bos(self.vocab))
 
+    def is_control(self, token: int) -> bool:
+        """Return whether the token is a control token, as that of special_texts()."""
+        attr = llama_cpp.llama_vocab_get_attr(self.vocab, token) if token >= 0 else 0
+        is_control = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
+        return bool(attr & is_control) or (token >= 0 and self.ends_answer(token))
+
     def ends_answer(self, token: int) -> bool:
         """Return whether the token ends an answer."""
         return bool(llama_cpp.llama_vocab_is_eog(self.vocab, token))

@@ -29,9 +29,10 @@ for _i, _answer in enumerate(("They eat mice.", "They sleep, but not for long.")
     CHAT += [{"role": "user", "content": QUESTIONS[_i + 1]}]
 
 
-def model(arch: str, folder: Path) -> Path:
+def model(arch: str, folder: Path, **sizes: Any) -> Path:
     template = zipfile.ZipFile(TEMPLATES).read(f"{FAMILIES[arch]}.jinja").decode()
-    return with_template(make_tiny(arch, "Q8_0", folder / "t.gguf"), folder / "m.gguf", template)
+    tiny = make_tiny(arch, "Q8_0", folder / "t.gguf", **sizes)
+    return with_template(tiny, folder / "m.gguf", template)
 
 
 def n_read(engine: Engine, messages: list[Any], n: int = 4, owner: str = "") -> int:

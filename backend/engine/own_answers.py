@@ -1,0 +1,130 @@
+"""Remembers the tokens of answers. A later prompt has them in place of a new rendering.
+
+A model writes other white space, another order of keys or other tokens than its template does. What
+the context holds of an answer would then be of no use to the next turn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from array import array
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from backend.protocol.chat import AnswerText
+
+N_ANSWER_MAX = 512
+TOKENS_BYTES_MAX = 4 << 20
+"""The most bytes of the tokens of all remembered answers."""
+
+
+@dataclass
+class OwnAnswer:
+    """An answer's tokens, without the one that ended it.
+
+    rendering: the SHA-256 of the tokens in their place that were compared with it last. agrees:
+    whether they may be replaced.
+    """
+
+    tokens: array[int]
+    rendering: bytes = b""
+    agrees: bool = False
+
+
+_Key = tuple[str, int, bytes, bytes]
+"""The owner, the characters of the prompt before the answer, their SHA-256, that of its tokens."""
+
+
+class OwnAnswers:
+    """Answers by their owner and by the whole prompt before them.
+
+    An owner finds its own ones only. Where there is no room, the owner with most of them loses the
+    one that was not used for the longest time.
+    """
+
+    def __init__(self) -> None:
+        self._answers: OrderedDict[_Key, OwnAnswer] = OrderedDict()
+        self._n_bytes = 0
+
+    def add(self, owner: str, prompt: str, tokens: Sequence[int]) -> None:
+        """Remember an answer to a prompt."""
+        kept = array("i", tokens)
+        key = (owner, len(prompt), _digest(prompt).digest(), digest_of(tokens))
+        if not kept or key in self._answers:
+            return
+        self._answers[key] = OwnAnswer(kept)
+        self._n_bytes += len(kept) * kept.itemsize
+        while len(self._answers) > N_ANSWER_MAX or self._n_bytes > TOKENS_BYTES_MAX:
+            self._drop_one()
+
+    def within(self, owner: str, prompt: str) -> Iterator[tuple[int, list[OwnAnswer]]]:
+        """Yield where answers may stand in a prompt, in order, and those that were given there.
+
+        The latest one comes first.
+        """
+        found: dict[int, list[_Key]] = {}
+        for key in reversed(self._answers):
+            if key[0] == owner and key[1] < len(prompt):
+                found.setdefault(key[1], []).append(key)
+        digest, n = _digest(""), 0
+        for at in sorted(found):
+            digest.update(_bytes(prompt[n:at]))
+            n, here = at, digest.digest()
+            if keys := [key for key in found[at] if key[2] == here]:
+                for key in reversed(keys):
+                    self._answers.move_to_end(key)
+                yield at, [self._answers[key] for key in keys]
+
+    def _drop_one(self) -> None:
+        counts = Counter(key[0] for key in self._answers)
+        key = next(key for key in self._answers if counts[key[0]] == max(counts.values()))
+        tokens = self._answers.pop(key).tokens
+        self._n_bytes -= len(tokens) * tokens.itemsize
+
+
+def is_same(own: AnswerText, rendered: AnswerText) -> bool:
+    """Return whether two answers are equal up to white space around them and to their JSON's form.
+
+    JSON may have other white space and another order of keys, but not the same key twice.
+    """
+    return (
+        own.reasoning.strip() == rendered.reasoning.strip()
+        and own.content.strip() == rendered.content.strip()
+        and len(own.tool_calls) == len(rendered.tool_calls)
+        and all(
+            a.name == b.name and _canonical(a.arguments) == _canonical(b.arguments)
+            for a, b in zip(own.tool_calls, rendered.tool_calls, strict=True)
+        )
+    )
+
+
+def digest_of(tokens: Sequence[int]) -> bytes:
+    """Return the SHA-256 of tokens."""
+    return hashlib.sha256(array("i", tokens).tobytes()).digest()
+
+
+def _canonical(arguments: str) -> str:
+    """Return JSON in one form; a text that is none, or names a key twice, as it is."""
+    try:
+        value = json.loads(arguments, object_pairs_hook=_unique)
+        return json.dumps(value, sort_keys=True)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key twice")
+    return found
+
+
+def _digest(text: str) -> Any:
+    return hashlib.sha256(_bytes(text))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,450 @@
+"""Replay sessions of agents of 30 steps, and say how much of each prompt was in the context.
+
+    python tests/benchmarks/agent_sessions.py [FAMILY ...] [--rendered] [--steps] [--states FOLDER]
+
+Each family has a small random model of its architecture, its real template and a part of a real
+vocabulary. What the model says is written here: calls with real sizes, in the form that the
+template shows, but with other white space, another order of keys and some other splits into tokens,
+as models write them. A client (the forms of Claude Code, Codex and opencode) sends each answer back
+as it received it, with its JSON written again. The system prompt has 10,000 tokens; one step
+compacts the conversation.
+
+`share`: of the tokens of the step before (prompt and answer), those that this step reused. Where a
+question follows, templates drop thoughts, and a compaction drops all but the system prompt: there
+it is of the tokens with which both begin. --rendered: answers are rendered again, as without own
+tokens. --steps: one line for each step. --states: keep states on the drive.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+sys.path += [str(Path(__file__).resolve().parents[1] / name) for name in ("", "backend", "engine")]
+
+import factory.writing as writing
+from chat_formats import template
+from factory.vocabulary import Vocabulary
+from gguf import GGUFReader
+from reciter import with_template
+from served import KEY, Served
+
+from backend.engine.engine import Engine
+from backend.engine.kept_states import n_equal
+from backend.engine.sequence import Sequence
+from backend.protocol.settings import EngineConfig
+
+VOCABULARY = Path(__file__).resolve().parents[3] / "shared/data/chat-formats/vocab"
+N_MERGE = 20_000
+N_STEP, N_COMPACTED = 30, 21
+FAMILIES = {  # architecture, template, the token that ends an answer, client
+    "Qwen3.5": ("qwen35moe", "Qwen3.5-4B", "<|im_end|>", "claude"),
+    "Qwen3-Coder": ("qwen3next", "Qwen3-Coder", "<|im_end|>", "opencode"),
+    "gpt-oss": ("gpt-oss", "openai-gpt-oss-120b", "<|return|>", "codex"),
+    "GLM-4.6": ("glm4moe", "GLM-4.6", "<|user|>", "claude"),
+    "Gemma 4": ("gemma4", "google-gemma-4-31B-it", "<turn|>", "opencode"),
+    "DeepSeek V3.2": ("deepseek2", "deepseek-ai-DeepSeek-V3.2", "<｜end▁of▁sentence｜>", "codex"),
+    "Kimi K2": ("deepseek2", "Kimi-K2-Thinking", "<|im_end|>", "claude"),
+    "Nemotron 3": (
+        "nemotron_h_moe",
+        "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+        "<|im_end|>",
+        "opencode",
+    ),
+}
+CONTROL = re.compile(
+    r"<[|｜][^<>|｜'\"\s{}]+[|｜]?>|<[a-z_]+[|｜]>|<(?:bos|eos)>|\[/?[A-Z_]{3,}\]|<\|\"\|>"
+)
+DEFINED = re.compile(r"</?(?:think|tool_call|tool_response|arg_key|arg_value)>")
+TOOLS = {
+    "read_file": {"path": "string", "offset": "integer", "limit": "integer"},
+    "run_command": {"command": "string", "timeout_s": "integer"},
+    "edit_file": {"path": "string", "old": "string", "new": "string"},
+}
+
+
+def vocabulary(name: str, end: str) -> Callable[[], Vocabulary]:
+    """Return a maker of the first tokens of a real vocabulary, with the marks of a template."""
+    fields = GGUFReader(VOCABULARY / "ggml-vocab-qwen35.gguf").fields
+    n_all = len(fields["tokenizer.ggml.merges"].data)
+
+    def some(key: str, n: int) -> list[str]:
+        field = fields[key]
+        return [bytes(field.parts[i]).decode() for i in field.data[:n]]
+
+    merges = some("tokenizer.ggml.merges", min(N_MERGE, n_all))
+    tokens = some("tokenizer.ggml.tokens", 256 + len(merges) + 2000)
+    known = set(tokens)
+    merges = [m for m in merges if m.replace(" ", "") in known]
+    source = template(name)
+    control = sorted({*CONTROL.findall(source), end, "<|endoftext|>"})
+    if name.startswith("openai"):  # the model's own marks, of which the template has no word
+        control = sorted({*control, "<|call|>", "<|constrain|>"})
+    defined = sorted({*DEFINED.findall(source)} - set(control))
+    n = len(tokens)
+    made = Vocabulary(
+        (*tokens, *control, *defined),
+        (1,) * n + (3,) * len(control) + (4,) * len(defined),
+        tuple(merges),
+        n + control.index("<|endoftext|>"),
+        n + control.index(end),
+        n + control.index("<|endoftext|>"),
+    )
+    return lambda: made
+
+
+# What is said.
+
+
+def lines(chance: random.Random, n_char: int) -> str:
+    """Return text like a program's, of about this length."""
+    words = "config reader value state token cache layer index parse write buffer result".split()
+    found: list[str] = []
+    while sum(map(len, found)) < n_char:
+        a, b, c = (chance.choice(words) for _ in range(3))
+        found.append(f"    {a}_{b} = self._{c}.{b}({chance.randrange(999)})  # {a} of the {c}\n")
+    return "".join(found)
+
+
+def answer_of(step: int, chance: random.Random) -> dict[str, Any]:
+    """Return what the model says in a step: a thought, a text and calls."""
+    thought = f"Step {step}: I look at the {chance.choice(['cache', 'reader'])} first, then decide."
+    if step in (14, N_STEP - 1) or step == N_COMPACTED - 1:
+        return {"thought": thought, "text": lines(chance, 200), "calls": []}
+    names = [chance.choice(list(TOOLS)) for _ in range(2 if step % 5 == 3 else 1)]
+    calls = []
+    for name in names:
+        arguments: dict[str, Any] = {
+            "path": f"src/{chance.randrange(99)}/reader.py",
+            "command": f"grep -n 'def read' src/*.py | head -{chance.randrange(99)}",
+            "old": lines(chance, 90),
+            "new": lines(chance, 120),
+            "offset": chance.randrange(999),
+            "limit": 200,
+            "timeout_s": 60,
+        }
+        calls.append((name, {key: arguments[key] for key in reversed(TOOLS[name])}))
+    return {"thought": thought, "text": "" if step % 2 else "I look there.", "calls": calls}
+
+
+def schema(name: str) -> dict[str, Any]:
+    properties = {k: {"type": kind, "description": f"The {k}."} for k, kind in TOOLS[name].items()}
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+# How a client writes it. Each has body(), which is a request, and take(), for its answer.
+
+
+class Claude:
+    path = "/v1/messages"
+
+    def __init__(self, system: str) -> None:
+        self.system, self.messages = system, list[dict[str, Any]]()
+
+    def ask(self, text: str) -> None:
+        self.messages.append({"role": "user", "content": [{"type": "text", "text": text}]})
+
+    def compact(self, text: str) -> None:
+        self.messages = []
+        self.ask(text)
+
+    def body(self) -> dict[str, Any]:
+        tools = [{"name": n, "description": f"Use {n}.", "input_schema": schema(n)} for n in TOOLS]
+        return {
+            "model": "m", "max_tokens": 4000, "messages": self.messages, "tools": tools,
+            "system": [{"type": "text", "text": self.system}],
+            "thinking": {"type": "enabled", "budget_tokens": 2000},
+        }  # fmt: skip
+
+    def take(self, reply: dict[str, Any], result: Callable[[], str]) -> int:
+        content = json.loads(json.dumps(reply["content"], sort_keys=True))
+        self.messages.append({"role": "assistant", "content": content})
+        calls = [part for part in content if part["type"] == "tool_use"]
+        if calls:
+            results = [
+                {"type": "tool_result", "tool_use_id": c["id"], "content": result()} for c in calls
+            ]
+            self.messages.append({"role": "user", "content": results})
+        return len(calls)
+
+
+class Codex:
+    path = "/v1/responses"
+
+    def __init__(self, system: str) -> None:
+        self.system, self.input = system, list[dict[str, Any]]()
+
+    def ask(self, text: str) -> None:
+        part = {"type": "input_text", "text": text}
+        self.input.append({"type": "message", "role": "user", "content": [part]})
+
+    def compact(self, text: str) -> None:
+        self.input = []
+        self.ask(text)
+
+    def body(self) -> dict[str, Any]:
+        tools = [
+            {"type": "function", "name": n, "description": f"Use {n}.", "parameters": schema(n)}
+            for n in TOOLS
+        ]
+        return {
+            "model": "m", "instructions": self.system, "input": self.input, "tools": tools,
+            "store": False, "include": ["reasoning.encrypted_content"], "max_output_tokens": 4000,
+        }  # fmt: skip
+
+    def take(self, reply: dict[str, Any], result: Callable[[], str]) -> int:
+        self.input += reply["output"]
+        calls = [item for item in reply["output"] if item["type"] == "function_call"]
+        for call in calls:
+            call["arguments"] = json.dumps(json.loads(call["arguments"]), separators=(",", ":"))
+            self.input.append(
+                {"type": "function_call_output", "call_id": call["call_id"], "output": result()}
+            )
+        return len(calls)
+
+
+class Opencode:
+    path = "/v1/chat/completions"
+
+    def __init__(self, system: str) -> None:
+        self.system, self.messages = system, list[dict[str, Any]]()
+
+    def ask(self, text: str) -> None:
+        self.messages.append({"role": "user", "content": text})
+
+    def compact(self, text: str) -> None:
+        self.messages = []
+        self.ask(text)
+
+    def body(self) -> dict[str, Any]:
+        functions = [
+            {"name": n, "description": f"Use {n}.", "parameters": schema(n)} for n in TOOLS
+        ]
+        return {
+            "model": "m", "max_tokens": 4000,
+            "messages": [{"role": "system", "content": self.system}, *self.messages],
+            "tools": [{"type": "function", "function": function} for function in functions],
+        }  # fmt: skip
+
+    def take(self, reply: dict[str, Any], result: Callable[[], str]) -> int:
+        message = reply["choices"][0]["message"]
+        kept = {k: message[k] for k in ("role", "content", "reasoning_content") if message.get(k)}
+        self.messages.append({"content": "", **kept})
+        calls = message.get("tool_calls") or []
+        for call in calls:
+            arguments = json.loads(call["function"]["arguments"])
+            call["function"]["arguments"] = json.dumps(arguments, sort_keys=True)
+        if calls:
+            self.messages[-1]["tool_calls"] = calls
+        for call in calls:
+            self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": result()})
+        return len(calls)
+
+
+CLIENTS = {"claude": Claude, "codex": Codex, "opencode": Opencode}
+
+
+class Voice:
+    """Chooses the tokens of answers in place of a sampler."""
+
+    def __init__(self, engine: Engine, seed: int) -> None:
+        self.engine, self.chance = engine, random.Random(seed)
+        self.said: dict[str, Any] = {}
+        self.of: Sequence | None = None
+        self.tokens: list[int] = []
+        self.raw = self.trouble = ""
+
+    def sample(self, sequence: Sequence) -> int:
+        if self.of is not sequence:
+            self.of = sequence
+            self.raw = self.written(sequence)
+            self.tokens = [*self.split(self.raw), self.engine._llama.eos]
+        return self.tokens.pop(0)
+
+    def written(self, sequence: Sequence) -> str:
+        """Return the answer as this model would write it."""
+        partial, said = sequence.partial, self.said
+        assert partial.messages is not None
+        rendered = partial.rendered
+        start, end = rendered.thinking_start, (rendered.thinking_ends or [""])[0]
+        if not said["calls"]:
+            thought = said["thought"] + "\n" + end + "\n\n" if end else ""
+            if start == "<|channel|>analysis<|message|>":
+                final = "<|start|>assistant<|channel|>final<|message|>"
+                return str(start + said["thought"] + "<|end|>" + final + said["text"])
+            return str(("" if rendered.thinks else start) + thought + said["text"])
+        calls = [
+            {
+                "id": f"functions.{name}:{i}"
+                if "functions." in self.engine.file.chat_template
+                and "functions" in rendered.prompt[-1:]
+                else f"call00{i:03}",
+                "type": "function",
+                "function": {"name": name, "arguments": json.dumps(arguments)},
+            }
+            for i, (name, arguments) in enumerate(said["calls"])
+        ]
+        message = {"role": "assistant", "content": said["text"], "tool_calls": calls}
+        message["reasoning_content"] = said["thought"]
+        results = [{"role": "tool", "tool_call_id": c["id"], "content": "RESULT"} for c in calls]
+        prompts = self.engine.prompts
+        before = prompts.format(partial.messages, partial.options)
+        behind = prompts.format([*partial.messages, message, *results], partial.options)
+        n = n_equal(before, behind)  # type: ignore[arg-type]
+        if n < len(before):
+            self.trouble = f"{len(before) - n} characters of the prompt's end are not in the next"
+        texts = [self.engine._llama.special_text(t) for t in self.engine._llama.ending_tokens]
+        marks = [*texts, "<|tool_response>", "<|end|>" if "<|call|>" in behind else "RESULT"]
+        marks = [m for m in marks if m != "<|end|>" or not rendered.thinking_start]
+        raw = behind[n:]
+        raw = raw[: min(at for m in marks if m and (at := raw.find(m)) >= 0)]
+        for _, arguments in said["calls"]:
+            for form in (json.dumps(arguments), json.dumps(arguments, separators=(",", ":"))):
+                raw = raw.replace(form, json.dumps(arguments, indent=1))
+        if "<|call|>" in behind:  # gpt-oss itself
+            raw = re.sub(
+                r" to=(\S+?)<\|channel\|>commentary json",
+                r"<|channel|>commentary to=\1 <|constrain|>json",
+                raw,
+            )
+        return raw
+
+    def split(self, raw: str) -> list[int]:
+        """Return tokens of a text, in two places not those that the vocabulary splits it into."""
+        letters = [i for i in range(1, len(raw)) if raw[i - 1 : i + 1].isalpha()]
+        marks = [m.span() for m in CONTROL.finditer(raw)] + [
+            m.span() for m in DEFINED.finditer(raw)
+        ]
+        letters = [i for i in letters if not any(a < i < b for a, b in marks)]
+        cuts = sorted(self.chance.sample(letters, min(2, len(letters))))
+        tokens: list[int] = []
+        for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True):
+            tokens += self.engine._llama.tokenize(raw[a:b])
+        return tokens
+
+
+def session(family: str, folder: Path, arguments: argparse.Namespace) -> tuple[float, str]:
+    """Print the figures of a session. Return the least share, and what went wrong."""
+    arch, name, end, client_name = FAMILIES[family]
+    client_name = arguments.client or client_name
+    made = vocabulary(name, end)
+    writing.tiny_vocabulary = made
+    path = writing.make_tiny(arch, "Q8_0", folder / "t.gguf", n_ctx=65536)
+    path = with_template(path, folder / "m.gguf", template(name))
+    config = EngineConfig(cache_rate=1.0, context_length=arguments.context, n_thread=1)
+    engine = Engine.open(path, config)
+    if arguments.states:
+        engine.keep_in(arguments.states)
+    if arguments.rendered:
+        engine.prompts.remember = lambda *_: None  # type: ignore[method-assign]
+    voice, chance = Voice(engine, 1), random.Random(2)
+    Sequence.sample = lambda self, row=-1: voice.sample(self)  # type: ignore[method-assign]
+    system = lines(chance, 100)
+    while engine.prompts.count([{"role": "system", "content": system}, USER]) < 10_000:
+        system += lines(chance, 4000)
+    client = CLIENTS[client_name](system)
+    served = Served(engine, n_parallel=arguments.parallel)
+    shares, faults, began_s = [], list[str](), time.perf_counter()
+    n_result = 0
+
+    def result() -> str:
+        nonlocal n_result
+        n_result += 1
+        return lines(chance, (300, 900, 2400, 1500)[n_result % 4])
+
+    before: list[int] = []  # what was in the context after the step before
+    goes_on = False  # the step before was a call, whose thought templates keep
+    client.ask("Find out why the reader loses its state, and mend it.\n" + lines(chance, 2000))
+    for step in range(N_STEP):
+        if step == N_COMPACTED:
+            client.compact("A summary of what was done so far:\n" + lines(chance, 3000))
+        voice.said = answer_of(step, chance)
+        reply = httpx.post(
+            served.url + client.path, json=client.body(), headers={"x-api-key": KEY}, timeout=900
+        )
+        if reply.status_code != 200:
+            faults.append(f"step {step}: {reply.status_code} {reply.text[:200]}")
+            break
+        if left_out := reply.headers.get("x-ignored-fields"):
+            faults.append(f"step {step}: x-ignored-fields {left_out[:80]}")
+        sequence = voice.of
+        assert sequence is not None
+        n_prompt, reused = sequence.partial.n_prompt, sequence.n_reused
+        prompt = sequence.tokens[:n_prompt]
+        common = len(before) if goes_on else n_equal(before, prompt)
+        share = min(reused / common, 1.0) if step else 1.0
+        n_calls = client.take(reply.json(), result)
+        if n_calls != len(voice.said["calls"]):
+            faults.append(
+                f"step {step}: {n_calls} calls of {len(voice.said['calls'])} {voice.raw!r}"
+            )
+        why = ""
+        is_low = step > 0 and goes_on and share < 0.95
+        if is_low or (arguments.steps and n_equal(before, prompt) < len(before)):
+            n = n_equal(before, prompt)
+            old, new = (engine.prompts.detokenize(t[n - 8 : n + 12]) for t in (before, prompt))
+            why = f"{len(before) - n} of {len(before)}: {old!r} / {new!r}"
+        shares.append(share)
+        if arguments.steps:
+            print(f"  {step:2} {n_prompt:6} {reused:6} {share:.3f} {why}", flush=True)
+        elif why:
+            faults.append(f"step {step}: {share:.3f} {why}")
+        before, goes_on = list(sequence.tokens), bool(voice.said["calls"])
+        if not goes_on:
+            client.ask("Go on with the next part.\n" + lines(chance, 800))
+    written = ""
+    if arguments.states:
+        while engine.keep():
+            pass
+        n_file = sum(f.stat().st_size for f in arguments.states.rglob("*") if f.is_file())
+        written = f", {n_file / 1e6:.1f} MB of states"
+    served.close()
+    engine.close()
+    rest = [*shares[1:]]
+    low = sum(s < 0.95 for s in rest)
+    print(
+        f"{family:14} {client_name:9} {arch:15} steps {len(shares)}, share least {min(rest):.3f} "
+        f"mean {np.mean(rest):.3f}, {low} below 0.95, {time.perf_counter() - began_s:.0f} s"
+        + written
+        + (f"; {voice.trouble}" if voice.trouble else ""),
+        flush=True,
+    )
+    for fault in faults[: arguments.faults]:
+        print(f"    {fault}")
+    return min(rest), "; ".join(faults)
+
+
+USER = {"role": "user", "content": "a"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("families", nargs="*", default=list(FAMILIES))
+    parser.add_argument("--rendered", action="store_true")
+    parser.add_argument("--steps", action="store_true")
+    parser.add_argument("--faults", type=int, default=3)
+    parser.add_argument("--client", choices=[*CLIENTS], default="")
+    parser.add_argument("--context", type=int, default=49152)
+    parser.add_argument("--parallel", type=int, default=1)
+    parser.add_argument("--states", type=Path)
+    arguments = parser.parse_args()
+    os.environ.setdefault("OUTRIDER_STATES", tempfile.mkdtemp())
+    for family in arguments.families or FAMILIES:
+        with tempfile.TemporaryDirectory() as folder:
+            session(family, Path(folder), arguments)
+
+
+if __name__ == "__main__":
+    main()
