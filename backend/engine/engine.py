@@ -20,7 +20,7 @@ from backend.engine.moments import Watch
 from backend.engine.passes import Held, Passes
 from backend.engine.prompts import Prompts, needs_call
 from backend.engine.runner import Runner
-from backend.engine.scheduler import n_place
+from backend.engine.scheduler import PassPlan, n_place
 from backend.engine.sequence import Sequence as Answered
 from backend.gguf.model_file import ModelFile, read_model
 from backend.gguf.tables import ONE_SEQUENCE
@@ -197,7 +197,7 @@ class Engine:
     @property
     def n_open(self) -> int:
         """The requests that are being answered or wait for room."""
-        return len(self.runner.requests) if self._is_busy else 0
+        return self.runner.n_open if self._is_busy else 0
 
     @property
     def n_wanted(self) -> int:
@@ -369,8 +369,9 @@ class Engine:
         for i in range(0, len(tokens), n_step):
             last_s, part = time.perf_counter(), enumerate(tokens[i : i + n_step], i)
             rows = [Row(token, position, 0, has_logits=True) for position, token in part]
+            plan = PassPlan[Answered](rows, n_of_prompt=len(rows))
             with engine_errors():
-                if passes.is_stopped or not passes.compute_rows(rows, [], last_s, is_token=False):
+                if passes.is_stopped or not passes.compute(plan, last_s):
                     return i
             self.loaded.scheduler.hold(tokens[: i + n_step])
         return len(tokens)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +20,11 @@ from backend.engine.keeping import Keeping
 from backend.engine.kept_states import key_of
 from backend.engine.meter import Meter
 from backend.engine.moments import Watch
-from backend.engine.scheduler import n_before_image
+from backend.engine.scheduler import PassPlan, n_before_image
 from backend.gguf.identity import FileChangedError
 from backend.gguf.scales import not_finite_sentence
 from backend.llama import api as llama
 from backend.llama.past import UNKNOWN
-from backend.llama.row import Row
 from backend.llama.vision import ImageChunk, without_mask
 from backend.memory.plan import headroom_bytes, kv_bytes
 from backend.memory.pressure import PERIOD_S
@@ -259,38 +258,21 @@ class Passes:
             if n_checkpoint := held.checkpoint[0]:
                 context.load(held.checkpoint[1], n_checkpoint, 0, key=key)
 
-    def compute_rows(
-        self,
-        rows: Sequence[Row],
-        numbers: Sequence[int],
-        last_s: float,
-        *,
-        is_token: bool,
-        n_adapting: int = 0,
-    ) -> bool:
-        """Compute tokens of several sequences in one pass. Return False when it was stopped.
+    def compute(self, plan: PassPlan[Any], last_s: float) -> bool:
+        """Compute a pass; an image may take several. Return False when it was stopped.
 
-        rows: those with logits come last; at least one has them. numbers: of Placed.number,
-        for each row; none where all rows are of the only sequence. is_token: all rows are tokens of
-        answers. n_adapting: the answers with a token in the pass, if an adaptive method may learn
-        from it; otherwise 0. On failure the context is as before, or empty. Raises EngineError.
+        last_s: when the pass before has ended. On failure the context is as before, or empty.
+        Raises EngineError.
         """
-        assert rows[-1].has_logits
-        if n_adapting:
-            self.loaded.begin_pass(n_adapting)
-        places = {row.sequence: row.position for row in reversed(rows)}  # of the first rows
-        decode_s = self._pass(
-            lambda: self.loaded.context.decode_rows(rows),
-            [row.token for row in rows],
-            is_token=is_token,
-            sequences=numbers,
-            places=places,
-            with_logits=[i for i, row in enumerate(rows) if row.has_logits],
-        )
+        if plan.image is not None:
+            return self._compute_image(plan, last_s)
+        assert plan.rows[-1].has_logits
+        if plan.n_learning:
+            self.loaded.begin_pass(plan.n_learning)
+        decode_s = self._pass(plan, lambda: self.loaded.context.decode_rows(plan.rows))
         if decode_s is None:
             return False
-        took_s, adapts = time.perf_counter() - last_s, n_adapting > 0
-        self._count(decode_s, took_s, is_token=is_token, adapts=adapts)
+        self._count(plan, decode_s, time.perf_counter() - last_s)
         return True
 
     def keep_encoded(self, images: Set[int]) -> None:
@@ -308,45 +290,32 @@ class Passes:
         self._encoded[image.token] = embeddings = vision.encode(image)
         return embeddings
 
-    def compute_image(self, image: ImageChunk, position: int, sequence: int, last_s: float) -> bool:
-        """Compute an image, in as many passes as it needs. Otherwise as compute_rows()."""
+    def _compute_image(self, plan: PassPlan[Any], last_s: float) -> bool:
+        image, row = cast("ImageChunk", plan.image), plan.rows[0]
         embeddings = self._encode(image)
         vision, context = self.loaded.weights.vision, self.loaded.context
         assert vision is not None
         n_step = context.n_ubatch
-        positions = vision.positions(image, position)
+        positions = vision.positions(image, row.position)
         for begin in range(0, image.n_token, n_step):
-            rows = embeddings[begin : begin + n_step], positions[:, begin : begin + n_step]
+            piece = embeddings[begin : begin + n_step], positions[:, begin : begin + n_step]
             with without_mask(context, vision.is_causal):
                 part = image.token, begin
-                decode_s = self._pass(
-                    partial(context.decode_embeddings, *rows, part, sequence),
-                    places={sequence: position},
-                )
+                decode = partial(context.decode_embeddings, *piece, part, row.sequence)
+                decode_s = self._pass(plan, decode)
             if decode_s is None:
                 return False
             now_s = time.perf_counter()
-            self._count(decode_s, now_s - last_s, is_token=False)
+            self._count(plan, decode_s, now_s - last_s)
             last_s = now_s
         return True
 
-    def _pass(
-        self,
-        decode: Callable[[], int],
-        tokens: Sequence[int] = (),
-        *,
-        is_token: bool = False,
-        sequences: Sequence[int] = (),
-        with_logits: Sequence[int] = (-1,),
-        places: Mapping[int, int],
-    ) -> float | None:
+    def _pass(self, plan: PassPlan[Any], decode: Callable[[], int]) -> float | None:
         """Run llama_decode once. Return its seconds, or None when stopped. Raises EngineError.
 
-        Afterwards the logits of the rows `with_logits` are finite and come from the files that were
-        loaded. tokens: what predictors may know of the pass; empty for an image. sequences: the
-        number of each token's, where the pass has several tokens of answers. places: the first
-        position of each sequence. On failure the context is as before the pass, or before the image
-        that it belongs to; where llama.cpp cannot go back, it is empty.
+        Afterwards the logits are finite and come from the files that were loaded. On failure the
+        context is as before the pass, or before the image that it belongs to; where llama.cpp
+        cannot go back, it is empty.
         """
         loaded, now_s = self.loaded, time.monotonic()
         patch = loaded.patch
@@ -356,13 +325,13 @@ class Passes:
                 self._minded_s = now_s
                 self.mind_memory()
             if patch is not None:
-                phase = _native.Phase.decode if is_token else _native.Phase.prefill
-                patch.begin_pass(phase, tokens, sequences)
+                phase = _native.Phase.decode if plan.is_token else _native.Phase.prefill
+                patch.begin_pass(phase, _tokens(plan), plan.numbers)
         except EngineError:
-            loaded.scheduler.take_back(places)
+            loaded.scheduler.take_back(plan)
             raise
         except RuntimeError as error:
-            loaded.scheduler.take_back(places)
+            loaded.scheduler.take_back(plan)
             raise EngineError(native_sentence(error)) from None
         before_s = time.perf_counter()
         status = decode()
@@ -371,32 +340,32 @@ class Passes:
         self._require_same_files()
         if status != 0 or not whole:
             loaded.context.void()
-            loaded.scheduler.take_back(places)
+            loaded.scheduler.take_back(plan)
             if patch is not None and patch.error:
                 raise EngineError(native_sentence(patch.error))
             if status not in (0, 2):  # 2: aborted
                 raise EngineError(text("engine.pass_failed", status=status))
             return None
-        for row in with_logits:
-            address = loaded.context.logits_address(row)
+        for i, row in enumerate(plan.rows):
+            if not row.has_logits:
+                continue
+            address = loaded.context.logits_address(i if plan.image is None else -1)
             if not _native.all_finite(address, loaded.llama.n_vocab):
-                layer = self._first_bad_layer(decode, tokens, places)
+                layer = self._first_bad_layer(plan, decode)
                 self._drop_all()  # earlier keys and values may be bad, too
                 raise UntrustedError(not_finite_sentence(loaded.file, layer))
         return decode_s
 
-    def _first_bad_layer(
-        self, decode: Callable[[], int], tokens: Sequence[int], places: Mapping[int, int]
-    ) -> int | None:
+    def _first_bad_layer(self, plan: PassPlan[Any], decode: Callable[[], int]) -> int | None:
         """Repeat a pass whose logits were not finite, with a stop at the output of every layer.
 
         Return the first layer with a value that is not finite, or None if none was found.
         """
-        check, patch = _native.LayerCheck(), self.loaded.patch
+        check, patch, tokens = _native.LayerCheck(), self.loaded.patch, _tokens(plan)
         if patch is None:
             self._check_plain(check, tokens[-_N_CHECK:])
             return check.layer
-        for sequence, position in places.items():
+        for sequence, position in plan.begins.items():
             self.loaded.context.forget_from(position, sequence)
         patch.check(check)
         with contextlib.suppress(RuntimeError):
@@ -430,17 +399,15 @@ class Passes:
             self.loaded.scheduler.clear()
             raise UntrustedError(str(error)) from None
 
-    def _count(
-        self, decode_s: float, wall_s: float, *, is_token: bool, adapts: bool = False
-    ) -> None:
-        """Pass the cost of the last pass to the meter, the watch and, if it `adapts`, the tuner."""
-        meter = self.meter
+    def _count(self, plan: PassPlan[Any], decode_s: float, wall_s: float) -> None:
+        """Tell the meter, the watch and the tuner of the cost of a pass."""
+        meter, is_token = self.meter, plan.is_token
         meter.add_pass(decode_s, wall_s, is_token=is_token)
         if self.watch is not None:
             stalls_us = meter.layer_stall_us
             number, map_now = meter.n_pass - 1, self.loaded.residency()
             self.watch.add(number, meter.token, stalls_us, map_now, is_token=is_token)
-        if adapts and (line := self.loaded.observe(meter.token, meter.token_wave_s)):
+        if plan.n_learning and (line := self.loaded.observe(meter.token, meter.token_wave_s)):
             meter.statistics.decisions.append(line)
 
     def mind_memory(self) -> None:
@@ -464,3 +431,8 @@ class Passes:
         self.meter.cache_rebuilt()
         assert self.loaded.patch is not None
         self.loaded.patch.request_began()
+
+
+def _tokens(plan: PassPlan[Any]) -> list[int]:
+    """Return what predictors may know of a pass; nothing of an image."""
+    return [row.token for row in plan.rows] if plan.image is None else []

@@ -16,9 +16,8 @@ from backend.engine.drafts import Trial
 from backend.engine.error import engine_errors
 from backend.engine.loaded_model import limits_of
 from backend.engine.passes import Passes
-from backend.engine.scheduler import Scheduler
+from backend.engine.scheduler import PassPlan, Scheduler
 from backend.engine.sequence import Sequence
-from backend.llama.row import Row
 from backend.protocol.errors import EngineError, UntrustedError
 from backend.protocol.request import GroupAnswer
 
@@ -74,7 +73,12 @@ class Runner:
     def n_wanted(self) -> int:
         """The requests that would join the next pass, beside those that wait."""
         scheduler = self._scheduler
-        return max(scheduler.n_wanted() - len(scheduler.waiting) - len(scheduler.urgent), 0)
+        return max(scheduler.n_wanted() - scheduler.n_open + len(scheduler.members), 0)
+
+    @property
+    def n_open(self) -> int:
+        """The requests that are being answered or wait for room."""
+        return self._scheduler.n_open
 
     @property
     def requests(self) -> list[Sequence]:
@@ -83,7 +87,7 @@ class Runner:
 
     def add(self, member: Sequence) -> None:
         """Let a request be answered, which has joined the passes."""
-        if not self.requests:
+        if not self._scheduler.n_open:
             self._last_s = time.perf_counter()
             if not self.n_token:
                 self._passes.meter.began_s = self._last_s
@@ -123,8 +127,8 @@ class Runner:
         if not scheduler.waiting or not scheduler.n_wanted():
             return
         tokens, n_done = scheduler.beginning()
-        if tokens and not self._compute_shared(tokens, n_done):
-            self._passes.loaded.context.forget_from(0, scheduler.limits.n_sequence)
+        if tokens:
+            self._compute_shared(tokens, n_done)
         while (member := scheduler.next()) is not None:
             self._joined(member)
 
@@ -151,140 +155,95 @@ class Runner:
 
     # Passes.
 
-    def _compute_shared(self, tokens: list[int], n_done: int) -> bool:
-        """Compute a beginning, once for all that wait. Return False when stopped."""
-        limits, number = self._scheduler.limits, self._scheduler.next_number()
-        for begin in range(n_done, len(tokens), limits.n_ubatch):
-            end = min(begin + limits.n_ubatch, len(tokens))
-            rows = [
-                Row(tokens[i], i, limits.n_sequence, has_logits=i == end - 1)
-                for i in range(begin, end)
-            ]
-            numbers, now_s = [number] * len(rows), time.perf_counter()
-            try:
-                with engine_errors():
-                    if not self._passes.compute_rows(rows, numbers, now_s, is_token=False):
-                        return False
-            except UntrustedError:
-                raise
-            except EngineError:  # each computes it with its own prompt, and then may fail
-                return False
+    def _compute_shared(self, tokens: list[int], n_done: int) -> None:
+        """Compute a beginning, once for all that wait, unless that fails or is stopped."""
+        try:
+            with engine_errors():
+                for plan in self._scheduler.pieces(tokens, n_done):
+                    if not self._passes.compute(plan, time.perf_counter()):
+                        return
+        except UntrustedError:
+            raise
+        except EngineError:  # each computes it with its own prompt, and then may fail
+            return
         self._scheduler.share(tokens, n_done)
-        return True
 
     def _compute(self, last_s: float) -> bool:
         """Compute a pass, and choose tokens. Return False when stopped."""
-        scheduler, passes = self._scheduler, self._passes
+        scheduler, passes, keeping = self._scheduler, self._passes, self._passes.keeping
         may_draft = passes.may_draft
         layer = passes.layer if may_draft else None
-        if layer is not None and (leader := scheduler.lead()) is not None:
-            layer.begin(leader.computed)
-        if (leader := scheduler.leader) is not None:
-            leader.was_asked = False
-        rows, owners = scheduler.rows(self._guess if may_draft else None)
-        if not rows:
-            return self._compute_image(owners[0], last_s)
-        drafted = next((m for m in owners if m.drafted), None) if may_draft else None
-        self.n_drafted, self.n_right = len(drafted.drafted) if drafted is not None else 0, 0
-        n_of_prompt = sum([m.n_unread > 0 for m in owners])
-        is_token = not n_of_prompt
-        # Without numbers, all tokens are of the sequence 0.
-        is_only = len(scheduler.members) == 1 and not owners[0].number and drafted is None
-        numbers = () if is_only else [m.number for m in owners]
-        n_adapting = len(rows) if is_token and drafted is None else 0
-        places = {member: member.n_done for member in owners}
-        if n_of_prompt:
-            self._show_prompt(n_of_prompt)
+        if layer is not None:
+            self._lead(layer)
+        plan = scheduler.plan(self._guess if may_draft else None)
+        is_token = plan.is_token
+        self.n_drafted, self.n_right, self.n_decoded = plan.n_drafted, 0, 0
+        if not is_token:
+            self._show_prompt(plan)
         try:
             with engine_errors():
-                if not passes.compute_rows(
-                    rows, numbers, last_s, is_token=is_token, n_adapting=n_adapting
-                ):
+                if not passes.compute(plan, last_s):
                     return False
         except EngineError as error:
-            return self._has_failed(places, error)
-        took_s = time.perf_counter() - last_s
-        self._last_s = last_s + took_s  # a token's time includes choosing it
+            return self._has_failed(plan, error)
+        self._last_s = time.perf_counter()  # a token's time includes choosing it
+        took_s = self._last_s - last_s
         passes.end_prefill()
-        if n_adapting == 1 and passes.keeping is not None:
-            passes.keeping.note_token(owners[0].request.owner)
         if layer is not None:
-            self._observe_layer(layer, rows, owners)
-        own = [m for m in scheduler.members if m.precedes]
-        is_answered = bool(own) and not any(m.n_unread for m in own)
-        last = scheduler.computed(owners)
+            self._observe_layer(layer, plan)
+        chosen = scheduler.computed(plan)
         if scheduler.limits.attends[1]:
             self._drop_middles()
-        if n_of_prompt:
-            self._tell_of_prompts(owners)
-        for i, member in last:
-            self._choose(member, i)
-        self.n_decoded = len(rows) - self.n_drafted + self.n_right if is_token else 0
+        if not is_token:
+            self._tell_of_prompts(plan)
+        for row, member in chosen:
+            self._choose(member, row)
+        if is_token:
+            self.n_decoded = len(plan.rows) - plan.n_drafted + self.n_right
         if is_token and may_draft:
-            self._observe_guess(drafted, len(owners) - self.n_drafted, took_s, layer)
-        elif (trial := owners[0].trial) is not None:
+            self._observe_guess(plan, took_s, layer)
+        elif (trial := plan.owners[0].trial) is not None:
             trial.end(took_s)
-            owners[0].trial = None
-        if is_answered:
-            scheduler.observe(owners, n_of_prompt, took_s)
-        if passes.keeping is not None and not all(m.precedes for m in scheduler.members):
-            passes.keeping.step_between()  # beside persons alone it soon idles
+            plan.owners[0].trial = None
+        if plan.is_beside:
+            scheduler.observe(plan, took_s)
+        if keeping is not None and plan.image is None:
+            if plan.n_learning == 1:
+                keeping.note_token(plan.owners[0].owner)
+            if not all([m.precedes for m in scheduler.members]):
+                keeping.step_between()  # beside persons alone it soon idles
         return True
 
-    def _compute_image(self, member: Sequence, last_s: float) -> bool:
-        """Compute the next image of a prompt. Return False when stopped."""
-        scheduler, n_before = self._scheduler, member.n_done
-        image = member.partial.images[member.tokens[n_before]]
-        self.n_drafted = self.n_right = self.n_decoded = 0
-        self._show_prompt(image.n_pos)
-        try:
-            with engine_errors():
-                place = member.n_done, member.place
-                if not self._passes.compute_image(image, *place, last_s):
-                    return False
-        except EngineError as error:
-            return self._has_failed({member: n_before}, error)
-        self._passes.end_prefill()
-        self._last_s = time.perf_counter()
-        is_other = not member.precedes and any(m.precedes for m in scheduler.members)
-        scheduler.computed_image(member)
-        self._passes.keep_encoded(
-            {token for m in self.requests for token in m.tokens[m.n_done :] if token < 0}
-        )
-        self._tell_of_prompts([member])
-        if not member.n_unread:  # the prompt ends with an image
-            self._choose(member, -1)
-        if is_other:
-            n = image.n_token
-            scheduler.observe([member] * n, n, self._last_s - last_s)
-        return True
-
-    def _has_failed(self, places: dict[Sequence, int], error: EngineError) -> bool:
+    def _has_failed(self, plan: PassPlan[Sequence], error: EngineError) -> bool:
         """Let a pass be repeated, or where it failed before, let the requests of it fail.
 
-        places: the position of each before it. Return True. Raises errors after which nothing that
-        was computed is to be trusted.
+        Return True. Raises errors after which nothing that was computed is to be trusted.
         """
         if isinstance(error, UntrustedError):
             raise error
-        for member, n in places.items():
+        owners = zip(plan.owners, plan.rows, strict=True)
+        for member, n in {m: row.position for m, row in reversed(list(owners))}.items():
             if n <= member.failed_at:
                 member.failure = error
             member.failed_at = n
         self.n_decoded = self.n_drafted = self.n_right = 0
         return True
 
-    def _show_prompt(self, n: int) -> None:
-        """Let others see, within the pass, how many of n tokens are computed that go first."""
+    def _show_prompt(self, plan: PassPlan[Sequence]) -> None:
+        """Let others see, within the pass, how much of the prompt is computed that goes first."""
         member = self._scheduler.members[0]
         is_shown = member.n_unread and not member.n_token
         if is_shown and (member.precedes or self.n_running == 1):
+            n = plan.n_of_prompt if plan.image is None else plan.image.n_pos
             self._passes.begin_prefill(member.n_done, n, member.n_wanted)
 
-    @staticmethod
-    def _tell_of_prompts(owners: list[Sequence]) -> None:
-        """Tell handles how much of their prompts is computed."""
-        for member in dict.fromkeys(owners):
+    def _tell_of_prompts(self, plan: PassPlan[Sequence]) -> None:
+        """Tell handles how much of their prompts is computed. Forget images that all have read."""
+        if plan.image is not None:
+            self._passes.keep_encoded(
+                {token for m in self.requests for token in m.tokens[m.n_done :] if token < 0}
+            )
+        for member in dict.fromkeys(plan.owners):
             if not member.n_token:
                 follow = member.request.handle.follow
                 follow.prefilled(member.n_done)
@@ -321,31 +280,36 @@ class Runner:
         width = passes.width_beside(n_running)
         return member.guess(width, n_most, layer, lambda: passes.is_stopped)
 
-    def _observe_layer(
-        self, layer: PredictionLayer, rows: list[Row], owners: list[Sequence]
-    ) -> None:
+    def _lead(self, layer: PredictionLayer) -> None:
+        """Choose the answer that the layer guesses in this pass, and ask it for none yet."""
+        if (new := self._scheduler.lead()) is not None:
+            layer.begin(new.computed)
+        if (leader := self._scheduler.leader) is not None:
+            leader.was_asked = False
+
+    def _observe_layer(self, layer: PredictionLayer, plan: PassPlan[Sequence]) -> None:
         """Tell the prediction layer which tokens of its answer the pass has computed."""
-        leader = self._scheduler.leader
-        places = [i for i, member in enumerate(owners) if member is leader]
-        if leader is not None and places:
+        leader, rows = self._scheduler.leader, plan.rows
+        places = [i for i, member in enumerate(plan.owners) if member is leader]
+        if leader is not None and places and plan.image is None:
             states = self._passes.loaded.context.states(len(rows))
             tokens = [rows[i].token for i in places]
             layer.observe(leader.tokens, rows[places[0]].position, tokens, states[places])
 
     def _observe_guess(
-        self, drafted: Sequence | None, n_running: int, took_s: float, layer: PredictionLayer | None
+        self, plan: PassPlan[Sequence], took_s: float, layer: PredictionLayer | None
     ) -> None:
         """Learn from the time of a pass with these guesses, and from the number of right ones."""
-        of, n_guessed = drafted, self.n_drafted
-        leader = self._scheduler.leader
+        guessed, n_guessed, leader = plan.drafting, plan.n_drafted, self._scheduler.leader
         if layer is not None and leader is not None and leader.was_asked:
             took_s -= layer.read_s  # of a text that was new to it
-            if drafted is None:  # a guess that the layer was too unsure to make took time, too
-                of, n_guessed = leader, 1
-        width = self._passes.width_beside(n_running)
-        trial = Trial(width, 0 if of is None else of.n_equal, n_guessed, self.n_right, took_s)
-        if of is not None and of.n_unread:
-            of.trial = trial
+            if guessed is None:  # a guess that the layer was too unsure to make took time, too
+                guessed, n_guessed = leader, 1
+        n_equal = 0 if guessed is None else guessed.n_equal
+        width = self._passes.width_beside(len(plan.rows) - plan.n_drafted)
+        trial = Trial(width, n_equal, n_guessed, self.n_right, took_s)
+        if guessed is not None and guessed.n_unread:
+            guessed.trial = trial
         else:
             trial.end()
 

@@ -8,10 +8,10 @@ through Memory.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Values
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from backend.engine.kept_states import n_equal
 from backend.engine.precedence import Precedence
@@ -156,6 +156,40 @@ class Placed:
 
 T = TypeVar("T", bound=Placed)
 
+
+class PassPlan(NamedTuple, Generic[T]):
+    """All of a pass, as it was decided before it.
+
+    rows: those with logits come last, at least one; of an image, one row that stands for all.
+    owners: the request of each row; none where the rows are of a beginning that prompts share.
+    image: it is computed in place of its row, or None. numbers: of each row's sequence for the core
+    (Placed.number); none where all are of the only request. n_of_prompt: rows of prompts. drafting:
+    the request with n_drafted guessed tokens behind its next one, or None. n_learning: the answers
+    with a token in the pass, if an adaptive method may learn from it; otherwise 0. is_beside: its
+    time shows what a person's answer takes, alone or beside others.
+    """
+
+    rows: Values[Row]
+    owners: Values[T] = ()
+    image: Image | None = None
+    numbers: Values[int] = ()
+    n_of_prompt: int = 0
+    drafting: T | None = None
+    n_drafted: int = 0
+    n_learning: int = 0
+    is_beside: bool = False
+
+    @property
+    def is_token(self) -> bool:
+        """Whether all rows are tokens of answers."""
+        return not self.n_of_prompt
+
+    @property
+    def begins(self) -> dict[int, int]:
+        """The first position of each sequence."""
+        return {row.sequence: row.position for row in reversed(self.rows)}
+
+
 Guess = Callable[[T, int, int], list[int]]
 """Guesses the tokens after an answer, from (number of answers in the pass, most tokens)."""
 
@@ -209,6 +243,11 @@ class Scheduler(Generic[T]):
     def requests(self) -> list[T]:
         """Those who are answered or wait."""
         return self.members + self.urgent + self.waiting
+
+    @property
+    def n_open(self) -> int:
+        """The number of those who are answered or wait."""
+        return len(self.members) + len(self.urgent) + len(self.waiting)
 
     @property
     def last(self) -> int:
@@ -383,13 +422,14 @@ class Scheduler(Generic[T]):
             member.n_done = member.n_gone = 0
         self.waiting, self.members = self.members + self.waiting, []
 
-    def take_back(self, places: Mapping[int, int]) -> None:
+    def take_back(self, plan: PassPlan[T]) -> None:
         """Go back behind a pass that was not computed as a whole.
 
-        places: the first position of each of its sequences. Recurrent states go back to a
-        checkpoint, and the tokens behind it are read again. Where nothing can go back, all is read
-        again.
+        Recurrent states go back to a checkpoint, and the tokens behind it are read again. Where
+        nothing can go back, all is read again. Nothing is left of a beginning to be shared.
         """
+        shared = self.limits.n_sequence
+        places = {s: 0 if s == shared else n for s, n in plan.begins.items()}
         if not self._memory.n_checkpoint:
             if not all([self._memory.forget_from(n, s) for s, n in places.items()]):
                 self.clear()
@@ -575,17 +615,48 @@ class Scheduler(Generic[T]):
         """Note that a beginning is computed, n_done of its tokens for another request."""
         self.shared, self._n_unpaid = tokens, len(tokens) - n_done
 
-    # Rows.
+    # Passes.
 
-    def rows(self, guess: Guess[T] | None = None) -> tuple[list[Row], list[T]]:
-        """Return the rows of the next pass and the member of each. Those with logits come last.
+    def plan(self, guess: Guess[T] | None = None) -> PassPlan[T]:
+        """Return the plan of the next pass. REQUIRES: there are members.
 
-        Without rows, the next image of the only member is to be computed; call computed_image().
         guess: of tokens that are computed behind those of one answer, where no prompt is read.
         """
         if guess is None and len(self.members) == 1 and not self.members[0].n_unread:
             only = self.members[0]
-            return [Row(only.tokens[only.n_done], only.n_done, only.place, True)], [only]
+            rows = [Row(only.tokens[only.n_done], only.n_done, only.place, True)]
+            numbers = (only.number,) if only.number else ()
+            return PassPlan(rows, [only], None, numbers, 0, None, 0, 1, only.precedes)
+        own = [m for m in self.members if m.precedes]
+        is_beside = bool(own) and not any([m.n_unread for m in own])
+        rows, owners = self._rows(guess)
+        first, n_row = owners[0], len(rows)
+        if not rows:
+            n, token = first.n_done, first.tokens[first.n_done]
+            rows, image = [Row(token, n, first.place, True)], first.images[token]
+            return PassPlan(rows, owners, image, (), image.n_token, is_beside=is_beside)
+        n_of_prompt = sum([m.n_unread > 0 for m in owners])
+        drafting = next((m for m in owners if m.drafted), None) if n_row > 1 else None
+        is_only = len(self.members) == 1 and not first.number and drafting is None
+        return PassPlan(
+            rows, owners, None, () if is_only else [m.number for m in owners], n_of_prompt,
+            drafting, len(drafting.drafted) if drafting is not None else 0,
+            0 if n_of_prompt or drafting is not None else n_row, is_beside,
+        )  # fmt: skip
+
+    def pieces(self, tokens: list[int], n_done: int) -> Iterator[PassPlan[T]]:
+        """Yield the plans that compute a beginning() to be shared."""
+        n_step, number = self.limits.n_ubatch, self.next_number()
+        for begin in range(n_done, len(tokens), n_step):
+            places = range(begin, min(begin + n_step, len(tokens)))
+            rows = [Row(tokens[i], i, self.limits.n_sequence, i == places[-1]) for i in places]
+            yield PassPlan(rows, (), None, [number] * len(rows), len(rows))
+
+    def _rows(self, guess: Guess[T] | None = None) -> tuple[list[Row], list[T]]:
+        """Return the rows of the next pass and the member of each. Those with logits come last.
+
+        Without rows, the next image of the only member is to be computed.
+        """
         if not self.limits.shares:
             return self._rows_of_streams()
         limits = self.limits
@@ -632,11 +703,6 @@ class Scheduler(Generic[T]):
         found = [m for m in fresh if m.tokens[m.n_done] < 0]
         self._was_image = bool(found) and not (has_tokens and self._was_image)
         return found[0] if self._was_image else None
-
-    def computed_image(self, member: T) -> None:
-        """Note that the next image of a prompt is computed."""
-        member.n_done += member.images[member.tokens[member.n_done]].n_pos
-        self._save(member)
 
     def _ends(self, member: T) -> list[int]:
         """Return the positions of a prompt at which a pass has yet to end, for a checkpoint."""
@@ -721,12 +787,17 @@ class Scheduler(Generic[T]):
             return rows, [m for m, _ in places]
         return [Row(m.tokens[m.n_done], m.n_done, m.place, True) for m in members], members
 
-    def computed(self, owners: Values[T]) -> list[tuple[int, T]]:
-        """Note that the rows of these members are computed.
+    def computed(self, plan: PassPlan[T]) -> list[tuple[int, T]]:
+        """Note that a pass is computed.
 
-        Return the rows whose logits choose next tokens, and their members. The rows of guessed
-        tokens follow; call keep() when tokens are chosen.
+        Return the rows whose logits choose next tokens, and their members; -1: the last one. The
+        rows of guessed tokens follow; call keep() when tokens are chosen.
         """
+        owners = plan.owners
+        if plan.image is not None:
+            owners[0].n_done += plan.image.n_pos
+            self._save(owners[0])
+            return [] if owners[0].n_unread else [(-1, owners[0])]
         for member in owners:
             member.n_done += 1
         self._save(owners[0])  # a pass with a prompt has no other, where there are checkpoints
@@ -754,14 +825,13 @@ class Scheduler(Generic[T]):
         if n_guessed and holds:
             self._memory.forget_from(0, self.limits.n_sequence)
 
-    def observe(self, owners: Values[T], n_of_prompt: int, took_s: float) -> None:
-        """Observe the time of a pass that read no prompt of a preceding request.
-
-        n_of_prompt: its rows of others' prompts.
-        """
-        n_own = len({id(m) for m in owners if m.precedes})
-        n_other = sum(not m.precedes for m in owners)
-        self.precedence.observe(n_own, n_other, n_of_prompt, took_s)
+    def observe(self, plan: PassPlan[T], took_s: float) -> None:
+        """Observe the time of a pass that `is_beside`."""
+        n_own = len({id(m) for m in plan.owners if m.precedes})
+        n_other = sum(not m.precedes for m in plan.owners)
+        if plan.image is not None:
+            n_other *= plan.image.n_token
+        self.precedence.observe(n_own, n_other, plan.n_of_prompt, took_s)
 
 
 def n_before_image(tokens: Values[int]) -> int:

@@ -48,8 +48,8 @@ PASS = Picture(
     "The life of a pass",
     ("Runner, Scheduler", "llama.cpp", "live: the patch", "core: decisions", "live: copies"),
     (
-        Step(0, "Scheduler.rows: who takes\npart, with which tokens"),
-        Step(0, "Passes.compute_rows\n(llama_decode)"),
+        Step(0, "Scheduler.plan: who takes\npart, with which tokens"),
+        Step(0, "Passes.compute\n(llama_decode)"),
         Step(2, "the pass begins", says="PassBegan"),
         Step(3, "forecasts; experts known\nfrom the token", says="Copy"),
         Step(4, "reads into slots begin", to=("attention",)),

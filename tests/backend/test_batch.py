@@ -174,7 +174,7 @@ def test_a_drive_that_has_failed_costs_few_requests(
         raise EngineError("The drive is gone.")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Passes, "compute_rows", fails)
+        broken.setattr(Passes, "compute", fails)
         assert main([*words, "--group", "2"]) == 1
     assert "The drive is gone. The same command" in capsys.readouterr().err
     n_failed = len(answers(out))

@@ -30,6 +30,7 @@ import numpy as np
 
 from backend.engine.engine import Engine
 from backend.engine.group_plan import plan_group
+from backend.engine.scheduler import PassPlan
 from backend.llama.row import Row
 from backend.protocol.settings import EngineConfig
 
@@ -47,16 +48,15 @@ def decode(engine: Engine, n: int, n_prompt: int, n_step: int) -> tuple[float, f
         part = places[begin : begin + context.n_ubatch]
         rows = [Row(int(tokens[s, i]), i, s, i == n_prompt - 1) for s, i in part]
         rows[-1] = replace(rows[-1], has_logits=True)
-        passes.compute_rows(
-            rows, [numbers[s] for s, _ in part], time.perf_counter(), is_token=False
-        )
+        plan = PassPlan[Any](rows, numbers=[numbers[s] for s, _ in part], n_of_prompt=len(rows))
+        passes.compute(plan, time.perf_counter())
     stall_s, hits, wanted = 0.0, 0, 0
     began_s = time.perf_counter()
     for step in range(n_prompt, n_prompt + n_step + 1):
         if step == n_prompt + 1:  # the first pass finds the cache as the prompts left it
             stall_s, hits, wanted, began_s = 0.0, 0, 0, time.perf_counter()
         rows = [Row(int(tokens[s, step]), step, s, True) for s in range(n)]
-        passes.compute_rows(rows, numbers, time.perf_counter(), is_token=True)
+        passes.compute(PassPlan[Any](rows, numbers=numbers), time.perf_counter())
         cost = passes.meter.token
         stall_s += cost.stall_s
         hits += cost.hits
@@ -130,7 +130,8 @@ def _pieces(engine: Engine, work: list[tuple[int, range]], tokens: Any) -> None:
         part = places[begin : begin + n_step]
         rows = [Row(int(tokens[i]), i, s, k == len(part) - 1) for k, (s, i) in enumerate(part)]
         numbers = [s for s, _ in part]
-        engine.passes.compute_rows(rows, numbers, time.perf_counter(), is_token=False)
+        plan = PassPlan[Any](rows, numbers=numbers, n_of_prompt=len(rows))
+        engine.passes.compute(plan, time.perf_counter())
 
 
 def step(engine: Engine, lengths: list[int], n_step: int, number: int) -> float:
@@ -141,7 +142,7 @@ def step(engine: Engine, lengths: list[int], n_step: int, number: int) -> float:
     began_s = time.process_time()
     for i in range(n_step):
         rows = [Row(int(tokens[i, s]), lengths[s] + first + i, s, True) for s in range(n)]
-        engine.passes.compute_rows(rows, range(n), time.perf_counter(), is_token=True)
+        engine.passes.compute(PassPlan[Any](rows, numbers=range(n)), time.perf_counter())
     return (time.process_time() - began_s) / n_step
 
 

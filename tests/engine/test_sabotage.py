@@ -28,6 +28,7 @@ from backend.engine.engine import Engine, EngineError
 from backend.engine.keeping import Keeping
 from backend.engine.kept_states import KeptStates
 from backend.engine.passes import Passes
+from backend.engine.scheduler import PassPlan
 from backend.engine.sequence import Sequence as Answer
 from backend.gguf.header import read_header
 from backend.gguf.model_file import read_model
@@ -114,19 +115,20 @@ def rows_of_a_group(scene: Scene) -> None:
     is_time = once(30)
 
     def swapping(compute: Any) -> Any:
-        def swapped(self: Passes, rows: list[Row], *args: Any, **options: Any) -> Any:
+        def swapped(self: Passes, plan: PassPlan[Any], last_s: float) -> Any:
             if is_time():
-                a, b = rows[0], rows[1]
+                a, b = plan.rows[0], plan.rows[1]
                 rows = [
                     Row(b.token, a.position, a.sequence, a.has_logits),
                     Row(a.token, b.position, b.sequence, b.has_logits),
-                    *rows[2:],
+                    *plan.rows[2:],
                 ]
-            return compute(self, rows, *args, **options)
+                plan = plan._replace(rows=rows)
+            return compute(self, plan, last_s)
 
         return swapped
 
-    scene.replace(Passes, "compute_rows", swapping)
+    scene.replace(Passes, "compute", swapping)
     joint(scene)
 
 

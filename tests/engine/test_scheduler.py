@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.engine import scheduler as scheduler_module
-from backend.engine.scheduler import SHARED_TOKENS_MIN, Limits, Placed, Scheduler, n_place
+from backend.engine.scheduler import (
+    SHARED_TOKENS_MIN,
+    Limits,
+    PassPlan,
+    Placed,
+    Scheduler,
+    n_before_image,
+    n_place,
+)
 from backend.llama.row import Row
 
 LIMITS = Limits(n_sequence=3, n_context=120, n_longest=120, n_ubatch=16)
@@ -28,6 +36,7 @@ class Cells:
         self._saved: list[list[tuple[tuple[int, ...], int]]] = []
         self._n_rows: Counter[int] = Counter()  # of each sequence in the last pass
         self.n_computed = 0
+        self.is_failing = False  # a pass was not computed as a whole: no state can go back
         self.n_checkpoint = int(limits.checkpoints)
 
     def clear(self) -> None:
@@ -40,6 +49,8 @@ class Cells:
         held = self._held.get(sequence, [])
         if self._limits.cuts_batches and position > 0:
             n = len(held) - position
+            if self.is_failing and n > 0:
+                return False
             is_guess = n <= self._limits.n_back and n < self._n_rows[sequence]
             assert n <= 0 or is_guess, "a state goes back"
         tokens = self.tokens(sequence)
@@ -76,6 +87,12 @@ class Cells:
         """Forget positions in the middle: they keep their tokens here, and have no cells."""
         held = self._held[sequence]
         held[begin:end] = [((), token) for _, token in held[begin:end]]
+
+    def fail(self, plan: PassPlan[Asked], n_row: int) -> None:
+        """Compute the first rows of a pass that is not computed as a whole."""
+        self._n_rows.clear()
+        for row in plan.rows[:n_row]:
+            self._add(self._held.setdefault(row.sequence, []), row.token, 1)
 
     def compute(self, rows: Sequence[Row]) -> None:
         assert 0 < len(rows) <= self._limits.n_ubatch and rows[-1].has_logits
@@ -132,6 +149,7 @@ class Asked(Placed):
         super().__init__(prompt, max_tokens, images=images, border=border, **more)
         self.n_prompt = len(prompt)
         self.ends = True
+        self.limits = LIMITS
         self.end = ""
         self.n_pass = 0
 
@@ -176,47 +194,74 @@ class Run:
         if not asked.end:
             self._end(asked, "cancelled")
 
-    def step(self) -> bool:
-        """Compute a pass. Return False if there was nothing to compute."""
+    def close(self, limits: Limits | None = None) -> None:
+        """End all requests. limits: of another context, which the last conversation moves to."""
+        scheduler = self.scheduler
+        for asked in scheduler.requests + self.queue:
+            self._end(asked, "cancelled")
+        scheduler.rest()
+        scheduler.begin(self.limits)
+        self._check()
+        if limits is not None:
+            tokens = scheduler.tokens_of(scheduler.last)
+            tokens = tokens[: n_before_image(tokens)][: limits.n_longest]
+            self.limits, self.cells = limits, Cells(limits)
+            self.scheduler = Scheduler(limits, self.cells)
+            self.cells.fail(PassPlan([Row(token, i, 0) for i, token in enumerate(tokens)]), 1 << 20)
+            self.scheduler.hold(tokens, has_moved=True)
+            self._check()
+
+    def step(self, n_failing: int = -1) -> bool:
+        """Compute a pass. Return False if there was nothing to compute.
+
+        n_failing: it is not computed as a whole, but so many rows of it; -1: it is.
+        """
         scheduler = self.scheduler
         if n := scheduler.n_wanted():
             while self.queue and len(scheduler.waiting) < n:
                 scheduler.waiting.append(self.queue.pop(0))
-            self._share()
+            self._share(n_failing)
             while scheduler.next() is not None:
                 self.unpaid.append(scheduler.unpaid())
                 self._check()
         if not scheduler.members:
             assert not scheduler.waiting and not self.queue
             return False
-        rows, owners = scheduler.rows(self._guess if self.n_right >= 0 else None)
+        plan = scheduler.plan(self._guess if self.n_right >= 0 else None)
+        rows, owners = plan.rows, list(plan.owners)
+        if n_failing >= 0:
+            self._fail(plan, n_failing)
+            return True
         self.passes.append(owners)
-        if not rows:
+        if plan.image is not None:
             (asked,) = owners
             self.images.append(len(self.passes) - 1)
             self.cells.compute_image(asked.place, asked.tokens[asked.n_done])
-            scheduler.computed_image(asked)
-            self._check()
-            if not asked.n_unread:
-                self._add(asked)
-            return self._end_those_at_their_end()
-        self.cells.compute(rows)
-        own = [m for m in scheduler.members if m.precedes]
-        is_answered = bool(own) and not any(m.n_unread for m in own)
-        n_of_prompt = sum(m.n_unread > 0 for m in owners)
-        chosen = scheduler.computed(owners)
+        else:
+            self.cells.compute(rows)
+        assert plan.n_drafted == sum(len(m.drafted) for m in scheduler.members)
+        assert plan.begins == {m.place: m.n_done for m in owners}
+        chosen = scheduler.computed(plan)
         if self.limits.attends[1]:
             self._drop_middles()
         if self.limits.shares:
             used = [n_place(m.computed, PICTURES) - m.n_gone - m.n_cell for m in owners]
             assert max(used) <= 0, "a row has no cell"
-        if is_answered:
-            scheduler.observe(owners, n_of_prompt, self.pass_s * len(rows) ** 0.7)
+        if plan.is_beside:
+            scheduler.observe(plan, self.pass_s * len(rows) ** 0.7)
         for i, asked in chosen:
             assert rows[i].has_logits and owners[i] is asked
             self._add(asked)
         self._check()
         return self._end_those_at_their_end()
+
+    def _fail(self, plan: PassPlan[Asked], n_row: int) -> None:
+        self.cells.fail(plan, n_row)
+        self.cells.is_failing = True
+        self.scheduler.take_back(plan)
+        self.cells.is_failing = False
+        assert not any(m.drafted for m in self.scheduler.members)
+        self._check()
 
     def _drop_middles(self) -> None:
         n_first, n_last = self.limits.attends
@@ -243,13 +288,14 @@ class Run:
         while self.step():
             pass
 
-    def _share(self) -> None:
+    def _share(self, n_failing: int) -> None:
         tokens, n_done = self.scheduler.beginning()
-        place, step = self.limits.n_sequence, self.limits.n_ubatch
-        assert self.cells.tokens(place)[:n_done] == tokens[:n_done]
-        for begin in range(n_done, len(tokens), step):
-            piece = range(begin, min(begin + step, len(tokens)))
-            self.cells.compute([Row(tokens[i], i, place, has_logits=i == piece[-1]) for i in piece])
+        assert self.cells.tokens(self.limits.n_sequence)[:n_done] == tokens[:n_done]
+        for plan in self.scheduler.pieces(tokens, n_done):
+            if n_failing >= 0:
+                self._fail(plan, n_failing)
+                return
+            self.cells.compute(plan.rows)
         if tokens:
             self.scheduler.share(tokens, n_done)
         self._check()
@@ -343,6 +389,9 @@ def asked_of(draw: st.DrawFn, limits: Limits) -> Asked:
     return Asked(prompt, draw(st.integers(-1, 20).filter(bool)), precedes=draw(st.booleans()))
 
 
+SCRIPT = ["ask"] * 4 + ["step"] * 4 + ["cancel"] * 2 + ["fail", "fail", "close", "configure"]
+
+
 @settings(max_examples=150)
 @given(st.data())
 def test_everybody_is_answered_as_alone_or_leaves(data: st.DataObject) -> None:
@@ -355,12 +404,20 @@ def check_that_everybody_is_answered(data: st.DataObject) -> None:
     limits = data.draw(limits_of())
     run, all_asked = Run(limits, n_right=data.draw(st.integers(-1, 5))), []
     for _ in range(data.draw(st.integers(1, 12))):
-        what = data.draw(st.sampled_from(["ask", "ask", "cancel", "step", "step"]))
+        what = data.draw(st.sampled_from(SCRIPT))
         if what == "ask":
             all_asked.append(asked := data.draw(asked_of(limits)))
+            asked.limits = limits
             run.ask(asked)
         elif what == "cancel" and all_asked:
             run.cancel(data.draw(st.sampled_from(all_asked)))
+        elif what == "fail":
+            run.step(n_failing=data.draw(st.integers(0, 40)))
+        elif what == "close":
+            run.close()
+        elif what == "configure":
+            limits = data.draw(limits_of())
+            run.close(limits)
         else:
             for _ in range(data.draw(st.integers(1, 9))):
                 run.step()
@@ -369,10 +426,10 @@ def check_that_everybody_is_answered(data: st.DataObject) -> None:
             break
     assert all(asked.end for asked in all_asked), "somebody is not answered"
     for asked in all_asked:
-        tokens, end = alone(asked, limits)
+        tokens, end = alone(asked, asked.limits)
         if asked.end == "cancelled":
             assert asked.answer == tokens[: len(asked.answer)]
-        elif asked.end == end or limits.shares:
+        elif asked.end == end or asked.limits.shares:
             assert (asked.answer, asked.end) == (tokens, end)
 
 
@@ -692,7 +749,7 @@ def test_a_state_that_a_failed_pass_has_left_is_dropped() -> None:
         held = run.cells.tokens(limits.n_sequence)
         assert not held
         if all(each.tokens[each.n_prompt :] for each in asked):
-            run.scheduler.rows(run._guess)  # its pass fails before it has begun
+            run.scheduler.plan(run._guess)  # its pass fails before it has begun
         else:
             run.step()
     assert run.cells.tokens(limits.n_sequence)
@@ -730,7 +787,7 @@ def test_nothing_is_left_of_a_pass_or_of_cells_if_the_context_was_emptied() -> N
         run.ask(asked)
         for _ in range(4 if run is drafting else 12):
             run.step()
-        run.scheduler.rows(run._guess if run is drafting else None)
+        run.scheduler.plan(run._guess if run is drafting else None)
         assert asked.drafted if run is drafting else asked.n_gone
         run.cells.forget_from(0, asked.place)
         run.scheduler.begin_again()

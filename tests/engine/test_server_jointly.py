@@ -34,15 +34,15 @@ class Watch:
     def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sizes: list[int] = []
         self.began, self.go = threading.Event(), threading.Event()
-        compute = engine.passes.compute_rows
+        compute = engine.passes.compute
 
-        def watched(rows: Any, *rest: Any, **more: Any) -> bool:
-            self.sizes.append(len({row.sequence for row in rows}))
+        def watched(plan: Any, last_s: float) -> bool:
+            self.sizes.append(len(plan.begins))
             self.began.set()
             self.go.wait(WAIT_S)
-            return compute(rows, *rest, **more)
+            return compute(plan, last_s)
 
-        monkeypatch.setattr(engine.passes, "compute_rows", watched)
+        monkeypatch.setattr(engine.passes, "compute", watched)
 
 
 def text_of(served: Served, prompt: str, **more: Any) -> Any:
@@ -132,19 +132,19 @@ def test_one_that_is_left_while_it_is_written_makes_room(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its next tokens are not computed, and the other goes on."""
-    compute, sizes = served.engine.passes.compute_rows, []
+    compute, sizes = served.engine.passes.compute, []
     both, left = threading.Event(), threading.Event()
 
-    def watched(rows: Any, *rest: Any, **more: Any) -> bool:
-        sizes.append(len({row.sequence for row in rows}))
+    def watched(plan: Any, last_s: float) -> bool:
+        sizes.append(len(plan.begins))
         if sizes[-1] == 2 and not both.is_set():
             both.set()
             assert left.wait(WAIT_S)
         elif len(sizes) == 1:
             until(lambda: served.turns.n_open == 2)
-        return compute(rows, *rest, **more)
+        return compute(plan, last_s)
 
-    monkeypatch.setattr(served.engine.passes, "compute_rows", watched)
+    monkeypatch.setattr(served.engine.passes, "compute", watched)
     with ThreadPoolExecutor(1) as pool:
         stays = pool.submit(text_of, served, "x")
         until(lambda: served.turns.n_open == 1)
