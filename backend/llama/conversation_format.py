@@ -121,6 +121,8 @@ _GAP = 770_077_007_700_000
 """Stands in a grammar for JSON that llguidance matches; further gaps have the next numbers."""
 _NOTHING: Json = {"reasoning": "", "content": ""}
 _ID_CHARS_MAX = 64
+_N_CALLS_BEHIND = 64
+"""Calls that are read although the parser's form has no place for them; each is a search."""
 
 
 class ConversationFormat:
@@ -227,6 +229,7 @@ class ConversationFormat:
                 "marks": preserved,
                 "ends": [*(end.strip() for end in applied["thinking_ends"]), *applied["stops"]],
                 "start": applied["thinking_start"],
+                "starts": [value for kind, value in applied["triggers"] if kind == "word"],
                 "thought": _known_thought(applied, is_opened),
                 "calls": bool(options["tools"]) and options["tool_choice"] != "none",
                 "described": applied["described"],
@@ -561,33 +564,89 @@ class _Body:
 
     Where the parser stops, something begins that looks like a call and is none. Its first letter is
     hidden, so that the parser takes it as text and goes on. head: what stands before. ends: signs
-    that may stand at the end and are no text.
+    that may stand at the end and are no text. starts: marks that begin calls; where the parser
+    takes the first one and all behind it as text, a later one may begin a call.
     """
 
-    def __init__(self, parser: _chat.Parser, ends: Sequence[str], head: str = "") -> None:
+    def __init__(
+        self, parser: _chat.Parser, ends: Sequence[str], starts: Sequence[str], head: str = ""
+    ) -> None:
         self._parser, self._ends, self._head = parser, ends, head
+        self._start = re.compile("|".join(map(re.escape, starts)) or "(?!)")
         self._hidden: set[int] = set()
 
-    def read(self, text: str, first: int, *, hides: bool) -> AnswerText:
+    def read(self, text: str, first: int, *, hides: bool, is_final: bool) -> AnswerText:
         """Return the parts of a text. Text that cannot be parsed is content.
 
-        Nothing before `first` is hidden. hides: no call has been shown yet.
+        Nothing before `first` is hidden. hides: no call has been shown yet. Until it is final, text
+        behind a fault that follows a call is held back: it may be another call.
         """
         found = self._found(text, first, hides=hides)
-        n = found["n_read"]
+        n, rest = found["n_read"], ""
         if n < 0:
-            lengths = range(1, len(text) + 1)
-            n = bisect.bisect(lengths, False, key=lambda n: self._parse(text[:n])["n_read"] < 0)
-            found = self._parse(text[:n])
+            n, found = self._readable(self._with_hidden(text))
         answer = _message_in(found)
-        rest = text[n if answer.tool_calls else max(min(n, found["n_text"]), first) :]
-        if n < len(text) and not self._is_end(rest):
+        if n < len(text) and answer.tool_calls:
+            if is_final:
+                calls, rest = self._calls_behind(text, n, found, first)
+                answer.tool_calls = calls or answer.tool_calls
+        elif n < len(text):
+            rest = text[max(min(n, found["n_text"]), first) :]
+        if not self._is_end(rest):
             answer.content += rest
         for name in ("reasoning", "content"):
             setattr(answer, name, _shown_again(getattr(answer, name)))
         calls = answer.tool_calls
         answer.tool_calls = [replace(c, arguments=_shown_again(c.arguments)) for c in calls]
         return answer
+
+    def _calls_behind(
+        self, text: str, n: int, found: Json, first: int = 0
+    ) -> tuple[list[ToolCall], str]:
+        """Return all calls where the parser stops behind some, and the text behind the last.
+
+        Its form of some templates has one call only. Without a call that it has read, the text is
+        read again. n: where it stops; `found` is what it says of the text up to there.
+        """
+        calls: list[ToolCall] = []
+        text = self._with_hidden(text)
+        rest = text[n:]
+        while found["call"] is not None and len(calls) < _N_CALLS_BEHIND:
+            read = _message_in(found).tool_calls
+            if n == len(text):
+                return [*calls, *read], ""
+            calls.append(read[0])
+            begin, end = found["call"]
+            ends = (m for m in range(n, end, -1) if self._parse_shown(text[:m])["is_whole"])
+            rest = text[next(ends, end) :]
+            # The next call may stand in the same frame, or in one of its own.
+            before = max(found["n_text"], first)
+            for other in (text[:begin] + text[end:], text[:before] + rest.lstrip()):
+                text = other
+                n, found = self._readable(text)
+                if found["call"] is not None and found["n_text"] <= before:
+                    break
+            else:
+                break
+        return calls, rest
+
+    def _begins_call(self, rest: str, text: str, found: Json) -> bool:
+        """Return whether the text behind calls may be the beginning of another one."""
+        begin, rest = found["call"][0], rest.strip()
+        name = text.find(found["tool_calls"][0][1], begin)
+        starts = text[begin:name].strip(), text[found["n_text"] : begin].strip()
+        return any(s.startswith(rest) or (s and rest.startswith(s)) for s in starts)
+
+    def _readable(self, text: str) -> tuple[int, Json]:
+        """Return how far the parser can read a text in which letters may be hidden, and what."""
+        found = self._parse_shown(text)
+        n: int = found["n_read"]
+        if n < 0:
+            lengths = range(1, len(text) + 1)
+            n = bisect.bisect(
+                lengths, False, key=lambda n: self._parse_shown(text[:n])["n_read"] < 0
+            )
+        return n, found if n == len(text) else self._parse_shown(text[:n])
 
     def is_closed(self, text: str, marks: Sequence[str]) -> bool:
         """Return whether a text ends as its form wants, such as by a fence, and not by a mark."""
@@ -602,25 +661,49 @@ class _Body:
 
         Without such calls: the end of what cannot become one.
         """
-        found = self._found(text, 0, hides=True, at_end=True)
-        if found["n_read"] < len(text):
-            return len(text), []
+        found = self._parse(text)
+        while found["n_read"] < len(text) or found["ends_in_text"]:
+            if found["has_call"] and not found["ends_in_text"]:
+                n, part = self._readable(self._with_hidden(text))
+                calls, rest = self._calls_behind(text, n, part)
+                if calls and (not rest.strip() or self._begins_call(rest, text, part)):
+                    return part["n_text"], [] if rest.strip() else calls
+            further = self._hide(text, found, 0)
+            if further is None:
+                return len(text), []
+            found = further
+        found = self._later_start(text, found, 0)
         return found["n_text"], _message_in(found).tool_calls if found["is_whole"] else []
 
-    def _found(self, text: str, first: int, *, hides: bool, at_end: bool = False) -> Json:
-        """Return what the parser finds. at_end: a call that text follows is none."""
+    def _found(self, text: str, first: int, *, hides: bool) -> Json:
+        """Return what the parser finds."""
         found = self._parse(text)
-        while found["n_read"] < len(text) or (at_end and found["ends_in_text"]):
-            at = max(found["n_text"], first)
-            is_call = found["has_call"] and not at_end
-            if not hides or is_call or self._is_end(text[at:]) or ord(text[at]) >= _HIDDEN:
-                break
-            self._hidden.add(at)
-            further = self._parse(text)
-            if further["n_text"] <= at:
-                self._hidden.remove(at)
-                break
+        while hides and found["n_read"] < len(text) and not found["has_call"]:
+            further = self._hide(text, found, first)
+            if further is None:
+                return found
             found = further
+        return self._later_start(text, found, first) if hides else found
+
+    def _hide(self, text: str, found: Json, first: int) -> Json | None:
+        """Hide the first letter of what is no call; return what the parser says then, if more."""
+        at = max(found["n_text"], first)
+        if self._is_end(text[at:]) or ord(text[at]) >= _HIDDEN:
+            return None
+        self._hidden.add(at)
+        further = self._parse(text)
+        if further["n_text"] > at:
+            return further
+        self._hidden.remove(at)
+        return None
+
+    def _later_start(self, text: str, found: Json, first: int) -> Json:
+        """Hide marks of calls that the parser has taken as text, until one begins a call."""
+        for start in self._start.finditer(text, first):
+            if start.start() >= found["n_text"] or found["has_call"]:
+                break
+            self._hidden.add(start.start())
+            found = self._parse(text)
         return found
 
     def _is_end(self, text: str) -> bool:
@@ -632,11 +715,20 @@ class _Body:
 
     def _parse(self, text: str) -> Json:
         """Return what the parser says of a text, with places in this text."""
-        if self._hidden:
-            shifts = dict.fromkeys(self._hidden, _HIDDEN)
-            text = "".join(chr(ord(c) + shifts.get(i, 0)) for i, c in enumerate(text))
+        return self._parse_shown(self._with_hidden(text))
+
+    def _with_hidden(self, text: str) -> str:
+        if not self._hidden:
+            return text
+        shifts = dict.fromkeys(self._hidden, _HIDDEN)
+        return "".join(chr(ord(c) + shifts.get(i, 0)) for i, c in enumerate(text))
+
+    def _parse_shown(self, text: str) -> Json:
+        """Return what the parser says of a text in which letters may be hidden."""
         found: Json = json.loads(self._parser.parse(self._head + text))
         n_head = len(self._head)
+        if found["call"] is not None:
+            found["call"] = [place - n_head for place in found["call"]]
         return {**found, "n_read": found["n_read"] - n_head, "n_text": found["n_text"] - n_head}
 
 
@@ -672,9 +764,11 @@ class AnswerSplitter:
         if self._known is not None and not self._known.start:
             _, _, self._begun = parser["opened"].rpartition(self._start)
         self._prompted = _message(read.parse("")).reasoning.strip()  # in the prompt, complete
-        self._body = _Body(read, parser["ends"])
+        self._body = _Body(read, parser["ends"], parser["starts"])
         closed = self._known.start + self._known.end if self._known is not None else ""
-        self._open = _Body(read, parser["ends"], closed)  # an open thought, as if it were content
+        self._open = _Body(
+            read, parser["ends"], parser["starts"], closed
+        )  # an open thought, as if it were content
         self._shown = AnswerText(
             **{
                 "reasoning": self._continued["reasoning"] + shown["reasoning"],
@@ -716,8 +810,9 @@ class AnswerSplitter:
         """Return a thought without its end mark, and calls at the end of the whole answer."""
         before, calls = thought, list[ToolCall]()
         if self._described is not None:
-            before, calls = generic_calls.read(thought, self._described, is_final=is_final)
-            calls = calls if thought.startswith(before) else []
+            before, calls = generic_calls.read(
+                thought, self._described, is_final=is_final, at_end=True
+            )
         elif self._calls:
             n, calls = self._open.end_calls(thought)
             before = thought[:n]
@@ -731,10 +826,11 @@ class AnswerSplitter:
         for separator in self._separators:
             text = _separated(text, separator)
         hides = not self._shown.tool_calls
-        answer = self._body.read(text, n_thought, hides=hides)
+        answer = self._body.read(text, n_thought, hides=hides, is_final=is_final)
         # Text that could have become a mark stays text.
         if is_final and not answer.tool_calls and not self._body.is_closed(text, self._marks):
-            longer = self._body.read(text + _CLOSES_LATER, n_thought, hides=hides)
+            text += _CLOSES_LATER
+            longer = self._body.read(text, n_thought, hides=hides, is_final=is_final)
             for name in ("reasoning", "content"):
                 whole = getattr(longer, name).removesuffix(_CLOSES_LATER)
                 if whole.startswith(getattr(answer, name)) and not longer.tool_calls:

@@ -33,6 +33,8 @@ _FORMS = [
 ]
 _NO_SPACE = re.compile(r"\s+")
 _NEXT = re.compile(r"[\s,]*")
+_N_ESCAPE = len("\\ud83d\\ude00")
+"""A parser stops so far before the end of JSON that is cut."""
 _END = re.compile(r"[\s\]}]*(?:```)?\s*")
 
 
@@ -86,27 +88,29 @@ def result(name: str, content: str) -> str:
     return json.dumps({"tool_response": said}, ensure_ascii=False)
 
 
-def read(text: str, names: Sequence[str], *, is_final: bool) -> tuple[str, list[ToolCall]]:
+def read(
+    text: str, names: Sequence[str], *, is_final: bool, at_end: bool = False
+) -> tuple[str, list[ToolCall]]:
     """Return the text of an answer without calls, and its calls of tools of these names.
 
     A call is returned when it is complete. Unless is_final, text that may become calls is held
-    back. Text that has the form of calls but calls no tool is text.
+    back. Text that has the form of calls but calls no tool is text. at_end: calls that text follows
+    are text, too.
     """
-    found = _START.search(text)
-    if found is None:
-        return (text if is_final else text[: _n_certain(text)].rstrip()), []
-    calls, at = _calls(text, found.end(), names)
-    if not calls:
-        return (text if is_final else text[: found.start()].rstrip()), []
-    rest = text[at:] if is_final else ""
-    end = _END.match(rest)
-    after = rest[end.end() :] if end is not None else rest
-    is_cut = after.startswith((",", "{"))  # the answer ended within a further call
-    return text[: found.start()].rstrip() + ("" if is_cut else after), calls
+    for found in _START.finditer(text):
+        calls, at, is_cut = _calls(text, found.end(), names)
+        before, end = text[: found.start()].rstrip(), _END.match(text, at)
+        after = text[end.end() :] if end is not None else text[at:]
+        if calls and not (at_end and after):
+            is_begun = after.startswith((",", "{"))  # the answer ended within a further call
+            return before + ("" if is_begun or not is_final else after), calls
+        if is_cut and not is_final:
+            return before, []
+    return (text if is_final else text[: _n_certain(text)].rstrip()), []
 
 
-def _calls(text: str, at: int, names: Sequence[str]) -> tuple[list[ToolCall], int]:
-    """Return the complete calls from a place on, and where they end."""
+def _calls(text: str, at: int, names: Sequence[str]) -> tuple[list[ToolCall], int, bool]:
+    """Return the complete calls from a place on, where they end, and whether the text is cut."""
     decoder = json.JSONDecoder()
     calls: list[ToolCall] = []
     if text[at] == "[":
@@ -116,11 +120,14 @@ def _calls(text: str, at: int, names: Sequence[str]) -> tuple[list[ToolCall], in
         begin = gap.end() if gap is not None else at
         try:
             call, end = decoder.raw_decode(text, begin)
-        except (ValueError, RecursionError):
-            return calls, at
+        except json.JSONDecodeError as error:
+            is_cut = error.pos >= len(text) - _N_ESCAPE or "Unterminated" in error.msg
+            return calls, at, is_cut
+        except RecursionError:
+            return calls, at, False
         name = call.get("name") if isinstance(call, dict) else None
         if not isinstance(name, str) or name not in names:
-            return calls, at
+            return calls, at, False
         arguments = call.get("arguments", call.get("parameters", {}))
         if not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False)

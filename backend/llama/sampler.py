@@ -290,9 +290,13 @@ class _Grammar:
         addresses = {name: _address(name) for name in _FUNCTIONS}
         vocab = ctypes.cast(model.vocab, ctypes.c_void_p).value or 0
         patterns = self._trigger.patterns if self._trigger is not None else []
+        self._may_be_quoted = bool(rendered.parser.get("calls"))  # a tool's call begins with it
+        self._make: Callable[[], _native.Grammar] = lambda: _native.Grammar(
+            addresses, vocab, grammar, patterns
+        )
         with log.captured() as lines:
             try:
-                self._native = _native.Grammar(addresses, vocab, grammar, patterns)
+                self._native = self._make()
                 # A forced call begins with a trigger, which this grammar has the model write.
                 start = self._trigger.start if self._trigger is not None else ""
                 self._start = _native.Grammar(addresses, vocab, start, []) if start else None
@@ -312,6 +316,12 @@ class _Grammar:
             ctypes.cast(pointer, ctypes.c_void_p).value or 0 for pointer in (chain, context)
         )
         grammar = self._start or self._native
+        if self._may_be_quoted and self._trigger is not None and self._trigger.is_new:
+            token = int(self._native.choose(chain_address, address, row, b""))
+            if self._is_quoted(token):
+                self._wait_again()
+                llama_cpp.llama_sampler_accept(chain, token)
+                return token
         try:
             if self._start is None and self._gaps:
                 token = self._gaps.sample(self._native, chain_address, address, row, self._thought)
@@ -332,6 +342,22 @@ class _Grammar:
                 self._native.accept(self._model.eos)  # changes nothing, but tells whether it fits
                 return self._model.eos
         return token
+
+    def _is_quoted(self, token: int) -> bool:
+        """Return whether a token goes on with text behind a mark of a call, as in a quotation.
+
+        A bracket or a line break may begin a call in a wrong form, which the grammar mends.
+        """
+        text = self._model.piece(token).decode(errors="replace").strip(" \t")
+        is_text = text[:1] not in ("\r", "\n", "<", "{", "[", "(")
+        is_end = self._model.ends_answer(token)
+        return is_text and not is_end and not self._gaps.fits(self._native, token)
+
+    def _wait_again(self) -> None:
+        """Wait for the next trigger: the last one began no call."""
+        assert self._trigger is not None
+        self._native = self._make()
+        self._trigger.forget()
 
     def not_too_early(self, token: int) -> int:
         """Return a chosen token, or the first of the thought's end mark.
@@ -364,7 +390,10 @@ class _Grammar:
             if trigger is None:
                 is_matcher = isinstance(error, MatcherError)
                 raise LlamaError(str(error) if is_matcher else text("grammar.stuck")) from None
-            trigger.give_up()  # the text behind the trigger does not fit: it is no call
+            if trigger.is_new and self._may_be_quoted:
+                self._wait_again()  # the token with the trigger goes on as text
+            else:
+                trigger.give_up()  # the text behind the trigger does not fit: it is no call
 
     def _accept_prompt(self, prompt: str) -> None:
         """Advance by the end of the prompt, with which the grammar begins."""
@@ -523,6 +552,8 @@ class _Trigger:
         self._n_kept = max(map(len, (*self._words, *self._starts, *self._ends))) - 1
         self._thinks = bool(rendered.thinks and self._ends)
         self.is_found = is_forced and not self._is_by_word and not self._thinks
+        self.is_new = False
+        """Whether nothing but blanks has followed a trigger that was found. It may be quoted."""
         self._gave_up = False
         self._tail: list[tuple[int, bytes]] = []
 
@@ -549,11 +580,17 @@ class _Trigger:
         """Constrain no further token."""
         self._gave_up = True
 
+    def forget(self) -> None:
+        """Wait for another trigger."""
+        self.is_found = self.is_new = False
+        self._tail.clear()
+
     def feed(self, token: int, data: bytes) -> list[int]:
         """Add a token. Return the tokens that the grammar must accept now."""
         if self._gave_up:
             return []
         if self.is_found:
+            self.is_new &= not data.strip(b" \t")
             return [token]
         self._tail.append((token, data))
         fresh = [token]
@@ -569,7 +606,7 @@ class _Trigger:
         if self._is_by_word:
             fresh = []
             if (at := self._find(self._words)) is not None:
-                self.is_found = True
+                self.is_found, self.is_new = True, not self._is_forced
                 self._cut(at)
                 return [token for token, _ in self._tail]
         if self._ends and self._find(self._starts) is not None:

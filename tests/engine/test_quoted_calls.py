@@ -28,8 +28,11 @@ Parts = tuple[str, str, int]
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Serve a model with Qwen 3.5's template, which quotes its mark of a call in the thought."""
-    folder = tmp_path_factory.mktemp("quoted")
-    bare = make_reciter(folder / "bare.gguf", f"{THOUGHT}</think>{ANSWER}", word=MARK, n_ctx=4096)
+    yield from serving(tmp_path_factory.mktemp("quoted"), f"{THOUGHT}</think>{ANSWER}")
+
+
+def serving(folder: Path, said: str) -> Iterator[Served]:
+    bare = make_reciter(folder / "bare.gguf", said, word=MARK, n_ctx=4096)
     template = (TEMPLATES / "Qwen3.5-4B.jinja").read_text(encoding="utf-8")
     model = with_template(bare, folder / "m.gguf", template, word=MARK)
     server = Served(Engine.open(model, EngineConfig.of(context_length=4096, n_thread=1)))
@@ -111,3 +114,10 @@ def test_a_thought_may_quote_the_mark_of_a_call(
 
 def test_a_thought_may_quote_it_without_tools(served: Served) -> None:
     assert chat(served, streams=True, tools=False) == (THOUGHT, ANSWER, 0)
+
+
+@pytest.mark.parametrize("behind", ["&y", ' "b', "z"])
+def test_an_answer_may_quote_it(behind: str, tmp_path: Path) -> None:
+    """Text behind the mark goes on with it as text; a line break or a bracket begins a call."""
+    for server in serving(tmp_path, f"Dux</think>W:{MARK}{behind}"):
+        assert chat(server, streams=False, tools=True) == ("Dux", f"W:{MARK}{behind}", 0)

@@ -190,7 +190,8 @@ class Parser {
     // Returns the parts of an answer so far, as JSON: reasoning, content, tool_calls; n_read, the characters that
     // have the template's form, or -1 where the answer has not (all else is empty then, but for n_text); n_text, the
     // characters to the end of the text before the first call; is_whole: nothing has to follow; has_call: a whole
-    // call is in it; ends_in_text: text follows a call.
+    // call is in it; call: where the first call begins and ends, if it is whole and says so; ends_in_text: text
+    // follows a call.
     std::string parse(const std::string & text) const {
         const std::string input = opened_ + text;
         common_peg_parse_context context(input, COMMON_PEG_PARSE_FLAG_LENIENT);
@@ -215,6 +216,9 @@ class Parser {
             {"is_whole", result.success()},
             {"has_call", places.has_whole_call || (result.success() && !calls.empty())},
             {"ends_in_text", places.ends_in_text},
+            {"call", places.call_end == 0 ? json()
+                                          : json::array({count(input, opened_.size(), places.call_begin),
+                                                         count(input, opened_.size(), places.call_end)})},
         }
             .dump_safe();
     }
@@ -223,11 +227,16 @@ class Parser {
     // Where text and calls stand in an answer.
     struct Places {
         size_t begin, text;  // the answer's beginning, and the end of the text before the first call
+        size_t call_begin = 0, call_end = 0;  // of the first call; its end is 0 until it is whole
         bool has_call = false, has_whole_call = false, ends_in_text = false;
 
         void add(const common_peg_ast_node & node) {
             const bool is_text =
                 node.tag == common_chat_peg_builder::CONTENT || node.tag == common_chat_peg_builder::REASONING;
+            if (node.tag == common_chat_peg_builder::TOOL && !has_call && !node.is_partial)
+                call_begin = node.start, call_end = node.end;
+            if (node.tag == common_chat_peg_builder::TOOL_OPEN && !has_call && call_end == 0) call_begin = node.start;
+            if (node.tag == common_chat_peg_builder::TOOL_CLOSE && call_end == 0) call_end = node.end;
             if (node.tag == common_chat_peg_builder::TOOL_OPEN) has_call = true;
             if (node.tag == common_chat_peg_builder::TOOL_CLOSE) has_whole_call = true;
             if (is_text && !has_call) text = std::max(begin, node.end);
