@@ -53,9 +53,9 @@ class FakeEngine(Stepping):
     ) -> None:
         self.model = SimpleNamespace(
             name=name, path=name, chat=ChatFacts(tools=True), context_length=100,
-            trained_length=200, file_bytes=1,
+            trained_length=200, file_bytes=1, dense_bytes=10, expert_bytes_total=100,
         )  # fmt: skip
-        self.cache = SimpleNamespace(runs=RUNS)
+        self.cache = SimpleNamespace(runs=RUNS, mode="cached", bytes=20, host_bytes=0, device="cpu")
         self.vocabulary = VocabularyFacts(1000, "<s>", "</s>", (2,), "{{ messages }}")
         self.asked: list[Request] = []
         super().__init__()

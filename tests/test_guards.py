@@ -100,6 +100,7 @@ OTHERS = {
     ("backend/protocol/client.py", "subprocess.Popen"): "describe_exit() reads its traceback",
     ("backend/server/application.py", "asyncio.ensure_future"): "lines() takes every result",
     ("backend/server/application.py", "asyncio.to_thread"): "awaited at once",
+    ("backend/server/llama_native.py", "asyncio.to_thread"): "awaited at once",
     ("backend/server/bodies.py", "asyncio.to_thread"): "awaited at once",
     ("backend/server/turns.py", "asyncio.to_thread"): "awaited at once",
     ("backend/system/children.py", "subprocess.Popen"): "who asks the child looks for its record",

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -47,6 +48,7 @@ from backend.server.ask import (
     shown,
 )
 from backend.server.guard import LOCAL, Access, Guard, error_form, listen
+from backend.server.model_facts import FileFacts
 from backend.server.turns import News, Turns, visible
 from backend.system import faults
 
@@ -221,7 +223,7 @@ class _Tools:
 
     async def models(self, _request: Request) -> Response:
         """List the models."""
-        data = [self._model(name) for name in self._turns.model_names]
+        data = [await self._model(name) for name in self._turns.model_names]
         ends = {"has_more": False, "first_id": None, "last_id": None}  # Anthropic's
         if data:
             ends |= {"first_id": data[0]["id"], "last_id": data[-1]["id"]}
@@ -234,35 +236,44 @@ class _Tools:
             sentence = f"There is no model {shown(name)} here."
             refused = RequestRefused(sentence, status=404, code="model_not_found")
             return refuse(refused, error_form(request))
-        return JSONResponse(self._model(name))
+        return JSONResponse(await self._model(name))
 
-    def _model(self, name: str) -> Json:
+    async def _model(self, name: str) -> Json:
         """Return the model in OpenAI's form and in Anthropic's."""
         created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._began))
         openai = {"id": name, "object": "model", "created": self._began, "owned_by": "local"}
-        facts = self._turns.facts if name == self._turns.host.model_name else None
-        meta = {"meta": llama_native.meta_json(facts)} if facts is not None else {}
-        return {**openai, "type": "model", "display_name": name, "created_at": created, **meta}
+        host = self._turns.host
+        facts = await self._turns.known() if name == host.model_name else None
+        file = await asyncio.to_thread(FileFacts.of, host.path_of(name) or Path(name))
+        meta = llama_native.meta_json(facts, file)
+        told = {"meta": meta} if meta else {}
+        return {**openai, "type": "model", "display_name": name, "created_at": created, **told}
 
     async def tags(self, _request: Request) -> Response:
         """List the models as Ollama does."""
-        return await self._entries(self._turns.model_names)
-
-    async def running(self, _request: Request) -> Response:
-        """List the loaded model as Ollama does."""
-        return await self._entries([name] if (name := self._turns.host.model_name) else [])
-
-    async def _entries(self, names: list[str]) -> Response:
-        paths = [(name, path) for name in names if (path := self._turns.host.path_of(name))]
+        host, names = self._turns.host, self._turns.model_names
+        paths = [(name, path) for name in names if (path := host.path_of(name))]
         entries = await asyncio.to_thread(lambda: [ollama.entry(*each) for each in paths])
         return JSONResponse({"models": entries})
 
+    async def running(self, _request: Request) -> Response:
+        """List the loaded model as Ollama does."""
+        turns, facts = self._turns, await self._turns.known()
+        name = turns.host.model_name
+        path = turns.host.path_of(name) if name else None
+        if name is None or path is None or facts is None:
+            return JSONResponse({"models": []})
+        told = await asyncio.to_thread(ollama.running, name, path, facts, turns.expires_s)
+        return JSONResponse({"models": [told]})
+
     async def show(self, _request: Request, name: str) -> Response:
         """Describe one model as Ollama does."""
-        path = self._turns.host.path_of(name)
+        host = self._turns.host
+        path = host.path_of(name)
         if path is None:
             raise ollama.not_found(name)
-        return JSONResponse(await asyncio.to_thread(ollama.show, path))
+        facts = await self._turns.known() if name == host.model_name else None
+        return JSONResponse(await asyncio.to_thread(ollama.show, path, facts))
 
     async def version(self, _request: Request) -> Response:
         """Tell which version of Ollama has this API."""

@@ -44,7 +44,7 @@ class EngineThread:
             self._name = same[0] if same else self._name
             self._paths.setdefault(self._name, own)
         self._files = {self._name: own, **self._paths}
-        self._unload_after_s = unload_after_s
+        self.unload_after_s = unload_after_s
         self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._thread = faults.Thread("engine", self._run, failed=failed)
         self._thread.start()
@@ -117,7 +117,7 @@ class EngineThread:
         # The clients have received the errors of their requests; the next request meets the others.
         while True:
             try:
-                work = self._work.get(timeout=_KEEP_S if keeps else self._unload_after_s)
+                work = self._work.get(timeout=_KEEP_S if keeps else self.unload_after_s)
             except queue.Empty:
                 faults.guarded("upkeep", rest, faults.no_place)()
                 continue

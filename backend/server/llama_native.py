@@ -8,6 +8,7 @@ refused as llama.cpp's server refuses it where the part is switched off.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -43,10 +44,13 @@ from backend.server.ask import (
     read_options,
     read_sampling,
     read_stops,
+    shown,
 )
+from backend.server.model_facts import FileFacts, LoadedFacts
+from backend.server.ollama import untagged
 from backend.server.openai_chat import FINGERPRINT, error_kind, read_common, timed, told
 from backend.server.openai_text import read_prompts
-from backend.server.turns import LoadedFacts, Turns, visible
+from backend.server.turns import Turns, visible
 
 MAX_SPLIT_CHARS = 1 << 20
 """Maximum of characters of /tokenize. Others wait while they are split."""
@@ -239,15 +243,23 @@ def _sampling_json(sampling: Sampling, endings: Sequence[int] = ()) -> Json:
     return {**values, "seed": seed, "samplers": list(sampling.samplers), "logit_bias": biases}
 
 
-def meta_json(facts: LoadedFacts) -> Json:
-    """Return what /v1/models tells of the loaded model beside its name."""
-    return {
-        "n_vocab": facts.vocabulary.n_token,
-        "n_ctx": facts.model.context_length,
-        "n_ctx_train": facts.model.trained_length,
-        "size": facts.model.file_bytes,
-        "runs": facts.runs,
-    }
+def meta_json(facts: LoadedFacts | None, file: FileFacts) -> Json:
+    """Return what /v1/models tells of a model beside its name. facts: of the loaded one."""
+    header = file.file
+    known: Json = {"n_params": file.n_parameter, "digest": file.digest} if header else {}
+    if facts is not None:
+        return {
+            "n_vocab": facts.vocabulary.n_token,
+            "n_ctx": facts.model.context_length,
+            "n_ctx_train": facts.model.trained_length,
+            "size": facts.model.file_bytes,
+            "runs": facts.runs,
+            **known,
+        }
+    if header is None:
+        return {}
+    sizes = {"n_ctx_train": header.context_length, "size": file.size_bytes}
+    return {"n_vocab": file.n_token, **sizes, **known}
 
 
 def error_json(error: RequestRefused) -> Json:
@@ -279,29 +291,25 @@ class Native:
             **{path: _refusing(words) for path, words in _NOT_HERE.items()},
         }
 
-    async def props(self, _request: Request) -> Response:
-        """Describe the model and the server."""
-        if self._turns.facts is None and self._turns.host.model_name is not None:
-            await self._turns.ask(lambda _: None)  # which the engine does after it has told them
-        facts = self._turns.facts
+    async def props(self, request: Request) -> Response:
+        """Describe the model and the server, or a model that is not loaded but named."""
+        turns, name = self._turns, untagged(request.query_params.get("model", ""))
+        if name and name not in turns.model_names:
+            sentence = f"There is no model {shown(name)} here."
+            refused = RequestRefused(sentence, status=404, code="model_not_found")
+            return JSONResponse(error_json(refused), status_code=refused.status)
+        if name and name != turns.host.model_name and (path := turns.host.path_of(name)):
+            return JSONResponse(self._sleeping(name, await asyncio.to_thread(FileFacts.of, path)))
+        facts = await turns.known()
         if facts is None:
             return JSONResponse(error_json(_LOADING), status_code=_LOADING.status)
-        model, vocabulary = facts.model, facts.vocabulary
-        chat = model.chat
+        model, vocabulary, chat = facts.model, facts.vocabulary, facts.model.chat
         return JSONResponse(
             {
-                "default_generation_settings": {
-                    "params": {**_sampling_json(Sampling()), "n_predict": -1, "max_tokens": -1},
-                    "n_ctx": model.context_length,
-                },
-                "total_slots": self._turns.n_parallel,
-                "model_alias": self._turns.host.model_name or model.name,
+                **self._common(turns.host.model_name or model.name, model.context_length),
                 "model_path": model.path,
                 "runs": facts.runs,
                 "modalities": {"vision": chat.images, "video": False, "audio": False},
-                "endpoint_slots": True,
-                "endpoint_props": False,
-                "endpoint_metrics": True,
                 "chat_template": vocabulary.template,
                 "chat_template_caps": {
                     "supports_tools": chat.tools,
@@ -311,10 +319,31 @@ class Native:
                 },
                 "bos_token": vocabulary.begin,
                 "eos_token": vocabulary.end,
-                "build_info": FINGERPRINT,
-                "is_sleeping": self._turns.host.model_name is None,
+                "is_sleeping": turns.host.model_name is None,
             }
         )
+
+    def _sleeping(self, name: str, file: FileFacts) -> Json:
+        """Return what is known of a model that is not loaded; its context is 0."""
+        return {
+            **self._common(name, 0),
+            "model_path": str(file.path),
+            "modalities": {"vision": bool(file.companions), "video": False, "audio": False},
+            "chat_template": file.template,
+            "is_sleeping": True,
+        }
+
+    def _common(self, name: str, n_context: int) -> Json:
+        usual = {**_sampling_json(Sampling()), "n_predict": -1, "max_tokens": -1}
+        return {
+            "default_generation_settings": {"params": usual, "n_ctx": n_context},
+            "total_slots": self._turns.n_parallel,
+            "model_alias": name,
+            "endpoint_slots": True,
+            "endpoint_props": False,
+            "endpoint_metrics": True,
+            "build_info": FINGERPRINT,
+        }
 
     async def slots(self, request: Request) -> Response:
         """Tell how many of the answers that may be computed at once are."""

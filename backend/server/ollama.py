@@ -6,19 +6,16 @@ stream is a JSON object in each line. Names of models end in a tag: `NAME:latest
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from backend.gguf.companions import vision_files
-from backend.gguf.header import ModelFileError
-from backend.gguf.model_file import ModelFile, read_model
 from backend.protocol.chat import AnswerText
+from backend.protocol.settings import Sampling
 from backend.server.ask import (
     ANY,
     FLAG,
@@ -51,13 +48,14 @@ from backend.server.ask import (
     role_of,
     shown,
 )
+from backend.server.model_facts import FileFacts, LoadedFacts
 from backend.server.openai_chat import effort_options, logprobs
 from backend.server.tools import arguments_of, read_tools
 
 VERSION = "0.13.0"
 """The version of Ollama whose API this is. Programs compare it with the one that they need."""
 _TAG = ":latest"
-_N_KEPT = 256  # models whose facts are kept
+_NEVER = "2318-01-01T00:00:00Z"  # as Ollama says it
 # How Ollama loads a model; here the command line and the window decide.
 _OF_LOADING = (
     "num_ctx",
@@ -320,74 +318,57 @@ def untagged(name: str) -> str:
     return name.removesuffix(_TAG)
 
 
-@dataclass(frozen=True)
-class _Found:
-    """A model file, or None for one that cannot be read."""
-
-    path: Path
-    file: ModelFile | None
-
-
-@functools.lru_cache(_N_KEPT)
-def _read(path: Path, _changed_ns: int) -> _Found:
-    try:
-        return _Found(path, read_model(path))
-    except ModelFileError:
-        return _Found(path, None)
-
-
 def entry(name: str, path: Path) -> Json:
-    """Describe a model as /api/tags and /api/ps do. Reads the file's header where it is new."""
-    return {"name": tagged(name), "model": tagged(name), **_facts(path)}
+    """Describe a model as /api/tags does. Reads the file's header where it is new."""
+    return {"name": tagged(name), "model": tagged(name), **_facts(FileFacts.of(path))}
 
 
-def show(path: Path) -> Json:
-    """Describe a model as /api/show does. Reads the file's header where it is new."""
-    facts, file = _facts(path), _file(path)
-    template = (file.chat_template if file is not None else None) or ""
-    can = ["completion"]
-    if "tools" in template:
-        can.append("tools")
-    if any(word in template for word in ("enable_thinking", "<think>", "reasoning_effort")):
-        can.append("thinking")
-    if file is not None and vision_files(file):
-        can.append("vision")
-    values = file.metadata.items() if file is not None else ()
+def running(name: str, path: Path, loaded: LoadedFacts, expires_s: float | None) -> Json:
+    """Describe the loaded model as /api/ps does. expires_s: since 1970; None: it is kept."""
     return {
-        "template": template,
+        **entry(name, path),
+        "size": loaded.size_bytes,
+        "size_vram": loaded.device_bytes,
+        "context_length": loaded.model.context_length,
+        "expires_at": _NEVER if expires_s is None else _time(expires_s),
+    }
+
+
+def show(path: Path, loaded: LoadedFacts | None = None) -> Json:
+    """Describe a model as /api/show does. Reads the file's header where it is new."""
+    found = FileFacts.of(path)
+    facts = _facts(found)
+    n_context = [f"num_ctx {loaded.model.context_length}"] if loaded is not None else []
+    return {
+        "template": found.template,
+        "parameters": "\n".join(n_context + _parameters()),
         "details": facts["details"],
-        "model_info": {k: v for k, v in values if _is_plain(v)},
-        "capabilities": can,
+        "model_info": found.plain,
+        "capabilities": loaded.capabilities if loaded is not None else found.capabilities,
         "modified_at": facts["modified_at"],
     }
 
 
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+def _parameters() -> list[str]:
+    """Return what is in force where a request says nothing, as lines of a Modelfile."""
+    usual = Sampling()
+    names = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "repeat_last_n")
+    return [f"{name} {getattr(usual, name):g}" for name in names]
 
 
-def _file(path: Path) -> ModelFile | None:
-    try:
-        return _read(path, path.stat().st_mtime_ns).file
-    except OSError:
-        return None
-
-
-def _facts(path: Path) -> Json:
-    file = _file(path)
-    changed_s = path.stat().st_mtime if file is not None else 0.0
-    n = sum(math.prod(tensor.shape) for tensor in file.tensors) if file is not None else 0
+def _facts(found: FileFacts) -> Json:
+    file = found.file
     family = file.architecture if file is not None else ""
     return {
-        "modified_at": _time(changed_s),
-        "size": file.file_size_bytes if file is not None else 0,
-        "digest": "",
+        "modified_at": _time(found.path.stat().st_mtime if file is not None else 0.0),
+        "size": found.size_bytes,
+        "digest": found.digest,
         "details": {
             "parent_model": "",
             "format": "gguf",
             "family": family,
             "families": [family] if family else [],
-            "parameter_size": _size(n),
+            "parameter_size": _size(found.n_parameter),
             "quantization_level": file.quantisation if file is not None else "",
         },
     }

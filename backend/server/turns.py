@@ -13,7 +13,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,7 +23,6 @@ from backend.protocol.chat import Delta
 from backend.protocol.errors import UntrustedError
 from backend.protocol.request import GroupAnswer, Handle, Prompt, Request
 from backend.protocol.settings import Sampling
-from backend.protocol.status import ModelFacts, VocabularyFacts
 from backend.protocol.vectors import Vectors
 from backend.server.ask import (
     TOO_LONG,
@@ -41,6 +40,7 @@ from backend.server.ask import (
     n_chosen,
 )
 from backend.server.figures import Figures
+from backend.server.model_facts import LoadedFacts
 from backend.system import faults
 from backend.text import Text
 
@@ -60,16 +60,6 @@ _STOPPED = RequestRefused(
 
 Work = Callable[[Any], None]
 News = Wait | Fitted | Begin | Part | Finish | RequestRefused
-
-
-@dataclass(frozen=True)
-class LoadedFacts:
-    """The facts of an engine's model. Ask for them in the engine's thread."""
-
-    model: ModelFacts
-    vocabulary: VocabularyFacts
-    runs: str
-    """How it runs and why (CacheFacts.runs)."""
 
 
 class Own(Protocol):
@@ -122,6 +112,10 @@ class Host(Protocol):
     @property
     def models(self) -> Sequence[str]:
         """The names of the models that load() accepts."""
+
+    @property
+    def unload_after_s(self) -> float | None:
+        """The seconds without a request after which the model is freed; None or 0: it is kept."""
 
     def path_of(self, name: str) -> Path | None:
         """Return the file of a model, or None."""
@@ -223,9 +217,9 @@ class Turns:
         self._open: set[_Turn] = set()
         self.figures = Figures()
         """The tokens and times of the server so far."""
-        self.facts: LoadedFacts | None = None
-        """The facts of the model that the engine last told."""
+        self._facts: LoadedFacts | None = None  # of the model that the engine last told
         self._noted: str | None = None  # the model that the facts are of
+        self._ended_s = time.time()  # when the last request ended
         self.log: deque[dict[str, Any]] = deque(maxlen=N_LOG)
         """The last requests that have ended: at_s (since 1970), took_s, model, and refusal, one
         sentence or "". No text of a request."""
@@ -240,10 +234,29 @@ class Turns:
             return
         self._noted = self.host.model_name
         try:
-            self.facts = LoadedFacts(engine.model, engine.vocabulary, engine.cache.runs)
+            self._facts = LoadedFacts(engine.model, engine.vocabulary, engine.cache)
         except Exception as error:  # the requests are answered all the same
-            self.facts = None
+            self._facts = None
             faults.record("facts", error)
+
+    @property
+    def facts(self) -> LoadedFacts | None:
+        """The facts of the loaded model, if the engine has told them."""
+        return self._facts if self._noted == self.host.model_name else None
+
+    async def known(self) -> LoadedFacts | None:
+        """Return the facts of the loaded model; wait for an engine that has just begun."""
+        if self.facts is None and self.host.model_name is not None:
+            await self.ask(lambda _: None)  # which the engine does after it has told them
+        return self.facts
+
+    @property
+    def expires_s(self) -> float | None:
+        """When the model is freed if nothing is asked, in seconds since 1970; None: it is kept."""
+        after_s = self.host.unload_after_s
+        if not after_s:
+            return None
+        return (time.time() if self._open else self._ended_s) + after_s
 
     @property
     def n_waiting(self) -> int:
@@ -353,6 +366,7 @@ class Turns:
                 )  # fmt: skip
                 self._line.remove(turn)
                 self._open.discard(turn)
+                self._ended_s = time.time()
             self._tell_positions()
             self._changed()
 
@@ -368,6 +382,8 @@ class Turns:
             self._note(engine)
             self._tell_positions()
             engine = turn.loaded(engine)
+            if self._noted != self.host.model_name:
+                self._note(engine)
             if isinstance(turn, _Answer):
                 self._make_room(engine)
                 self.answer_jointly(engine, turn)
