@@ -89,6 +89,7 @@ def _run(model: Path | None) -> int:
     starts = second_start.SecondStarts(folder)
     keep_private(settings.default_path().parent)
     language.apply(app, settings.load(settings.default_path())[0].language)
+    is_first_start = not settings.default_path().exists()
     window = MainWindow(
         EngineLink(worker_command()), settings.default_path(), store, paths.cache_folder()
     )
@@ -99,6 +100,8 @@ def _run(model: Path | None) -> int:
     window.closing.connect(starts.close)
     app.styleHints().colorSchemeChanged.connect(lambda _: window.preferences.dress())
     faults.watch(window.failed.emit)
+    if is_first_start:
+        window.suit_screen()
     window.show()
     window.open_first(model)
     # Ctrl+C in the terminal ends the program; the timer lets Python see the signal. Python may see

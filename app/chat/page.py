@@ -66,6 +66,9 @@ class ChatPage(QObject):
         session.conversation_replaced.connect(self._show_conversation)
         session.branch_begun.connect(view.transcript.cut)
         session.spliced.connect(self._spliced)
+        session.left_out_changed.connect(
+            lambda: view.transcript.mark_left_out(session.conversation.left_out_before)
+        )
         session.notice.connect(view.banner.show_notice)
         session.draft_files.connect(self.attachments.put_back)
         session.draft.connect(self._take_draft)

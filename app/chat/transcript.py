@@ -16,6 +16,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.chat.answer import AnswerView
+from app.chat.left_out_line import LeftOutLine
 from app.chat.question import UserBubble
 from app.chat.text_block import TextBlock
 from app.session.pictures import Pictures
@@ -84,6 +85,7 @@ class Transcript(ScrollColumn):
         self.viewport().setAutoFillBackground(False)
         self._views: list[_View] = []
         self._earlier: list[Message] = []  # messages before the views, still without one
+        self._seen_from = 0  # id of the first message that the model sees after a gap
         self._undressed: Iterator[None] = iter(())
         self._is_dressing = False
         self._follows = True
@@ -138,9 +140,31 @@ class Transcript(ScrollColumn):
     def show_conversation(self, conversation: Conversation) -> None:
         """Show another conversation."""
         self.cut(0)
+        self._seen_from = conversation.left_out_before
         self._earlier = list(conversation.messages)
         self._show_earlier()
         self.follow()
+
+    def mark_left_out(self, message_id: int) -> None:
+        """Show a line above the message from which on the model sees the chat; 0: it sees all."""
+        if message_id == self._seen_from:
+            return
+        self._seen_from = message_id
+        for view in self._views:
+            self._show_line(view)
+
+    def _show_line(self, view: _View) -> None:
+        """Show the line above a view, or remove it."""
+        line = view.findChild(LeftOutLine)
+        is_first = bool(self._seen_from) and view.message.id == self._seen_from
+        layout = view.layout()
+        if is_first and line is None and isinstance(layout, QVBoxLayout):
+            line = LeftOutLine()
+            layout.insertWidget(0, line)
+            line.lower()  # screen readers read in the order of the stack
+        elif line is not None and not is_first:
+            line.hide()
+            line.deleteLater()
 
     def add(self, message: Message) -> None:
         """Append a message. A message of the user scrolls to the end."""
@@ -242,6 +266,7 @@ class Transcript(ScrollColumn):
         if row < len(self._views):  # screen readers read in the order of the stack
             view.stackUnder(self._views[row])
         self._views.insert(row, view)
+        self._show_line(view)
         self._give_results(row)
         if isinstance(view, AnswerView) and view.cards:
             self.cards_shown.emit(view)

@@ -38,10 +38,10 @@ class LearningGroup(QGroupBox):
         self.switch.setAccessibleName(self.switch.text())
         self._explanation = _label(
             self.tr(
-                "The recordings stay on this computer. They contain no text, but the numbers of "
-                "the words, so they are as private as your chats. While you do not use the model, "
-                "this computer learns from them which experts will be needed next. Answers stay "
-                "the same, but may come faster."
+                "The recordings stay on this computer. They hold a number in place of each word, "
+                "which the model can turn back, so they are as private as your chats. While you "
+                "do not use the model, this computer learns from them which experts will be needed "
+                "next. Answers stay the same, but may come faster."
             )
         )
         self._state = _label()

@@ -175,7 +175,7 @@ class ExpertMap(QWidget):
         states = {
             cells.ABSENT: self.tr("not in memory"),
             cells.RESIDENT: self.tr("in memory"),
-            cells.ARRIVING: self.tr("arriving"),
+            cells.ARRIVING: self.tr("being read"),
         }
         found = {
             cells.HIT: self.tr("just used, a hit"),
@@ -186,7 +186,7 @@ class ExpertMap(QWidget):
         if value & cells.ON_HOST:
             words.append(self.tr("computed by the processor"))
         if value & cells.PINNED:
-            words.append(self.tr("pinned by the layer in progress"))
+            words.append(self.tr("held by the layer in progress"))
         lines = [f"{place}: {', '.join(word for word in words if word)}"]
         if self._uses and self._n_token:
             lines.append(

@@ -55,7 +55,7 @@ class MemoryBar(QWidget):
         """Return the parts of the bar: (colour's name, word, bytes)."""
         memory = self._memory
         return [
-            ("dense", self.tr("dense"), memory.dense),
+            ("dense", self.tr("always needed"), memory.dense),
             ("resident", self.tr("experts"), memory.experts),
             ("other", self.tr("other programs"), memory.other),
             ("free", self.tr("free"), memory.free),

@@ -133,9 +133,9 @@ class PanelParts(QObject):
         items: list[tuple[str, str] | tuple[str, str, str]]
         if view is View.STATE:
             items = [
-                ("resident", self.tr("resident")), ("arriving", self.tr("arriving")),
-                ("hit", self.tr("hit")), ("late", self.tr("late")), ("stall", self.tr("miss")),
-                ("hit", self.tr("pinned"), "\u25ad"),
+                ("resident", self.tr("in memory")), ("arriving", self.tr("being read")),
+                ("hit", self.tr("used at once")), ("late", self.tr("used late")),
+                ("stall", self.tr("missing")), ("hit", self.tr("held"), "\u25ad"),
             ]  # fmt: skip
             if self._has_hybrid:
                 items.insert(-1, ("processor", self.tr("computed by the processor")))
@@ -155,12 +155,12 @@ class PanelParts(QObject):
                 "memory: the strong ones are in memory."
             )
         return self.tr(
-            "Resident: in memory, ready for use.\n"
-            "Arriving: being read now.\n"
-            "Hit: just used, and in memory. Many are good.\n"
-            "Late: just used, while it was still being read. A part of the wait was saved.\n"
-            "Miss: just used, and not in memory. The answer waited; few are good.\n"
-            "Pinned: kept until the layer in progress is done."
+            "In memory: ready for use.\n"
+            "Being read: on its way from the drive.\n"
+            "Used at once (a hit): just used, and in memory. Many are good.\n"
+            "Used late: just used, while it was still being read. A part of the wait was saved.\n"
+            "Missing (a miss): just used, and not in memory. The answer waited; few are good.\n"
+            "Held: stays until the layer in progress is done."
         )
 
     @property
@@ -202,9 +202,11 @@ class PanelParts(QObject):
         text = ""
         if model is not None and cache is not None and cache.mode == "cached":
             asked_bytes = cache.asked_rate * model.expert_bytes_total
-            text = self.tr("asked for {asked}, in force {force}").format(
-                asked=units.size(asked_bytes), force=units.size(cache.bytes)
-            )
+            asked, force = units.size(asked_bytes), units.size(cache.bytes)
+            text = self.tr("{size} for experts").format(size=force)
+            if asked != force:
+                text = self.tr("for experts: asked for {asked}, in use {force}")
+                text = text.format(asked=asked, force=force)
             self.force.setToolTip("\n".join(filter(None, (text, localized(cache.reason)))))
         self.force.setText(text)
 
@@ -299,7 +301,7 @@ class PanelParts(QObject):
         both.addWidget(self.stall)
         title = ElidedLabel(n_least=8)  # in a narrow panel the buttons need the room
         title.setProperty("role", "strong")
-        title.setText(self.tr("Layers \u00d7 experts"))
+        title.setText(self.tr("Experts by layer"))
         title.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
         title.setToolTip(
             self.tr(

@@ -6,8 +6,7 @@ The engine measures the time. The simulator replays the answer to find what woul
 
 from __future__ import annotations
 
-from PySide6.QtCore import QT_TRANSLATE_NOOP
-
+from app.panel.loading_notes import in_words
 from app.text import units
 from app.text.language import translate
 from app.text.messages import localized
@@ -18,7 +17,6 @@ from backend.text import Text
 
 WORTH_SAYING = 0.05  # smaller shares are not mentioned
 BUSY = 0.2  # share of the processor that others may use before they are named
-N_WARNING = 2  # of llama.cpp that are shown
 LONG_PROMPT = 0.4  # share of the time until the answer's end
 
 
@@ -89,7 +87,7 @@ def causes(
         if cache.reason.id.startswith("memory.others_need"):
             found.append(localized(cache.reason))
     if cache is not None:
-        found += _warnings(cache.warnings.splitlines())
+        found += in_words(cache.warnings.splitlines())
     if stats is not None and stats.n_token:
         n_read = max(stats.n_prompt - stats.n_reused, 0)
         if stats.ttft_s > LONG_PROMPT * (stats.ttft_s + stats.n_token / max(_speed(stats), 1e-9)):
@@ -99,52 +97,6 @@ def causes(
             found.append(
                 text.format(time=units.seconds(stats.ttft_s), tokens=units.count(n_read, "token"))
             )
-    return found
-
-
-_PLAIN = {
-    "control-looking token": QT_TRANSLATE_NOOP(
-        "verdict",
-        "The file does not mark some control signs of its vocabulary as such; llama.cpp does. "
-        "You need not do anything.",
-    ),
-    "full capacity of the model will not be utilized": QT_TRANSLATE_NOOP(
-        "verdict", "The model was trained for a longer context than the one that is set."
-    ),
-    "not in special_eog_ids": QT_TRANSLATE_NOOP(
-        "verdict",
-        "The file's signs for the end of an answer do not agree. If answers do not end, look for a "
-        "newer file of this model.",
-    ),
-    "special_eog_ids contains both": QT_TRANSLATE_NOOP(
-        "verdict",
-        "llama.cpp corrected the file's signs for the end of an answer. You need not do anything.",
-    ),
-    "missing pre-tokenizer type": QT_TRANSLATE_NOOP(
-        "verdict",
-        "The file does not say how text is cut into tokens, so its answers may be worse. Look for "
-        "a newer file of this model.",
-    ),
-    "GENERATION QUALITY WILL BE DEGRADED": "",  # the line before said so
-}
-"""In plain words what llama.cpp warns of, by a part of its line; "": it says nothing more."""
-
-
-def _warnings(lines: list[str]) -> list[str]:
-    """Return llama.cpp's first warnings, and how many more there are."""
-    warns = translate("verdict", "llama.cpp warns: {text}")
-    said = []
-    for line in lines:
-        plain = next((words for part, words in _PLAIN.items() if part in line), None)
-        if plain is None:
-            said.append(warns.format(text=line))
-        elif plain:
-            said.append(translate("verdict", str(plain)))
-    said = list(dict.fromkeys(said))
-    found = said[:N_WARNING]
-    if n_more := len(said) - len(found):
-        more = translate("verdict", "llama.cpp has {n} more warnings.")
-        found.append(more.format(n=units.number(n_more)))
     return found
 
 

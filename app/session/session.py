@@ -75,6 +75,7 @@ class Session(QObject):
         withdrawn: (list of Message) failed messages that were removed from the conversation.
         busy_changed: the set of chats with answers in progress or in the queue changed.
         can_send_changed: `can_send` or `is_answering` may have changed.
+        left_out_changed: the model sees another part of the shown conversation.
         statistics_changed: (Statistics).
         draft: (str) text to put back into the composer.
         draft_files: (list of Attachment) files to put back into the composer, before the text.
@@ -94,6 +95,7 @@ class Session(QObject):
     withdrawn = Signal(object)
     busy_changed = Signal()
     can_send_changed = Signal()
+    left_out_changed = Signal()
     statistics_changed = Signal(object)
     draft = Signal(str)
     draft_files = Signal(object)
@@ -450,6 +452,7 @@ class Session(QObject):
         conversation = turn.conversation
         preset = self._preset_of(conversation)
         turns = self.turns_of(conversation)
+        self._note_left_out(turn)
         self._live = turn
         self._live_message = conversation.last
         self._thinks_since_s = 0.0
@@ -463,12 +466,24 @@ class Session(QObject):
             sentence = localized(text("engine.too_much_sent", most=MAX_BYTES))
             self._on_failed("generate", sentence)
 
+    def _note_left_out(self, turn: _Turn) -> None:
+        """Keep with the answers from where on the model sees their chat."""
+        conversation = turn.conversation
+        first = conversation.messages[conversation.seen_from].id if conversation.seen_from else 0
+        for answer in (branch.last for branch in turn.branches):
+            if answer is not None and first != answer.details.get("seen_from", 0):
+                answer.details["seen_from"] = first
+        if conversation is self.conversation:
+            self.left_out_changed.emit()
+
     def turns_of(self, conversation: Conversation) -> list[Json]:
         """Return the messages for the engine, shortened as the user agreed to.
 
         A chat that certainly does not fit is shortened without asking, so that it is not refused.
         """
-        turns = self._for_engine(conversation)
+        begins: list[int] = []
+        turns = self._for_engine(conversation, begins)
+        conversation.seen_from = 0
         n_context = self.engine.n_context
         if not conversation.n_char_max and context_fit.cannot_fit(turns, n_context):
             conversation.n_char_max = context_fit.half_of(turns, n_context)
@@ -476,15 +491,18 @@ class Session(QObject):
                 conversation.slides = True
                 self.notice.emit(Notice(self._left_out_words(), is_trouble=False))
         if conversation.slides and conversation.n_char_max:
-            turns = context_fit.fit(turns, conversation.n_char_max)
+            turns, begin = context_fit.fit(turns, conversation.n_char_max)
+            conversation.seen_from = begins[begin] if 0 < begin < len(begins) else 0
         n_char_last = len(conversation.last.content) if conversation.last is not None else 0
         conversation.n_char_besides = context_fit.size(turns) - n_char_last
         return turns
 
-    def _for_engine(self, conversation: Conversation) -> list[Json]:
+    def _for_engine(
+        self, conversation: Conversation, begins: list[int] | None = None
+    ) -> list[Json]:
         model = self.engine.model
         sees_images = model is None or model.chat.images
-        return conversation.for_engine(self._preset_of(conversation).system, sees_images)
+        return conversation.for_engine(self._preset_of(conversation).system, sees_images, begins)
 
     def _left_out_words(self) -> str:
         return self.tr(

@@ -50,14 +50,17 @@ def size(turns: Sequence[Json]) -> int:
     return sum(map(_size, turns)) + len(last)
 
 
-def fit(turns: list[Json], n_char_max: int) -> list[Json]:
+def fit(turns: list[Json], n_char_max: int) -> tuple[list[Json], int]:
     """Shorten the turns to about `n_char_max` characters.
+
+    Return them, and the index of the first given turn from which all are kept, perhaps itself cut;
+    0 if nothing was shortened.
 
     At least the end of the last turn is kept. Successive turns of the user are joined. An answer
     with tool calls stays together with their results.
     """
     if size(turns) <= n_char_max:
-        return turns
+        return turns, 0
     head = [turn for turn in turns[:1] if turn["role"] == "system"]
     rest = turns[len(head) :]
     room = max(n_char_max - size(head), n_char_max // 4, 1)
@@ -79,12 +82,14 @@ def fit(turns: list[Json], n_char_max: int) -> list[Json]:
         kept.append(group)
         room -= n_char
     tail = [turn for group in reversed(kept) for turn in group]
+    begin = len(turns) - len(tail)
     if first and tail and tail[0]["role"] == "user":
         tail[0] = {**tail[0], "content": joined(first[0]["content"], tail[0]["content"])}
         first = []
     elif not first and len(kept) > 1 and tail[0]["role"] == "assistant":
         tail = tail[len(kept[-1]) :]
-    return head + first + tail
+        begin += len(kept[-1])
+    return head + first + tail, begin
 
 
 def joined(first: Any, second: Any) -> Any:

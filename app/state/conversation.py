@@ -144,14 +144,26 @@ class Conversation:
     n_char_max: int = 0  # limit of the prompt in characters; 0: none
     n_char_besides: int | None = None  # of the last prompt, less those of the last message then
     was_shortened: bool = False  # the prompt of the present question
+    seen_from: int = 0  # index of the first message of the last prompt after what was left out
 
     @property
     def last(self) -> Message | None:
         """Return the last message."""
         return self.messages[-1] if self.messages else None
 
-    def for_engine(self, system: str = "", sees_images: bool = True) -> list[Json]:
+    @property
+    def left_out_before(self) -> int:
+        """Return the id of the first message that the model saw after a gap; 0: it saw all."""
+        answers = (message for message in reversed(self.messages) if message.role == "assistant")
+        kept = next((answer.details.get("seen_from", 0) for answer in answers), 0)
+        return kept if isinstance(kept, int) else 0
+
+    def for_engine(
+        self, system: str = "", sees_images: bool = True, begins: list[int] | None = None
+    ) -> list[Json]:
         """Return the messages in OpenAI's format, `system` first.
+
+        begins: gets the index of the first message of each turn; -1 for `system`.
 
         Many chat templates require alternating roles: empty answers are left out, and successive
         messages of the user are joined. The engine continues a last answer exactly, also within
@@ -160,8 +172,10 @@ class Conversation:
         model that sees none is told in words.
         """
         turns: list[Json] = []
+        begins = [] if begins is None else begins
         if system.strip():
             turns.append({"role": "system", "content": system})
+            begins.append(-1)
         answered: set[str] = set()  # calls of the answer before that have a result
         shown: list[Attachment] = []  # images of the results before
         for index, message in enumerate(self.messages):
@@ -192,8 +206,10 @@ class Conversation:
                 turns[-1]["content"] = joined(turns[-1]["content"], content)
             else:
                 turns.append({"role": "user", "content": content})
+            begins += [index] * (len(turns) - len(begins))
         if shown:
             turns.append({"role": "user", "content": content_parts(_OF_RESULTS, shown)})
+            begins.append(len(self.messages) - 1)
         return turns
 
 

@@ -52,6 +52,8 @@ from backend.system.paths import is_file
 from backend.text import joined
 from backend.tools.settings import FILE_NAME as TOOLS_FILE
 
+SMALL_SCREEN = 1440  # pixels; on narrower ones the panel takes the chat's room
+
 
 class MainWindow(QMainWindow):
     """The main window.
@@ -140,6 +142,12 @@ class MainWindow(QMainWindow):
         if kept.isEmpty() or not self.restoreGeometry(kept):
             size = QSize(self.settings.width, self.settings.height)
             self.resize(size.boundedTo(self.screen().availableSize()))
+
+    def suit_screen(self) -> None:
+        """At a first start, leave the chat the room of the panel on a small screen."""
+        if self.screen().availableSize().width() < SMALL_SCREEN:
+            self.settings.show_panel = False
+            self._arrangement.fit(self.width())
 
     def open_first(self, path: Path | None = None) -> None:
         """Load the first model: the given one, the last one, or the embedded one."""

@@ -36,7 +36,7 @@ ENGLISH: Mapping[str, str] = {
         "messages", "{file} has {n:count} pixels; at most {most:count} can be attached."
     ),
     "attach.other_picture": QT_TRANSLATE_NOOP(
-        "messages", "{file} is no image that can be read; PNG, JPEG, WebP, GIF and BMP can."
+        "messages", "{file} is an image of a kind that cannot be read. Save it as PNG or JPEG."
     ),
     "attach.picture": QT_TRANSLATE_NOOP("messages", "An attached file"),
     "attach.stopped": QT_TRANSLATE_NOOP("messages", "{file} was not read to its end."),
@@ -602,12 +602,11 @@ ENGLISH: Mapping[str, str] = {
     ),
     "memory.stock_faster": QT_TRANSLATE_NOOP(
         "messages",
-        "The whole model fits into memory and a cache would save only {saved:size}, so llama.cpp "
-        "runs unpatched, which is faster.",
+        "A cache would save only {saved:size}, so llama.cpp runs unpatched, which is faster.",
     ),
     "memory.stock_faster_all": QT_TRANSLATE_NOOP(
         "messages",
-        "The whole model fits into memory, so llama.cpp runs unpatched, which is faster.",
+        "llama.cpp runs unpatched, which is faster where the whole model fits into memory.",
     ),
     # Methods.
     "method.auto": QT_TRANSLATE_NOOP(

@@ -9,6 +9,7 @@ from window_page import WindowPage
 from window_samples import WAIT_MS, Model, Opener
 
 from app.chat.answer import AnswerView
+from app.chat.left_out_line import LeftOutLine
 from app.chat.question import UserBubble
 from app.state.conversation import Conversation, Ending, Message, question
 from app.state.engine_state import Notice, State
@@ -252,6 +253,50 @@ def test_an_answer_in_progress_ends_before_a_change(
     assert window.answer.ending is Ending.STOPPED
     kept = window.chats.store.load(window.chats.open_id)
     assert kept is not None and [m.content for m in kept.messages] == said(window)
+
+
+def test_a_line_shows_what_the_model_no_longer_sees(
+    qtbot: Any, open_window: Opener, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = open_window(model(text="Done.", token_s=0.0))
+    window.resize(1200, 800)
+    texts = [f"Message {n} " + "word " * 30 for n in range(12)]
+    chat = Conversation(
+        [Message("user" if n % 2 == 0 else "assistant", t) for n, t in enumerate(texts)]
+    )
+    new_id = window.chats.store.copy("long", chat, 12)
+    window.chats.open(new_id)
+    transcript = window.chat.transcript
+    sent: list[Turns] = []
+    generate = window.link.generate
+    monkeypatch.setattr(
+        window.link, "generate", lambda turns, *rest: (sent.append(turns), generate(turns, *rest))
+    )
+    shown_chat = window.session.conversation
+    shown_chat.slides, shown_chat.n_char_max = True, 800
+    window.ask("And now?")
+    window.wait_end()
+
+    def check() -> None:
+        qtbot.waitUntil(lambda: len(transcript.findChildren(LeftOutLine)) == 1, timeout=WAIT_MS)
+        (line,) = transcript.findChildren(LeftOutLine)
+        qtbot.waitUntil(line.isVisible, timeout=WAIT_MS)
+        below = line.parentWidget().message.content
+        prompt = str(sent[-1])
+        place = texts.index(below)
+        assert place > 2 and below[-80:].strip() in prompt
+        assert all(f"Message {n} " in prompt for n in range(place + 1, 12))
+        assert all(f"Message {n} " not in prompt for n in range(1, place))
+
+    check()
+    window.session.new_chat()
+    qtbot.waitUntil(lambda: not transcript.findChildren(LeftOutLine), timeout=WAIT_MS)
+    window.chats.open(new_id)
+    check()
+    window.session.conversation.n_char_max = 0  # as with a longer context
+    window.ask("And then?")
+    window.wait_end()
+    qtbot.waitUntil(lambda: not transcript.findChildren(LeftOutLine), timeout=WAIT_MS)
 
 
 # Keys

@@ -80,7 +80,7 @@ def long_chat(n_round: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("n_char_max", [60, 400, 1000, 3000, 7000])
 def test_a_call_is_never_without_its_results(n_char_max: int) -> None:
-    short = fit(long_chat(20), n_char_max)
+    short, _ = fit(long_chat(20), n_char_max)
     assert short[-1]["content"].endswith("last") and short[0]["content"].startswith("q0")
     assert size(short) < max(1.3 * n_char_max, n_char_max + 150)
     for index, turn in enumerate(short):
@@ -96,7 +96,7 @@ def test_a_long_result_at_the_end_is_cut_and_stays_with_its_call() -> None:
         Message("user", "q"), Message("assistant", "", tool_calls=CALLS[:1]),
         result(CALLS[0], "word " * 5000),
     )  # fmt: skip
-    short = fit(turns, 1000)
+    short, _ = fit(turns, 1000)
     assert [turn["role"] for turn in short] == ["user", "assistant", "tool"]
     assert short[1]["tool_calls"] == [CALLS[0].to_json()] and size(short) < 1100
 
@@ -105,10 +105,10 @@ def test_parts_of_a_content_are_shortened_and_images_stay() -> None:
     image = {"type": "image", "data": "…"}
     content = [{"type": "text", "text": "word " * 2000}, image]
     turns: list[dict[str, Any]] = [{"role": "user", "content": content}]
-    (turn,) = fit(turns, 1000)
+    (turn,), _ = fit(turns, 1000)
     assert turn["content"][1] == image and len(turn["content"][0]["text"]) <= 1000
     double = [*turns, {"role": "user", "content": "end"}]
-    (turn,) = fit(double, 900)
+    (turn,), _ = fit(double, 900)
     assert turn["content"].startswith("word ") and turn["content"].endswith("end")
 
 
@@ -117,7 +117,7 @@ def test_a_chat_of_ten_thousand_turns_is_known_to_be_too_long() -> None:
     turns = sent(*messages)
     assert cannot_fit(turns, 4096) and not cannot_fit(turns, 1_000_000)
     assert not cannot_fit(turns[:3], 4096)
-    short = fit(turns, half_of(turns, 4096))
+    short, _ = fit(turns, half_of(turns, 4096))
     assert not cannot_fit(short, 4096)
     assert short[0]["content"].startswith("turn 0") and short[-1] == turns[-1]
 

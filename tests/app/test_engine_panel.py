@@ -103,7 +103,7 @@ def test_what_the_layer_in_progress_needs_is_framed_and_said(panel: EnginePanel)
     before = panel.map.grab().toImage()
     data[2 * N_EXPERT] |= 16
     panel.show_residency(Residency(MODEL_4.moe_layers, N_EXPERT, bytes(data)))
-    assert "pinned by the layer in progress" in panel.map.describe(2, 0)
+    assert "held by the layer in progress" in panel.map.describe(2, 0)
     after = panel.map.grab().toImage()
     place = panel.map.cell_rect(2, 0)
     edge = QPoint(place.left() - 2, place.center().y())
@@ -292,7 +292,7 @@ def test_advice_is_said_and_can_be_taken(qtbot: Any, panel: EnginePanel) -> None
 def test_asked_for_stands_beside_in_force(panel: EnginePanel) -> None:
     whole = MODEL_4.expert_bytes_total
     panel.show_model(MODEL_4, replace(CACHE, asked_rate=0.5, bytes=whole // 4))
-    assert plain(panel.parts.force.text()) == "asked for 7.6 GiB, in force 3.8 GiB"
+    assert plain(panel.parts.force.text()) == "for experts: asked for 7.6 GiB, in use 3.8 GiB"
 
 
 def test_the_verdict_comes_first_and_the_counters_are_folded(

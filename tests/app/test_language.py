@@ -1,6 +1,7 @@
 """The language of the window."""
 
 import ast
+import itertools
 import re
 import shutil
 import string
@@ -18,9 +19,11 @@ from app.panel.decisions import Decisions
 from app.text import language, units
 from app.text.messages import localized
 from backend.gguf.header import ModelFileError
+from backend.methods.auto import PassCost, Setting, Verdict, explain
 from backend.protocol.messages import Decoder, encode
+from backend.protocol.statistics import Statistics
 from backend.protocol.worker_exit import describe_exit
-from backend.text import joined, text
+from backend.text import Text, joined, text
 from backend.text.english import ENGLISH
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -183,3 +186,44 @@ def test_decisions_are_in_the_language_of_the_window(qapp: QApplication) -> None
     finally:
         language.apply(qapp, "en")
         decisions.deleteLater()
+
+
+def ids_of(sentence: str) -> set[str]:
+    """Return the ids of a sentence and of those within it."""
+    if not isinstance(sentence, Text):
+        return set()
+    parts = [v for v in sentence.values.values() for v in (v if isinstance(v, list) else [v])]
+    return {sentence.id}.union(*(ids_of(part) for part in parts if isinstance(part, str)))
+
+
+def test_decisions_of_the_adaptive_method_arrive_in_german(qapp: QApplication) -> None:
+    cost = PassCost(
+        n_token=36, wall_s=2.0, stall_s=1.0, link_busy_s=0.5, link_idle_s=1.5, hits=100, misses=20,
+        prefetches_useful=3, prefetches_wasted=2,
+    )  # fmt: skip
+    settings = [Setting(*values) for values in itertools.product((False, True), (1, 2), ("a", "b"))]
+    verdicts = [
+        Verdict(better, change, True, n, cost, cost)
+        for better, change, n in ((True, 0.18, 36), (False, -0.18, 36), (False, 0.0, 0))
+    ]
+    lines = [
+        explain(*pair, verdict)
+        for pair in itertools.permutations(settings, 2)
+        for verdict in verdicts
+    ]
+    lines += [text("auto.again", why=text("auto.idle_changed", before=0.1, after=0.9))]
+    sent = {"type": "stats", "stats": Statistics(decisions=lines).to_json()}
+    (message,) = Decoder().feed(encode(sent))
+    arrived = Statistics.from_json(message["stats"]).decisions
+    assert arrived == lines and all(isinstance(line, Text) for line in arrived)
+    seen = set().union(*map(ids_of, arrived))
+    assert len([id for id in seen if id.startswith("auto.")]) > 15
+    language.apply(qapp, "de")
+    try:
+        for line in dict.fromkeys(arrived):
+            said = localized(line)
+            for id in ids_of(line) - {"auto.comma", "auto.decided"}:
+                words = max(re.split(r"\{[^}]*\}", ENGLISH[id]), key=len).strip()
+                assert words not in said, said
+    finally:
+        language.apply(qapp, "en")

@@ -36,6 +36,23 @@ def failing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], 
     return make
 
 
+def test_a_small_screen_begins_without_the_panel(
+    open_window: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = open_window()
+    window.resize(1280, 700)
+    assert window.panel.isVisible()
+    monkeypatch.setattr("app.window.main_window.SMALL_SCREEN", 10)
+    window.suit_screen()
+    assert window.panel.isVisible()
+    monkeypatch.setattr("app.window.main_window.SMALL_SCREEN", 10_000)
+    window.suit_screen()
+    assert window.panel.isHidden() and window.chat.width() > 900
+    window.top_bar.panel.click()
+    window.resize(1270, 700)
+    assert window.panel.isVisible() and window.settings.show_panel
+
+
 @pytest.mark.parametrize("number", FAILING)
 def test_models_on_a_failing_drive(
     open_window: Opener, tmp_path: Path, failing: Callable[[int], Path], number: int, qtbot: Any

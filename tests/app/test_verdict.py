@@ -1,11 +1,15 @@
 """The sentences about an answer state only what its figures show."""
 
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 
+import pytest
 from window_samples import ANSWER, CACHE, GIB, MODEL
 
 from app.chat.answer_footer import footer
 from app.panel import verdict
+from app.panel.loading_notes import WORDS, in_words
 from app.state.slot_range import SlotRange
 from backend.protocol.statistics import Statistics
 from backend.protocol.status import Advice, CacheFacts, ModelFacts, Option
@@ -59,23 +63,62 @@ def test_other_causes_are_named() -> None:
     ]
     taken = text("memory.others_need", n=20, all=128, wanted=32)
     assert "Other programs need memory" in causes(replace(CACHE, reason=taken), ANSWER, None)[0]
-    warned = replace(CACHE, warnings="no pre-tokenizer\nan odd token\na third\na fourth")
+    warned = replace(CACHE, warnings="an odd line\na third\na fourth")
     assert causes(warned, ANSWER, None) == [
-        "llama.cpp warns: no pre-tokenizer",
-        "llama.cpp warns: an odd token",
-        "llama.cpp has 2 more warnings.",
+        "llama.cpp has 3 more notes on this file; see Diagnostics."
     ]
     token = "control-looking token: 128247 '</s>' was not control-type; this is probably a bug in"
-    warned = replace(CACHE, warnings=f"{token} 1\n{token} 2\nan odd token")
+    warned = replace(CACHE, warnings=f"{token} 1\n{token} 2\nan odd line")
     assert causes(warned, ANSWER, None) == [
         "The file does not mark some control signs of its vocabulary as such; llama.cpp does. You "
         "need not do anything.",
-        "llama.cpp warns: an odd token",
+        "llama.cpp has a note on this file; see Diagnostics.",
     ]
     slow = replace(ANSWER, ttft_s=60.0, n_prompt=5000, n_reused=1000)
     assert causes(CACHE, slow, None) == [
         "Reading the question took 60.0 s before the first word, for 4,000 tokens."
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("n_ctx_seq (4096) > n_ctx_train (2048) -- possible training context overflow", "longer"),
+        ("n_ctx_seq (512) < n_ctx_train (2048) -- the full capacity of the model will not be "
+         "utilized", "for a longer context"),
+        ("special_eos_id is not in special_eog_ids - the tokenizer config may be incorrect",
+         "do not agree"),
+        ("EOG token id 151645 is out of range (vocab size 151643), skipping", "corrected"),
+        ("model has unused tensor blk.61.nextn.eh_proj.weight (size = 1 bytes) -- ignoring",
+         "does not use"),
+        ("setting token '</think>' (151668) attribute to USER_DEFINED (16), old attributes: 8",
+         "small faults"),
+        ("layer 3 is assigned to device CUDA0 but the Flash Attention tensor is assigned to device "
+         "CPU (usually due to missing support)", "so the processor does"),
+        ("warning: failed to mlock 4096-byte buffer (after previously locking 0 bytes): Cannot "
+         "allocate memory", "did not keep"),
+        ("Qwen-VL models require at minimum 1024 image tokens to function correctly on grounding "
+         "tasks", "less exactly"),
+        ("n_ctx is not divisible by n_seq_max - rounding down to 4094", ""),
+        ("using full-size SWA cache (ref: https://github.com/ggml-org/llama.cpp/pull/13194)", ""),
+        ("warning: posix_madvise(.., POSIX_MADV_RANDOM) failed: Invalid argument", ""),
+    ],
+)  # fmt: skip
+def test_what_llama_cpp_warns_of_is_said_in_words(line: str, words: str) -> None:
+    said = in_words([line, line])
+    assert (words in said[0] and len(said) == 1) if words else said == []
+    assert all(line not in sentence for sentence in said)
+
+
+def test_llama_cpp_has_the_lines_that_are_explained() -> None:
+    spec = find_spec("llama_cpp")
+    assert spec is not None and spec.origin is not None
+    files = {path.resolve() for path in (Path(spec.origin).parent / "lib").iterdir()}
+    binaries = b"".join(path.read_bytes() for path in files)
+    elsewhere = ("Virtual", "Prefetch", "ProcessWorkingSet", "UnmapView", "CloseHandle", "kleidi")
+    named = [part for part in WORDS if not part.startswith(elsewhere)]
+    assert len(named) > 50
+    assert [part for part in named if part.encode() not in binaries] == []
 
 
 def test_the_forecast_is_said_with_the_most_helpful_change_first() -> None:

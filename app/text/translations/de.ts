@@ -899,8 +899,12 @@
 <translation>im Speicher</translation>
 </message>
 <message>
-<source>arriving</source>
-<translation>kommt gerade</translation>
+<source>being read</source>
+<translation>wird gelesen</translation>
+</message>
+<message>
+<source>held by the layer in progress</source>
+<translation>von der laufenden Schicht festgehalten</translation>
 </message>
 <message>
 <source>just used, a hit</source>
@@ -917,10 +921,6 @@
 <message>
 <source>computed by the processor</source>
 <translation>vom Prozessor berechnet</translation>
-</message>
-<message>
-<source>pinned by the layer in progress</source>
-<translation>von der laufenden Schicht festgehalten</translation>
 </message>
 <message>
 <source>used by {n} of {tokens}</source>
@@ -1311,8 +1311,8 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>Aufzeichnen, welche Experten meine Chats nutzen, und daraus lernen</translation>
 </message>
 <message>
-<source>The recordings stay on this computer. They contain no text, but the numbers of the words, so they are as private as your chats. While you do not use the model, this computer learns from them which experts will be needed next. Answers stay the same, but may come faster.</source>
-<translation>Die Aufzeichnungen bleiben auf diesem Computer. Sie enthalten keinen Text, aber die Nummern der Wörter, sind also so privat wie die Chats. Solange das Modell nicht benutzt wird, lernt dieser Computer daraus, welche Experten als nächste gebraucht werden. Die Antworten bleiben gleich, kommen aber vielleicht schneller.</translation>
+<source>The recordings stay on this computer. They hold a number in place of each word, which the model can turn back, so they are as private as your chats. While you do not use the model, this computer learns from them which experts will be needed next. Answers stay the same, but may come faster.</source>
+<translation>Die Aufzeichnungen bleiben auf diesem Rechner. Sie enthalten statt jedes Wortes eine Zahl, die das Modell zurückverwandeln kann, sind also so privat wie Ihre Chats. Während Sie das Modell nicht benutzen, lernt dieser Rechner aus ihnen, welche Experten als nächste gebraucht werden. Die Antworten bleiben gleich, kommen aber vielleicht schneller.</translation>
 </message>
 <message>
 <source>Progress of training</source>
@@ -1337,6 +1337,13 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <message>
 <source>The recordings take {size} on this computer. Of each model at most {most} are kept.</source>
 <translation>Die Aufzeichnungen belegen {size} auf diesem Computer. Von jedem Modell werden höchstens {most} behalten.</translation>
+</message>
+</context>
+<context>
+<name>LeftOutLine</name>
+<message>
+<source>The model no longer sees what is above this line, except the beginning of the first question.</source>
+<translation>Was über dieser Linie steht, sieht das Modell nicht mehr, außer dem Anfang der ersten Frage.</translation>
 </message>
 </context>
 <context>
@@ -1500,7 +1507,7 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>Speicher</translation>
 </message>
 <message>
-<source>dense</source>
+<source>always needed</source>
 <translation>stets gebraucht</translation>
 </message>
 <message>
@@ -1749,36 +1756,32 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>Als Fenster öffnen</translation>
 </message>
 <message>
-<source>resident</source>
-<translation>im Speicher</translation>
-</message>
-<message>
-<source>arriving</source>
-<translation>kommt gerade</translation>
-</message>
-<message>
-<source>hit</source>
-<translation>Treffer</translation>
-</message>
-<message>
-<source>late</source>
-<translation>verspätet</translation>
-</message>
-<message>
-<source>miss</source>
-<translation>gefehlt</translation>
-</message>
-<message>
-<source>pinned</source>
-<translation>festgehalten</translation>
-</message>
-<message>
 <source>computed by the processor</source>
 <translation>vom Prozessor berechnet</translation>
 </message>
 <message>
 <source>in memory</source>
 <translation>im Speicher</translation>
+</message>
+<message>
+<source>being read</source>
+<translation>wird gelesen</translation>
+</message>
+<message>
+<source>used at once</source>
+<translation>sofort genutzt</translation>
+</message>
+<message>
+<source>used late</source>
+<translation>verspätet genutzt</translation>
+</message>
+<message>
+<source>missing</source>
+<translation>fehlt</translation>
+</message>
+<message>
+<source>held</source>
+<translation>festgehalten</translation>
 </message>
 <message>
 <source>not in memory</source>
@@ -1793,26 +1796,30 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>Je kräftiger die Farbe, desto öfter hat diese Antwort den Experten benutzt. Gut genutzt ist der Speicher, wenn die kräftigen darin sind.</translation>
 </message>
 <message>
-<source>Resident: in memory, ready for use.
-Arriving: being read now.
-Hit: just used, and in memory. Many are good.
-Late: just used, while it was still being read. A part of the wait was saved.
-Miss: just used, and not in memory. The answer waited; few are good.
-Pinned: kept until the layer in progress is done.</source>
-<translation>Im Speicher: bereit.
-Kommt: wird gerade gelesen.
-Treffer: eben gebraucht und im Speicher. Viele sind gut.
-Spät: eben gebraucht, als er noch gelesen wurde. Ein Teil des Wartens war gespart.
-Fehlt: eben gebraucht und nicht im Speicher. Die Antwort wartete; wenige sind gut.
-Festgehalten: bleibt, bis die laufende Schicht fertig ist.</translation>
-</message>
-<message>
 <source>token {number} of {all}</source>
 <translation>Token {number} von {all}</translation>
 </message>
 <message>
-<source>asked for {asked}, in force {force}</source>
-<translation>verlangt {asked}, in Kraft {force}</translation>
+<source>In memory: ready for use.
+Being read: on its way from the drive.
+Used at once (a hit): just used, and in memory. Many are good.
+Used late: just used, while it was still being read. A part of the wait was saved.
+Missing (a miss): just used, and not in memory. The answer waited; few are good.
+Held: stays until the layer in progress is done.</source>
+<translation>Im Speicher: zum Gebrauch bereit.
+Wird gelesen: auf dem Weg vom Laufwerk.
+Sofort genutzt (ein Treffer): gerade gebraucht und im Speicher. Viele sind gut.
+Verspätet genutzt: gerade gebraucht, während er noch gelesen wurde. Ein Teil der Wartezeit wurde gespart.
+Fehlt: gerade gebraucht und nicht im Speicher. Die Antwort wartete; wenige sind gut.
+Festgehalten: bleibt, bis die laufende Schicht fertig ist.</translation>
+</message>
+<message>
+<source>{size} for experts</source>
+<translation>{size} für Experten</translation>
+</message>
+<message>
+<source>for experts: asked for {asked}, in use {force}</source>
+<translation>für Experten: verlangt {asked}, in Gebrauch {force}</translation>
 </message>
 <message>
 <source>Use a cache of {size}</source>
@@ -1887,8 +1894,8 @@ Festgehalten: bleibt, bis die laufende Schicht fertig ist.</translation>
 <translation>Engine</translation>
 </message>
 <message>
-<source>Layers × experts</source>
-<translation>Schichten × Experten</translation>
+<source>Experts by layer</source>
+<translation>Experten je Schicht</translation>
 </message>
 <message>
 <source>A row for each layer of the model, a cell for each of its experts.
@@ -4125,6 +4132,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{file} hat {n:count} Pixel; höchstens {most:count} können angehängt werden.</translation>
 </message>
 <message>
+<source>{file} is an image of a kind that cannot be read. Save it as PNG or JPEG.</source>
+<translation>{file} ist ein Bild, dessen Art nicht gelesen werden kann. Speichern Sie es als PNG oder JPEG.</translation>
+</message>
+<message>
 <source>An attached file</source>
 <translation>Eine angehängte Datei</translation>
 </message>
@@ -4733,14 +4744,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Das RAM behält {n} von {all} Experten jeder Schicht, in {bytes:size}; die anderen werden aus der Datei gelesen.</translation>
 </message>
 <message>
-<source>The whole model fits into memory and a cache would save only {saved:size}, so llama.cpp runs unpatched, which is faster.</source>
-<translation>Das ganze Modell passt in den Speicher, und ein Cache würde nur {saved:size} sparen; darum läuft llama.cpp unverändert, was schneller ist.</translation>
-</message>
-<message>
-<source>The whole model fits into memory, so llama.cpp runs unpatched, which is faster.</source>
-<translation>Das ganze Modell passt in den Speicher; darum läuft llama.cpp unverändert, was schneller ist.</translation>
-</message>
-<message>
 <source>Starts reactive, measures what prefetching and other evictions bring on this machine with this model, and keeps what pays.</source>
 <translation>Beginnt abwartend, misst, was Vorausladen und anderes Verdrängen auf diesem Rechner mit diesem Modell bringen, und behält, was sich lohnt.</translation>
 </message>
@@ -5141,10 +5144,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Ein Text ist leer.</translation>
 </message>
 <message>
-<source>{file} is no image that can be read; PNG, JPEG, WebP, GIF and BMP can.</source>
-<translation>{file} ist kein lesbares Bild; PNG, JPEG, WebP, GIF und BMP sind es.</translation>
-</message>
-<message>
 <source>{file} is a {kind} image, which cannot be read here. Save it as PNG or JPEG, and attach that.</source>
 <translation>{file} ist ein {kind}-Bild, das hier nicht gelesen werden kann. Speichern Sie es als PNG oder JPEG, und hängen Sie das an.</translation>
 </message>
@@ -5243,6 +5242,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>llama.cpp runs without the expert cache.</source>
 <translation>llama.cpp läuft ohne den Experten-Cache.</translation>
+</message>
+<message>
+<source>A cache would save only {saved:size}, so llama.cpp runs unpatched, which is faster.</source>
+<translation>Ein Cache würde nur {saved:size} sparen, darum läuft llama.cpp unverändert, was schneller ist.</translation>
+</message>
+<message>
+<source>llama.cpp runs unpatched, which is faster where the whole model fits into memory.</source>
+<translation>llama.cpp läuft unverändert, was schneller ist, wo das ganze Modell in den Speicher passt.</translation>
 </message>
 <message>
 <source>it is no {kind} file, but says that it is {found}</source>
@@ -6684,14 +6691,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Dieses Modell ist größer als der Speicher, den es nutzen darf, darum werden Teile davon vom Laufwerk gelesen, während es antwortet: Das Warten darauf macht {share} der Zeit aus.</translation>
 </message>
 <message>
-<source>llama.cpp warns: {text}</source>
-<translation>llama.cpp warnt: {text}</translation>
-</message>
-<message>
-<source>llama.cpp has {n} more warnings.</source>
-<translation>llama.cpp hat noch {n} Warnungen.</translation>
-</message>
-<message>
 <source>Other programs use {share} of the processor; the answer is faster without them.</source>
 <translation>Andere Programme nutzen {share} des Prozessors; ohne sie ist die Antwort schneller.</translation>
 </message>
@@ -6712,12 +6711,64 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Die Zeichen der Datei für das Ende einer Antwort passen nicht zusammen. Wenn Antworten nicht enden, suchen Sie eine neuere Datei dieses Modells.</translation>
 </message>
 <message>
+<source>The vocabulary of the file has small faults, which llama.cpp has corrected. You need not do anything.</source>
+<translation>Das Vokabular der Datei hat kleine Fehler, die llama.cpp behoben hat. Sie brauchen nichts zu tun.</translation>
+</message>
+<message>
+<source>The vocabulary of the file lacks a sign. If answers are bad, look for a newer file of this model.</source>
+<translation>Dem Vokabular der Datei fehlt ein Zeichen. Wenn Antworten schlecht sind, suchen Sie eine neuere Datei dieses Modells.</translation>
+</message>
+<message>
 <source>llama.cpp corrected the file&apos;s signs for the end of an answer. You need not do anything.</source>
 <translation>llama.cpp hat die Zeichen der Datei für das Ende einer Antwort berichtigt. Sie brauchen nichts zu tun.</translation>
 </message>
 <message>
 <source>The file does not say how text is cut into tokens, so its answers may be worse. Look for a newer file of this model.</source>
 <translation>Die Datei sagt nicht, wie Text in Token zerlegt wird; ihre Antworten können schlechter sein. Suchen Sie eine neuere Datei dieses Modells.</translation>
+</message>
+<message>
+<source>The context that is set is longer than the model was trained for. Long chats may get worse answers.</source>
+<translation>Der eingestellte Kontext ist länger, als das Modell gelernt hat. Lange Chats bekommen vielleicht schlechtere Antworten.</translation>
+</message>
+<message>
+<source>The file has parts that llama.cpp does not use. You need not do anything.</source>
+<translation>Die Datei hat Teile, die llama.cpp nicht benutzt. Sie brauchen nichts zu tun.</translation>
+</message>
+<message>
+<source>The system could not map the file into memory, so loading may take longer.</source>
+<translation>Das System konnte die Datei nicht in den Speicher abbilden, darum dauert das Laden vielleicht länger.</translation>
+</message>
+<message>
+<source>The system did not keep the model in RAM, so it may move parts to the drive.</source>
+<translation>Das System hat das Modell nicht im Arbeitsspeicher festgehalten und lagert vielleicht Teile auf das Laufwerk aus.</translation>
+</message>
+<message>
+<source>The device cannot compute a part of this model, so the processor does.</source>
+<translation>Das Gerät kann einen Teil dieses Modells nicht rechnen, darum tut es der Prozessor.</translation>
+</message>
+<message>
+<source>llama.cpp does not compute this kind of model fully, so answers may be worse.</source>
+<translation>llama.cpp rechnet diese Art von Modell nicht vollständig, darum sind Antworten vielleicht schlechter.</translation>
+</message>
+<message>
+<source>The processor reads images, which takes longer.</source>
+<translation>Der Prozessor liest die Bilder, was länger dauert.</translation>
+</message>
+<message>
+<source>Places within images may be found less exactly: this model expects larger images.</source>
+<translation>Stellen in Bildern werden vielleicht weniger genau gefunden: Dieses Modell erwartet größere Bilder.</translation>
+</message>
+<message>
+<source>The system moves memory between processors (NUMA balancing), which may be slower.</source>
+<translation>Das System verschiebt Speicher zwischen Prozessoren (NUMA-Balancing), was langsamer sein kann.</translation>
+</message>
+<message>
+<source>llama.cpp has {n} more notes on this file; see Diagnostics.</source>
+<translation>llama.cpp hat {n} weitere Hinweise zu dieser Datei; siehe Diagnose.</translation>
+</message>
+<message>
+<source>llama.cpp has a note on this file; see Diagnostics.</source>
+<translation>llama.cpp hat einen Hinweis zu dieser Datei; siehe Diagnose.</translation>
 </message>
 <message>
 <source>Neither a larger cache nor another method would help.</source>
