@@ -24,12 +24,16 @@ N_START_MAX = 20  # starts without an answer between them; then all that wait st
 
 
 class Drawn(NamedTuple):
-    """A picture of a formula; sizes in em, from the baseline."""
+    """A picture of a formula; sizes in em, from the baseline.
+
+    spoken: its words, as backend/formulas/spoken.py names them.
+    """
 
     svg: bytes
     width: float
     ascent: float
     depth: float
+    spoken: tuple[str, ...] = ()
 
 
 Key = tuple[str, bool]
@@ -127,8 +131,9 @@ class Typesetter(QObject):
         self._n_start = 0
         drawn = None
         if "svg" in answer:
-            sizes = (answer[name] / EM for name in ("width", "ascent", "depth"))
-            drawn = Drawn(answer["svg"].encode(), *sizes)
+            width, ascent, depth = (answer[name] / EM for name in ("width", "ascent", "depth"))
+            words = tuple(answer["spoken"])
+            drawn = Drawn(answer["svg"].encode(), width, ascent, depth, words)
         self._keep(drawn)
         self._is_asked = False
         self._deadline.stop()

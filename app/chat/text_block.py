@@ -38,6 +38,7 @@ from PySide6.QtWidgets import QFrame, QTextBrowser, QToolTip, QWidget
 from app.chat import formulas
 from app.chat.markdown import meant
 from app.chat.markdown.latex import replace_math
+from app.chat.spoken_formulas import in_words
 from app.widgets import files, slices, theme
 
 LINE_HEIGHT = 1.55  # times the size of the text
@@ -174,7 +175,7 @@ class TextBlock(QTextBrowser):
     def _place(self, document: QTextDocument, found: list[_Formula]) -> None:
         """Put drawn formulas in place of their marks."""
         self._widest = 0.0
-        said = "; ".join(one.source for one in found)
+        said = "; ".join(in_words(one.drawn.spoken) or one.source for one in found)
         said = self.tr("Formulas: {list}").format(list=said) if said else ""
         if said != self.accessibleDescription():
             self.setAccessibleDescription(said)
@@ -218,7 +219,7 @@ class TextBlock(QTextBrowser):
         self._widest = max(self._widest, one.drawn.width * em + self._room - room)
         if room > em * 5 and cursor.currentTable() is None:
             em *= min(1.0, room / (one.drawn.width * em))
-        width, ascent, depth = (em * size for size in one.drawn[1:])
+        width, ascent, depth = (em * size for size in one.drawn[1:4])
         half_x = QFontMetrics(look.font()).xHeight() / 2
         height = math.ceil(max(2 * ascent - half_x, 2 * depth + half_x))
         above = (height + half_x) / 2

@@ -4,7 +4,8 @@ Standard input and output have a JSON object per line:
 
     {"latex": the formula without its delimiters, "display": whether it stands alone,
      "limit_s": processor time for it}
-    {"svg", "width", "ascent", "depth"}   its picture, in pixels where an em has SIZE
+    {"svg", "width", "ascent", "depth",   its picture, in pixels where an em has SIZE
+     "spoken"}                            and its words (spoken.py)
     {}                                    it cannot be drawn rightly
 
 The process ends when its input ends. A formula that takes longer than its limit ends it, too;
@@ -22,6 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 from backend.formulas.mathml import Unknown, mathml
+from backend.formulas.spoken import spoken
 from backend.system.limits import limit_memory, time_limit
 from backend.system.pipes import die_with_parent, private_pipes
 
@@ -94,7 +96,7 @@ def typesetter() -> Callable[[str, bool], dict[str, Any]]:
         try:
             tree = mathml(latex, is_display, symbol)
             made = Math(tree, size=SIZE, margin=_MARGIN)
-            svg = made.svg()
+            svg, said = made.svg(), spoken(tree)
         except (MemoryError, RecursionError):
             return {}
         except Exception:  # the library raises nearly anything for a formula that it cannot draw
@@ -105,7 +107,8 @@ def typesetter() -> Callable[[str, bool], dict[str, Any]]:
         if not is_shown or len(svg) > SVG_CHARS_MAX:
             return {}
         ascent, depth = box.ymax + _MARGIN, _MARGIN - box.ymin
-        return {"svg": svg, "width": width + 2 * _MARGIN, "ascent": ascent, "depth": depth}
+        sizes = {"width": width + 2 * _MARGIN, "ascent": ascent, "depth": depth}
+        return {"svg": svg, **sizes, "spoken": said}
 
     return draw
 

@@ -75,6 +75,7 @@ _STYLES = {
 }  # fmt: skip
 _SIZES = {"big": "1.2em", "Big": "1.8em", "bigg": "2.4em", "Bigg": "3em"}
 _BIG = re.compile(r"\\(big|Big|bigg|Bigg)[lrm]?")
+_AFTER_TAG = {"", "\\\\", r"\cr", r"\end", r"\label", r"\nonumber"}
 _NOTHING = {"nonumber", "notag", "hfill", "relax", "mathstrut", "strut"}
 _DELIMITERS = {
     **{sign: sign for sign in "()[]|/"}, ".": "", "<": "⟨", ">": "⟩", "\\{": "{", "\\}": "}",
@@ -432,7 +433,11 @@ class _Reader:
         if name in _TEXTS:
             return [self._text(name)], ""
         if name == "tag":
-            return [_space("2em"), _made("mtext", text=f"({self._words(self._raw_group())})")], ""
+            number = self._words(self._raw_group())
+            self._skip()
+            if self._next() not in _AFTER_TAG:
+                raise Unknown  # it stands at the end of its line, wherever it is written
+            return [_space("2em"), _made("mtext", text=f"({number})")], ""
         if name == "label":
             self._raw_group()
             return [], ""

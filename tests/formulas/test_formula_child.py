@@ -65,7 +65,7 @@ def test_ten_to_the_power_is_read_as_latex_reads_it() -> None:
         r"\color{red}{x}", r"\frac{a}", r"x^", r"x_1_2", "a_{b", "a}", r"\left(x", r"x\right)",
         "a & b", r"\begin{matrix}a", r"\begin{pmatrix}a\end{bmatrix}", r"\begin{tikz}a\end{tikz}",
         r"\begin{array}{c|c}a&b\end{array}", r"\begin{array}{c}a&b\end{array}", r"\hline",
-        r"\limits",
+        r"\limits", r"\tag{1}x",
         r"\text{a $b}", r"\text{a $\foo$}", r"a \over b \over c",
         r"\over b", r"\text{\foo}", r"\mathbf{ü}", r"\not x", r"\hspace{99em}x", "a % b", "#1",
         "a\u0301", "\u202ex", "\0", "{" * 500, "{" * 30 + "x" + "}" * 30, "x" * 100_000,
@@ -112,5 +112,8 @@ def test_the_process_answers_and_a_slow_formula_ends_it() -> None:
         process.kill()
         raise
     answers = [json.loads(line) for line in said.splitlines()]
-    assert [sorted(answer) for answer in answers] == [[], ["ascent", "depth", "svg", "width"]]
+    assert [sorted(answer) for answer in answers] == [
+        [],
+        ["ascent", "depth", "spoken", "svg", "width"],
+    ]
     assert process.returncode != 0

@@ -6630,6 +6630,301 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 </context>
 <context>
+<name>spoken</name>
+<message>
+<source>fraction</source>
+<translation>Bruch</translation>
+</message>
+<message>
+<source>over</source>
+<translation>durch</translation>
+</message>
+<message>
+<source>end of fraction</source>
+<translation>Ende des Bruchs</translation>
+</message>
+<message>
+<source>choose</source>
+<translation>über</translation>
+</message>
+<message>
+<source>square root of</source>
+<translation>Wurzel aus</translation>
+</message>
+<message>
+<source>root of degree</source>
+<translation>Wurzel vom Grad</translation>
+</message>
+<message>
+<source>end of root</source>
+<translation>Ende der Wurzel</translation>
+</message>
+<message>
+<source>taken of</source>
+<translation>aus</translation>
+</message>
+<message>
+<source>of</source>
+<translation>über</translation>
+</message>
+<message>
+<source>squared</source>
+<translation>zum Quadrat</translation>
+</message>
+<message>
+<source>cubed</source>
+<translation>hoch drei</translation>
+</message>
+<message>
+<source>to the power</source>
+<translation>hoch</translation>
+</message>
+<message>
+<source>end of power</source>
+<translation>Ende der Hochzahl</translation>
+</message>
+<message>
+<source>sub</source>
+<translation>Index</translation>
+</message>
+<message>
+<source>end of sub</source>
+<translation>Ende des Index</translation>
+</message>
+<message>
+<source>with above it</source>
+<translation>mit darüber</translation>
+</message>
+<message>
+<source>with below it</source>
+<translation>mit darunter</translation>
+</message>
+<message>
+<source>prime</source>
+<translation>Strich</translation>
+</message>
+<message>
+<source>double prime</source>
+<translation>zwei Striche</translation>
+</message>
+<message>
+<source>triple prime</source>
+<translation>drei Striche</translation>
+</message>
+<message>
+<source>hat</source>
+<translation>Dach</translation>
+</message>
+<message>
+<source>bar</source>
+<translation>Strich</translation>
+</message>
+<message>
+<source>tilde</source>
+<translation>Tilde</translation>
+</message>
+<message>
+<source>dot</source>
+<translation>Punkt</translation>
+</message>
+<message>
+<source>two dots</source>
+<translation>zwei Punkte</translation>
+</message>
+<message>
+<source>three dots</source>
+<translation>drei Punkte</translation>
+</message>
+<message>
+<source>vector</source>
+<translation>Vektor</translation>
+</message>
+<message>
+<source>check</source>
+<translation>Hatschek</translation>
+</message>
+<message>
+<source>breve</source>
+<translation>Breve</translation>
+</message>
+<message>
+<source>acute</source>
+<translation>Akut</translation>
+</message>
+<message>
+<source>grave</source>
+<translation>Gravis</translation>
+</message>
+<message>
+<source>ring</source>
+<translation>Ring</translation>
+</message>
+<message>
+<source>sum</source>
+<translation>Summe</translation>
+</message>
+<message>
+<source>product</source>
+<translation>Produkt</translation>
+</message>
+<message>
+<source>integral</source>
+<translation>Integral</translation>
+</message>
+<message>
+<source>double integral</source>
+<translation>Doppelintegral</translation>
+</message>
+<message>
+<source>triple integral</source>
+<translation>Dreifachintegral</translation>
+</message>
+<message>
+<source>contour integral</source>
+<translation>Ringintegral</translation>
+</message>
+<message>
+<source>union</source>
+<translation>Vereinigung</translation>
+</message>
+<message>
+<source>intersection</source>
+<translation>Schnitt</translation>
+</message>
+<message>
+<source>from</source>
+<translation>von</translation>
+</message>
+<message>
+<source>to</source>
+<translation>bis</translation>
+</message>
+<message>
+<source>in a box</source>
+<translation>eingerahmt</translation>
+</message>
+<message>
+<source>crossed out</source>
+<translation>durchgestrichen</translation>
+</message>
+<message>
+<source>end</source>
+<translation>Ende</translation>
+</message>
+<message>
+<source>table of {0} rows and {1} columns:</source>
+<translation>Tabelle aus {0} Zeilen und {1} Spalten:</translation>
+</message>
+<message>
+<source>row {0}:</source>
+<translation>Zeile {0}:</translation>
+</message>
+<message>
+<source>next column</source>
+<translation>nächste Spalte</translation>
+</message>
+<message>
+<source>plus</source>
+<translation>plus</translation>
+</message>
+<message>
+<source>minus</source>
+<translation>minus</translation>
+</message>
+<message>
+<source>plus or minus</source>
+<translation>plus oder minus</translation>
+</message>
+<message>
+<source>equals</source>
+<translation>gleich</translation>
+</message>
+<message>
+<source>does not equal</source>
+<translation>ungleich</translation>
+</message>
+<message>
+<source>is about</source>
+<translation>ungefähr</translation>
+</message>
+<message>
+<source>is less than</source>
+<translation>kleiner als</translation>
+</message>
+<message>
+<source>is greater than</source>
+<translation>größer als</translation>
+</message>
+<message>
+<source>is at most</source>
+<translation>höchstens</translation>
+</message>
+<message>
+<source>is at least</source>
+<translation>mindestens</translation>
+</message>
+<message>
+<source>times</source>
+<translation>mal</translation>
+</message>
+<message>
+<source>divided by</source>
+<translation>geteilt durch</translation>
+</message>
+<message>
+<source>goes to</source>
+<translation>gegen</translation>
+</message>
+<message>
+<source>implies</source>
+<translation>daraus folgt</translation>
+</message>
+<message>
+<source>if and only if</source>
+<translation>genau dann, wenn</translation>
+</message>
+<message>
+<source>is in</source>
+<translation>in</translation>
+</message>
+<message>
+<source>is not in</source>
+<translation>nicht in</translation>
+</message>
+<message>
+<source>infinity</source>
+<translation>unendlich</translation>
+</message>
+<message>
+<source>partial</source>
+<translation>partiell</translation>
+</message>
+<message>
+<source>nabla</source>
+<translation>Nabla</translation>
+</message>
+<message>
+<source>for all</source>
+<translation>für alle</translation>
+</message>
+<message>
+<source>there is</source>
+<translation>es gibt</translation>
+</message>
+<message>
+<source>open bracket</source>
+<translation>Klammer auf</translation>
+</message>
+<message>
+<source>close bracket</source>
+<translation>Klammer zu</translation>
+</message>
+<message>
+<source>factorial</source>
+<translation>Fakultät</translation>
+</message>
+</context>
+<context>
 <name>tools</name>
 <message>
 <source>being written…</source>
