@@ -142,9 +142,13 @@ def full_disk(qtbot: Any, window: MainWindow, folder: Path) -> None:
     connection.execute("PRAGMA max_page_count = 100000")
 
 
+def one_bad_file_after_the_other(qtbot: Any, window: MainWindow, folder: Path) -> None:
+    for case in (corrupt, not_a_model, not_a_file, not_there, missing_part):
+        case(qtbot, window, folder)
+
+
 CASES: tuple[Check, ...] = (
-    corrupt, not_a_model, not_a_file, not_there, missing_part, dense, too_long, deleted_while_open,
-    full_disk,
+    one_bad_file_after_the_other, dense, too_long, deleted_while_open, full_disk,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Tool outputs are inert: 500 of them approve no call, open no link and read no file."""
+"""Tool outputs are inert: 105 of them approve no call, open no link and read no file."""
 
 import json
 import re
@@ -22,8 +22,6 @@ from backend.protocol.chat import ToolCall
 from backend.tools.plain_text import clean
 from backend.tools.settings import Server
 
-COUNT = 500
-
 
 class Listener:
     """A port that records connections. There must be none."""
@@ -46,8 +44,9 @@ class Listener:
         self._socket.close()
 
 
+@pytest.mark.parametrize("count", [105, pytest.param(510, marks=pytest.mark.night)])
 def test_no_output_of_a_tool_does_anything(
-    open_window: Opener, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    count: int, open_window: Opener, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[QUrl] = []
     monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: opened.append(url) or True)
@@ -64,7 +63,7 @@ def test_no_output_of_a_tool_does_anything(
     listener = Listener()
     answers = tmp_path / "answers"
     answers.mkdir()
-    for index, answer in enumerate(hostile_answers(7, COUNT, listener.port, str(mark))):
+    for index, answer in enumerate(hostile_answers(7, count, listener.port, str(mark))):
         (answers / str(index)).write_bytes(answer)
     window = open_window(model("m", chat={"tools": True}, text="x"))
     servers, calls = window.calls.servers, window.calls
@@ -75,8 +74,8 @@ def test_no_output_of_a_tool_does_anything(
     window.ask("Begin.")
     window.qtbot.waitUntil(lambda: not window.session.growing, timeout=WAIT_MS)
     outputs: list[Message] = []
-    step = 10  # calls of an answer; one more waits beside them and is never allowed
-    for first in range(0, COUNT, step):
+    step = 15  # calls of an answer; one more waits beside them and is never allowed
+    for first in range(0, count, step):
         made = [
             {"name": "files__file", "arguments": json.dumps({"path": str(answers / str(n))})}
             for n in range(first, first + step)
@@ -114,7 +113,7 @@ def test_no_output_of_a_tool_does_anything(
                 block.anchorClicked.emit(QUrl("javascript:0"))
         del conversation.messages[-step - 2 :]
         conversation.messages.append(Message("assistant", "x"))
-    assert len(outputs) == COUNT
+    assert len(outputs) == count
     assert all(clean(m.content) == m.content and len(m.content) < 21_000 for m in outputs)
     assert all(m.call_state in (CallState.DONE, CallState.FAILED) for m in outputs)
     assert servers.settings == kept and servers.state("files").state == "ready"

@@ -135,6 +135,7 @@ def test_stop_ends_the_answer(qtbot: Any, window: MainWindow) -> None:
 
 def test_the_cache_rate_changes_without_loading_again(qtbot: Any, window: MainWindow) -> None:
     load(qtbot, window)
+    window.session.model_preset = Preset(max_tokens=12)
     engine, slider = window.engine, window.top_bar.rate.slider
     assert (slider.minimum(), slider.maximum()) == (4, 32)
     for n_slot in (4, 16, 32, 8):

@@ -154,9 +154,12 @@ def refusal(path: Path) -> str:
 # Good files
 
 
-@pytest.mark.parametrize("arch", factory.ARCHITECTURES)
-@pytest.mark.parametrize("quant", factory.QUANTS)
+@pytest.mark.parametrize(
+    ("arch", "quant"),
+    [(a, factory.QUANTS[i % len(factory.QUANTS)]) for i, a in enumerate(factory.ARCHITECTURES)],
+)
 def test_it_agrees_with_the_gguf_package(arch: str, quant: str, tmp_path: Path) -> None:
+    """The keys and tensors are the architecture's, and the sizes the type's: not of the pair."""
     path = factory.make_tiny(arch, quant, tmp_path / "m.gguf")
     model, reader = read_model(path), gguf.GGUFReader(path)
     assert [

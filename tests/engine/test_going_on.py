@@ -18,6 +18,7 @@ ASKED = [{"role": "user", "content": "Tell me about a fox and its señor: 🦊!"
 N_TOKEN = 24
 GREEDY = Sampling(temperature=0)
 WARM = Sampling(temperature=1.2, seed=3, repeat_penalty=1.3)
+FORM = {"grammar": 'root ::= ("[" [0-9]{2} "," [a-z]{3} "]"){20}'}
 
 
 @pytest.fixture(scope="module")
@@ -39,17 +40,21 @@ def answer(
     return tokens[: engine.statistics().n_token], said
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "warm"])
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"grammar": 'root ::= ("[" [0-9]{2} "," [a-z]{3} "]"){20}'}],
-    ids=["free", "form"],
+    ("sampling", "options", "places"),
+    [
+        (GREEDY, {}, range(1, 21, 2)),
+        (WARM, {}, range(2, 21, 2)),
+        (GREEDY, FORM, range(2, 21, 2)),
+        (WARM, FORM, range(1, 21, 2)),
+    ],
+    ids=["greedy", "warm", "greedy in a form", "warm in a form"],
 )
 def test_every_token_is_a_place_to_stop(
-    sampling: Sampling, options: dict[str, Any], engine: Engine
+    sampling: Sampling, options: dict[str, Any], places: range, engine: Engine
 ) -> None:
     tokens, whole = answer(engine, sampling, N_TOKEN, **options)
-    for n in range(1, 21):
+    for n in places:
         first, begun = answer(engine, sampling, n, **options)
         rest, more = answer(engine, sampling, N_TOKEN - n, begun, **options)
         assert engine.statistics().n_reused == engine.statistics().n_prompt - 1
