@@ -57,7 +57,7 @@ class PartialAnswer:
     of the rest that clients have received. text: the rest as the reader received it. undecoded: the
     bytes of an incomplete character, of the text and of the raw text. llama: the sampler's model.
     images: by the number that stands for one in the tokens. border: tokens of the prompt that the
-    prompts of later turns begin with.
+    prompts of later turns begin with. opening: those with which other conversations may begin.
 
     The answer to a raw text has neither messages nor a rendered prompt, and is not continued.
     """
@@ -76,6 +76,7 @@ class PartialAnswer:
     undecoded: tuple[bytes, bytes] = (b"", b"")
     images: Mapping[int, ImageChunk] = field(default_factory=dict)
     border: int = 0
+    opening: int = 0
 
     def is_continued_by(self, messages: Sequence[Any], options: ChatOptions) -> bool:
         """Return whether the last message is this answer, as far as clients have received it."""

@@ -307,7 +307,8 @@ class Engine:
             rendered = replace(rendered, fitted=(*rendered.fitted, "images-left-out"))
         tokens = self.prompts.conversation_tokens(rendered, images, request.owner)
         border = self.prompts.border(told, request.options, images, tokens, request.owner)
-        if border is None:
+        opening = self.prompts.opening(told, request.options, tokens)
+        if border is None or opening is None:
             return None
         chunks = itertools.chain.from_iterable(images)
         goes_on = bool(messages) and messages[-1]["role"] == "assistant"
@@ -318,6 +319,7 @@ class Engine:
             before=message_text(messages[-1]) if goes_on else AnswerText(),
             images={chunk.token: chunk for chunk in chunks if isinstance(chunk, ImageChunk)},
             border=border,
+            opening=opening,
         )
 
     def _answer_to(self, request: Request, prompt: list[int], rendered: Rendered) -> PartialAnswer:

@@ -13,7 +13,7 @@ from backend.attachments.reading import PictureReading
 from backend.engine.error import engine_errors
 from backend.engine.kept_states import n_equal
 from backend.engine.own_answers import OwnAnswer, OwnAnswers, digest_of, is_same
-from backend.engine.scheduler import n_place
+from backend.engine.scheduler import COMMON_TOKENS_MIN, n_place
 from backend.llama import guard
 from backend.llama.chat_format import ChatFormat, Rendered
 from backend.llama.vision import Chunk, ImageChunk
@@ -31,6 +31,7 @@ Message = dict[str, Any]
 _NO_OPTIONS = ChatOptions()
 _BORDER_TOKENS = 16
 """Tokens at the end of a prompt that are computed in a pass of their own, at most."""
+_OTHER: Message = {"role": "user", "content": "§"}
 _ANSWER: Message = {"role": "assistant", "content": "a"}
 
 
@@ -155,6 +156,27 @@ class Prompts:
             if len(tokens) - n <= _BORDER_TOKENS:
                 border = min(border, n)
         return border
+
+    def opening(
+        self, messages: Sequence[Message], options: ChatOptions, tokens: Sequence[int]
+    ) -> int | None:
+        """Return how many tokens of a first prompt its question does not change; None when stopped.
+
+        They are of the system prompt and of the tools, with which other conversations may begin.
+        Return 0 for a later prompt, and where no checkpoint is worth it.
+        """
+        own = [m for m in messages if m["role"] == "system"]
+        is_first = not any(m["role"] == "assistant" for m in messages)
+        n_checkpoint = self._loaded.context.n_checkpoint
+        if not (is_first and n_checkpoint and len(tokens) >= COMMON_TOKENS_MIN):
+            return 0
+        try:
+            rendered = self.rendered([*own, _OTHER], replace(options, json_schema=None, grammar=""))
+            if rendered is None:
+                return None
+            return n_equal(tokens, self._split(rendered.prompt, True)[0])
+        except EngineError:  # the template refuses this question
+            return 0
 
     def tokens(self, prompt: str) -> list[int]:
         """Return the tokens of a text, in which the texts of control tokens count as such."""

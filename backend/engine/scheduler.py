@@ -41,10 +41,13 @@ class Memory(Protocol):
     def copy_sequence(self, source: int, target: int, n: int) -> None:
         """Let an empty sequence begin with the first n positions of another one."""
 
-    def save(self, sequence: int, n: int, *, is_step: bool) -> None:
+    def save(
+        self, sequence: int, n: int, *, is_step: bool = False, is_common: bool = False
+    ) -> None:
         """Save a checkpoint: the recurrent state of a sequence of n positions. May fail.
 
-        is_step: it takes the place of another such one of the sequence.
+        is_step: it takes the place of another such one of the sequence. is_common: other
+        conversations begin so; it leaves last.
         """
 
     def saved(self, sequence: int) -> Values[int]:
@@ -118,8 +121,8 @@ class Placed:
     answer that were chosen here. n_reused: tokens of the prompt that were computed for others.
     drafted: guessed tokens behind its next one, in this pass. border: tokens of the prompt that
     later prompts are likely to begin with; a pass ends there, for a checkpoint. common: such tokens
-    that another conversation has. is_step: the prompt ends with a tool's result, not with a
-    question.
+    that another conversation has, or may have. opening: those before its first question, or 0.
+    is_step: the prompt ends with a tool's result, not with a question.
     """
 
     def __init__(
@@ -131,9 +134,11 @@ class Placed:
         images: Mapping[int, Image] | None = None,
         border: int = 0,
         is_step: bool = False,
+        opening: int = 0,
         owner: str = "",
     ):
         self.is_step, self.common, self.owner = is_step, 0, owner
+        self.opening = opening
         self.tokens, self.images, self.border = list(tokens), images or {}, border
         self.n_extra = n_place(self.tokens, self.images) - len(self.tokens)
         self.max_tokens, self.precedes = max_tokens, precedes
@@ -348,6 +353,8 @@ class Scheduler(Generic[T]):
         member.n_wanted, member.n_cell, member.n_gone = len(member.tokens), n_cell, 0
         has_image = bool(member.images) and n_before_image(member.tokens[:n]) < n
         member.place, member.n_done = self._place(source, n, has_image=has_image)
+        if not is_new and self.limits.checkpoints:
+            member.common = self._free_end(member)
         self.images.update(member.images)
         if member.precedes:
             self.members.insert(0, member)  # the last ones make room
@@ -711,12 +718,23 @@ class Scheduler(Generic[T]):
         least = max(member.n_done + 1, SHARED_TOKENS_MIN)
         return [end for end in (member.common, member.border) if end >= least]
 
+    def _free_end(self, member: T) -> int:
+        """Return where a pass may end for other conversations without one more; 0: nowhere.
+
+        That is behind the opening of a prompt, or at the last end of a full pass before it.
+        """
+        begin, end, n_most = member.n_done, member.opening, self.limits.n_ubatch
+        n_before, n_behind = (-(-n // n_most) for n in (end - begin, member.border - end))
+        if n_before + n_behind > -(-(member.border - begin) // n_most):
+            end -= (end - begin) % n_most
+        return end if end - begin >= COMMON_TOKENS_MIN and end < member.border else 0
+
     def _save(self, member: T) -> None:
         """Save a checkpoint if the context holds just what later prompts may begin with."""
         n = member.n_done
         if self.limits.checkpoints and SHARED_TOKENS_MIN <= n in (member.border, member.common):
-            is_step = member.is_step and n == member.border
-            self._memory.save(member.place, n, is_step=is_step)
+            is_step, is_common = member.is_step and n == member.border, n == member.common
+            self._memory.save(member.place, n, is_step=is_step, is_common=is_common)
 
     def _draft(self, running: Values[T], guess: Guess[T]) -> None:
         """Have tokens of one answer guessed, of one that precedes if there is any.

@@ -57,6 +57,7 @@ class Sequence(Placed):
             precedes=request.precedes,
             images=partial.images,
             border=partial.border,
+            opening=partial.opening,
             owner=request.owner,
             is_step=[m["role"] for m in (partial.messages or [])[-1:]] == ["tool"],
         )

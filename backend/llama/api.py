@@ -436,7 +436,7 @@ def of_sequence(sequence: int, n: int) -> tuple[Any, Any]:
 class _Checkpoint:
     """The recurrent state of a sequence of n positions. sequences: those that begin with them.
 
-    is_step: the next one of its sequence takes its place.
+    is_step: the next one of its sequence takes its place. is_common: it leaves last.
     """
 
     number: int
@@ -444,6 +444,7 @@ class _Checkpoint:
     state: NDArray[np.uint8]
     sequences: set[int]
     is_step: bool = False
+    is_common: bool = False
 
 
 def _bytes(state: NDArray[np.uint8]) -> Any:
@@ -796,12 +797,15 @@ class Context:
         end = n if self.shares else -1
         self._remember("seq_cp", source, target, 0, end)
 
-    def save(self, sequence: int, n: int, *, is_step: bool = False) -> None:
+    def save(
+        self, sequence: int, n: int, *, is_step: bool = False, is_common: bool = False
+    ) -> None:
         """Save what cannot be cut of a sequence of n positions: its recurrent states.
 
         The attention cache can be cut, and keeps the positions. Where llama.cpp fails, nothing is
         saved. Where there are n_checkpoint, a step of the sequence leaves, or the checkpoint that
-        was used longest ago: a step of an agent is soon behind, a question may be edited.
+        was used longest ago: a step of an agent is soon behind, a question may be edited. The
+        beginning of other conversations leaves last.
         """
         if n in self.saved(sequence):
             return
@@ -815,13 +819,15 @@ class Context:
         if self.log is not None:
             self.log.write("save", self._n_saved, sequence, digest(state), got == size)
         if got == size > 0:
-            self._checkpoints.append(_Checkpoint(self._n_saved, n, state, {sequence}, is_step))
+            found = _Checkpoint(self._n_saved, n, state, {sequence}, is_step, is_common)
+            self._checkpoints.append(found)
 
     def _make_room(self, sequence: int) -> None:
         """Drop checkpoints until there is room for one more of a sequence."""
         while len(self._checkpoints) >= max(self.n_checkpoint, 1):
             steps = (c for c in self._checkpoints if c.is_step and sequence in c.sequences)
-            self._drop(next(steps, self._checkpoints[0]))
+            others = (c for c in self._checkpoints if not c.is_common)
+            self._drop(next(steps, next(others, self._checkpoints[0])))
 
     def checkpoint(self, sequence: int) -> tuple[int, bytes]:
         """Return the last checkpoint of a sequence with its positions; 0 if there is none."""

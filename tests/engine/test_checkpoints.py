@@ -138,6 +138,26 @@ def test_an_agent_goes_on_step_by_step_and_from_its_question(
     oracle.approve()
 
 
+@pytest.mark.parametrize("n_ubatch", [64, 512])
+def test_a_conversation_begins_behind_the_system_prompt_of_another(
+    n_ubatch: int, open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
+) -> None:
+    """A pass ends there anyway, or one that is full ends before it: no pass is added."""
+    path = model("qwen35moe", tmp_path, n_ctx=4096)
+    engine = open_engine(path, context_length=2048, n_ubatch=n_ubatch)
+    system = {"role": "system", "content": "the words of the fox and the owl, " * 40}
+    first = [system, *CHAT[:1]]
+    n = engine.prompts.count(first)
+    assert n_read(engine, first) == n
+    n_row = [sum(len(run[2]) for run in rows) for rows, _ in passes(oracle.logs[0])]
+    assert sum(n_row[: -(-n // n_ubatch) + 1]) >= n  # one more for what opens a thought
+    for turn in (3, 5):
+        assert n_read(engine, [system, *CHAT[:turn]]) < 200
+    other = [system, {"role": "user", "content": "And geese?"}]
+    assert n_read(engine, other) < (64 + 60 if n_ubatch == 64 else n - 500)
+    oracle.approve()
+
+
 def test_what_a_recording_lost_is_not_lost_of_a_later_answer(
     open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
 ) -> None:

@@ -59,7 +59,9 @@ class Cells:
         del held[position:]
         return True
 
-    def save(self, sequence: int, n: int, *, is_step: bool) -> None:
+    def save(
+        self, sequence: int, n: int, *, is_step: bool = False, is_common: bool = False
+    ) -> None:
         assert self._limits.checkpoints and n == len(self._held[sequence])
         self._saved.append(list(self._held[sequence]))
 
