@@ -154,6 +154,7 @@ ONLY_FROM = {
         "backend.attachments.pictures",
         "backend.engine.loading",
         "backend.evaluation.replay",
+        "backend.evaluation.whole_windows",
         "backend.llama",
         "predictors",
     },

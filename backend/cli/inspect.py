@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         warnings, model = said["warnings"], with_sizes(model, said)
     n_slot = slots(model, asked.cache_rate)
     memory_plan = plan(model, n_slot, context, available, kv_type=asked.kv_type)
-    n_ubatch, why = largest_ubatch(model, memory_plan, context)
+    n_ubatch, why = largest_ubatch(model, memory_plan, context, asked.kv_type)
     if n_ubatch > N_UBATCH:
         memory_plan = plan(model, n_slot, context, available, n_ubatch, asked.kv_type)
     if args.json:

@@ -18,6 +18,7 @@ from pathlib import Path
 from backend.engine.loading import load_header
 from backend.gguf.header import ModelFileError
 from backend.gguf.model_file import ContextSizes, ModelFile, read_model
+from backend.gguf.tables import ring_cells
 from backend.llama.api import Context, LlamaError, Model, log
 from backend.memory.placement import ON_CPU, Placement
 from backend.memory.plan import N_PREDICTION, N_UBATCHES
@@ -28,6 +29,7 @@ _N_CONTEXT = 512
 _BUFFER = re.compile(r"sched_reserve: +(\S+) compute buffer size = +([0-9.]+) MiB")
 _CACHE = re.compile(r"(?:: |layers = \d+, )size = +([0-9.]+) MiB")
 """A part of the attention cache or of the states."""
+_N_PASS = 64
 _CELLS = 1024, 33 * 1024
 """Contexts whose sizes tell what each cell takes; the log has two decimals."""
 
@@ -54,7 +56,8 @@ class DryRun:
             found = self.compute_bytes(ON_CPU, False, n_context, n_ubatch, "f16", n_output, n_back)
             return sum(found.values())
 
-        sizes = ContextSizes(*self._in_cells(n_back), compute_bytes, self._guess_bytes)
+        cell, state, window, n_window = self._in_cells(n_back)
+        sizes = ContextSizes(cell, state, compute_bytes, self._guess_bytes, window, n_window)
         return replace(self._file, sizes=sizes)
 
     def warnings(self) -> list[str]:
@@ -69,13 +72,21 @@ class DryRun:
         self._lines(ON_CPU, False, n_context, n_context, "f16", 0)
         return list(log.warnings)
 
-    def _measure_cells(self, n_back: int) -> tuple[float, int]:
-        """Return ContextSizes.cell_bytes and state_bytes."""
-        few, many = (
-            _sum_bytes(_CACHE, self._lines(ON_CPU, False, n, 64, "f16", 1, n_back)) for n in _CELLS
-        )
+    def _measure_cells(self, n_back: int) -> tuple[float, int, float, int]:
+        """Return ContextSizes.cell_bytes, state_bytes, window_bytes and n_window."""
+
+        def cache_bytes(n: int, *, windows: bool = False) -> int:
+            lines = self._lines(ON_CPU, False, n, _N_PASS, "f16", 1, n_back, windows=windows)
+            return _sum_bytes(_CACHE, lines)
+
+        few, many = map(cache_bytes, _CELLS)
         cell_bytes = (many - few) / (_CELLS[1] - _CELLS[0])
-        return cell_bytes, max(0, round(few - cell_bytes * _CELLS[0]))
+        state_bytes = max(0, round(few - cell_bytes * _CELLS[0]))
+        assert self._model is not None
+        n_window = self._model.n_window
+        n_ring = ring_cells(n_window, _CELLS[1], _N_PASS, 1)
+        saved = many - cache_bytes(_CELLS[1], windows=True) if n_ring < _CELLS[1] else 0
+        return cell_bytes, state_bytes, saved / (_CELLS[1] - n_ring or 1), n_window
 
     def _measure_guess(self, n_context: int, kv_type: str) -> int:
         """Return ContextSizes.guess_bytes."""
@@ -113,6 +124,7 @@ class DryRun:
         n_back: int = 0,
         *,
         predicts: bool = False,
+        windows: bool = True,
     ) -> list[str]:
         """Return what llama.cpp says of a context, made as for compute_bytes."""
         if self._model is None or self._loaded != (placement, patched, predicts):
@@ -129,6 +141,7 @@ class DryRun:
                 kv_type=kv_type,
                 n_back=n_back,
                 predicts=predicts,
+                windows=windows,
             ).close()
         return lines
 
@@ -160,6 +173,8 @@ def main() -> int:
             "warnings": warnings,
             "cell_bytes": sizes.cell_bytes,
             "state_bytes": sizes.state_bytes,
+            "window_bytes": sizes.window_bytes,
+            "n_window": sizes.n_window,
             "compute_bytes": {n: sizes.compute_bytes(n_context, n) for n in batches},
         }
         print(json.dumps(found))

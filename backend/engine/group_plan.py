@@ -33,9 +33,9 @@ import numpy as np
 from backend.engine.kept_states import n_equal
 from backend.engine.runner import Runner
 from backend.engine.scheduler import SHARED_TOKENS_MIN
-from backend.gguf.tables import ONE_SEQUENCE
+from backend.gguf.tables import CACHE_FOR_EACH, CELL_STEP, ONE_SEQUENCE
 from backend.machines import kept
-from backend.memory.plan import CELL_STEP, headroom_bytes, kv_bytes
+from backend.memory.plan import headroom_bytes, kv_bytes
 from backend.methods.cost import PassCost
 from backend.protocol.settings import EngineConfig
 from backend.system.memory import available_bytes
@@ -74,6 +74,8 @@ _WORTH = 1.03
 _N_STREAM = 8
 _N_CELL_MOST = 1 << 24
 """Cells of the longest context (EngineConfig.context_length)."""
+_N_MEASURED = 64
+"""Attention caches whose size tells that of one: llama.cpp rounds up."""
 _KV_SHARE = 0.8
 """Share of the free memory that the attention caches may take."""
 _HEADROOM_SHARE = 0.25
@@ -279,7 +281,9 @@ def _config(engine: Engine, n: int, n_cell: int) -> EngineConfig:
 
 def _memory_most(engine: Engine, n_cell: int) -> int:
     """Return how many attention caches of n_cell cells fit beside the model, or on the drive."""
-    return max(int(_cells_in_memory(engine, n_cell) / n_cell), 1)
+    # Each has a window and states of its own.
+    n_sequence = 1 if engine.file.architecture in CACHE_FOR_EACH else _N_MEASURED + 1
+    return max(int(_cells_in_memory(engine, n_cell, n_sequence) / n_cell), 1)
 
 
 def cells_most(engine: Engine) -> int:
@@ -289,17 +293,19 @@ def cells_most(engine: Engine) -> int:
     return max(min(n_fit, trained, _N_CELL_MOST), CELL_STEP)
 
 
-def _cells_in_memory(engine: Engine, n_cell: int) -> float:
-    """Return how many cells fit in attention caches of n_cell each."""
+def _cells_in_memory(engine: Engine, n_cell: int, n_sequence: int = 1) -> float:
+    """Return how many cells fit in attention caches of n_cell each.
+
+    The size of one is that of _N_MEASURED in a context of n_sequence sequences, divided.
+    """
     loaded = engine.loaded
     kv_type = loaded.config.kv_type
     free_bytes = max(available_bytes() - loaded.untouched_bytes(), 0)
     room_bytes = free_bytes - min(headroom_bytes(free_bytes), _HEADROOM_SHARE * free_bytes)
     if loaded.config.setup.kv_on_drive:
         room_bytes = shutil.disk_usage(cache_folder()).free
-    n_many = 64  # llama.cpp rounds up; so the size of many, divided
-    one_bytes = kv_bytes(engine.file, n_many * n_cell, kv_type) / n_many
-    return n_cell * _KV_SHARE * room_bytes / max(one_bytes, 1)
+    all_bytes = kv_bytes(engine.file, _N_MEASURED * n_cell, kv_type, n_sequence)
+    return n_cell * _KV_SHARE * room_bytes / max(all_bytes / _N_MEASURED, 1)
 
 
 def _key(engine: Engine, method: str) -> str:

@@ -46,6 +46,10 @@ _WARM_BYTES = 8 << 20
 """Bytes of experts to order at once, and the most that a new request waits for."""
 _BUSY_SHARE = 0.05
 """Share of the time of a busy engine in which pieces are copied and written."""
+_HOUR_S = 3600.0
+_HOUR_BYTES = 2_000_000_000
+"""From this many bytes on, states that are in one piece are not written within an hour: each turn
+writes such a state again."""
 _N_USED = 8
 """Number of owners whose used experts may wait to be written."""
 
@@ -84,6 +88,7 @@ class Keeping:
         self._passes = passes
         self._states = KeptStates(folder)
         self._waiting: dict[int, _Waiting] = {}  # by sequence, the next one first
+        self._whole: list[tuple[float, int]] = []  # times and bytes of states in one piece
         self._busy_s = self._copy_s = 0.0  # the end and the length of the last step_between()
         self._digests = Digests(digests_file())
         self._libraries = library_files()
@@ -196,8 +201,9 @@ class Keeping:
             if passes.is_stopped:
                 break
             if piece.begin < n:
-                context.forget_from(piece.begin, sequence)
                 n = piece.begin
+                if not context.forget_from(n, sequence):
+                    return 0
             steps = before_of(chain, piece.end)
             n_state = len(state) - piece.n_checkpoint
             checkpoint, state = state[n_state:], state[:n_state]
@@ -396,12 +402,16 @@ class Keeping:
         piece = waiting.lacking.pop(0)
         end = piece.end
         is_held = held[:end] == waiting.tokens[:end] and (n_piece or len(held) == end)
+        now_s = time.monotonic()
+        self._whole = [(at_s, n) for at_s, n in self._whole if now_s - at_s < _HOUR_S]
+        is_held = is_held and (n_piece or sum(n for _, n in self._whole) < _HOUR_BYTES)
         if not is_held or not (state := context.state(piece.begin, end, sequence)):
             return False
         if not n_piece:
             n, checkpoint = context.checkpoint(sequence)
             piece = replace(piece, checkpoint=n, n_checkpoint=len(checkpoint))
             state += checkpoint
+            self._whole.append((now_s, len(state)))
         room = partial(states.make_room, len(state), self.budget_bytes, waiting.keys)
         states.write(piece, state, room)
         return True

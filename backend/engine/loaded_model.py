@@ -353,7 +353,7 @@ def _new_context(
     if not plan.config.setup.kv_on_drive:
         return _context_in_memory(model, plan, hook, stop_flag), ()
     # No other buffer that llama.cpp clears is as large as a part of the attention cache.
-    n_byte_min = kv_bytes(file, plan.n_context, plan.config.kv_type) // 8
+    n_byte_min = kv_bytes(file, plan.n_context, plan.config.kv_type, windows=False) // 8
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -374,8 +374,7 @@ def _new_context(
 def _context_in_memory(
     model: Model, plan: EnginePlan, hook: Hook | None, stop_flag: _native.StopFlag
 ) -> Context:
-    setup = plan.config.setup
-    n_sequence, streams = setup.n_sequence, setup.streams
+    config = plan.config
     return llama.Context(
         model,
         n_context=plan.n_context,
@@ -384,13 +383,13 @@ def _context_in_memory(
         callback=hook.callback if hook else None,
         user_data=hook.user_data if hook else None,
         stop_flag=stop_flag if plan.is_plain else None,  # the patch stops by itself
-        n_output=plan.config.n_output,
-        kv_type=plan.config.kv_type,
-        # One more holds the beginning that prompts share.
-        n_sequence=n_sequence + (n_sequence > 1 and not streams),
-        streams=streams,
-        n_back=plan.config.n_back,
-        n_checkpoint=plan.config.n_checkpoint,
+        n_output=config.n_output,
+        kv_type=config.kv_type,
+        n_sequence=config.n_seq_max,
+        streams=config.setup.streams,
+        n_back=config.n_back,
+        n_checkpoint=plan.n_checkpoint,
+        windows=config.windows,
     )
 
 

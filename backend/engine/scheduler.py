@@ -38,23 +38,26 @@ class Memory(Protocol):
     def forget_from(self, position: int, sequence: int = 0) -> bool:
         """Forget positions from this one on."""
 
-    def copy_sequence(self, source: int, target: int, n: int) -> None:
-        """Let an empty sequence begin with the first n positions of another one."""
+    def copy_sequence(self, source: int, target: int, n: int) -> bool:
+        """Let an empty sequence begin with the first n positions of another one. May fail."""
 
     def save(
         self, sequence: int, n: int, *, is_step: bool = False, is_common: bool = False
     ) -> None:
-        """Save a checkpoint: the recurrent state of a sequence of n positions. May fail.
+        """Save a checkpoint of the first n positions: what cannot be cut of them. May fail.
 
         is_step: it takes the place of another such one of the sequence. is_common: other
         conversations begin so; it leaves last.
         """
 
     def saved(self, sequence: int) -> Values[int]:
-        """Return the numbers of positions to which a sequence can go back."""
+        """Return the numbers of positions of a sequence that have a checkpoint."""
+
+    def reachable(self, sequence: int, n: int) -> int:
+        """Return the most of the first n positions of a sequence that it can go back to."""
 
     def go_back(self, position: int, sequence: int = 0) -> bool:
-        """Forget positions from a saved one on. Where that fails, the sequence is empty."""
+        """Forget positions from a reachable() one on. Where that fails, the sequence is empty."""
 
     def take_back(self, position: int, sequence: int) -> int:
         """Go back to a saved position, this one at most. Return the positions that are left."""
@@ -539,17 +542,16 @@ class Scheduler(Generic[T]):
             held[limits.n_sequence] = self.shared
         equal = {s: _n_whole(prompt, n_equal(t, prompt[:-1])) for s, t in held.items()}
         n_most = max(equal.values(), default=0)
-        if limits.cuts_batches:
-            equal = {s: self._n_reachable(s, n) for s, n in equal.items()}
-            equal = {s: n for s, n in equal.items() if n}
+        equal = {s: self._n_reachable(s, n) for s, n in equal.items() if n}
+        equal = {s: n for s, n in equal.items() if n}
         source = max(equal, key=lambda s: equal[s], default=-1)
         return source, equal.get(source, 0), n_most
 
     def _n_reachable(self, sequence: int, n: int) -> int:
-        """Return the most of its first n tokens that a recurrent sequence can go back to."""
+        """Return the most of its first n tokens that a sequence can go back to."""
         if n == len(self.idle.get(sequence, ())):
             return n
-        return max((saved for saved in self._memory.saved(sequence) if saved <= n), default=0)
+        return self._memory.reachable(sequence, n)
 
     def _is_branch(self, source: int, n: int) -> bool:
         """Return whether a sequence stays for its later checkpoints, as there is another one."""
@@ -558,7 +560,7 @@ class Scheduler(Generic[T]):
 
     def _cut(self, sequence: int, n: int) -> bool:
         """Let an idle sequence have its first n tokens only. Where that fails, it has none."""
-        if self.limits.cuts_batches and n < len(self.idle[sequence]):
+        if n < len(self.idle[sequence]):
             return self._memory.go_back(n, sequence)
         return self._memory.forget_from(n, sequence)
 
@@ -580,14 +582,14 @@ class Scheduler(Generic[T]):
             target = next(iter(idle))
             del idle[target]
             if target == source and n:
-                return target, n if self._memory.forget_from(n, target) else 0
+                return target, n if self._memory.go_back(n, target) else 0
         self._memory.forget_from(0, target)
         is_held = source in taken or source in idle or source == limits.n_sequence
         is_long = n >= SHARED_TOKENS_MIN or has_image
         if not is_held or not is_long:
             return target, 0
-        self._memory.copy_sequence(source, target, n)
-        if limits.cuts_batches and not self._memory.go_back(n, target):
+        is_copied = self._memory.copy_sequence(source, target, n)
+        if not is_copied or (limits.cuts_batches and not self._memory.go_back(n, target)):
             return target, 0
         return target, n
 
@@ -609,13 +611,14 @@ class Scheduler(Generic[T]):
         if len(prompts) < 2 or n < SHARED_TOKENS_MIN or limits.cuts_batches:
             return [], 0
         found = {s: min(n_equal(tokens, prompts[0]), n) for s, tokens in self.idle.items()}
+        found = {s: self._n_reachable(s, n) for s, n in found.items()}
         source = max(found, key=lambda s: found[s], default=-1)
         self._drop_idle(n, source)
         n_done = found[source] if source in self.idle else 0
-        if n_done:
-            self._memory.copy_sequence(source, limits.n_sequence, n_done)
-            if self.moved:
-                self.moved.add(limits.n_sequence)
+        if n_done and not self._memory.copy_sequence(source, limits.n_sequence, n_done):
+            n_done = 0
+        if n_done and self.moved:
+            self.moved.add(limits.n_sequence)
         return prompts[0][:n], n_done
 
     def share(self, tokens: list[int], n_done: int) -> None:
@@ -712,8 +715,11 @@ class Scheduler(Generic[T]):
         return found[0] if self._was_image else None
 
     def _ends(self, member: T) -> list[int]:
-        """Return the positions of a prompt at which a pass has yet to end, for a checkpoint."""
-        if not self.limits.checkpoints:
+        """Return the positions of a prompt at which a pass has yet to end, for a checkpoint.
+
+        A window that is still there needs none.
+        """
+        if not (self.limits.checkpoints and self.limits.cuts_batches):
             return []
         least = max(member.n_done + 1, SHARED_TOKENS_MIN)
         return [end for end in (member.common, member.border) if end >= least]
@@ -730,11 +736,17 @@ class Scheduler(Generic[T]):
         return end if end - begin >= COMMON_TOKENS_MIN and end < member.border else 0
 
     def _save(self, member: T) -> None:
-        """Save a checkpoint if the context holds just what later prompts may begin with."""
-        n = member.n_done
-        if self.limits.checkpoints and SHARED_TOKENS_MIN <= n in (member.border, member.common):
-            is_step, is_common = member.is_step and n == member.border, n == member.common
-            self._memory.save(member.place, n, is_step=is_step, is_common=is_common)
+        """Save checkpoints of what later prompts may begin with, if the context holds just that.
+
+        Windows are saved of a whole prompt.
+        """
+        if not self.limits.checkpoints:
+            return
+        for n in (member.common, member.border):
+            at = n if self.limits.cuts_batches else member.n_wanted
+            if n >= SHARED_TOKENS_MIN and member.n_done == at:
+                is_step, is_common = member.is_step and n == member.border, n == member.common
+                self._memory.save(member.place, n, is_step=is_step, is_common=is_common)
 
     def _draft(self, running: Values[T], guess: Guess[T]) -> None:
         """Have tokens of one answer guessed, of one that precedes if there is any.
@@ -818,7 +830,8 @@ class Scheduler(Generic[T]):
             return [] if owners[0].n_unread else [(-1, owners[0])]
         for member in owners:
             member.n_done += 1
-        self._save(owners[0])  # a pass with a prompt has no other, where there are checkpoints
+        for member in dict.fromkeys(owners) if self.limits.checkpoints else ():
+            self._save(member)
         if len(owners) == 1:
             return [] if owners[0].n_unread else [(0, owners[0])]
         last = {id(member): i for i, member in enumerate(owners)}

@@ -37,6 +37,12 @@ check_llama_cpp()
 import llama_cpp  # noqa: E402  (after the check of the version)
 from llama_cpp import mtmd_cpp as mtmd  # noqa: E402
 
+from backend.evaluation.whole_windows import (  # noqa: E402
+    WholeWindows,
+    set_state,
+    state_of,
+)
+
 _EXPERTS = rb"blk\.[0-9]+\.ffn_(gate|up|down|gate_up)_exps\.weight"
 _USED_KEY = "expert_used_count"
 _KEEP_STATES = (
@@ -50,7 +56,7 @@ _OF_SEVERAL = ("n_seq_max", "kv_unified")
 """Settings of a context of several sequences that a context of one answer lacks."""
 _SETTINGS = frozenset(
     "n_ctx n_batch n_ubatch n_threads n_threads_batch type_k type_v flash_attn_type no_perf "
-    "op_offload n_outputs_max n_outputs_max_per_seq n_rs_seq".split()
+    "op_offload n_outputs_max n_outputs_max_per_seq n_rs_seq swa_full".split()
 ) | set(_OF_SEVERAL)
 """The parameters of a context that an engine may choose. All others are llama.cpp's defaults."""
 
@@ -201,6 +207,7 @@ class Replay:
         self._kept: list[Any] = []  # what the model's parameters refer to
         self._model: Any = None
         self._context: Any = None
+        self._whole: WholeWindows | None = None  # beside a context with a ring
         self._vision: Any = None
         self._batch: Any = None
         self._n_vocab = 0
@@ -341,10 +348,14 @@ class Replay:
         self._close_context()
         self._held, self._last = _Held(), []
         self._checkpoints, self._ends = {}, {}
-        if not self._several.pop(0) and not self._has_streams:
+        is_ring = "swa_full" in settings  # its length depends on the sequences
+        if not self._several.pop(0) and not self._has_streams and not is_ring:
             # One answer at a time gets the context that everybody's has, whatever the engine made.
             settings = {k: v for k, v in settings.items() if k not in _OF_SEVERAL}
         self._context = self._new_context(settings)
+        if is_ring:
+            whole = self._new_context({k: v for k, v in settings.items() if k != "swa_full"})
+            self._whole = WholeWindows(whole, self._n_vocab)
         self._memory = llama_cpp.llama_get_memory(self._context)
         self._batch = llama_cpp.llama_batch_init(llama_cpp.llama_n_batch(self._context), 0, 1)
 
@@ -363,7 +374,9 @@ class Replay:
         if self._context:
             llama_cpp.llama_batch_free(self._batch)
             llama_cpp.llama_free(self._context)
-        self._context = self._batch = None
+        if self._whole is not None:
+            self._whole.close()
+        self._context = self._batch = self._whole = None
 
     def _on_keep_states(self) -> None:
         arguments = ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool
@@ -387,6 +400,8 @@ class Replay:
                         n=n_held,
                     )
                 )
+            if all(row.sequence != sequence for row in rows):
+                self._require_window(sequence, position)
             for token in tokens:
                 i = len(rows)
                 batch.token[i], batch.pos[i] = token, len(self._held[sequence])
@@ -397,11 +412,25 @@ class Replay:
         batch.n_tokens = len(rows)
         self._compute(batch, rows, status, hashes, is_void=is_void)
 
+    def _require_window(self, sequence: int, position: int) -> None:
+        """Require that a token at a position has all that layers with a sliding window see of it.
+
+        llama.cpp removes and copies positions of a sequence whose window was used again.
+        """
+        n_window = llama_cpp.llama_model_n_swa(self._model)
+        first = max(0, position + 1 - n_window)
+        if n_window and None not in self._held[sequence][first:]:
+            held = llama_cpp.llama_memory_seq_pos_min(self._memory, sequence)
+            if position and not 0 <= held <= first:
+                wrong = {"number": self._number, "sequence": sequence}
+                raise Differs(text("replay.window", position=position, **wrong))
+
     def _compute(
         self, batch: Any, rows: list[_Row], status: int, hashes: Hashes, *, is_void: bool
     ) -> None:
         """Compute a batch, whose rows are held already, and compare the logits."""
         found = int(llama_cpp.llama_decode(self._context, batch))
+        is_whole = self._whole is not None and self._whole.decode(batch)
         self._last = []
         if status != 0 and found == 0:
             # llama.cpp has removed the rows of a pass that it did not complete.
@@ -409,6 +438,8 @@ class Replay:
                 begin = min(row.end for row in rows if row.sequence == sequence) - 1
                 if llama_cpp.llama_memory_seq_rm(self._memory, sequence, begin, -1):
                     self._held.remove(sequence, begin, -1)
+                if self._whole is not None:
+                    self._whole.remember("seq_rm", sequence, begin, -1)
         if status != 0 or is_void:
             self.found.n_void += 1
             return
@@ -433,6 +464,11 @@ class Replay:
                         position=row.end - 1,
                     )
                 )
+        if self._whole is not None and is_whole:
+            for i in numbers:
+                if not self._whole.agrees(i, self._logits(i)):
+                    wrong = {"number": self._number, "sequence": rows[i].sequence}
+                    raise Differs(text("replay.window", position=rows[i].end - 1, **wrong))
         self.found.n_row += len(numbers)
         self.found.n_pass += 1
         self._last = rows
@@ -458,6 +494,8 @@ class Replay:
         # A context of one answer lacks the other sequences, which are empty: see _several().
         is_lacking = sequence >= int(llama_cpp.llama_n_seq_max(self._context))
         done = bool(llama_cpp.llama_memory_seq_rm(self._memory, sequence, begin, end)) or is_lacking
+        if self._whole is not None:
+            self._whole.remember("seq_rm", sequence, begin, end)
         if done:
             self._require_state(sequence, begin, end)
             self._held.remove(sequence, begin, end)
@@ -481,21 +519,27 @@ class Replay:
 
     def _on_seq_cp(self, source: int, target: int, begin: int, end: int, _logged: None) -> None:
         llama_cpp.llama_memory_seq_cp(self._memory, source, target, begin, end)
+        if self._whole is not None:
+            self._whole.remember("seq_cp", source, target, begin, end)
         self._held.copy(source, target, begin, end)
         self._ends.pop(target, None)
 
     def _on_clear(self, data: bool, _logged: None) -> None:
         llama_cpp.llama_memory_clear(self._memory, data)
+        if self._whole is not None:
+            self._whole.remember("clear", data)
         self._held, self._ends = _Held(), {}
         self._leave_image()
 
     # States.
 
     def _on_save(self, number: int, sequence: int, expected: str, is_whole: bool) -> None:
-        state, tokens = _state(self._context, sequence, _PARTIAL), list(self._held[sequence])
+        state, tokens = state_of(self._context, sequence, _PARTIAL), list(self._held[sequence])
         if is_whole and digest(state) != expected:
             raise Differs(text("replay.state", begin=0, end=len(tokens)))
         self._checkpoints[number] = _Checkpoint(tokens, state)
+        if self._whole is not None:
+            self._whole.save(number, sequence)
         self._shown[expected] = [self._fingerprint, *tokens]
 
     def _on_load(
@@ -523,16 +567,20 @@ class Replay:
         saved, held = self._checkpoints.get(number), self._held[sequence]
         if saved is None or held[: len(saved.tokens)] != saved.tokens:
             raise Differs(text("replay.checkpoint", number=self._number, sequence=sequence))
-        if not _set_state(self._context, sequence, saved.state, _PARTIAL):
+        if not set_state(self._context, sequence, saved.state, _PARTIAL):
             raise Differs(text("replay.memory", number=self._number, name="state_seq_set_data"))
+        if self._whole is not None:
+            self._whole.restore(number, sequence, saved.state)
         self._ends[sequence] = len(saved.tokens)
         self.found.n_restored += 1
 
     def _on_drop(self, number: int) -> None:
         self._checkpoints.pop(number, None)
+        if self._whole is not None:
+            self._whole.drop(number)
 
     def _on_get(self, sequence: int, expected: str, is_whole: bool, of: int) -> None:
-        state, tokens = _state(self._context, sequence), self._held[sequence]
+        state, tokens = state_of(self._context, sequence), self._held[sequence]
         if is_whole and digest(state) != expected:
             begin = next((i for i, token in enumerate(tokens) if token is not None), 0)
             raise Differs(text("replay.state", begin=begin, end=len(tokens)))
@@ -568,14 +616,13 @@ class Replay:
             if part.state is None:
                 self._compute_parts(part)
             state = part.state or b""
-            # A state of a sliding window has the cells that the context still held when it was
-            # written.
-            has_window = llama_cpp.llama_model_n_swa(self._model) > 0
-            if digest(state) != expected and not has_window:
+            if digest(state) != expected:
                 raise Differs(text("replay.state", begin=part.begin, end=end))
             self.found.n_state += 1
-        if not _set_state(self._context, sequence, state):
+        if not set_state(self._context, sequence, state):
             raise Differs(text("replay.memory", number=self._number, name="state_seq_set_data"))
+        if self._whole is not None:
+            self._whole.set(sequence, state)
         begin, held = (part.begin, part.tokens) if part is not None else (0, [])
         self._held.of[sequence] = [None] * begin + list(held)
 
@@ -603,7 +650,7 @@ class Replay:
                     memory = llama_cpp.llama_get_memory(context)
                     for before in parts[:i]:
                         assert before.state is not None
-                        _set_state(context, spare, before.state)
+                        set_state(context, spare, before.state)
                         if spare:
                             llama_cpp.llama_memory_seq_cp(memory, spare, 0, 0, before.end)
                             llama_cpp.llama_memory_seq_rm(memory, spare, -1, -1)
@@ -616,7 +663,7 @@ class Replay:
                     self._compute_step(context, step)
                     n_done = step.begin + len(step.tokens)
                     if n_done == part.n_checkpoint:
-                        part.checkpoint = _state(context, 0, _PARTIAL)
+                        part.checkpoint = state_of(context, 0, _PARTIAL)
             if last.end < n_done:
                 llama_cpp.llama_memory_seq_rm(memory, 0, last.end, -1)
             _take(context, parts, spare)
@@ -776,8 +823,12 @@ class Replay:
             picture.n_done = 0
         of = [_Row(sequence, end, has_logits=bool(flag)) for flag in outputs]
         llama_cpp.llama_set_causal_attn(self._context, picture.is_causal)
+        if self._whole is not None:
+            self._whole.is_causal(picture.is_causal)
         self._compute(batch, of, status, hashes, is_void=is_void)
         llama_cpp.llama_set_causal_attn(self._context, True)
+        if self._whole is not None:
+            self._whole.is_causal(True)
 
     def _embeddings(self, picture: _Picture) -> Any:
         if picture.rows is None:
@@ -818,21 +869,6 @@ class Replay:
             picture.n_done = 0
 
 
-def _state(context: Any, sequence: int, flags: int = 0) -> bytes:
-    """Return the state of a sequence. flags: _PARTIAL for what cannot be cut of it."""
-    n = llama_cpp.llama_state_seq_get_size_ext(context, sequence, flags)
-    buffer = (ctypes.c_uint8 * n)()
-    n_got = llama_cpp.llama_state_seq_get_data_ext(context, buffer, n, sequence, flags)
-    return bytes(buffer) if n_got == n else b""
-
-
-def _set_state(context: Any, sequence: int, state: bytes, flags: int = 0) -> bool:
-    """Give a sequence a state. Return False if llama.cpp refuses it."""
-    buffer = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
-    n_got = llama_cpp.llama_state_seq_set_data_ext(context, buffer, len(state), sequence, flags)
-    return int(n_got) == len(state)
-
-
 def _take(context: Any, parts: Sequence[_Part], spare: int) -> None:
     """Copy the states of parts of sequence 0 out of a context.
 
@@ -844,7 +880,7 @@ def _take(context: Any, parts: Sequence[_Part], spare: int) -> None:
             llama_cpp.llama_memory_seq_cp(memory, 0, spare, -1, -1)
             llama_cpp.llama_memory_seq_rm(memory, 0, -1, part.begin)
             llama_cpp.llama_memory_seq_rm(memory, 0, part.end, -1)
-        part.state = _state(context, 0)
+        part.state = state_of(context, 0)
         if spare:
             llama_cpp.llama_memory_seq_rm(memory, 0, -1, -1)
             llama_cpp.llama_memory_seq_cp(memory, spare, 0, -1, -1)

@@ -118,16 +118,19 @@ class TensorInfo:
 class ContextSizes:
     """The memory of a model's context as llama.cpp reports it, in bytes.
 
-    cell_bytes: the attention cache of one token, in f16. state_bytes: the memory of a sequence of
-    any length, such as recurrent states. compute_bytes: the compute buffers in RAM, from n_context
-    and n_ubatch in tokens. guess_bytes: of the context of a layer for multi-token prediction, from
-    n_context and the type of its cache. None: it was not asked for.
+    cell_bytes: the attention cache of one token, in f16; window_bytes: the part of it in layers
+    that see the last n_window tokens only. state_bytes: the memory of a sequence of any length,
+    such as recurrent states. compute_bytes: the compute buffers in RAM, from n_context and n_ubatch
+    in tokens. guess_bytes: of the context of a layer for multi-token prediction, from n_context and
+    the type of its cache. None: it was not asked for.
     """
 
     cell_bytes: float
     state_bytes: int
     compute_bytes: Callable[[int, int], int]
     guess_bytes: Callable[[int, str], int] | None = None
+    window_bytes: float = 0.0
+    n_window: int = 0
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,15 @@ largest one that divides a key. For deepseek4 it may be smaller than a key."""
 WITH_WINDOWS = {"cohere2moe": 4, "smallthinker": 4}
 """A layer has a window unless n divides its number; llama.cpp asserts that one has. The n holds
 where attention.sliding_window_pattern is missing."""
+WINDOW_PERIODS = {
+    "afmoe": 4, "cohere2moe": -4, "exaone-moe": 4, "gpt-oss": 2, "laguna": -4, "llama4": 4,
+    "mellum": 4, "smallthinker": -4,
+}  # fmt: skip
+"""Every n-th layer sees all tokens, the others a window: the last one of n, of -n the first. It
+holds where attention.sliding_window_pattern is missing (load_swa_pattern)."""
+FIXED_WINDOWS = {"llama4": 8192, "smallthinker": 4096}
+"""The tokens of a window, whatever attention.sliding_window says, unless that is 0. Without the key
+smallthinker has none."""
 BY_INTERVAL = {"minimax-01": 8, "qwen35": 4, "qwen35moe": 4, "qwen3next": 4, "qwen4exp": 4}
 """Every n-th layer has attention. The number holds where full_attention_interval is missing."""
 
@@ -187,6 +196,20 @@ NOT_PREDICTING = {
     "glm4moe": ("rope.dimension_sections",),
 }
 """Keys with which llama.cpp has no graph for these layers."""
+
+CELL_STEP = 256
+"""llama.cpp rounds the cells of a context up to a multiple of this."""
+
+
+def ring_cells(n_window: int, n_cell: int, n_ubatch: int, n_sequence: int) -> int:
+    """Return the cells that layers with a window have at least (llama_kv_cache_iswa).
+
+    They are a ring: a cell that its sequence no longer sees is used again. n_cell: of other layers.
+    n_sequence: sequences that share the cells.
+    """
+    n_least = min(n_window * n_sequence + n_ubatch, n_cell)
+    return -(-n_least // CELL_STEP) * CELL_STEP
+
 
 FILE_TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K",

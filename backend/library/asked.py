@@ -42,6 +42,8 @@ def with_sizes(model: ModelFile, said: Mapping[str, Any]) -> ModelFile:
         said["cell_bytes"],
         said["state_bytes"],
         lambda _n_context, n_ubatch: computing[str(min(n_ubatch, max(map(int, computing))))],
+        window_bytes=said["window_bytes"],
+        n_window=said["n_window"],
     )
     return replace(model, sizes=sizes)
 

@@ -23,7 +23,14 @@ from numpy.typing import NDArray
 
 from backend import check_llama_cpp
 from backend.gguf.identity import FileIdentity, OpenFiles
-from backend.gguf.tables import CACHE_FOR_EACH, GOES_BACK, KEEPS_LAST
+from backend.gguf.tables import (
+    CACHE_FOR_EACH,
+    CELL_STEP,
+    GOES_BACK,
+    IS_COMPRESSED,
+    KEEPS_LAST,
+    ring_cells,
+)
 from backend.llama import of_cpp
 from backend.llama.batch_log import (
     BatchLog,
@@ -35,7 +42,7 @@ from backend.llama.batch_log import (
     settings_of,
 )
 from backend.llama.json_matcher import Vocabulary
-from backend.llama.past import Made, Past, Step
+from backend.llama.past import UNKNOWN, Made, Past, Step
 from backend.llama.row import Row
 from backend.system.paths import is_file
 from backend.system.spinning import computing
@@ -225,6 +232,10 @@ class Model:
         self.n_vocab: int = llama_cpp.llama_vocab_n_tokens(self.vocab)
         self.n_context_trained: int = llama_cpp.llama_model_n_ctx_train(pointer)
         self.architecture = self._metadata("general.architecture")
+        self.n_window: int = llama_cpp.llama_model_n_swa(pointer)
+        """The tokens that layers with a sliding window see; 0: there are none."""
+        if self.architecture in IS_COMPRESSED:  # llama.cpp does not tell it, as it cannot be cut
+            self.n_window = int(self._metadata(f"{self.architecture}.attention.sliding_window"))
         self._json_vocabulary: Vocabulary | None = None
 
     def _metadata(self, key: str) -> str:
@@ -434,7 +445,9 @@ def of_sequence(sequence: int, n: int) -> tuple[Any, Any]:
 
 @dataclass
 class _Checkpoint:
-    """The recurrent state of a sequence of n positions. sequences: those that begin with them.
+    """The part of a sequence of n positions that cannot be cut.
+
+    sequences: those that begin with these positions.
 
     is_step: the next one of its sequence takes its place. is_common: it leaves last.
     """
@@ -463,8 +476,9 @@ class Context:
     whose weights are in RAM, as by default in llama.cpp (op_offload).
     predicts: it computes the layer for multi-token prediction only, from tokens and the states
     before them. n_back: positions that can be removed at the end where layers have recurrent
-    states, which takes a copy of them for each; others can always be removed. n_checkpoint: copies
-    of recurrent states that save() keeps.
+    states, which takes a copy of them for each; others can always be removed, but for windows.
+    n_checkpoint: copies of states that save() keeps. windows: layers with a sliding window keep the
+    cells that it needs, in a ring, where that saves memory; not of streams, nor if it `predicts`.
     """
 
     def __init__(
@@ -485,9 +499,16 @@ class Context:
         predicts: bool = False,
         n_back: int = 0,
         n_checkpoint: int = 0,
+        windows: bool = True,
     ) -> None:
         self._model = model
         self.shares = not streams
+        n_cell = -(-n_context // CELL_STEP) * CELL_STEP
+        n_each = 1 if model.architecture in CACHE_FOR_EACH else n_sequence
+        self._n_ring = ring_cells(model.n_window, n_cell, n_ubatch, n_each)
+        is_less = model.n_window > 0 and self._n_ring < n_cell
+        self.has_ring: bool = windows and is_less and not (streams or predicts)
+        """Whether cells before a window are used again, so that a sequence may lack some."""
         # Behind the sequences of passes: llama.cpp's cells have numbers for LLAMA_MAX_SEQ of them,
         # however many a pass may have. So the context of one answer is that of its defaults.
         is_cut = not (self.cuts_batches or streams or model.architecture in CACHE_FOR_EACH)
@@ -499,6 +520,7 @@ class Context:
         params.n_seq_max = n_sequence
         # Sequences of any length, and of shared beginnings.
         params.kv_unified = n_sequence > 1 and not streams
+        params.swa_full = not self.has_ring  # True is llama.cpp's default
         params.n_threads = n_thread
         params.n_threads_batch = n_thread
         n_output = max(n_output, n_sequence) if n_output else 0  # llama.cpp asks for this
@@ -536,8 +558,13 @@ class Context:
         self.log: BatchLog | None = None
         self.past = Past()
         self._is_recurrent = self.cuts_batches and not predicts
+        self._n_window = 0 if self._is_recurrent else model.n_window
         self._last_rows: list[tuple[int, int, int]] = []  # of the last pass, as of Past.add()
-        self.n_checkpoint: int = n_checkpoint if self._is_recurrent and self.shares else 0
+        has_states = (self._is_recurrent or self.has_ring) and self.shares
+        self.n_checkpoint: int = n_checkpoint if has_states else 0
+        # Sequences in a ring whose cells do not lie as in a fresh context, and whether all may.
+        self._displaced: set[int] = set()
+        self._has_wrapped = False
         self._checkpoints: list[_Checkpoint] = []  # those used last come last
         self._n_saved = 0
         self.keeps_last = predicts and model.architecture in KEEPS_LAST
@@ -587,7 +614,10 @@ class Context:
         if self._is_recurrent:
             rows = self._last_rows = list(rows)
         if status == 0:
+            rows = list(rows)
             self.past.add(rows)
+            if self.has_ring and not self._has_wrapped:
+                self._has_wrapped = any(self._lacks(*row[1:]) for row in rows)
         if self.log is not None:
             outputs = [i for i in range(batch.n_tokens) if batch.logits[i]] if status == 0 else []
             n_bytes = 4 * self._model.n_vocab
@@ -603,10 +633,15 @@ class Context:
         done = getattr(llama_cpp, f"llama_memory_{name}")(self._memory, *arguments)
         if name == "seq_cp":
             self.past.copy(arguments[0], arguments[1], arguments[3])
+            if arguments[0] in self._displaced:
+                self._displaced.add(arguments[1])
         elif name == "clear":
             self.past.clear()
+            self._displaced, self._has_wrapped = set(), False
         elif done:
             self.past.remove(*arguments)
+            if arguments[1] <= 0 and arguments[2] < 0:
+                self._displaced.discard(arguments[0])
         if self.log is not None:
             self.log.write(name, *arguments, done)
         if self._checkpoints:
@@ -766,23 +801,45 @@ class Context:
         return np.frombuffer(values, np.float32).reshape(n, -1)
 
     def forget_from(self, position: int, sequence: int = 0) -> bool:
-        """Remove the positions from this one on. If the model cannot, remove all, return False."""
-        if self._can_forget(position, sequence) and self._remember(
-            "seq_rm", sequence, position, -1
-        ):
+        """Remove the positions from this one on. If the model cannot, remove more; return False.
+
+        Those are all positions of the sequence, or of all sequences with recurrent states.
+        """
+        can_forget = self._can_forget(position, sequence)
+        if can_forget and self._remember("seq_rm", sequence, position, -1):
             if self._is_recurrent:
                 self._last_rows = [row for row in self._last_rows if row[2] != sequence]
             return True
-        self._remember("clear", True)
+        if self._n_window:
+            self._remember("seq_rm", sequence, -1, -1)
+        else:
+            self._remember("clear", True)
         return False
+
+    def _first(self, sequence: int) -> int:
+        """Return the first position of a sequence that layers with a window still have; -1: none.
+
+        They have all positions from there on (llama_kv_cache::apply_ubatch).
+        """
+        return int(llama_cpp.llama_memory_seq_pos_min(self._memory, sequence))
+
+    def _lacks(self, position: int, sequence: int) -> bool:
+        """Return whether the ring has used cells of a sequence, which has this position, again."""
+        return position >= self._n_ring if self._is_recurrent else self._first(sequence) > 0
 
     def _can_forget(self, position: int, sequence: int) -> bool:
         """Return whether the positions from this one on can be removed.
 
-        llama.cpp keeps recurrent states behind the tokens of the last pass only, yet goes back
-        further when asked, to a wrong state (llama_memory_recurrent::seq_rm).
+        The next token needs a whole window before it. llama.cpp removes positions anyway, and
+        would compute with a part of the window. It keeps recurrent states behind the tokens of the
+        last pass only, yet goes back further when asked, to a wrong state
+        (llama_memory_recurrent::seq_rm).
         """
-        if not self._is_recurrent or position <= 0:
+        if position <= 0:
+            return True
+        if self._n_window:
+            return 0 <= self._first(sequence) <= max(0, position + 1 - self._n_window)
+        if not self._is_recurrent:
             return True
         n = int(llama_cpp.llama_memory_seq_pos_max(self._memory, sequence)) + 1 - position
         return n <= 0 or n < sum(row[2] == sequence for row in self._last_rows)
@@ -792,24 +849,50 @@ class Context:
         if not self._remember("seq_rm", sequence, begin, end):
             raise LlamaError(text("group.not_sparse"))
 
-    def copy_sequence(self, source: int, target: int, n: int) -> None:
-        """Let a sequence begin with the first n positions of another one; of a stream with all."""
+    def copy_sequence(self, source: int, target: int, n: int) -> bool:
+        """Let an empty sequence begin with the first n positions of another; of a stream with all.
+
+        Return False where a window before them is not there; the sequence is then empty.
+        """
         end = n if self.shares else -1
         self._remember("seq_cp", source, target, 0, end)
+        if not (self._n_window and self.shares):
+            return True
+        if not self._can_forget(n, target):
+            return self.go_back(n, target)
+        if not self.has_ring:
+            return True
+        # llama.cpp uses no cell of two sequences again, so the copy gets its own.
+        own = self._checkpoint_of(target, n)
+        is_own = own is not None and self._restore(own, target)
+        if self.log is not None:
+            self.log.write("drop", self._n_saved)
+        if not is_own:
+            self.forget_from(0, target)
+        return is_own
 
     def save(
         self, sequence: int, n: int, *, is_step: bool = False, is_common: bool = False
     ) -> None:
-        """Save what cannot be cut of a sequence of n positions: its recurrent states.
+        """Save what cannot be cut of the first n positions: recurrent states or the window.
 
-        The attention cache can be cut, and keeps the positions. Where llama.cpp fails, nothing is
-        saved. Where there are n_checkpoint, a step of the sequence leaves, or the checkpoint that
-        was used longest ago: a step of an agent is soon behind, a question may be edited. The
+        The attention cache can be cut, and keeps the positions. Recurrent states must be those
+        behind the n positions. Where llama.cpp fails, or the window is not there any more, nothing
+        is saved. Where there are n_checkpoint, a step of the sequence leaves, or the checkpoint
+        that was used longest ago: a step of an agent is soon behind, a question may be edited. The
         beginning of other conversations leaves last.
         """
-        if n in self.saved(sequence):
+        if n in self.saved(sequence) or not self._can_forget(n, sequence):
             return
         self._make_room(sequence)
+        with self._only(0, n, sequence):
+            found = self._checkpoint_of(sequence, n)
+        if found is not None:
+            found.is_step, found.is_common = is_step, is_common
+            self._checkpoints.append(found)
+
+    def _checkpoint_of(self, sequence: int, n: int) -> _Checkpoint | None:
+        """Return a new checkpoint of a sequence of n positions; None where llama.cpp fails."""
         size = llama_cpp.llama_state_seq_get_size_ext(self._pointer, sequence, _PARTIAL)
         state = np.empty(size, np.uint8)
         got = llama_cpp.llama_state_seq_get_data_ext(
@@ -818,9 +901,19 @@ class Context:
         self._n_saved += 1
         if self.log is not None:
             self.log.write("save", self._n_saved, sequence, digest(state), got == size)
-        if got == size > 0:
-            found = _Checkpoint(self._n_saved, n, state, {sequence}, is_step, is_common)
-            self._checkpoints.append(found)
+        return _Checkpoint(self._n_saved, n, state, {sequence}) if got == size > 0 else None
+
+    def _restore(self, checkpoint: _Checkpoint, sequence: int) -> bool:
+        """Let a sequence have what was saved. Return False where llama.cpp fails."""
+        state = checkpoint.state
+        got = llama_cpp.llama_state_seq_set_data_ext(
+            self._pointer, _bytes(state), len(state), sequence, _PARTIAL
+        )
+        if self.log is not None:
+            self.log.write("restore", checkpoint.number, sequence, got == len(state))
+        if self.has_ring:
+            self._displaced.add(sequence)
+        return bool(got == len(state))
 
     def _make_room(self, sequence: int) -> None:
         """Drop checkpoints until there is room for one more of a sequence."""
@@ -857,21 +950,28 @@ class Context:
         """Return the numbers of positions to which a sequence can go_back()."""
         return [c.n for c in self._checkpoints if sequence in c.sequences]
 
+    def reachable(self, sequence: int, n: int) -> int:
+        """Return the most of the first n positions, of which it has all, that it can go back to."""
+        if not self._is_recurrent and self._can_forget(n, sequence):
+            return n
+        return max((saved for saved in self.saved(sequence) if saved <= n), default=0)
+
     def go_back(self, position: int, sequence: int = 0) -> bool:
-        """Remove the positions from a saved one on. Where llama.cpp fails, remove all of them."""
+        """Remove the positions from a reachable() one on. Where that fails, remove all of them."""
+        if not self._is_recurrent and self._can_forget(position, sequence):
+            if self.has_ring and self._lacks(position, sequence):
+                self._displaced.add(sequence)
+            return self.forget_from(position, sequence)
         of = [c for c in self._checkpoints if sequence in c.sequences and c.n == position]
-        if of:
-            checkpoint, state = of[0], of[0].state
-            got = llama_cpp.llama_state_seq_set_data_ext(
-                self._pointer, _bytes(state), len(state), sequence, _PARTIAL
-            )
-            if self.log is not None:
-                self.log.write("restore", checkpoint.number, sequence, got == len(state))
-            # llama.cpp cuts the attention only where no recurrent state lies behind.
-            if got == len(state) and self._remember("seq_rm", sequence, position, -1):
-                self._checkpoints.remove(checkpoint)
-                self._checkpoints.append(checkpoint)
-                return True
+        # llama.cpp cuts the attention only where no recurrent state lies behind.
+        if (
+            of
+            and self._restore(of[0], sequence)
+            and self._remember("seq_rm", sequence, position, -1)
+        ):
+            self._checkpoints.remove(of[0])
+            self._checkpoints.append(of[0])
+            return True
         self.forget_from(0, sequence)
         return False
 
@@ -880,7 +980,7 @@ class Context:
 
         Without a checkpoint that is nothing: recurrent states behind such a pass are not known.
         """
-        n = max((n for n in self.saved(sequence) if n <= position), default=0)
+        n = self.reachable(sequence, position)
         if n and self.go_back(n, sequence):
             return n
         self.forget_from(0, sequence)
@@ -901,23 +1001,27 @@ class Context:
         threads = int(p.n_threads), int(p.n_threads_batch)
         types = int(p.type_k), int(p.type_v), int(p.flash_attn_type)
         kinds = bool(p.op_offload), bool(p.kv_unified), p.n_seq_max > 1
-        return *threads, *types, *kinds, int(p.n_rs_seq)
+        ring = (int(p.n_ubatch), int(p.n_seq_max)) if self.has_ring else ()
+        return *threads, *types, *kinds, int(p.n_rs_seq), *ring
 
     @property
     def n_piece(self) -> int:
         """The most tokens of a piece of state(); 0: a piece has all tokens of its sequence.
 
-        llama.cpp leaves out of a state what lies behind a sliding window.
+        llama.cpp leaves out of a state what lies behind a sliding window, and a ring has only the
+        last tokens.
         """
-        window = int(llama_cpp.llama_model_n_swa(self._model.pointer))
-        n_most = min(window or _PIECE_TOKENS, _PIECE_TOKENS)
-        return 1 << n_most.bit_length() - 1 if self._spare else 0
+        n_most = min(self._n_window or _PIECE_TOKENS, _PIECE_TOKENS)
+        return 1 << n_most.bit_length() - 1 if self._spare and not self.has_ring else 0
 
     def state(self, begin: int, end: int, sequence: int = 0) -> bytearray:
         """Return the state of these positions of a sequence; all of them where n_piece is 0.
 
-        Empty if llama.cpp fails.
+        Empty if llama.cpp fails, or where layers with a window lack some of the last window.
         """
+        first = max(begin, end + 1 - self._n_window)
+        if self._n_window and not 0 <= self._first(sequence) <= first:
+            return bytearray()
         with self._only(begin, end, sequence):
             n = llama_cpp.llama_state_seq_get_size(self._pointer, sequence)
             state = bytearray(n)
@@ -929,7 +1033,12 @@ class Context:
         return state if n_got == n else bytearray()
 
     def made(self, begin: int, end: int, sequence: int = 0) -> Made:
-        """Return how these positions of a sequence were computed; empty if it is not known."""
+        """Return how these positions of a sequence were computed; empty if it is not known.
+
+        Where cells were used again, they do not lie as the same passes would have left them.
+        """
+        if self._has_wrapped or sequence in self._displaced:
+            return UNKNOWN
         return self.past.made(sequence, begin, end, self.settings)
 
     def set_state(
@@ -950,7 +1059,8 @@ class Context:
         """
         n = len(state)
         buffer = (ctypes.c_uint8 * n).from_buffer(state)
-        target = self._spare or sequence
+        spare = self._spare if self.n_piece else 0
+        target = spare or sequence
         try:
             got = llama_cpp.llama_state_seq_set_data(self._pointer, buffer, n, target)
             last = int(llama_cpp.llama_memory_seq_pos_max(self._memory, target))
@@ -959,12 +1069,14 @@ class Context:
             if self.log is not None:
                 data = "" if is_known else packed(bytes(state))
                 self.log.write("set", target, digest(state), is_right, key, end, data)
-            if is_right and self._spare:
+            if is_right and spare:
                 self._remember("seq_cp", target, sequence, 0, end)
         finally:
-            if self._spare:
+            if spare:
                 self._remember("seq_rm", target, -1, -1)
-        if not is_right and not self._spare:
+        if self.has_ring:
+            self._displaced.add(sequence)
+        if not is_right and not spare:
             self.forget_from(0, sequence)
         return is_right
 

@@ -29,6 +29,7 @@ from backend.memory.placement import (
 from backend.memory.plan import (
     N_UBATCH,
     MemoryPlan,
+    checkpoints,
     largest_ubatch,
     plan,
     prediction_bytes,
@@ -118,6 +119,8 @@ class EnginePlan:
     """Length of the context in tokens."""
     n_ubatch: int
     """Tokens of a prompt in one pass."""
+    n_checkpoint: int = 0
+    """Checkpoints that the context keeps in memory."""
     n_slot: int = 0
     """Experts per layer that memory permits; a method may use fewer."""
     n_slot_min: int = 0
@@ -253,6 +256,11 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
     made = _granted(file, wanted, machine, _asked_slots(file, settings, method))
     if predicts and made.is_plain:  # without a cache the prediction layer needs all experts, too
         made = _granted(file, wanted, machine, file.n_expert)
+    n_checkpoint, _ = checkpoints(
+        file, made.n_context, config.kv_type, config.n_seq_max, made.n_ubatch, config.n_checkpoint,
+        windows=config.windows,
+    )  # fmt: skip
+    made = replace(made, n_checkpoint=n_checkpoint)
     if file.architecture in ONE_SEQUENCE:
         made = replace(made, reason=joined(made.reason, text("engine.one_sequence")))
     if machine.is_loaded and before is not None and config.host_bytes == before.config.host_bytes:
@@ -366,6 +374,8 @@ def _on_devices(file: ModelFile, made: EnginePlan, machine: MachineState) -> Eng
         n_context=made.n_context,
         n_ubatch=made.n_ubatch or min(config.setup.n_ubatch, made.n_context),
         kv_type=config.kv_type,
+        n_sequence=config.n_seq_max,
+        windows=config.windows,
         limit_bytes=config.setup.device_bytes,
         may_shorten=(
             config.automatic and "context_length" not in config.by_hand and not made.n_ubatch
@@ -385,8 +395,9 @@ def _on_devices(file: ModelFile, made: EnginePlan, machine: MachineState) -> Eng
         there = {device.memory for device in devices}
         elsewhere = sum(n for memory, n in sizes.items() if memory not in there)
         host = plan_host(
-            file, found, machine.free_bytes, config.host_bytes, config.kv_type, elsewhere
-        )
+            file, found, machine.free_bytes, config.host_bytes, config.kv_type, elsewhere,
+            config.n_seq_max, config.windows,
+        )  # fmt: skip
     made = replace(
         made,
         n_context=found.n_context,
@@ -410,8 +421,8 @@ def _in_memory(file: ModelFile, made: EnginePlan, machine: MachineState) -> Engi
     def planned(n_slot: int) -> MemoryPlan:
         free_bytes = machine.free_bytes
         setup = config.setup
-        kv = config.kv_type, setup.kv_on_drive, setup.n_sequence, config.n_checkpoint
-        return plan(file, n_slot, n_context, free_bytes, least_ubatch, *kv)
+        kv = config.kv_type, setup.kv_on_drive, config.n_seq_max, config.n_checkpoint
+        return plan(file, n_slot, n_context, free_bytes, least_ubatch, *kv, config.windows)
 
     wanted, why_fewer, faster = planned(n_slot), "", ""
     least_bytes = planned(wanted.n_slot_min).total_bytes
@@ -432,7 +443,8 @@ def _in_memory(file: ModelFile, made: EnginePlan, machine: MachineState) -> Engi
         why_fewer = joined(why_fewer, why_mapped)
     n_ubatch = least_ubatch
     if not made.n_ubatch and not config.setup.n_ubatch:
-        n_ubatch, _ = largest_ubatch(file, planned(n_slot), n_context)
+        kv = config.kv_type, config.n_seq_max
+        n_ubatch, _ = largest_ubatch(file, planned(n_slot), n_context, *kv, windows=config.windows)
     if method.adaptive:
         faster = prefers_stock(file, n_slot, machine.free_bytes)
     made = replace(
@@ -511,9 +523,9 @@ def held_bytes(file: ModelFile, made: EnginePlan, n_slot: int) -> int:
     if made.devices is not None:
         return 0
     config, setup = made.config, made.config.setup
-    kv = config.kv_type, setup.kv_on_drive, setup.n_sequence, config.n_checkpoint
+    kv = config.kv_type, setup.kv_on_drive, config.n_seq_max, config.n_checkpoint
     n_slot = file.n_expert if made.is_plain else n_slot
-    held = plan(file, n_slot, made.n_context, 0, made.n_ubatch, *kv)
+    held = plan(file, n_slot, made.n_context, 0, made.n_ubatch, *kv, config.windows)
     held_bytes = held.total_bytes - held.process_bytes
     if made.predicts:
         held_bytes += _prediction_bytes(file, made.settings, n_slot)

@@ -150,7 +150,8 @@ class Wish:
 
     n_slot: maximum of experts per layer. n_context, n_ubatch: tokens; n_ubatch 0: as large as pays.
     limit_bytes: maximum of each device's memory; 0: all that is free. may_shorten: the context was
-    not chosen by hand. whole: a device holds all experts of its layers, and llama.cpp runs
+    not chosen by hand. n_sequence: sequences of the context. windows: layers with a window keep its
+    cells only. whole: a device holds all experts of its layers, and llama.cpp runs
     unpatched. stages: the method uses a stage for prompts.
     """
 
@@ -158,6 +159,8 @@ class Wish:
     n_context: int
     n_ubatch: int = 0
     kv_type: str = "f16"
+    n_sequence: int = 1
+    windows: bool = True
     limit_bytes: int = 0
     may_shorten: bool = False
     whole: bool = False
@@ -211,7 +214,7 @@ class _Planner:
         self.model, self.devices, self.wish, self._measure = model, devices, wish, measure
         self.usable = [usable_bytes(device, wish.limit_bytes) for device in devices]
         self.shares = tuple(float(u) for u in self.usable) if len(devices) > 1 else ()
-        self.sizes = [_Sizes(model, wish.kv_type, device.alignment) for device in devices]
+        self.sizes = [_Sizes(model, wish, device.alignment) for device in devices]
         self.n_least = model.n_expert if wish.whole else plan.slots(model, 0.0)
         self.n_wanted = max(self.n_least, wish.n_slot)
 
@@ -355,8 +358,8 @@ def _divide(n_layer: int, n_gpu_layers: int, usable: Sequence[int]) -> list[rang
 class _Sizes:
     """Sizes by layer in bytes, on a device with this alignment."""
 
-    def __init__(self, model: ModelFile, kv_type: str, alignment: int) -> None:
-        self._model, self._kv_type, self._alignment = model, kv_type, alignment
+    def __init__(self, model: ModelFile, wish: Wish, alignment: int) -> None:
+        self._model, self._wish, self._alignment = model, wish, alignment
         self._dense = [0] * (model.n_layer + 1)  # the last entry is the output
         embedding = 0
         has_output = False
@@ -391,7 +394,8 @@ class _Sizes:
             return share
         model = self._model
         own = [i for i in layers if i < model.n_layer]
-        kv = plan.kv_bytes_by_layer(model, n_context, self._kv_type)
+        kv_type, n, windows = self._wish.kv_type, self._wish.n_sequence, self._wish.windows
+        kv = plan.kv_bytes_by_layer(model, n_context, kv_type, n, n_ubatch, windows)
         has_experts = not whole and any(self._slots[i] for i in own)
         return replace(
             share,

@@ -11,7 +11,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from backend.gguf.tables import BY_INTERVAL, CACHE_FOR_EACH, INDEXED_RATIO, IS_COMPRESSED
+from backend.gguf.tables import (
+    BY_INTERVAL,
+    CACHE_FOR_EACH,
+    CELL_STEP,
+    FIXED_WINDOWS,
+    INDEXED_RATIO,
+    IS_COMPRESSED,
+    WINDOW_PERIODS,
+    ring_cells,
+)
 from backend.methods.slots import rate_of, slots_of
 from backend.protocol.settings import KV_TYPES, EngineConfig
 from backend.text import text
@@ -31,7 +40,8 @@ N_PREDICTION = 512
 
 _WAVE_PAIRS = 8192  # maximum of pairs in a wave on a device (max_device_pair of live/compute)
 _KV_BLOCK = 32  # values in a block of q8_0 and q4_0
-CELL_STEP = 256  # llama.cpp rounds a context up to a multiple of this
+WINDOWS_KEPT_BYTES = 256 << 20
+"""The most bytes of checkpoints of windows, whose ring goes back about a pass by itself."""
 PROCESS_BYTES = 64 << 20
 """Measured: 45 to 56 MiB for interpreter, libraries and buffers."""
 _HEADROOM_MIN_BYTES = 256 << 20
@@ -112,16 +122,19 @@ class Needs:
         kv_on_drive: bool = False,
         n_sequence: int = 1,
         n_checkpoint: int = EngineConfig().n_checkpoint,
+        windows: bool = True,
     ) -> Needs:
         """Read the numbers from a model file, for a context in tokens of n_sequence sequences."""
-        kv = kv_bytes(model, context_length, kv_type, n_sequence, on_drive=kv_on_drive)
+        rest = kv_type, n_sequence, n_ubatch
+        kv = kv_bytes(model, context_length, *rest, windows=windows, on_drive=kv_on_drive)
+        n, one_bytes = checkpoints(model, context_length, *rest, n_checkpoint, windows=windows)
         return cls(
             reason=why_plain(model),
             n_expert=model.n_expert,
             n_slot_min=slots(model, 0.0),
             slot_bytes=_resident_bytes(model, 1),
             dense_bytes=model.dense_bytes + model.row_bytes(context_length),
-            kv_bytes=kv + n_checkpoint * state_bytes(model),
+            kv_bytes=kv + n * one_bytes,
             compute_bytes=compute_bytes(model, context_length, n_ubatch),
         )
 
@@ -136,33 +149,48 @@ def plan(
     kv_on_drive: bool = False,
     n_sequence: int = 1,
     n_checkpoint: int = EngineConfig().n_checkpoint,
+    windows: bool = True,
 ) -> MemoryPlan:
     """Plan the memory of `model` with `n_slot` slots in each layer and a context in tokens.
 
     n_sequence: sequences that share the context; each has states of its own. n_checkpoint: copies
-    of such a state that the engine keeps.
+    of such a state that the engine keeps. windows: layers with a window keep its cells only.
     """
     needs = Needs.of(
-        model, context_length, n_ubatch, kv_type, kv_on_drive, n_sequence, n_checkpoint
+        model, context_length, n_ubatch, kv_type, kv_on_drive, n_sequence, n_checkpoint, windows
     )
     return plan_needs(needs, n_slot, available_bytes)
 
 
-def largest_ubatch(model: ModelFile, made: MemoryPlan, context_length: int) -> tuple[int, str]:
+def largest_ubatch(
+    model: ModelFile,
+    made: MemoryPlan,
+    context_length: int,
+    kv_type: str = "f16",
+    n_sequence: int = 1,
+    *,
+    windows: bool = True,
+) -> tuple[int, str]:
     """Return the largest n_ubatch, in tokens, and one sentence with the reason.
 
     It fits beside `made`, a plan with N_UBATCH, and is no longer than the context. Each partial
-    batch of a prompt reads its experts once, so larger batches read less.
+    batch of a prompt reads its experts once, so larger batches read less. Layers with a window
+    have a cell for each of its tokens.
     """
+
+    def passing_bytes(n: int) -> int:
+        kv = kv_bytes(model, context_length, kv_type, n_sequence, n, windows=windows)
+        return kv + compute_bytes(model, context_length, n)
+
     n_context = max(1, min(context_length, MAX_UBATCH))
     n = min(N_UBATCH, n_context)
     if made.mode == "plain":
         return n, f"Prompts are computed in pieces of {n} tokens, as llama.cpp does."
     room_bytes = made.available_bytes - made.headroom_bytes - made.total_bytes
-    room_bytes += compute_bytes(model, context_length, N_UBATCH)
+    room_bytes += passing_bytes(N_UBATCH)
     while n < n_context:
         larger = min(2 * n, n_context)
-        missing_bytes = compute_bytes(model, context_length, larger) - room_bytes
+        missing_bytes = passing_bytes(larger) - room_bytes
         if missing_bytes > 0:
             more = f"{larger} would need {missing_bytes / (1 << 20):.0f} MiB more than is free"
             break
@@ -247,20 +275,49 @@ def kv_bytes(
     context_length: int,
     kv_type: str = "f16",
     n_sequence: int = 1,
+    n_ubatch: int = N_UBATCH,
     *,
+    windows: bool = True,
     on_drive: bool = False,
 ) -> int:
     """Return the bytes of llama.cpp's attention cache, and of recurrent states for each sequence.
 
-    on_drive: return those that have to be in memory, of the largest layer and the next one.
+    n_sequence: llama.cpp's n_seq_max. windows: layers with a window keep its cells, and those of a
+    pass of n_ubatch tokens; otherwise all cells. on_drive: return the bytes that have to be in
+    memory, of the largest layer and the next one.
     """
-    layers = kv_bytes_by_layer(model, context_length, kv_type, n_sequence)
+    layers = kv_bytes_by_layer(model, context_length, kv_type, n_sequence, n_ubatch, windows)
     return min(sum(layers), 2 * max(layers, default=0)) if on_drive else sum(layers)
 
 
-def state_bytes(model: ModelFile) -> int:
-    """Return the bytes of the recurrent states of a sequence of any length."""
-    return sum(kv_bytes_by_layer(model, 0))
+def checkpoints(
+    model: ModelFile,
+    context_length: int,
+    kv_type: str = "f16",
+    n_sequence: int = 1,
+    n_ubatch: int = N_UBATCH,
+    n_wanted: int = EngineConfig().n_checkpoint,
+    *,
+    windows: bool = True,
+) -> tuple[int, int]:
+    """Return how many checkpoints a context keeps, and the bytes of one.
+
+    A checkpoint has what cannot be cut of a sequence: recurrent states, and windows where older
+    cells are used again; of others it has nothing.
+    """
+    state_bytes = sum(kv_bytes_by_layer(model, 0))
+    n_window, n_cell = windowed(model)[0], _whole_cells(context_length)
+    n_ring = ring_cells(n_window, n_cell, n_ubatch, 1) if n_window and windows else n_cell
+    if n_ring >= n_cell:
+        return n_wanted, state_bytes
+    some_bytes, all_bytes = (
+        kv_bytes(model, context_length, kv_type, 1, n_ubatch, windows=keeps)
+        for keeps in (True, False)
+    )
+    n_bytes = (all_bytes - some_bytes) // (n_cell - n_ring) * n_window
+    if not state_bytes:
+        n_wanted = min(n_wanted, WINDOWS_KEPT_BYTES // max(n_bytes, 1))
+    return n_wanted, state_bytes + n_bytes
 
 
 def prediction_bytes(
@@ -290,16 +347,25 @@ def prediction_bytes(
 
 
 def kv_bytes_by_layer(
-    model: ModelFile, context_length: int, kv_type: str = "f16", n_sequence: int = 1
+    model: ModelFile,
+    context_length: int,
+    kv_type: str = "f16",
+    n_sequence: int = 1,
+    n_ubatch: int = N_UBATCH,
+    windows: bool = True,
 ) -> list[int]:
     """Return the bytes of kv_bytes() for each layer."""
     n_cell = _whole_cells(context_length)
     n_cache = n_sequence if model.architecture in CACHE_FOR_EACH else 1
+    (n_window, windowed_layers), n_ring = windowed(model), n_cell
+    if n_window and windows:
+        n_ring = ring_cells(n_window, n_cell, n_ubatch, n_sequence if n_cache == 1 else 1)
     layers = []
     for layer in range(model.n_layer):
-        n_value, n_state = n_cell * _kv_values(model, layer), 0
+        n_own = n_ring if layer in windowed_layers else n_cell
+        n_value, n_state = n_own * _kv_values(model, layer), 0
         if model.architecture in IS_COMPRESSED:
-            n_value, n_state = _compressed_values(model, layer, n_cell)
+            n_value, n_state = _compressed_values(model, layer, n_cell, n_own)
         elif _is_recurrent(model, layer):
             n_value, n_state = 0, _state_values(model)
         cache_bytes = int(n_cache * n_value * KV_TYPES[kv_type] / 8)
@@ -307,8 +373,9 @@ def kv_bytes_by_layer(
     if model.sizes is None or not sum(layers):
         return layers
     # llama.cpp tells the sum only.
-    cell_bytes = n_cache * model.sizes.cell_bytes * KV_TYPES[kv_type] / KV_TYPES["f16"]
-    ratio = (n_cell * cell_bytes + n_sequence * model.sizes.state_bytes) / sum(layers)
+    sizes, type_share = model.sizes, n_cache * KV_TYPES[kv_type] / KV_TYPES["f16"]
+    cells_bytes = n_cell * sizes.cell_bytes - (n_cell - n_ring) * sizes.window_bytes
+    ratio = (cells_bytes * type_share + n_sequence * sizes.state_bytes) / sum(layers)
     return [round(n_bytes * ratio) for n_bytes in layers]
 
 
@@ -343,9 +410,8 @@ def compute_bytes(model: ModelFile, context_length: int, n_ubatch: int = N_UBATC
     n_used = max(1, model.n_expert_used)
     n_ff = _number(model, "expert_feed_forward_length") or _number(model, "feed_forward_length")
     n_head = max(_per_layer(model, "attention.head_count"))
-    windowed = _number(model, "attention.sliding_window") or model.architecture in _CHUNKED
-    n_cell = _whole_cells(context_length)
-    mask = 2 * n_cell * (2 if windowed else 1)
+    n_window, n_cell = windowed(model)[0], _whole_cells(context_length)
+    mask = 2 * (n_cell + (ring_cells(n_window, n_cell, n_ubatch, 1) if n_window else 0))
     logits = 4 * (_vocabulary(model) + 2 * n_ubatch * n_embd)
     # Gate, up and their product. The output reuses the memory of two of them if it fits there.
     beside = (n_used + 2) * n_embd if 2 * n_ff < n_embd else 0
@@ -398,21 +464,46 @@ def _kv_values(model: ModelFile, layer: int) -> int:
     return values + indexer
 
 
-def _compressed_values(model: ModelFile, layer: int, n_cell: int) -> tuple[int, int]:
+def windowed(model: ModelFile) -> tuple[int, frozenset[int]]:
+    """Return the tokens that layers with a window see, and those layers; 0 where there are none.
+
+    Where llama.cpp was not asked, a model whose layers are not known has none.
+    """
+    architecture, n_layer = model.architecture, range(model.n_layer)
+    n_window = _number(model, "attention.sliding_window")
+    fixed = FIXED_WINDOWS.get(architecture, 0)
+    if n_window or (architecture in _CHUNKED and model.key("attention.sliding_window") is None):
+        n_window = fixed or n_window
+    if model.sizes is not None:
+        n_window = model.sizes.n_window
+    pattern = model.key("attention.sliding_window_pattern", WINDOW_PERIODS.get(architecture))
+    if architecture in IS_COMPRESSED:
+        layers = frozenset(n_layer)
+    elif isinstance(pattern, tuple):
+        layers = frozenset(i for i in n_layer if i < len(pattern) and pattern[i])
+    elif isinstance(pattern, int):
+        n, full = abs(pattern), -1 if WINDOW_PERIODS.get(architecture, 1) > 0 else 0
+        layers = frozenset(i for i in n_layer if n == 0 or i % n != full % n)
+    else:
+        layers = frozenset()
+    return (n_window, layers) if n_window and (layers or model.sizes) else (0, frozenset())
+
+
+def _compressed_values(model: ModelFile, layer: int, n_cell: int, n_own: int) -> tuple[int, int]:
     """Return the values of a layer's attention cache, and of states (f32), for one sequence.
 
-    Keys are values, too. A layer keeps all of them, and a compressed one of every few tokens, with
-    the tokens that make the next one.
+    Keys are values, too. A layer keeps those of n_own cells, and a compressed one of every few of
+    all tokens, with the tokens that make the next one.
     """
     ratios = _per_layer(model, "attention.compress_ratios")
     key, ratio = _key_length(model), ratios[layer]
     if ratio == 0:
-        return n_cell * key, 0
+        return n_own * key, 0
     n_few = _whole_cells(-(-n_cell // ratio))
     if ratio != INDEXED_RATIO:
-        return n_cell * key + n_few * key, 2 * ratio * key
+        return n_own * key + n_few * key, 2 * ratio * key
     both = key + _number(model, "attention.indexer.key_length")
-    return n_cell * key + n_few * both, 2 * (2 * ratio) * (2 * both)
+    return n_own * key + n_few * both, 2 * (2 * ratio) * (2 * both)
 
 
 def _whole_cells(n_token: int) -> int:

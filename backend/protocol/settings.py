@@ -507,6 +507,17 @@ class EngineConfig(_Checked):
         return 0 if setup.streams else min(2 + setup.n_sequence, _CHECKPOINTS_MAX)
 
     @property
+    def n_seq_max(self) -> int:
+        """The sequences of a context. One more holds the beginning that prompts share."""
+        n_sequence = self.setup.n_sequence
+        return n_sequence + (n_sequence > 1 and not self.setup.streams)
+
+    @property
+    def windows(self) -> bool:
+        """Whether layers with a sliding window keep its cells only, in memory."""
+        return not (self.setup.streams or self.setup.kv_on_drive)
+
+    @property
     def holds(self) -> bool:
         """Whether a sequence of its own may hold a recurrent state while guesses are tried.
 

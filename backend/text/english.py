@@ -1544,6 +1544,11 @@ ENGLISH: Mapping[str, str] = {
         "messages",
         "Behind pass {number} sequence {sequence} went back to a state that is not of its tokens.",
     ),
+    "replay.window": QT_TRANSLATE_NOOP(
+        "messages",
+        "Pass {number} computed position {position} of sequence {sequence} without the whole "
+        "window before it.",
+    ),
     "replay.status": QT_TRANSLATE_NOOP(
         "messages", "Pass {number} was computed, but llama.cpp alone returns the status {status}."
     ),

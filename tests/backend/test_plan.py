@@ -19,6 +19,7 @@ from backend.memory.plan import (
     MAX_UBATCH,
     N_UBATCH,
     MemoryPlan,
+    checkpoints,
     compute_bytes,
     kv_bytes,
     kv_bytes_by_layer,
@@ -65,6 +66,7 @@ def allocated(
     *,
     predicts: bool = False,
     n_back: int = 0,
+    swa_full: bool = False,
 ) -> tuple[float, float]:
     """Return the MiB that llama.cpp reports for attention cache and states, and for computing."""
     import llama_cpp
@@ -84,6 +86,7 @@ def allocated(
         assert model
         params = llama_cpp.llama_context_default_params()
         params.n_rs_seq = n_back
+        params.swa_full = swa_full or predicts
         if predicts:
             params.ctx_type = llama_cpp.LLAMA_CONTEXT_TYPE_MTP
         params.n_ctx, params.n_batch, params.n_ubatch = context_length, n_ubatch, n_ubatch
@@ -174,6 +177,26 @@ def test_an_architecture_with_an_attention_cache_for_each_sequence(folder: Path)
     for asked in (model, dry_run.asked()):
         assert kv_bytes(asked, 4096, "f16", 3) / MIB == pytest.approx(kv, rel=0.01)
         assert kv_bytes(asked, 4096, "f16", 3) == pytest.approx(3 * kv_bytes(asked, 4096), abs=9)
+    dry_run.close()
+
+
+@pytest.mark.parametrize(("arch", "n_sequence"), [("gpt-oss", 3), ("gemma4", 1), ("laguna", 9)])
+def test_windows_have_a_ring_for_their_sequences_and_a_pass(
+    folder: Path, arch: str, n_sequence: int
+) -> None:
+    model = tiny(folder, arch)
+    dry_run = DryRun(model)
+    for asked in (model, dry_run.asked()):
+        for n_ubatch in (64, 1024):
+            kv, _ = allocated(model.path, 4096, n_ubatch, n_sequence=n_sequence)
+            planned = kv_bytes(asked, 4096, "f16", n_sequence, n_ubatch)
+            assert planned / MIB == pytest.approx(kv, abs=0.02)
+        whole, _ = allocated(model.path, 4096, 512, n_sequence=n_sequence, swa_full=True)
+        assert kv_bytes(asked, 4096, windows=False) / MIB == pytest.approx(whole, abs=0.02)
+        assert kv < whole
+        # One checkpoint has a window of 16 cells.
+        n, n_bytes = checkpoints(asked, 4096, "f16", n_sequence, 64)
+        assert n == 3 and n_bytes / 16 == pytest.approx((whole - kv) * MIB / (4096 - 1280), rel=0.2)
     dry_run.close()
 
 

@@ -129,7 +129,9 @@ def test_a_drive_without_room_is_said(model: Path, open_engine: OpenEngine, fold
 
 def test_memory_is_planned_without_it(model: Path) -> None:
     file, n = read_model(model), 1 << 20
-    in_memory, on_drive = (plan(file, 4, n, 1 << 40, 32, "f16", place) for place in (False, True))
-    assert in_memory.kv_bytes == kv_bytes(file, n)
-    assert on_drive.kv_bytes <= max(2 * kv_bytes(file, n) / file.n_layer, 1)
+    in_memory, on_drive = (
+        plan(file, 4, n, 1 << 40, 32, "f16", place, 1, 0, not place) for place in (False, True)
+    )
+    assert in_memory.kv_bytes == kv_bytes(file, n, n_ubatch=32)
+    assert on_drive.kv_bytes <= max(2 * kv_bytes(file, n, windows=False) / file.n_layer, 1)
     assert in_memory.total_bytes - on_drive.total_bytes == in_memory.kv_bytes - on_drive.kv_bytes

@@ -69,7 +69,14 @@ class Cells:
         held = self._held.get(sequence, [])
         return [len(cells) for cells in self._saved if held[: len(cells)] == cells]
 
+    def reachable(self, sequence: int, n: int) -> int:
+        if not self._limits.cuts_batches:
+            return n
+        return max((saved for saved in self.saved(sequence) if saved <= n), default=0)
+
     def go_back(self, position: int, sequence: int = 0) -> bool:
+        if not self._limits.cuts_batches:
+            return self.forget_from(position, sequence)
         assert position in self.saved(sequence), "the state is of other cells"
         del self._held[sequence][position:]
         return True
@@ -79,11 +86,12 @@ class Cells:
         del self._held.setdefault(sequence, [])[n:]
         return n
 
-    def copy_sequence(self, source: int, target: int, n: int) -> None:
+    def copy_sequence(self, source: int, target: int, n: int) -> bool:
         assert not self._held.get(target), "the target is not empty"
         assert n <= len(self._held[source])
         self._held[target] = self._held[source][:n]
         assert all(cells for cells, _ in self._held[target]), "there is a hole"
+        return True
 
     def forget(self, sequence: int, begin: int, end: int) -> None:
         """Forget positions in the middle: they keep their tokens here, and have no cells."""

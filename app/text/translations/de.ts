@@ -6408,6 +6408,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Nach Durchgang {number} ging Sequenz {sequence} zu einem Zustand zurück, der nicht zu ihren Tokens gehört.</translation>
 </message>
 <message>
+<source>Pass {number} computed position {position} of sequence {sequence} without the whole window before it.</source>
+<translation>Durchgang {number} hat Position {position} der Sequenz {sequence} berechnet, ohne dass das ganze Fenster davor da war.</translation>
+</message>
+<message>
 <source>Pass {number} was computed, but llama.cpp alone returns the status {status}.</source>
 <translation>Durchgang {number} wurde berechnet, aber llama.cpp allein gibt den Status {status} zurück.</translation>
 </message>
