@@ -1431,6 +1431,7 @@ ENGLISH: Mapping[str, str] = {
     "tools.not_executable": QT_TRANSLATE_NOOP(
         "messages", "{command} is no program: the file may not be executed."
     ),
+    "tools.no_reason": QT_TRANSLATE_NOOP("messages", "The server gave no reason."),
     "tools.not_ready": QT_TRANSLATE_NOOP("messages", "The server {name} is not running."),
     "tools.not_started": QT_TRANSLATE_NOOP("messages", "It could not be started: {reason}."),
     "tools.not_understood": QT_TRANSLATE_NOOP(

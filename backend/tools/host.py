@@ -101,12 +101,14 @@ class _Connection:
         self._lost = asyncio.Event()  # the session has ended; the server may be there
         self._settled = asyncio.Event()  # it is ready, or has failed
         self._ready_s = 0.0
+        self._is_stopped = False
         self.client: Client | None = None  # once it is ready
         self.n_call = 0  # under way
         self.task = faults.task("tool server", self._run(), lambda said: self.say("failed", said))
 
     async def stop(self) -> None:
         """End the server and wait for that."""
+        self._is_stopped = True
         self.task.cancel()
         await asyncio.wait({self.task})  # it tells of its own error
 
@@ -124,24 +126,26 @@ class _Connection:
                 async with contextlib.AsyncExitStack() as stack:
                     await self._live(stack)
             except asyncio.CancelledError:
-                self.client = None
-                self._settled.set()
-                return
+                break
             except BaseException as error:  # groups of exceptions, too
                 sentence = self._sentence(error)
                 is_lost = self._program is None and not _is_within(error, ServerFault)
+            if self._is_stopped:  # the end of a session may fail, and hide that it was cancelled
+                break
             now_s = time.monotonic()
             if self.client is not None:
                 n_try, lost_s = (n_try if now_s - self._ready_s < _STEADY_S else 0), now_s
                 self.client = None
             if not is_lost or not lost_s or now_s - lost_s > self._start_s:
-                break
+                self._settled.set()
+                self.say("failed", sentence or text("tools.ended"))
+                return
             self._settled.clear()
             self.say("starting")
             await asyncio.sleep(min(_AGAIN_S * n_try**2, _AGAIN_MAX_S))
             n_try += 1
+        self.client = None
         self._settled.set()
-        self.say("failed", sentence or text("tools.ended"))
 
     async def _live(self, stack: contextlib.AsyncExitStack) -> None:
         """Connect, list the tools, and list them again whenever they change.
@@ -269,7 +273,9 @@ class _Connection:
         if self._program is not None and self._program.fault:
             return self._program.fault
         reason = why(error)
-        return reason if isinstance(reason, Text) else text("tools.server_failed", reason=reason)
+        if isinstance(reason, Text):
+            return reason
+        return text("tools.server_failed", reason=f"{reason.rstrip('.')}.")
 
 
 class _Given:
@@ -319,9 +325,13 @@ class Host:
             def failed(sentence: str) -> None:
                 self._answer(number, sentence, is_error=True)
 
+            def done(_: object) -> None:
+                if self._calls.pop(number, None) is not None:  # it was cancelled before it began
+                    self._answer(number, text("tools.call_stopped"), is_error=True)
+
             task = faults.task("tool call", self._call(number, request), failed)
             self._calls[number] = task
-            task.add_done_callback(lambda _: self._calls.pop(number, None))
+            task.add_done_callback(done)
         elif kind == "cancel":
             if task_or_none := self._calls.get(int(request["id"])):
                 task_or_none.cancel()
@@ -391,6 +401,8 @@ class Host:
         )  # fmt: skip
 
     def _answer(self, number: int, said: str, *, is_error: bool, **more: Any) -> None:
+        """Tell the one result of a call, and forget the call."""
+        self._calls.pop(number, None)
         about = {"n_char": len(said), "is_unsure": False, "files": [], **more}
         about["n_char"] = about["n_char"] or len(said)
         self._tell({"type": "result", "id": number, "is_error": is_error, "text": said, **about})
@@ -565,10 +577,15 @@ def why(error: BaseException) -> str:
     if isinstance(error, ValidationError):
         return text("tools.not_understood")
     words = error.message if isinstance(error, MCPError) else str(error)
-    words = re.sub(r"^(Failed to parse JSON response|SSE stream failed): ", "", words)
+    words = re.sub(
+        r"^(Failed to parse (?:JSON response|SSE message)|SSE stream failed): ", "", words
+    )
     if re.match(r"\d+ validation error", words):  # pydantic's words are for programmers
         return text("tools.not_understood")
-    lines = clean(words).strip().splitlines() or [type(error).__name__]
+    lines = clean(words).strip().splitlines()
+    if not lines:
+        is_said = isinstance(error, MCPError)
+        return text("tools.no_reason") if is_said else type(error).__name__
     return lines[0][:_SENTENCE_CHARS_MAX]
 
 

@@ -6,6 +6,7 @@ valid here before the package sees it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from types import TracebackType
@@ -44,6 +45,27 @@ def read_line(line: bytes) -> JSONRPCMessage:
         error["message"] = str(error.get("message") or "")
         error["code"] = error["code"] if type(error.get("code")) is int else INTERNAL_ERROR
     return jsonrpc_message_adapter.validate_python({**found, "jsonrpc": "2.0"}, by_name=False)
+
+
+def read_body(data: bytes) -> bytes:
+    """Return the JSON of a message by HTTP, mended if it breaks rules and can be."""
+    try:
+        jsonrpc_message_adapter.validate_json(data, by_name=False)
+    except ValueError:
+        with contextlib.suppress(ValueError):
+            return read_line(data).model_dump_json(by_alias=True, exclude_unset=True).encode()
+    return data
+
+
+def read_event(event: bytes) -> bytes:
+    """Return an event of a stream, with the message in it mended as read_body does."""
+    lines = event.splitlines()
+    said = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
+    if not said:
+        return event
+    others = [line for line in lines if not line.startswith(b"data:")]
+    data = read_body(b"\n".join(said))
+    return b"\n".join([*others, *(b"data: " + line for line in data.splitlines())])
 
 
 def _loaded(line: bytes) -> Any:

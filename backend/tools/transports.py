@@ -28,7 +28,7 @@ from mcp.types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
 from backend.system import faults
 from backend.system.children import Job
 from backend.text import text
-from backend.tools.results import read_line
+from backend.tools.results import read_body, read_event, read_line
 from backend.tools.settings import Server
 
 MESSAGE_BYTES_MAX = 32 << 20
@@ -45,6 +45,7 @@ _READ_BYTES = 1 << 16
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has none
 _LATE_ID = re.compile(rb'[\]}]\s*,\s*"id"\s*:\s*(\d{1,15})[^\[\]{}]{0,100}\}\s*$')
 _ANSWER = re.compile(rb'(?=.{0,200}"(?:result|error)")[^\[]{0,100}"id"\s*:\s*(\d{1,15})')
+_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _CONNECT_S = 30.0
 _SHELL_S = 5.0  # time for a login shell to say its PATH
 
@@ -353,11 +354,12 @@ async def web(server: Server) -> AsyncIterator[Streams]:
     async def limit(response: httpx2.Response) -> None:
         if response.status_code in (401, 403):
             raise ServerFault(text("tools.forbidden", status=response.status_code))
-        is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        response.stream = _Limited(response.stream, pace, loop, is_stream)
+        kind = response.headers.get("content-type", "").lower().partition(";")[0].strip()
+        is_plain = response.headers.get("content-encoding", "identity").lower() == "identity"
+        response.stream = _Limited(response.stream, pace, loop, kind, is_plain)
 
     client = _WebClient(
-        headers=dict(server.headers),
+        headers={"accept-encoding": "identity", **server.headers},  # packed ones are not mended
         timeout=httpx2.Timeout(_CONNECT_S, read=None),  # a call has a limit of its own
         event_hooks={"response": [limit]},
     )
@@ -385,24 +387,36 @@ class _WebClient(httpx2.AsyncClient):
 class _Limited(httpx2.AsyncByteStream):
     """A response's body. Reading raises ServerFault where it comes too fast.
 
-    A message that is too long ends its call: the mcp package answers it with these errors.
+    A message that is too long ends its call: the mcp package answers it with these errors. One that
+    breaks rules is mended: the package would refuse all of it.
     """
 
     def __init__(
-        self, body: Any, pace: Pace, loop: asyncio.AbstractEventLoop, is_stream: bool
+        self, body: Any, pace: Pace, loop: asyncio.AbstractEventLoop, kind: str, is_plain: bool
     ) -> None:
         self._body, self._pace, self._loop = body, pace, loop
-        self._error = httpx2.SSEError if is_stream else httpx2.StreamError
+        self._is_stream, self._is_plain = kind == "text/event-stream", is_plain
+        self._error = httpx2.SSEError if self._is_stream else httpx2.StreamError
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        n_byte = 0
+        rest, n_byte = bytearray(), 0  # of the message that has not ended
         async for chunk in self._body:
             self._pace.count(len(chunk), self._loop.time())
-            is_end = any(end in chunk[-4096:] for end in (b"\n\n", b"\r\n\r\n", b"\r\r"))
-            n_byte = 0 if is_end else n_byte + len(chunk)
+            ends = [found.end() for found in _EVENT_END.finditer(rest[-3:] + chunk)]
+            n_byte = 0 if self._is_stream and ends else n_byte + len(chunk)
             if n_byte > MESSAGE_BYTES_MAX:
                 raise self._error(text("tools.long_answer", n=n_byte, limit=MESSAGE_BYTES_MAX))
-            yield chunk
+            if not self._is_plain:
+                yield chunk
+                continue
+            rest += chunk
+            if self._is_stream and ends:
+                *events, last = _EVENT_END.split(bytes(rest))
+                for event in events:
+                    yield read_event(event) + b"\n\n"
+                rest = bytearray(last)
+        if rest:
+            yield bytes(rest) if self._is_stream else read_body(bytes(rest))
 
     async def aclose(self) -> None:
         await self._body.aclose()

@@ -6248,6 +6248,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>kein Server wird benutzt</translation>
 </message>
 <message>
+<source>The server gave no reason.</source>
+<translation>Der Server nannte keinen Grund.</translation>
+</message>
+<message>
 <source>The server {name} is not running.</source>
 <translation>Der Server {name} läuft nicht.</translation>
 </message>
