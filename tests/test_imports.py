@@ -56,6 +56,7 @@ NO_ROW = {"backend._chat", "backend._native", "app.display", "app.__main__"}
 MAY_IMPORT = {
     "app": {
         "app",
+        "backend.attachments.reading",  # a child reads the WebP pictures of an export
         "backend.downloads",
         "backend.library",
         "backend.machines",

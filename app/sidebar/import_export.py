@@ -103,6 +103,12 @@ class ChatExchange(QObject):
         if imported.n_bad:
             bad = units.count(imported.n_bad, "chat")
             words += " " + self.tr("{chats} could not be read.").format(chats=bad)
+        if imported.n_lost:
+            words += " " + self.tr(
+                "Not in the export: %n picture(s), file(s) or voice(s); the text marks where.",
+                "",
+                imported.n_lost,
+            )
         self.notice.emit(Notice(words, is_trouble=bool(imported.n_bad)))
 
 

@@ -598,8 +598,9 @@ def _columns(message: Message) -> dict[str, object]:
     return {
         "content": sound(message.content), "reasoning": sound(message.reasoning),
         "raw": None if message.raw is None else sound(message.raw),
-        "tool_calls": json.dumps(calls), "tool_call_id": sound(message.tool_call_id),
-        "name": sound(message.name), "details": json.dumps(message.details),
+        "tool_calls": json.dumps(calls) if calls else "[]",
+        "tool_call_id": sound(message.tool_call_id), "name": sound(message.name),
+        "details": json.dumps(message.details) if message.details else "{}",
         "ending": message.ending.value, "note": note_text(message),
         "figures": figures_text(message),
     }  # fmt: skip
@@ -646,7 +647,7 @@ def figures_text(message: Message) -> str:
         data["n_token_before"] = message.n_token_before
     if message.thought_s:
         data["thought_s"] = round(message.thought_s, 3)
-    return json.dumps(data)
+    return json.dumps(data) if data else "{}"
 
 
 def note_text(message: Message) -> str:
@@ -674,7 +675,7 @@ def _ending(value: str) -> Ending:
 
 def sound(text: str) -> str:
     """Return text that can be written as UTF-8: replace lone surrogates."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _write_journal(path: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 from app.state.conversation import Conversation, Ending, Message
 from app.state.preset import Preset
-from app.store import foreign
+from app.store import foreign, schema
 from app.store.chats import ChatStore, figures_text, insert, read_figures, sound, title_of
 from app.store.tagged_thoughts import split
 from backend.protocol.chat import ToolCall
@@ -107,10 +107,14 @@ def write_json(store: ChatStore, chat_ids: Iterable[int], file: TextIO) -> None:
 
 @dataclass(frozen=True)
 class Imported:
-    """The ids of the new chats, and the number of chats that could not be read."""
+    """The ids of the new chats, the number of chats that could not be read, and that of lost files.
+
+    These are pictures, files and voices that chats name and that the export lacks.
+    """
 
     ids: list[int]
     n_bad: int = 0
+    n_lost: int = 0
 
 
 def import_file(store: ChatStore, path: Path) -> list[int]:
@@ -130,7 +134,8 @@ def import_chats(store: ChatStore, path: Path) -> Imported:
     try:
         if foreign.is_export(path):
             place = foreign.Place(path)
-            return Imported(_insert(store, map(_of_foreign, place.chats())), place.n_bad)
+            ids = _insert(store, map(_of_foreign, place.chats()))
+            return Imported(ids, place.n_bad, place.n_lost)
         if not path.is_file():
             raise ImportRefused(text("chats.import_no_file", file=path.name))
         if path.stat().st_size > FILE_BYTES_MAX:
@@ -319,7 +324,7 @@ def _checked_message(data: Any, place: int, version: int) -> _Message:
 def _insert(store: ChatStore, chats: Iterable[_Chat]) -> list[int]:
     """Write the chats in one transaction."""
     ids = []
-    with store.writing() as connection:
+    with store.writing() as connection, schema.indexed_at_once(connection):
         for chat in chats:
             now_s = time.time()
             cursor = connection.execute(

@@ -7,12 +7,14 @@ LM Studio writes a file for each chat; Jan a folder of threads. Each form become
 from __future__ import annotations
 
 import base64
+import bisect
 import codecs
 import contextlib
 import datetime
 import functools
 import json
 import re
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,7 +22,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from app.state.conversation import Message
-from backend.protocol.attachments import PICTURE_BYTES_MAX, Attachment
+from backend.attachments.reading import FileReading
+from backend.protocol.attachments import PICTURE_BYTES_MAX, Attachment, plain_name
+from backend.protocol.errors import RequestError
 
 Json = dict[str, Any]
 _PIECE_BYTES = 1 << 20
@@ -30,12 +34,16 @@ _MAGIC = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
 _FILES = re.compile(
     r"(.*/)?(conversations(-\d+)?\.json|.*\.conversation\.json|.*chat-export.*\.json)"
 )
+_NAME_ENDS = ("", ".", "-", "_")  # what may follow the key of a picture in its name
 _ROLES = {"user": "user", "human": "user", "assistant": "assistant", "tool": "tool"}
 
 
 @dataclass
 class Node:
-    """A message of another program. parent: its key; "": none. pictures: their names."""
+    """A message of another program. parent: its key; "": none.
+
+    pictures: their names, or addresses with the data. lost: what an export never holds, in words.
+    """
 
     key: str
     parent: str
@@ -45,6 +53,11 @@ class Node:
     at_s: float = 0.0
     model: str = ""
     pictures: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+
+    def say(self, text: str) -> None:
+        """Add a paragraph."""
+        self.text = f"{self.text}\n\n{text}".strip()
 
 
 @dataclass
@@ -59,11 +72,15 @@ class Foreign:
 
 
 class Place:
-    """A file, an archive or a folder. n_bad: chats that could not be read, after `chats`."""
+    """A file, an archive or a folder.
+
+    n_bad: chats that could not be read. n_lost: pictures, files and voices that chats name and that
+    did not come. Both are known after `chats`.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.n_bad = 0
+        self.n_bad = self.n_lost = 0
 
     def chats(self) -> Iterator[Foreign]:
         """Yield the chats. Raises OSError, ValueError and zipfile.BadZipFile."""
@@ -98,7 +115,9 @@ class Place:
     ) -> Iterator[Foreign]:
         try:
             about, nodes, leaf = read()
+            pictures.n_lost = 0
             made = _made(about, nodes, leaf, pictures)
+            self.n_lost += pictures.n_lost
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
             self.n_bad += 1
         else:
@@ -107,24 +126,58 @@ class Place:
 
 
 class _Pictures:
-    """The pictures of an export, found by the beginning or an end of their names."""
+    """The pictures of an export, found by the beginning or an end of their names.
+
+    n_lost: files that a chat names and the export lacks, or that are no pictures.
+    """
 
     def __init__(self, names: list[str], opened: Callable[[str], IO[bytes]]) -> None:
         self._opened = opened
-        ends = (".png", ".jpg", ".jpeg")
-        self._names = {n.rpartition("/")[2]: n for n in names if n.lower().endswith(ends)}
+        self._names = sorted((name.rpartition("/")[2], name) for name in names)
+        self.n_lost = 0
 
     def attachment(self, wanted: str) -> Attachment | None:
-        """Return a PNG or JPEG file; None if it is not there, or another kind."""
-        key = re.split(r"[/\\]", wanted)[-1].partition("?")[0]
-        name = next((n for n in self._names if key and n.startswith(key)), "")
-        if not name:
+        """Return a picture; None if it is not there, or cannot be seen."""
+        found = self._of_text(wanted) if wanted.startswith("data:") else self._of_file(wanted)
+        self.n_lost += found is None
+        return found
+
+    def _of_file(self, wanted: str) -> Attachment | None:
+        key = re.split(r"[/\\]", wanted)[-1].partition("?")[0].partition("#")[0]
+        place = bisect.bisect_left(self._names, (key, ""))
+        name, path = self._names[place] if place < len(self._names) else ("", "")
+        if not key or not name.startswith(key) or name[len(key) : len(key) + 1] not in _NAME_ENDS:
             return None
-        with contextlib.suppress(OSError, KeyError), self._opened(self._names[name]) as file:
-            data = file.read(PICTURE_BYTES_MAX + 1)
-            if data.startswith(_MAGIC) and len(data) <= PICTURE_BYTES_MAX:
-                return Attachment(name, "image", "", data=base64.b64encode(data).decode())
+        with contextlib.suppress(OSError, KeyError), self._opened(path) as file:
+            return _picture(name, file.read(PICTURE_BYTES_MAX + 1))
         return None
+
+    def _of_text(self, url: str) -> Attachment | None:
+        head, _, data = url.partition(",")
+        if not head.endswith(";base64"):
+            return None
+        with contextlib.suppress(ValueError):
+            return _picture("picture", base64.b64decode(data))
+        return None
+
+
+def _picture(name: str, data: bytes) -> Attachment | None:
+    """Return the data of a file as an attached picture; None if it is no picture, or too large."""
+    if len(data) > PICTURE_BYTES_MAX:
+        return None
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":  # read as a file that a person attaches
+        with tempfile.TemporaryDirectory(prefix="outrider-") as folder:
+            path = Path(folder, plain_name(Path(name).stem + ".webp"))
+            path.write_bytes(data)
+            with contextlib.suppress(RequestError):
+                file = FileReading(str(path)).run()
+                return file if file.kind == "image" else None
+        return None
+    if not data.startswith(_MAGIC):
+        return None
+    if Path(name).suffix.lower() not in (".png", ".jpg", ".jpeg"):  # newer exports call them .dat
+        name = f"{Path(name).stem}.{'png' if data.startswith(_MAGIC[0]) else 'jpg'}"
+    return Attachment(plain_name(name), "image", "", data=base64.b64encode(data).decode())
 
 
 def items(file: IO[bytes]) -> Iterator[Any]:
@@ -205,20 +258,76 @@ def _chatgpt(chat: Json) -> tuple[Json, list[Node], str]:
         for part in content.get("parts") or ():
             if isinstance(part, str):
                 node.text += part
-            elif isinstance(part, dict) and "asset_pointer" in part:
-                node.pictures.append(str(part["asset_pointer"]))
             elif isinstance(part, dict):
-                node.text += str(part.get("text") or "")
+                _chatgpt_part(node, part)
+        if node.text.strip():  # the words of a voice are there
+            node.lost = [name for name in node.lost if name not in ("voice", "video")]
         if kind == "thoughts":
             node.thought = "\n\n".join(
                 str(thought.get("content") or "") for thought in content.get("thoughts") or ()
             )
         elif not node.text:
             node.text = str(content.get("text") or content.get("result") or "")
-        if node.role == "assistant" and message.get("recipient", "all") != "all" and node.text:
-            node.text = _fenced(node.text, str(content.get("language") or ""))
+        node.text = _cited(node.text, _objects(about.get("content_references")))
+        for ran in _objects((about.get("aggregate_result") or {}).get("messages")):
+            if ran.get("image_url"):  # a picture that a program drew
+                node.pictures.append(str(ran["image_url"]))
+        if node.role == "user":  # pictures among them are parts, too
+            files = [f for f in _objects(about.get("attachments")) if not _is_picture(f)]
+            node.lost += [str(file.get("name") or "file") for file in files]
+        recipient = message.get("recipient", "all")
+        if node.role == "assistant" and recipient != "all" and node.text:
+            node.text = _called(str(recipient), node.text, str(content.get("language") or ""))
         nodes.append(node)
     return chat, nodes, str(chat.get("current_node") or "")
+
+
+def _chatgpt_part(node: Node, part: Json) -> None:
+    """Add a part: a picture, the words of a voice, or what is in no export."""
+    kind = str(part.get("content_type") or "")
+    if isinstance(part.get("text"), str):
+        node.text += part["text"]
+    elif "audio" in kind or "video" in kind:
+        node.lost.append("voice" if "audio" in kind else "video")
+    elif "asset_pointer" in part:
+        node.pictures.append(str(part["asset_pointer"]))
+    elif kind:
+        node.lost.append(kind)
+
+
+def _called(recipient: str, said: str, language: str) -> str:
+    """Return what a model wrote to a tool. A canvas is its document."""
+    if recipient.startswith("canmore."):
+        with contextlib.suppress(ValueError):
+            canvas = json.loads(said)
+            if isinstance(canvas, dict) and isinstance(canvas.get("content"), str):
+                kind = str(canvas.get("type") or "").partition("code/")[2]
+                name = str(canvas.get("name") or "Canvas")
+                return f"**{name}**\n\n{_fenced(canvas['content'], kind)}"
+    return _fenced(said, "" if language == "unknown" else language)
+
+
+_CITATION = re.compile("\ue200[^\ue201]*\ue201")
+
+
+def _cited(text: str, references: list[Json]) -> str:
+    """Put the words of citations in the place of their marks, which no font shows."""
+    if "\ue200" not in text:
+        return text
+    for found in references:
+        mark, words = found.get("matched_text"), found.get("alt")
+        if isinstance(mark, str) and mark.startswith("\ue200"):
+            text = text.replace(mark, words if isinstance(words, str) else "")
+    return _CITATION.sub("", text)
+
+
+def _is_picture(file: Json) -> bool:
+    kind = file.get("mime_type") or file.get("mimeType") or file.get("type") or ""
+    return str(kind).startswith("image")
+
+
+def _objects(value: Any) -> list[Json]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 _NOT_SAID = ("user_editable_context", "model_editable_context", "reasoning_recap")
@@ -235,19 +344,47 @@ def _claude(chat: Json) -> tuple[Json, list[Node], str]:
         known.add(node.key)
         node.role = _ROLES.get(message.get("sender", ""), "")
         node.at_s = _time(message.get("created_at"))
-        parts = [part for part in message.get("content") or () if isinstance(part, dict)]
-        node.text = "\n\n".join(str(p["text"]) for p in parts if isinstance(p.get("text"), str))
+        for part in _objects(message.get("content")):
+            _claude_part(node, part)
         node.text = node.text or str(message.get("text") or "")
-        node.thought = "\n\n".join(str(p["thinking"]) for p in parts if p.get("thinking"))
-        for file in message.get("attachments") or ():
-            if isinstance(file, dict) and file.get("extracted_content"):
-                name = str(file.get("file_name") or "file")
+        for file in _objects(message.get("attachments")):
+            name = str(file.get("file_name") or "file")
+            if file.get("extracted_content"):
                 node.text = f"{name}\n{_fenced(str(file['extracted_content']))}\n\n{node.text}"
-        for file in message.get("files") or ():
-            if isinstance(file, dict):
-                node.pictures.append(str(file.get("file_name") or ""))
+            else:
+                node.lost.append(name)
+        names = [str(file.get("file_name") or "") for file in _objects(message.get("files"))]
+        node.pictures += names
         nodes.append(node)
     return chat, nodes, str(chat.get("current_leaf_message_uuid") or "")
+
+
+def _claude_part(node: Node, part: Json) -> None:
+    """Add a block. Artifacts are calls of a tool with their text; results are told."""
+    kind = part.get("type")
+    if isinstance(part.get("text"), str):
+        node.say(part["text"])
+    elif part.get("thinking"):
+        node.thought = f"{node.thought}\n\n{part['thinking']}".strip()
+    elif kind == "tool_use":
+        given = part.get("input")
+        given = given if isinstance(given, dict) else {}
+        name = str(given.get("title") or part.get("name") or "tool")
+        said = given.get("content") or given.get("new_str") or given.get("code")
+        language = str(given.get("language") or "")
+        if not isinstance(said, str):
+            said, language = json.dumps(given, ensure_ascii=False, indent=1), "json"
+        node.say(f"**{name}**\n\n{_fenced(said, language)}")
+    elif kind == "tool_result":
+        results = _objects(part.get("content"))
+        said = "\n".join(str(r["text"]) for r in results if isinstance(r.get("text"), str))
+        if said.strip() and said.strip() != "OK":  # an artifact's result
+            node.say(_fenced(said))
+        node.lost += [str(r.get("type")) for r in results if r.get("type") in ("image", "file")]
+    elif isinstance(part.get("transcript"), str):
+        node.say(part["transcript"])
+    elif kind and kind != "token_budget":
+        node.lost.append(str(kind))
 
 
 _NO_MESSAGE = "00000000-0000-4000-8000-000000000000"
@@ -258,10 +395,15 @@ def _open_webui(item: Json) -> tuple[Json, list[Node], str]:
     history = chat["history"]
     nodes = []
     for key, message in history["messages"].items():
-        content = message.get("content")
         node = Node(str(key), str(message.get("parentId") or ""), "")
         node.role = _ROLES.get(message.get("role", ""), "")
-        node.text = content if isinstance(content, str) else ""
+        _add_content(node, message.get("content"))
+        for file in _objects(message.get("files")):
+            url, name = str(file.get("url") or ""), str(file.get("name") or file.get("id") or "")
+            if _is_picture(file) and url.startswith("data:"):
+                node.pictures.append(url)
+            else:
+                node.lost.append(name or str(file.get("type") or "file"))
         node.at_s, node.model = _time(message.get("timestamp")), str(message.get("model") or "")
         found = re.match(r"<details type=\"reasoning\"[^>]*>\n?(.*?)</details>\n*", node.text, re.S)
         if found is not None:
@@ -282,12 +424,16 @@ def _lm_studio(chat: Json) -> tuple[Json, list[Node], str]:
         for version, said in enumerate(message["versions"]):
             node = Node(f"{number}.{version}", before, _ROLES.get(said.get("role", ""), ""))
             for step in said.get("steps") or [said]:
-                parts = step.get("content") if isinstance(step.get("content"), list) else []
-                words = "".join(str(p.get("text") or "") for p in parts if isinstance(p, dict))
+                into = Node("", "", "")
+                _add_content(into, step.get("content"))
                 if (step.get("style") or {}).get("type") == "thinking":
-                    node.thought += words
+                    node.thought += into.text
+                elif any("tool" in str(p.get("type")) for p in _objects(step.get("content"))):
+                    node.say(into.text)
                 else:
-                    node.text += words
+                    node.text += into.text
+                node.lost += into.lost
+                node.pictures += into.pictures
             info = said.get("senderInfo") or {}
             node.model = str(info.get("senderName") or "")
             nodes.append(node)
@@ -301,18 +447,37 @@ def _jan(about: IO[bytes], lines: IO[bytes]) -> tuple[Json, list[Node], str]:
     thread, nodes = json.loads(about.read()), list[Node]()
     for line in lines:
         message = json.loads(line) if line.strip() else {}
-        parts = [part for part in message.get("content") or () if isinstance(part, dict)]
-        said = [part.get("text") for part in parts]
-        words = [str(t.get("value") or "") for t in said if isinstance(t, dict)]
         node = Node(str(message.get("id")), nodes[-1].key if nodes else "", "")
         node.role = _ROLES.get(message.get("role", ""), "")
-        node.text = "\n\n".join(words)
+        _add_content(node, message.get("content"))
         node.at_s = _time(message.get("created_at"))
         found = re.match(r"\s*<think>(.*?)</think>\s*", node.text, re.S)
         if found is not None:
             node.thought, node.text = found[1].strip(), node.text[found.end() :]
         nodes.append(node)
     return thread, nodes, ""
+
+
+def _add_content(node: Node, content: Any) -> None:
+    """Add a content: a text, or parts as OpenAI, Jan and LM Studio write them."""
+    if isinstance(content, str):
+        node.text += content
+    for part in _objects(content):
+        kind, said = str(part.get("type") or ""), part.get("text")
+        if isinstance(said, dict):
+            said = said.get("value")
+        if isinstance(said, str):
+            node.text += said
+        elif "image_url" in part:
+            url = part["image_url"]
+            node.pictures.append(str(url.get("url") if isinstance(url, dict) else url))
+        elif kind == "toolCallRequest":
+            given = json.dumps(part.get("parameters") or {}, ensure_ascii=False, indent=1)
+            node.say(f"**{part.get('name') or 'tool'}**\n\n{_fenced(given, 'json')}")
+        elif kind == "toolCallResult":
+            node.say(_fenced(str(part.get("content") or "")))
+        elif kind:
+            node.lost.append(str(part.get("fileIdentifier") or part.get("name") or kind))
 
 
 _Reader = Callable[[Json], tuple[Json, list[Node], str]]
@@ -351,7 +516,9 @@ def _made(about: Json, nodes: list[Node], leaf: str, pictures: _Pictures) -> For
         index[node.key] = above
         files = [pictures.attachment(name) for name in node.pictures]
         lost = [name for name, file in zip(node.pictures, files, strict=True) if file is None]
-        text = "\n\n".join([*(f"[{name or 'file'}]" for name in lost), node.text.strip()]).strip()
+        names = [*map(_short, lost), *map(_short, node.lost)] if node.role else []
+        pictures.n_lost += len(node.lost) if node.role else -len(lost)
+        text = "\n\n".join([*names, node.text.strip()]).strip()
         if node.role == "tool" and text:
             text = _fenced(text)
         if node.role and (text or node.thought or any(files)):
@@ -378,6 +545,10 @@ def _made(about: Json, nodes: list[Node], leaf: str, pictures: _Pictures) -> For
     end = index.get(leaf) if leaf in known else len(messages) - 1
     return Foreign(" ".join(title.split())[:200], created, changed or max(times, default=created),
                    end, messages)  # fmt: skip
+
+
+def _short(name: str) -> str:
+    return f"[{'picture' if name.startswith('data:') else ' '.join(name.split())[:200] or 'file'}]"
 
 
 def _fenced(text: str, language: str = "") -> str:

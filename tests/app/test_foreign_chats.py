@@ -195,6 +195,7 @@ def test_an_export_is_dropped_on_the_window(open_window: Opener, tmp_path: Path)
     QApplication.sendEvent(window, QDragEnterEvent(QPoint(9, 9), copy, data, left, none))
     QApplication.sendEvent(window, QDropEvent(QPointF(9, 9), copy, data, left, none))
     sentence = "1\u00a0chat imported from conversations.json. 1\u00a0chat could not be read."
+    sentence += " Not in the export: 1 picture, file or voice; the text marks where."
     assert window.chat.banner.sentence == sentence
     assert window.session.conversation.title == "A cat"
     window.exchange.import_file(path)

@@ -236,6 +236,13 @@
 <source>{chats} could not be read.</source>
 <translation>{chats} konnten nicht gelesen werden.</translation>
 </message>
+<message numerus="yes">
+<source>Not in the export: %n picture(s), file(s) or voice(s); the text marks where.</source>
+<translation>
+<numerusform>Nicht im Export: %n Bild, Datei oder Stimme; der Text sagt, wo.</numerusform>
+<numerusform>Nicht im Export: %n Bilder, Dateien oder Stimmen; der Text sagt, wo.</numerusform>
+</translation>
+</message>
 <message>
 <source>{chats} imported from {file}.</source>
 <translation>{chats} aus {file} importiert.</translation>
