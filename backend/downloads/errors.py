@@ -19,13 +19,17 @@ WAIT_LONGEST_S = 24 * 3600.0  # a server may ask for this wait; a longer one end
 class DownloadError(Exception):
     """A download failed. str() is one sentence for the user.
 
-    is_passing: the cause may be temporary; try again after wait_s seconds.
+    is_passing: the cause may be temporary; try again after wait_s seconds. is_once: a second
+    error like it, in a row, stays.
     """
 
-    def __init__(self, sentence: str, is_passing: bool = False, wait_s: float = 0.0) -> None:
+    def __init__(
+        self, sentence: str, is_passing: bool = False, wait_s: float = 0.0, is_once: bool = False
+    ) -> None:
         super().__init__(sentence)
         self.is_passing = is_passing
         self.wait_s = wait_s
+        self.is_once = is_once
 
 
 class Stopped(Exception):
@@ -63,7 +67,7 @@ def of_answer(
     if asked and status in _REFUSALS:  # the address may have expired: the next one is a new one
         hub = host_of(asked)
         sentence = text("download.storage_refused", host=host, hub=hub, status=status)
-        return DownloadError(sentence, is_passing=True)
+        return DownloadError(sentence, is_passing=True, is_once=True)
     ended_s = _signed_until_s(url) if status in _REFUSALS else None
     if ended_s is not None and ended_s < time.time():
         return DownloadError(text("download.expired", host=host, status=status, at=ended_s))

@@ -96,19 +96,21 @@ class Transfer:
         self._heard(self._n_byte)
 
     def _fetch_rest(self, out: BinaryIO) -> None:
-        n_try, before, asked_s = 1, self._n_byte, 0.0
+        n_try, before, asked_s, said = 1, self._n_byte, 0.0, ""
         while self._n_byte < self._file.size_bytes:
             try:
                 self._stream(out)
             except DownloadError as error:
                 if self._n_byte > before:
-                    n_try, before, asked_s = 0, self._n_byte, 0.0
+                    n_try, before, asked_s, said = 0, self._n_byte, 0.0, ""
                 own_s = min(WAIT_S * 2 ** max(n_try - 1, 0), WAIT_MAX_S)
                 asked_s += error.wait_s
                 n_try += error.wait_s < own_s
                 is_long = n_try > N_TRY_MAX or asked_s > WAIT_LONGEST_S
-                if not error.is_passing or is_long:
+                stays = error.is_once and str(error) == said  # also with a new signature
+                if not error.is_passing or is_long or stays:
                     raise
+                said = str(error)
                 self._waits(str(error), max(own_s, error.wait_s))
                 if self._stop.wait(max(own_s, error.wait_s)):
                     raise Stopped from None

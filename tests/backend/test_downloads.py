@@ -649,6 +649,9 @@ def test_a_server_that_never_recovers(hub: FakeHub, tmp_path: Path) -> None:
     hub.faults = [Fault("status", status=500)] * 100
     assert "out of order" in sentence(lambda: fetch(job))
     assert len(hub.faults) == 100 - transfer_module.N_TRY_MAX
+    hub.faults = [Fault("status", status=403)] * 100  # a new signature each time does not help
+    assert "refuses the file (HTTP 403)" in sentence(lambda: fetch(job))
+    assert len(hub.faults) == 98
 
 
 def test_what_is_missing_is_fetched_and_no_more(hub: FakeHub, tmp_path: Path) -> None:
