@@ -133,8 +133,10 @@ def mended(method: str, result: Json) -> Json:
     if method == "tools/call" and result.get("resultType") != "input_required":
         return {"resultType": "complete", **_call_result(result)}
     if method == "tools/list":
-        tools = result.get("tools")
-        found = [_tool(item) for item in (tools if isinstance(tools, list) else [])]
+        tools = result.get("tools", 0)
+        if not isinstance(tools, list | None):
+            return result  # it says nothing of tools: not that there are none
+        found = [_tool(item) for item in tools or ()]
         return {
             **_kept(result, nextCursor=str), **_OF_LISTS,
             "tools": [tool for tool in found if tool is not None],
