@@ -294,6 +294,8 @@ class Prompts:
             reader.feed(b"".join(pieces).decode(errors="replace"))
             reader.finish()
             read.append(reader.shown)
+        if not (read[0].reasoning or read[0].content or read[0].tool_calls):
+            return False  # the texts differ, and nothing was read in them
         if not is_same(*read):
             return False
         pairs = zip(*(answer.tool_calls for answer in read), strict=True)

@@ -39,9 +39,7 @@ def test_every_way_of_going_back_reads_what_is_new(
     assert n_read(engine, earlier) <= turn
     # Back to the branch, which has a sequence of its own if there are several.
     assert n_read(engine, CHAT) <= (2 * turn if n_sequence == 1 else 9)
-    # Two answers are gone on with where the template renders them as they were.
-    keeps_answers = arch in ("lfm2moe", "granitehybrid")
-    assert oracle.approve()["n_restored"] == (4 if keeps_answers else 6)
+    assert oracle.approve()["n_restored"] == 6
 
 
 def test_what_follows_a_checkpoint_has_the_bits_of_a_context_that_never_went_on(
