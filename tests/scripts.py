@@ -249,7 +249,7 @@ class Script:
             group = self.engine.group
             assert group is not None
             places = {row.sequence for row in rows}
-            for member in group.sequences[: group.n_running]:
+            for member in group.requests[: group.n_running]:
                 handle = member.request.handle
                 handle.n_late += handle.is_cancelled and member.place in places
                 assert handle.n_late < 2, "A cancelled request is computed."
@@ -275,7 +275,7 @@ class Script:
     def _require_ends(self) -> None:
         """Require that those have ended, once, who are not being answered."""
         group = self.engine.group
-        open_now = [] if group is None else [m.request.handle for m in group.sequences]
+        open_now = [] if group is None else [m.request.handle for m in group.requests]
         for handle in self._asked:
             assert handle.n_ended == (handle not in open_now)
             if (given := handle.given) is not None and not given.error:
