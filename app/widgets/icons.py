@@ -251,5 +251,5 @@ _DRAWINGS: dict[str, Callable[[QPainter, QColor], None]] = {
     "more": _more, "close": _close, "sidebar": _sidebar, "pin": _pin, "left": _left,
     "right": _right, "tick": _tick, "up": _up,
     "pause": _pause, "play": _play, "clip": _clip, "text": _text, "markdown": _markdown,
-    "code": _code, "pdf": _pdf, "image": _image, "trouble": _trouble,
+    "code": _code, "pdf": _pdf, "document": _text, "image": _image, "trouble": _trouble,
 }  # fmt: skip

@@ -23,6 +23,7 @@ import sys
 from collections.abc import Callable
 
 from backend.attachments import pictures
+from backend.attachments.documents import HTML_SOURCE_CHARS, document_text, page_text
 from backend.attachments.pdf import MARK, MARK_BYTES, pdf_text
 from backend.attachments.text_files import decoded, kind_of
 from backend.protocol.attachments import TEXT_CHARS_MAX, Attachment, Picture
@@ -132,8 +133,14 @@ def _read(path: str, name: str, say: Callable[[Message], None]) -> Attachment:
         found, n_page = pdf_text(data, name, lambda done, n: say({"done": done, "total": n}))
         found = found.encode("utf-8", "replace").decode()
         return Attachment(name, "pdf", found, n_page)
+    if (document := document_text(data, name)) is not None:
+        return Attachment(name, "document", document.encode("utf-8", "replace").decode())
     # Four bytes are the longest character. Only the beginning of a longer file is decoded.
-    found = decoded(data[: 4 * TEXT_CHARS_MAX + 4], name).strip("\n")
+    is_page = name.lower().endswith((".html", ".htm", ".xhtml"))
+    n_read = FILE_BYTES_MAX if is_page else 4 * TEXT_CHARS_MAX + 4
+    found = decoded(data[:n_read], name).strip("\n")
+    if is_page and len(found) > HTML_SOURCE_CHARS and (words := page_text(found, name)):
+        return Attachment(name, "document", words)
     if not found.strip():
         raise RequestError(text("attach.empty", file=name))
     if len(found) > TEXT_CHARS_MAX:

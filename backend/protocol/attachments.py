@@ -16,7 +16,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 }
 """The parts of a message's content by their type, with their fields. All fields are text."""
 
-KINDS = ("text", "markdown", "code", "pdf", "image")
+KINDS = ("text", "markdown", "code", "pdf", "document", "image")
 NAME_CHARS_MAX = 120
 TEXT_CHARS_MAX = 1_000_000
 """Longest text of one attachment, in characters."""

@@ -17,7 +17,18 @@ def QT_TRANSLATE_NOOP(context: str, template: str) -> str:
 ENGLISH: Mapping[str, str] = {
     # Attached files
     "attach.binary": QT_TRANSLATE_NOOP(
-        "messages", "{file} is neither text nor a PDF, so it cannot be attached."
+        "messages",
+        "{file} is neither text, a PDF, an image nor a document that can be read. Save it as PDF "
+        "or text.",
+    ),
+    "attach.damaged_document": QT_TRANSLATE_NOOP(
+        "messages", "{file} is a damaged document. Save it again, or as PDF."
+    ),
+    "attach.no_text_inside": QT_TRANSLATE_NOOP("messages", "{file} has no text in it."),
+    "attach.old_office": QT_TRANSLATE_NOOP(
+        "messages",
+        "{file} is encrypted, or of an old Office. Save it without a password as .docx, .xlsx, "
+        ".pptx or PDF.",
     ),
     "attach.damaged": QT_TRANSLATE_NOOP("messages", "{file} is a damaged PDF."),
     "attach.empty": QT_TRANSLATE_NOOP("messages", "{file} is empty."),

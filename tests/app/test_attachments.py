@@ -107,7 +107,10 @@ def test_what_cannot_be_attached_says_why(
     window = open_window(model(echo=True))
     (tmp_path / "picture.bin").write_bytes(bytes(range(256)))
     drop(window, tmp_path / "picture.bin", written(tmp_path / "good.txt", "good"))
-    sentence = "picture.bin is neither text nor a PDF, so it cannot be attached."
+    sentence = (
+        "picture.bin is neither text, a PDF, an image nor a document that can be read. Save it as "
+        "PDF or text."
+    )
     window.qtbot.waitUntil(lambda: words(window) == sentence, timeout=WAIT_MS)
     window.qtbot.waitUntil(lambda: "token" in chips(window)[1], timeout=WAIT_MS)
     assert chips(window)[0] == f"picture.bin, {sentence}"

@@ -4107,10 +4107,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{state} und {eviction} entscheidet, was geht</translation>
 </message>
 <message>
-<source>{file} is neither text nor a PDF, so it cannot be attached.</source>
-<translation>{file} ist weder Text noch ein PDF und kann nicht angehängt werden.</translation>
-</message>
-<message>
 <source>{file} is a damaged PDF.</source>
 <translation>{file} ist ein beschädigtes PDF.</translation>
 </message>
@@ -5149,6 +5145,22 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>A text is empty.</source>
 <translation>Ein Text ist leer.</translation>
+</message>
+<message>
+<source>{file} is neither text, a PDF, an image nor a document that can be read. Save it as PDF or text.</source>
+<translation>{file} ist weder Text noch PDF, Bild oder ein Dokument, das gelesen werden kann. Speichern Sie die Datei als PDF oder Text.</translation>
+</message>
+<message>
+<source>{file} is a damaged document. Save it again, or as PDF.</source>
+<translation>{file} ist ein beschädigtes Dokument. Speichern Sie es noch einmal, oder als PDF.</translation>
+</message>
+<message>
+<source>{file} has no text in it.</source>
+<translation>{file} enthält keinen Text.</translation>
+</message>
+<message>
+<source>{file} is encrypted, or of an old Office. Save it without a password as .docx, .xlsx, .pptx or PDF.</source>
+<translation>{file} ist verschlüsselt oder von einem alten Office. Speichern Sie die Datei ohne Kennwort als .docx, .xlsx, .pptx oder PDF.</translation>
 </message>
 <message>
 <source>{file} is a {kind} image, which cannot be read here. Save it as PNG or JPEG, and attach that.</source>
