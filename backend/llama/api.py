@@ -850,11 +850,14 @@ class Context:
             raise LlamaError(text("group.not_sparse"))
 
     def copy_sequence(self, source: int, target: int, n: int) -> bool:
-        """Let an empty sequence begin with the first n positions of another; of a stream with all.
+        """Let an empty sequence begin with the first n positions of another one.
 
-        Return False where a window before them is not there; the sequence is then empty.
+        It has all positions of a stream, or where llama.cpp copies no part of a sequence: then
+        go_back() cuts it. Return False where a window before them is not there; the sequence is
+        then empty.
         """
-        end = n if self.shares else -1
+        copies_part = self.shares and self._model.architecture not in CACHE_FOR_EACH
+        end = n if copies_part else -1
         self._remember("seq_cp", source, target, 0, end)
         if not (self._n_window and self.shares):
             return True

@@ -51,12 +51,12 @@ N_MERGE = 20_000
 N_STEP, N_COMPACTED = 30, 21
 FAMILIES = {  # architecture, template, the token that ends an answer, client
     "Qwen3.5": ("qwen35moe", "Qwen3.5-4B", "<|im_end|>", "claude"),
-    "Qwen3-Coder": ("qwen3next", "Qwen3-Coder", "<|im_end|>", "opencode"),
+    "Qwen3-Coder": ("qwen3moe", "Qwen3-Coder", "<|im_end|>", "opencode"),
     "gpt-oss": ("gpt-oss", "openai-gpt-oss-120b", "<|return|>", "codex"),
     "GLM-4.6": ("glm4moe", "GLM-4.6", "<|user|>", "claude"),
     "Gemma 4": ("gemma4", "google-gemma-4-31B-it", "<turn|>", "opencode"),
-    "DeepSeek V3.2": ("deepseek2", "deepseek-ai-DeepSeek-V3.2", "<｜end▁of▁sentence｜>", "codex"),
-    "Kimi K2": ("deepseek2", "Kimi-K2-Thinking", "<|im_end|>", "claude"),
+    "DeepSeek V3.2": ("qwen3moe", "deepseek-ai-DeepSeek-V3.2", "<｜end▁of▁sentence｜>", "codex"),
+    "Kimi K2": ("qwen3moe", "Kimi-K2-Thinking", "<|im_end|>", "claude"),
     "Nemotron 3": (
         "nemotron_h_moe",
         "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
@@ -118,8 +118,11 @@ def lines(chance: random.Random, n_char: int) -> str:
     return "".join(found)
 
 
-def answer_of(step: int, chance: random.Random) -> dict[str, Any]:
-    """Return what the model says in a step: a thought, a text and calls."""
+def answer_of(step: int, chance: random.Random, is_ordered: bool) -> dict[str, Any]:
+    """Return what the model says in a step: a thought, a text and calls.
+
+    is_ordered: the grammar of the family holds arguments in the order of their schema.
+    """
     thought = f"Step {step}: I look at the {chance.choice(['cache', 'reader'])} first, then decide."
     if step in (14, N_STEP - 1) or step == N_COMPACTED - 1:
         return {"thought": thought, "text": lines(chance, 200), "calls": []}
@@ -135,7 +138,8 @@ def answer_of(step: int, chance: random.Random) -> dict[str, Any]:
             "limit": 200,
             "timeout_s": 60,
         }
-        calls.append((name, {key: arguments[key] for key in reversed(TOOLS[name])}))
+        names_of = list(TOOLS[name]) if is_ordered else reversed(TOOLS[name])
+        calls.append((name, {key: arguments[key] for key in names_of}))
     return {"thought": thought, "text": "" if step % 2 else "I look there.", "calls": calls}
 
 
@@ -306,7 +310,12 @@ class Voice:
         if n < len(before):
             self.trouble = f"{len(before) - n} characters of the prompt's end are not in the next"
         texts = [self.engine._llama.special_text(t) for t in self.engine._llama.ending_tokens]
-        marks = [*texts, "<|tool_response>", "<|end|>" if "<|call|>" in behind else "RESULT"]
+        marks = [
+            *texts,
+            "<|tool_response>",
+            "<|observation|>",
+            "<|end|>" if "<|call|>" in behind else "RESULT",
+        ]
         marks = [m for m in marks if m != "<|end|>" or not rendered.thinking_start]
         raw = behind[n:]
         raw = raw[: min(at for m in marks if m and (at := raw.find(m)) >= 0)]
@@ -367,10 +376,10 @@ def session(family: str, folder: Path, arguments: argparse.Namespace) -> tuple[f
     before: list[int] = []  # what was in the context after the step before
     goes_on = False  # the step before was a call, whose thought templates keep
     client.ask("Find out why the reader loses its state, and mend it.\n" + lines(chance, 2000))
-    for step in range(N_STEP):
+    for step in range(arguments.n_step):
         if step == N_COMPACTED:
             client.compact("A summary of what was done so far:\n" + lines(chance, 3000))
-        voice.said = answer_of(step, chance)
+        voice.said = answer_of(step, chance, family.startswith("GLM"))
         reply = httpx.post(
             served.url + client.path, json=client.body(), headers={"x-api-key": KEY}, timeout=900
         )
@@ -434,6 +443,7 @@ def main() -> None:
     parser.add_argument("families", nargs="*", default=list(FAMILIES))
     parser.add_argument("--rendered", action="store_true")
     parser.add_argument("--steps", action="store_true")
+    parser.add_argument("--n-step", type=int, default=N_STEP)
     parser.add_argument("--faults", type=int, default=3)
     parser.add_argument("--client", choices=[*CLIENTS], default="")
     parser.add_argument("--context", type=int, default=49152)

@@ -21,6 +21,7 @@ FAMILIES = {
     "nemotron_h_moe": "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
     "lfm2moe": "LFM2-8B-A1B",
     "granitehybrid": "allenai-OLMoE-1B-7B-Instruct",
+    "deepseek4": "deepseek-ai-DeepSeek-V4",
 }
 QUESTIONS = [f"{i}: what do foxes, wolves and owls eat in the winter?" for i in range(5)]
 CHAT: list[Any] = [{"role": "user", "content": QUESTIONS[0]}]

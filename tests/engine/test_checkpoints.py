@@ -23,7 +23,9 @@ def passes(log: Path) -> list[tuple[Any, Any]]:
     return [(entry[1], entry[3]) for entry in batch_log.read(log) if entry[0] == "pass"]
 
 
-@pytest.mark.parametrize(("arch", "n_sequence"), list(zip(FAMILIES, (1, 4, 1, 4, 1), strict=True)))
+@pytest.mark.parametrize(
+    ("arch", "n_sequence"), list(zip(FAMILIES, (1, 4, 1, 4, 1, 4), strict=True))
+)
 def test_every_way_of_going_back_reads_what_is_new(
     arch: str, n_sequence: int, open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
 ) -> None:
