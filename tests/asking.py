@@ -109,8 +109,8 @@ def jointly(
                 submit(request)
             is_open = engine.step()
             yield from iter(lambda: given.pop(0) if given else None, None)
-            if is_open and (group := engine.group) is not None:
-                on_pass(group)
+            if is_open:
+                on_pass(engine.runner)
     finally:
         engine.stop()
         while engine.step():

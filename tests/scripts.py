@@ -230,10 +230,10 @@ class Script:
         """Compute a pass, and look at what it has left."""
         self._watch_context()
         is_open = self.engine.step()
-        group = self.engine.group
-        if group is not None:
-            self.happened["right"] += group.n_right > 0 and group.n_running > 1
-            self.happened["wrong"] += group.n_drafted > group.n_right
+        runner = self.engine.runner
+        if is_open:
+            self.happened["right"] += runner.n_right > 0 and runner.n_running > 1
+            self.happened["wrong"] += runner.n_drafted > runner.n_right
         self._require_map()
         self._require_ends()
         return is_open
@@ -246,10 +246,8 @@ class Script:
         compute = context.decode_rows
 
         def decode_rows(rows: Any) -> int:
-            group = self.engine.group
-            assert group is not None
             places = {row.sequence for row in rows}
-            for member in group.requests[: group.n_running]:
+            for member in self.engine.loaded.scheduler.members:
                 handle = member.request.handle
                 handle.n_late += handle.is_cancelled and member.place in places
                 assert handle.n_late < 2, "A cancelled request is computed."
@@ -274,8 +272,7 @@ class Script:
 
     def _require_ends(self) -> None:
         """Require that those have ended, once, who are not being answered."""
-        group = self.engine.group
-        open_now = [] if group is None else [m.request.handle for m in group.requests]
+        open_now = [m.request.handle for m in self.engine.loaded.scheduler.requests]
         for handle in self._asked:
             assert handle.n_ended == (handle not in open_now)
             if (given := handle.given) is not None and not given.error:

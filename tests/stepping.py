@@ -37,9 +37,8 @@ class Stepping:
         return max(max(self.n_sequence, 1) - len(self.answering), 0)
 
     @property
-    def group(self) -> Any:
-        n = self._n_piece
-        return SimpleNamespace(n_running=n, n_drafted=0, n_right=0) if n else None
+    def runner(self) -> Any:
+        return SimpleNamespace(n_running=self._n_piece, n_drafted=0, n_right=0)
 
     def submit(self, request: Request) -> Handle:
         self.answering.append((request, self.answer(request)))

@@ -317,10 +317,9 @@ class _Work:
                 self._submit(engine, request)
             if not engine.step():
                 break
-            if (group := engine.group) is not None:
-                self._show(group)
-                if watch is not None:
-                    watch.observe(group)
+            self._show(engine.runner)
+            if watch is not None:
+                watch.observe(engine.runner)
             self._take(engine)
         self._take(engine)
         if watch is not None:
@@ -451,7 +450,7 @@ class _Work:
         self._out.note(line.id, line.digest, is_failed=is_failed)
         self._notes.answered(line.number)
 
-    def _show(self, group: Runner) -> None:
+    def _show(self, runner: Runner) -> None:
         """Show how far it is, and the time that is left."""
         now_s = time.monotonic()
         is_terminal = sys.stderr is not None and sys.stderr.isatty()
@@ -460,9 +459,9 @@ class _Work:
         self._shown_s = now_s
         took_s = now_s - self._began_s
         n_done = len(self._out.done) - self._n_before
-        line = f"{len(self._out.done)} of {self._n_all} requests, {group.n_running} at once"
-        if group.n_token and took_s > 0:
-            line += f", {group.n_token / took_s:.1f} token/s"
+        line = f"{len(self._out.done)} of {self._n_all} requests, {runner.n_running} at once"
+        if runner.n_token and took_s > 0:
+            line += f", {runner.n_token / took_s:.1f} token/s"
         if n_done:
             left_s = took_s / n_done * (self._n_all - len(self._out.done))
             line += f", about {_duration(left_s)} left"

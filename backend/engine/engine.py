@@ -17,7 +17,7 @@ from backend.engine.experiment import NO_EXPERIMENT, Experiment
 from backend.engine.keeping import Keeping
 from backend.engine.loaded_model import LoadedModel, Progress
 from backend.engine.moments import Watch
-from backend.engine.passes import Held, Passes
+from backend.engine.passes import Conversation, Passes
 from backend.engine.prompts import Prompts, needs_call
 from backend.engine.runner import Runner
 from backend.engine.scheduler import PassPlan, n_place
@@ -152,7 +152,7 @@ class Engine:
         self.submit(request)
         if not self.n_open:  # it was cancelled
             return iter(())
-        (self.last,) = self.runner.requests
+        (self.last,) = self.loaded.scheduler.requests
         return self._pieces(self.last)
 
     def _pieces(self, answer: Answered) -> Iterator[Piece]:
@@ -190,19 +190,17 @@ class Engine:
         self._attends = (n_first, n_last)
 
     @property
-    def group(self) -> Runner | None:
-        """The loop over the requests that are being answered; None: there are none."""
-        return self.runner if self._is_busy else None
-
-    @property
     def n_open(self) -> int:
         """The requests that are being answered or wait for room."""
-        return self.runner.n_open if self._is_busy else 0
+        return self.loaded.scheduler.n_open if self._is_busy else 0
 
     @property
     def n_wanted(self) -> int:
         """The requests that could be submitted now and join the next pass."""
-        return self.runner.n_wanted if self._is_busy else self.n_sequence
+        if not self._is_busy:
+            return self.n_sequence
+        scheduler = self.loaded.scheduler
+        return max(scheduler.n_wanted() - scheduler.n_open + len(scheduler.members), 0)
 
     def _end_answers(self, fault: BaseException | None = None) -> None:
         """End the answers that are being written, as far as they are. fault: why."""
@@ -401,17 +399,17 @@ class Engine:
         """Apply other settings between answers; see LoadedModel.change. Raises EngineError."""
         self._end_answers()
         before = self.loaded.plan
-        held: list[Held] = []
+        left: list[Conversation] = []
         if self.passes.keeping is not None:
             self.passes.keeping.pause()
-        self.loaded.on_leaving = lambda: held.append(self.passes.held())
+        self.loaded.on_leaving = lambda: left.append(self.passes.conversation())
         try:
             self.loaded.change(config)
         finally:
             self.loaded.on_leaving = None
             self.passes.width = Width(DRAFTED_MAX)
-            if held and self.loaded.has_context and self.loaded.reads_states_of(before):
-                self.passes.go_on_with(held[0])
+            if left and self.loaded.has_context and self.loaded.reads_states_of(before):
+                self.passes.go_on_with(left[0])
             if self.passes.keeping is not None:
                 self.passes.keeping.begin()
                 self.passes.keeping.obey_budget()

@@ -344,12 +344,12 @@ class GroupWatch:
         known = _of_json(kept.read(_FILE).get(self._key[_WHOLE]))
         self._may_try = self._own in _ADAPTS and not (known and known.rows[-1].n >= _N_MANY)
 
-    def observe(self, group: Runner) -> None:
+    def observe(self, runner: Runner) -> None:
         """Observe the pass that has ended, and change the method where that is faster.
 
         Raises EngineError.
         """
-        n = group.n_decoded
+        n = runner.n_decoded
         if not n:
             return
         if self._n_settle:

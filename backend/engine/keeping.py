@@ -183,20 +183,20 @@ class Keeping:
             return n
         if not (root := self.root()):
             return n
-        found = self._states.find(root, wanted, context.n_piece)
+        pieces = self._states.find(root, wanted, context.n_piece)
         n_cell = context.n_context if n_most is None else n_most
-        found = [piece for piece in found if piece.end <= n_cell]
-        n_known = sum(piece.n for piece in found)
+        pieces = [piece for piece in pieces if piece.end <= n_cell]
+        n_known = sum(piece.n for piece in pieces)
         if n_known - n < _WORTH_TOKENS:
             return n
-        new = [piece for piece in found if piece.begin + piece.n > n]
+        new = [piece for piece in pieces if piece.begin + piece.n > n]
         if context.log is not None:
-            for piece in found:
+            for piece in pieces:
                 context.log.write(
                     "kept", piece.key, piece.parent, piece.begin, piece.tokens, piece.made,
                     piece.checkpoint,
                 )  # fmt: skip
-        chain = joined_steps((piece.begin, piece.made) for piece in found)
+        chain = joined_steps((piece.begin, piece.made) for piece in pieces)
         for piece, state in self._states.states(new):
             if passes.is_stopped:
                 break
@@ -246,17 +246,18 @@ class Keeping:
     def note_token(self, owner: str) -> None:
         """Note which experts a decoded token has used that was alone in its pass."""
         self._n_token += 1
-        is_kept = (
-            owner and owner in self._scheduler.owners.values()
-        )  # else it was forgotten meanwhile
-        if is_kept and self._passes.loaded.patch is not None and not self._n_token % _LOOK_TOKENS:
-            found = np.frombuffer(self._passes.loaded.residency(), np.uint8) & cells.FOUND
-            used = self._used.pop(owner, None)
-            if used is None or len(used) != len(found):
-                used = np.zeros(len(found), np.uint32)
-            self._used[owner] = used + (found != 0)
-            if len(self._used) > _N_USED:
-                del self._used[next(iter(self._used))]
+        loaded = self._passes.loaded
+        if loaded.patch is None or self._n_token % _LOOK_TOKENS:
+            return
+        if not owner or owner not in self._scheduler.owners.values():  # it was forgotten meanwhile
+            return
+        is_used = np.frombuffer(loaded.residency(), np.uint8) & cells.FOUND != 0
+        n_used = self._used.pop(owner, None)
+        if n_used is None or len(n_used) != len(is_used):
+            n_used = np.zeros(len(is_used), np.uint32)
+        self._used[owner] = n_used + is_used
+        if len(self._used) > _N_USED:
+            del self._used[next(iter(self._used))]
 
     def warm(self, owner: str) -> None:
         """Let step() fetch the experts that this owner used most and that are not in memory."""
@@ -298,13 +299,13 @@ class Keeping:
         too. It is the same if both states have the same digest.
         """
         files = self._passes.loaded.llama.files
-        found = [self._digests.of(identity) for _, identity in self._libraries]
+        digests = [self._digests.of(identity) for _, identity in self._libraries]
         for number, (_, first, now) in enumerate(self._parts()):
             before, after = self._digests.of(first), self._digests.of(now)
             if before and after and before != after:
                 files.condemn(number)
-            found.append(before if before == after else "")
-        return found if all(found) else []
+            digests.append(before if before == after else "")
+        return digests if all(digests) else []
 
     def _parts(self) -> list[tuple[Path, FileIdentity, FileIdentity]]:
         """Return OpenFiles.states of the model's parts."""
@@ -387,21 +388,21 @@ class Keeping:
         """Begin to write the next piece of a conversation. Return False if none can be."""
         if sequence in self._scheduler.moved:
             return False  # other kernels may have computed the tokens
-        held = self._scheduler.tokens_of(sequence)
+        tokens = self._scheduler.tokens_of(sequence)
         states, context = self._states, self._passes.loaded.context
         n_piece = context.n_piece
         if waiting.root != root:
             waiting.root = root
-            waiting.tokens = waiting.tokens[: n_equal(waiting.tokens, held)]
-            made = partial(context.made, sequence=sequence)
+            waiting.tokens = waiting.tokens[: n_equal(waiting.tokens, tokens)]
+            steps_of = partial(context.made, sequence=sequence)
             waiting.lacking, waiting.keys = states.missing(
-                waiting.owner, root, waiting.tokens, n_piece, made
+                waiting.owner, root, waiting.tokens, n_piece, steps_of
             )
         if not waiting.lacking:
             return False
         piece = waiting.lacking.pop(0)
         end = piece.end
-        is_held = held[:end] == waiting.tokens[:end] and (n_piece or len(held) == end)
+        is_held = tokens[:end] == waiting.tokens[:end] and (n_piece or len(tokens) == end)
         now_s = time.monotonic()
         self._whole = [(at_s, n) for at_s, n in self._whole if now_s - at_s < _HOUR_S]
         is_held = is_held and (n_piece or sum(n for _, n in self._whole) < _HOUR_BYTES)

@@ -329,7 +329,7 @@ def limits_of(
         config.setup.n_sequence, context.n_context, context.n_longest, context.n_ubatch,
         context.shares, context.cuts_batches, attends, context.n_output,
         context.n_back, context.holds and config.holds,
-        checkpoints=keeps and context.n_checkpoint > 0,
+        checkpoints=keeps and context.n_checkpoint > 0, keeps=keeps,
     )  # fmt: skip
 
 

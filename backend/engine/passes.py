@@ -47,7 +47,7 @@ _N_CHECK = 8
 
 
 @dataclass(frozen=True)
-class Held:
+class Conversation:
     """A conversation, and its state as llama.cpp writes it; empty if there is none.
 
     checkpoint: of Context.checkpoint(). owner: of Scheduler.owners.
@@ -230,7 +230,7 @@ class Passes:
         if self.keeping is not None:
             self.keeping.drop()
 
-    def held(self) -> Held:
+    def conversation(self) -> Conversation:
         """Return the conversation with its state, to go on with in another context.
 
         It ends before an image. Its state is empty where memory is short.
@@ -240,23 +240,23 @@ class Passes:
         n_byte = kv_bytes(loaded.file, len(tokens), loaded.config.kv_type)
         free_bytes = available_bytes()
         if not tokens or n_byte > free_bytes - headroom_bytes(free_bytes):
-            return Held([], bytearray())
+            return Conversation([], bytearray())
         context, sequence = loaded.context, scheduler.last
         state, checkpoint = context.state(0, len(tokens), sequence), context.checkpoint(sequence)
-        return Held(tokens, state, checkpoint, scheduler.owners.get(sequence, ""))
+        return Conversation(tokens, state, checkpoint, scheduler.owners.get(sequence, ""))
 
-    def go_on_with(self, held: Held) -> None:
+    def go_on_with(self, moved: Conversation) -> None:
         """Take a conversation, if the context can hold it. REQUIRES: the context is empty."""
-        n, context = len(held.tokens), self.loaded.context
-        if not held.state or n > context.n_context:
+        n, context = len(moved.tokens), self.loaded.context
+        if not moved.state or n > context.n_context:
             return
-        key = key_of("", held.tokens)
+        key = key_of("", moved.tokens)
         if context.log is not None:
-            context.log.write("kept", key, "", 0, held.tokens, UNKNOWN)
-        if context.set_state(held.state, n, key=key):
-            self.loaded.scheduler.hold(held.tokens, owner=held.owner, has_moved=True)
-            if n_checkpoint := held.checkpoint[0]:
-                context.load(held.checkpoint[1], n_checkpoint, 0, key=key)
+            context.log.write("kept", key, "", 0, moved.tokens, UNKNOWN)
+        if context.set_state(moved.state, n, key=key):
+            self.loaded.scheduler.hold(moved.tokens, owner=moved.owner, has_moved=True)
+            if n_checkpoint := moved.checkpoint[0]:
+                context.load(moved.checkpoint[1], n_checkpoint, 0, key=key)
 
     def compute(self, plan: PassPlan[Any], last_s: float) -> bool:
         """Compute a pass; an image may take several. Return False when it was stopped.
@@ -264,6 +264,8 @@ class Passes:
         last_s: when the pass before has ended. On failure the context is as before, or empty.
         Raises EngineError.
         """
+        if (log := self.loaded.context.log) is not None:
+            log.write("plan", *plan.logged)
         if plan.image is not None:
             return self._compute_image(plan, last_s)
         assert plan.rows[-1].has_logits

@@ -43,7 +43,7 @@ class PredictionLayer:
         self._context: Context | None = None
         self._n_thread = n_thread
         self._patch = patch
-        self._known: list[int] = []  # tokens that the target has computed
+        self._text: list[int] = []  # the tokens that it has read, or of which it has the states
         self._end = 0  # the layer has computed the tokens before this position, if not all
         # States of the target, from that of the token before _end on.
         self._states: NDArray[np.float32] = np.zeros((1, 0), np.float32)
@@ -78,7 +78,7 @@ class PredictionLayer:
 
     def begin(self, tokens: Sequence[int]) -> None:
         """Receive the tokens in the target's context, before it computes others."""
-        n = n_equal(self._known, tokens)
+        n = n_equal(self._text, tokens)
         if n < len(tokens):  # restored from the drive, or computed by others
             self._begin_at(tokens)
         elif n < self._end:
@@ -99,7 +99,7 @@ class PredictionLayer:
         and read where there is no room for more.
         """
         n = len(tokens)
-        if position > len(self._known):
+        if position > len(self._text):
             self._begin_at(text[:position])
         elif position < self._end - 1:
             self._cut(position)
@@ -109,10 +109,10 @@ class PredictionLayer:
             if self._n_wrong >= _N_WRONG:
                 self._skip(min(_N_USUAL, len(self._states) - 1 - n))
             else:
-                self._read(self._known, with_logits=False)
+                self._read(self._text, with_logits=False)
         self._states[self._n_state : self._n_state + n] = states
         self._n_state += n
-        self._known += tokens
+        self._text += tokens
 
     def guess(
         self,
@@ -128,9 +128,9 @@ class PredictionLayer:
         target has not computed the text.
         """
         context, n = self._context, len(tokens)
-        known, computed = self._known[self._end : n - 1], tokens[self._end : n - 1]
-        is_behind = len(self._known) < n - 1 or self._end >= n
-        if context is None or is_behind or known != computed or is_stopped():
+        unread = self._text[self._end : n - 1]
+        is_behind = len(self._text) < n - 1 or self._end >= n
+        if context is None or is_behind or unread != tokens[self._end : n - 1] or is_stopped():
             return []
         self._judge(tokens)
         self._keep(n - 1)
@@ -140,11 +140,11 @@ class PredictionLayer:
         if not self._read(tokens, with_logits=True):
             return []
         self.read_s = time.perf_counter() - began_s if n_new > _N_USUAL else 0.0
-        found = self._follow(context, n, n_most, least_chance, is_stopped)
-        self._guessed = (n, found[0] if found else -1)
+        guessed = self._follow(context, n, n_most, least_chance, is_stopped)
+        self._guessed = (n, guessed[0] if guessed else -1)
         if not context.forget_from(n):
             self._begin_at(tokens[: n - 1])
-        return found
+        return guessed
 
     def _follow(
         self,
@@ -155,19 +155,19 @@ class PredictionLayer:
         is_stopped: Callable[[], bool],
     ) -> list[int]:
         """Return the guess behind the text of `position` tokens that the layer has read."""
-        found: list[int] = []
+        guessed: list[int] = []
         chance = 1.0
         state = context.states(self._n_last)[-1:].copy()
         while True:
             token, probability = context.most_probable()
             chance *= probability
             if chance < least_chance or self._model.ends_answer(token):
-                return found
-            found.append(token)
-            if len(found) == n_most or is_stopped():
-                return found
+                return guessed
+            guessed.append(token)
+            if len(guessed) == n_most or is_stopped():
+                return guessed
             if not self._compute([token], state, position, with_logits=True):
-                return found
+                return guessed
             state, position = context.states(1).copy(), position + 1
 
     def _read(self, tokens: Sequence[int], *, with_logits: bool) -> bool:
@@ -185,7 +185,7 @@ class PredictionLayer:
             n = len(piece)
             states = self._states[:n]
             if not self._compute(piece, states, self._end, with_logits=is_last):
-                self._begin_at(tokens[: len(self._known)])
+                self._begin_at(tokens[: len(self._text)])
                 return False
             self._end += n
             self._n_last = 1 if context.keeps_last else n
@@ -214,7 +214,7 @@ class PredictionLayer:
         """Begin behind these tokens of the target, whose states are not known."""
         if self._context is not None:
             self._context.clear()
-        self._known = list(tokens)
+        self._text = list(tokens)
         self._end = len(tokens)
         self._forget_states()
 
@@ -222,9 +222,9 @@ class PredictionLayer:
         """Forget the layer's states from position n on."""
         assert self._context is not None
         if not self._context.forget_from(n):
-            self._begin_at(self._known[:n])
+            self._begin_at(self._text[:n])
             return
-        del self._known[n:]
+        del self._text[n:]
         self._end = n
         self._forget_states()
 
@@ -247,7 +247,7 @@ class PredictionLayer:
 
     def _keep(self, n: int) -> None:
         """Forget the target's states from position n on that the layer has not read."""
-        del self._known[n:]
+        del self._text[n:]
         self._n_state = min(self._n_state, n - self._end + 1)
 
     def _forget_states(self) -> None:

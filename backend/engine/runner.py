@@ -29,9 +29,8 @@ class Runner:
     """Computes the passes of the requests that are answered, and chooses their tokens.
 
     Use from the engine's thread. Who is answered, and what the context holds, is the scheduler's.
-    Of a pass this keeps figures and the time of its end, and of requests nothing. keeps: the
-    context keeps its tokens, for later requests that begin in the same way. on_unfinished: receives
-    an answer that can be continued.
+    Of a pass this keeps figures and the time of its end, and of requests nothing. on_unfinished:
+    receives an answer that can be continued.
     """
 
     def __init__(self, passes: Passes, on_unfinished: Callable[[str, PartialAnswer], None]) -> None:
@@ -39,21 +38,16 @@ class Runner:
         """Tokens that the last pass gave; 0 if it also read prompts."""
         self.n_drafted = self.n_right = 0
         """Tokens of the last pass that were guessed, and those that were right."""
-        self.keeps = True
         self._passes, self._on_unfinished = passes, on_unfinished
         self._last_s = 0.0  # when the last pass was computed
 
     def begin(self, attends: tuple[int, int], *, keeps: bool) -> None:
-        """Begin with requests, after those before have left. attends: as of Limits."""
+        """Begin with requests, after those before have left. attends, keeps: as of Limits."""
         passes, loaded = self._passes, self._passes.loaded
         passes.begin()
         if passes.keeping is not None:
             passes.keeping.begin()
-        self.keeps = keeps
-        if not keeps:
-            loaded.scheduler.clear()
         loaded.scheduler.begin(limits_of(loaded.context, loaded.config, attends, keeps=keeps))
-        self.n_decoded = self.n_drafted = self.n_right = 0
 
     @property
     def _scheduler(self) -> Scheduler[Sequence]:
@@ -68,22 +62,6 @@ class Runner:
     def n_token(self) -> int:
         """The tokens of all answers so far."""
         return self._passes.meter.statistics.n_token
-
-    @property
-    def n_wanted(self) -> int:
-        """The requests that would join the next pass, beside those that wait."""
-        scheduler = self._scheduler
-        return max(scheduler.n_wanted() - scheduler.n_open + len(scheduler.members), 0)
-
-    @property
-    def n_open(self) -> int:
-        """The requests that are being answered or wait for room."""
-        return self._scheduler.n_open
-
-    @property
-    def requests(self) -> list[Sequence]:
-        """Those who are answered or wait for room."""
-        return self._scheduler.requests
 
     def add(self, member: Sequence) -> None:
         """Let a request be answered, which has joined the passes."""
@@ -108,12 +86,9 @@ class Runner:
         scheduler = self._scheduler
         self._passes.end_prefill()
         for member in scheduler.requests:
-            scheduler.leave(member, keeps=self.keeps)
+            scheduler.leave(member)
             self._end(member, fault)
-        if self.keeps:
-            scheduler.rest()
-        else:
-            scheduler.clear()
+        scheduler.rest()
 
     # New requests.
 
@@ -122,7 +97,7 @@ class Runner:
         scheduler = self._scheduler
         while scheduler.urgent and not scheduler.waits_for_another(scheduler.urgent[0]):
             first = scheduler.urgent.pop(0)
-            scheduler.precede(first, keeps=self.keeps)
+            scheduler.precede(first)
             self._joined(first)
         if not scheduler.waiting or not scheduler.n_wanted():
             return
@@ -169,7 +144,7 @@ class Runner:
         self._scheduler.share(tokens, n_done)
 
     def _compute(self, last_s: float) -> bool:
-        """Compute a pass, and choose tokens. Return False when stopped."""
+        """Compute a pass, and choose tokens. Return False when it was stopped or failed."""
         scheduler, passes, keeping = self._scheduler, self._passes, self._passes.keeping
         may_draft = passes.may_draft
         layer = passes.layer if may_draft else None
@@ -217,7 +192,7 @@ class Runner:
     def _has_failed(self, plan: PassPlan[Sequence], error: EngineError) -> bool:
         """Let a pass be repeated, or where it failed before, let the requests of it fail.
 
-        Return True. Raises errors after which nothing that was computed is to be trusted.
+        Return False. Raises errors after which nothing that was computed is to be trusted.
         """
         if isinstance(error, UntrustedError):
             raise error
@@ -226,8 +201,7 @@ class Runner:
             if n <= member.failed_at:
                 member.failure = error
             member.failed_at = n
-        self.n_decoded = self.n_drafted = self.n_right = 0
-        return True
+        return False
 
     def _show_prompt(self, plan: PassPlan[Sequence]) -> None:
         """Let others see, within the pass, how much of the prompt is computed that goes first."""
@@ -240,9 +214,9 @@ class Runner:
     def _tell_of_prompts(self, plan: PassPlan[Sequence]) -> None:
         """Tell handles how much of their prompts is computed. Forget images that all have read."""
         if plan.image is not None:
-            self._passes.keep_encoded(
-                {token for m in self.requests for token in m.tokens[m.n_done :] if token < 0}
-            )
+            requests = self._scheduler.requests
+            unread = {token for m in requests for token in m.tokens[m.n_done :] if token < 0}
+            self._passes.keep_encoded(unread)
         for member in dict.fromkeys(plan.owners):
             if not member.n_token:
                 follow = member.request.handle.follow
@@ -327,7 +301,7 @@ class Runner:
     def _end_members(self) -> None:
         """Let those leave whose answers have ended, in the order in which they joined."""
         scheduler = self._scheduler
-        for member in self.requests:
+        for member in scheduler.requests:
             if member.has_ended or member.request.handle.is_cancelled or member.fault is not None:
                 self._leave(member)
         for member in scheduler.members.copy():
@@ -338,16 +312,16 @@ class Runner:
     def _leave(self, member: Sequence) -> None:
         if not member.has_ended:
             member.end("cancelled")
-        self._scheduler.leave(member, keeps=self.keeps)
+        self._scheduler.leave(member)
         self._end(member)
 
     def _end(self, member: Sequence, fault: BaseException | None = None) -> None:
         """Tell the handle of an answer as it is, which nobody goes on with here."""
         handle = member.request.handle
         self._passes.leave(handle)  # before anybody hears of the end
-        if (keeping := self._passes.keeping) is not None and self.keeps:
-            if self._scheduler.idle.get(member.place) == member.computed:
-                keeping.end(member.place, member.computed)
+        is_kept = self._scheduler.idle.get(member.place) == member.computed
+        if is_kept and (keeping := self._passes.keeping) is not None:
+            keeping.end(member.place, member.computed)
         try:
             given = member.finish(fault)
         except EngineError as error:  # its text could not be split

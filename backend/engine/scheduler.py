@@ -7,11 +7,12 @@ through Memory.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Values
 from dataclasses import dataclass, replace
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from backend.engine.kept_states import n_equal
 from backend.engine.precedence import Precedence
@@ -74,7 +75,9 @@ class Limits:
     attention, the numbers of first and of last tokens that a token sees; (0, 0): all. n_output:
     rows of a pass that may have logits; 0: all. n_back: the guesses of a pass that a state
     can go back. holds: the sequence n_sequence may hold such a state while guesses are tried.
-    checkpoints: such a state may be saved at the end of a pass, to go back to it.
+    checkpoints: such a state may be saved at the end of a pass, to go back to it. keeps: the
+    context keeps the tokens of those who have left. Otherwise it is empty before the first request
+    and after the last.
     """
 
     n_sequence: int
@@ -88,6 +91,7 @@ class Limits:
     n_back: int = 0
     holds: bool = False
     checkpoints: bool = False
+    keeps: bool = True
 
 
 class Image(Protocol):
@@ -114,7 +118,8 @@ def n_place(tokens: Values[int], images: Mapping[int, Image]) -> int:
 class Placed:
     """The scheduler's view of a request.
 
-    tokens: of the prompt and of the answer so far; a negative number stands for a position of the
+    log_number: of its answer in the batch log; 0: there is no log. tokens: of the prompt and of the
+    answer so far; a negative number stands for a position of the
     image in `images`. n_extra: cells that images take beside their positions. max_tokens: of the
     answer, -1: any. precedes: it joins at once, and others make room. owner: of its conversation;
     "": nobody. n_joined: how often it has joined. number: of its sequence for the core; 0: it was
@@ -146,7 +151,7 @@ class Placed:
         self.n_extra = n_place(self.tokens, self.images) - len(self.tokens)
         self.max_tokens, self.precedes = max_tokens, precedes
         self.place = self.number = -1
-        self.n_joined = 0
+        self.n_joined = self.log_number = 0
         self.drafted: list[int] = []
         self.n_cell = self.n_wanted = self.n_done = self.n_gone = self.n_token = self.n_reused = 0
 
@@ -174,7 +179,9 @@ class PassPlan(NamedTuple, Generic[T]):
     (Placed.number); none where all are of the only request. n_of_prompt: rows of prompts. drafting:
     the request with n_drafted guessed tokens behind its next one, or None. n_learning: the answers
     with a token in the pass, if an adaptive method may learn from it; otherwise 0. is_beside: its
-    time shows what a person's answer takes, alone or beside others.
+    time shows what a person's answer takes, alone or beside others. joined: requests that have
+    joined since the pass before, each with its tokens that the context has by then: left, copied,
+    gone back to, or restored from the drive.
     """
 
     rows: Values[Row]
@@ -186,11 +193,20 @@ class PassPlan(NamedTuple, Generic[T]):
     n_drafted: int = 0
     n_learning: int = 0
     is_beside: bool = False
+    joined: Values[tuple[T, int]] = ()
 
     @property
     def is_token(self) -> bool:
         """Whether all rows are tokens of answers."""
         return not self.n_of_prompt
+
+    @property
+    def logged(self) -> tuple[Any, ...]:
+        """The plan as the batch log has it (docs/formats.md)."""
+        of = itertools.groupby(self.owners, key=lambda owner: owner.log_number)
+        runs = [[number, len(list(rows))] for number, rows in of]
+        joined = [[member.log_number, n] for member, n in self.joined]
+        return runs, self.n_of_prompt, self.n_drafted, self.n_learning, joined
 
     @property
     def begins(self) -> dict[int, int]:
@@ -238,10 +254,15 @@ class Scheduler(Generic[T]):
         self.n_alone = 0
         self.leader: T | None = None
         self._newest: T | None = None  # has joined last, or of those who precede
+        self._joined: list[T] = []  # since the last plan
+        if not limits.keeps:
+            self.clear()
 
     def rest(self) -> None:
         """Note that all requests have left. The context keeps what later ones may begin with."""
         self._last, self._newest = self.last, None
+        if not self.limits.keeps:
+            self.clear()
         self.forget_shared()
         if self.images:
             used = set().union(*self.idle.values())
@@ -336,14 +357,14 @@ class Scheduler(Generic[T]):
             if m.border in self._ends(m)
         )
 
-    def precede(self, member: T, *, keeps: bool) -> None:
+    def precede(self, member: T) -> None:
         """Let a request join that precedes others. They make room, and go on later."""
         limits, n_cell = self.limits, self._n_cell(member)
         while self.members and (
             len(self.members) >= limits.n_sequence or self.n_taken + n_cell > limits.n_context
         ):
             self.waiting.insert(0, newest := self.members[-1])
-            self.leave(newest, keeps=keeps)
+            self.leave(newest)
         if self.n_taken + n_cell > limits.n_context:
             self.forget_shared()
         self._join(member, self._n_cell(member))
@@ -369,6 +390,7 @@ class Scheduler(Generic[T]):
         if member.precedes or member is self.leader:
             self.leader = None
         member.n_joined += 1
+        self._joined.append(member)
         member.number = 0 if len(self.members) == 1 else self.next_number()
         self.n_alone += not member.number
         self.owners[member.place] = member.owner
@@ -383,11 +405,8 @@ class Scheduler(Generic[T]):
         n, self._n_unpaid = self._n_unpaid, 0
         return n
 
-    def leave(self, member: T, *, keeps: bool) -> None:
-        """Take a request from those who are answered or wait.
-
-        The context keeps its tokens if it `keeps`.
-        """
+    def leave(self, member: T, *, frees: bool = False) -> None:
+        """Take a request from those who are answered or wait. frees: its cells are needed."""
         if member not in self.members:
             (self.urgent if member in self.urgent else self.waiting).remove(member)
             return
@@ -395,7 +414,7 @@ class Scheduler(Generic[T]):
         if not self.limits.shares:
             self._close_gap(member)
             return
-        if keeps and not member.n_gone:
+        if self.limits.keeps and not (frees or member.n_gone):
             self.idle[member.place] = member.computed
         else:
             self._memory.forget_from(0, member.place)
@@ -495,7 +514,7 @@ class Scheduler(Generic[T]):
             return True
         while (n_free := self.limits.n_context - self.n_taken) < 1:
             self.waiting.insert(0, newest := self.members[-1])
-            self.leave(newest, keeps=False)
+            self.leave(newest, frees=True)
             if newest is member:
                 return False
         n = min(max(self.limits.n_context // self.limits.n_sequence, 1), n_free)
@@ -604,8 +623,7 @@ class Scheduler(Generic[T]):
             return [], 0
         n = min(n_equal(prompts[0], prompt[:-1]) for prompt in prompts)
         n = n_before_image(prompts[0][:n])
-        kept = n_equal(self.shared, prompts[0])
-        if kept == len(self.shared) >= SHARED_TOKENS_MIN:
+        if n_equal(self.shared, prompts[0]) == len(self.shared) >= SHARED_TOKENS_MIN:
             return [], 0
         self.forget_shared()
         if len(prompts) < 2 or n < SHARED_TOKENS_MIN or limits.cuts_batches:
@@ -632,11 +650,15 @@ class Scheduler(Generic[T]):
 
         guess: of tokens that are computed behind those of one answer, where no prompt is read.
         """
+        joined: Values[tuple[T, int]] = ()
+        if self._joined:
+            joined = [(m, m.n_done) for m in self._joined if m in self.members]
+            self._joined = []
         if guess is None and len(self.members) == 1 and not self.members[0].n_unread:
             only = self.members[0]
             rows = [Row(only.tokens[only.n_done], only.n_done, only.place, True)]
             numbers = (only.number,) if only.number else ()
-            return PassPlan(rows, [only], None, numbers, 0, None, 0, 1, only.precedes)
+            return PassPlan(rows, [only], None, numbers, 0, None, 0, 1, only.precedes, joined)
         own = [m for m in self.members if m.precedes]
         is_beside = bool(own) and not any([m.n_unread for m in own])
         rows, owners = self._rows(guess)
@@ -644,14 +666,15 @@ class Scheduler(Generic[T]):
         if not rows:
             n, token = first.n_done, first.tokens[first.n_done]
             rows, image = [Row(token, n, first.place, True)], first.images[token]
-            return PassPlan(rows, owners, image, (), image.n_token, is_beside=is_beside)
+            n_row = image.n_token
+            return PassPlan(rows, owners, image, (), n_row, None, 0, 0, is_beside, joined)
         n_of_prompt = sum([m.n_unread > 0 for m in owners])
         drafting = next((m for m in owners if m.drafted), None) if n_row > 1 else None
         is_only = len(self.members) == 1 and not first.number and drafting is None
         return PassPlan(
             rows, owners, None, () if is_only else [m.number for m in owners], n_of_prompt,
             drafting, len(drafting.drafted) if drafting is not None else 0,
-            0 if n_of_prompt or drafting is not None else n_row, is_beside,
+            0 if n_of_prompt or drafting is not None else n_row, is_beside, joined,
         )  # fmt: skip
 
     def pieces(self, tokens: list[int], n_done: int) -> Iterator[PassPlan[T]]:
@@ -710,9 +733,9 @@ class Scheduler(Generic[T]):
         has_tokens: there is such a pass. The two take turns, so that nobody waits for more than one
         image.
         """
-        found = [m for m in fresh if m.tokens[m.n_done] < 0]
-        self._was_image = bool(found) and not (has_tokens and self._was_image)
-        return found[0] if self._was_image else None
+        at_image = [m for m in fresh if m.tokens[m.n_done] < 0]
+        self._was_image = bool(at_image) and not (has_tokens and self._was_image)
+        return at_image[0] if self._was_image else None
 
     def _ends(self, member: T) -> list[int]:
         """Return the positions of a prompt at which a pass has yet to end, for a checkpoint.
@@ -762,8 +785,8 @@ class Scheduler(Generic[T]):
             n_most = min(n_row, n_free - 1)
             if member.max_tokens >= 0:
                 n_most = min(n_most, member.max_tokens - member.n_token - 1)
-            if n_most > 0 and (found := guess(member, len(running), n_most)):
-                member.drafted = found
+            if n_most > 0 and (drafted := guess(member, len(running), n_most)):
+                member.drafted = drafted
                 if limits.holds:
                     self._memory.copy_sequence(member.place, limits.n_sequence, member.n_done)
                 return

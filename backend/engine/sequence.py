@@ -82,10 +82,10 @@ class Sequence(Placed):
         self._preserved = self._llama.single_tokens(preserved)
         self._decoder, self._raw_decoder = map(_utf8_decoder, partial.undecoded)
         self._reading: Reading | None = None
-        self._log, self._log_number = context.log, 0
+        self._log = context.log
         if self._log is not None:
             is_greedy = partial.sampling.is_greedy and partial.sampler.is_free
-            self._log_number = self._log.begin_answer(
+            self.log_number = self._log.begin_answer(
                 self.tokens, partial.n_prompt, is_greedy=is_greedy
             )
 
@@ -117,14 +117,14 @@ class Sequence(Placed):
         self.row = row
         token = int(self.partial.sampler.sample(self._context, row))
         if self._log is not None:
-            self._log.write("chose", self._log_number, row, token)
+            self._log.write("chose", self.log_number, row, token)
         return token
 
     def add(self, token: int) -> None:
         """Add a token, and with the last one the rest of the text."""
         max_tokens = self.max_tokens
         if self._log is not None:
-            self._log.write("sent", self._log_number, token)
+            self._log.write("sent", self.log_number, token)
         if self._llama.ends_answer(token):
             self.finish_reason = "stop"
             self._end(token)

@@ -213,6 +213,7 @@ class Replay:
         self._n_vocab = 0
         self._held = _Held()
         self._answers: dict[int, _Answer] = {}
+        self._owners: list[int] = []  # the answers of the rows of the next pass, as planned
         self._last: list[_Row] = []  # of the last pass, if it was computed as a whole
         self._pictures: dict[int, _Picture] = {}
         self._parts: dict[str, _Part] = {}  # by their keys
@@ -384,6 +385,27 @@ class Replay:
 
     # Passes.
 
+    def _on_plan(self, runs: list[list[int]], *_: Any) -> None:
+        self._owners = [number for number, n in runs for _ in range(n)]
+
+    def _require_own(self, rows: Sequence[_Row]) -> None:
+        """Require that rows are tokens of the answers for which they were planned."""
+        owners, self._owners = self._owners, []
+        for i, (number, row) in enumerate(zip(owners, rows, strict=False)):
+            tokens, position = self._answers[number].tokens, row.end - 1
+            if position < len(tokens) and self._held[row.sequence][position] != tokens[position]:
+                raise Differs(
+                    text(
+                        "replay.other_text",
+                        answer=number,
+                        place=len(tokens),
+                        number=self.found.n_pass + self.found.n_void,
+                        row=i,
+                        sequence=row.sequence,
+                        position=position,
+                    )
+                )
+
     def _pass(self, runs: list[list[Any]], status: int, hashes: Hashes, *, is_void: bool) -> None:
         batch = self._batch
         rows: list[_Row] = []
@@ -410,6 +432,7 @@ class Replay:
                 self._held[sequence].append(token)
                 rows.append(_Row(sequence, len(self._held[sequence]), bool(has_logits)))
         batch.n_tokens = len(rows)
+        self._require_own(rows)
         self._compute(batch, rows, status, hashes, is_void=is_void)
 
     def _require_window(self, sequence: int, position: int) -> None:

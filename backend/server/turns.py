@@ -734,8 +734,7 @@ class _Joint:
                 self._submit()
                 if not self._engine.step():
                     break
-                if (group := self._engine.group) is not None:
-                    self._count(group)
+                self._count(self._engine.runner)
         except Exception as error:
             fault = error
             self._leave()
@@ -750,11 +749,11 @@ class _Joint:
             while self._engine.step():
                 pass
 
-    def _count(self, group: Any) -> None:
+    def _count(self, runner: Any) -> None:
         """Count the pass."""
-        self._turns.figures.count_pass(group.n_running)
-        if group.n_drafted:
-            self._turns.figures.add_drafts(1, group.n_drafted, group.n_right)
+        self._turns.figures.count_pass(runner.n_running)
+        if runner.n_drafted:
+            self._turns.figures.add_drafts(1, runner.n_drafted, runner.n_right)
 
     def _submit(self) -> None:
         """Submit the owner's next request, and those for which there is room."""

@@ -195,7 +195,7 @@ class Run:
 
     def ask(self, asked: Asked) -> None:
         if asked.precedes and self.limits.shares:
-            self.scheduler.precede(asked, keeps=True)
+            self.scheduler.precede(asked)
         else:
             self.queue.append(asked)
         self._check()
@@ -251,6 +251,7 @@ class Run:
             self.cells.compute(rows)
         assert plan.n_drafted == sum(len(m.drafted) for m in scheduler.members)
         assert plan.begins == {m.place: m.n_done for m in owners}
+        assert all(self.cells.tokens(m.place)[:n] == m.tokens[:n] for m, n in plan.joined)
         chosen = scheduler.computed(plan)
         if self.limits.attends[1]:
             self._drop_middles()
@@ -338,7 +339,7 @@ class Run:
     def _end(self, asked: Asked, reason: str) -> None:
         asked.end, asked.n_pass = reason, len(self.passes)
         if asked in self.scheduler.members:
-            self.scheduler.leave(asked, keeps=True)
+            self.scheduler.leave(asked)
         for line in (self.scheduler.waiting, self.queue):
             if asked in line:
                 line.remove(asked)
