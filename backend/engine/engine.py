@@ -17,11 +17,11 @@ from backend.engine.experiment import NO_EXPERIMENT, Experiment
 from backend.engine.keeping import Keeping
 from backend.engine.loaded_model import LoadedModel, Progress
 from backend.engine.moments import Watch
+from backend.engine.open_answer import OpenAnswer
 from backend.engine.passes import Conversation, Passes
 from backend.engine.prompts import Prompts, needs_call
 from backend.engine.runner import Runner
 from backend.engine.scheduler import PassPlan, n_place
-from backend.engine.sequence import Sequence as Answered
 from backend.gguf.model_file import ModelFile, read_model
 from backend.gguf.tables import ONE_SEQUENCE
 from backend.llama.api import Context, Model
@@ -61,7 +61,7 @@ class Engine:
         experiment: Experiment,
     ) -> None:
         self.file = file
-        self.last: Answered | None = None
+        self.last: OpenAnswer | None = None
         """The last answer of answer(); None: it was cancelled before it began."""
         self.keeps = True
         """The context keeps the conversations for later requests. Otherwise it is empty before the
@@ -155,7 +155,7 @@ class Engine:
         (self.last,) = self.loaded.scheduler.requests
         return self._pieces(self.last)
 
-    def _pieces(self, answer: Answered) -> Iterator[Piece]:
+    def _pieces(self, answer: OpenAnswer) -> Iterator[Piece]:
         n = 0
         try:
             while answer.given is None and self.step():
@@ -222,7 +222,7 @@ class Engine:
         if self.n_sequence < n_sequence and self.file.architecture not in ONE_SEQUENCE:
             self.change(self.loaded.config.changed(n_sequence=n_sequence))
 
-    def _opened(self, request: Request) -> Answered | None:
+    def _opened(self, request: Request) -> OpenAnswer | None:
         """Return the answer to a request; None when stopped.
 
         It has tokens if the request continues the answer before.
@@ -240,7 +240,7 @@ class Engine:
         if partial is None:
             return None
         stops = partial.rendered.stops if partial.rendered is not None else ()
-        member = Answered(
+        member = OpenAnswer(
             request,
             partial,
             self._context,
@@ -369,7 +369,7 @@ class Engine:
         for i in range(0, len(tokens), n_step):
             last_s, part = time.perf_counter(), enumerate(tokens[i : i + n_step], i)
             rows = [Row(token, position, 0, has_logits=True) for position, token in part]
-            plan = PassPlan[Answered](rows, n_of_prompt=len(rows))
+            plan = PassPlan[OpenAnswer](rows, n_of_prompt=len(rows))
             with engine_errors():
                 if passes.is_stopped or not passes.compute(plan, last_s):
                     return i

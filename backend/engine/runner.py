@@ -15,9 +15,9 @@ from backend.engine.answer import PartialAnswer
 from backend.engine.drafts import Trial
 from backend.engine.error import engine_errors
 from backend.engine.loaded_model import limits_of
+from backend.engine.open_answer import OpenAnswer
 from backend.engine.passes import Passes
 from backend.engine.scheduler import PassPlan, Scheduler
-from backend.engine.sequence import Sequence
 from backend.protocol.errors import EngineError, UntrustedError
 from backend.protocol.request import GroupAnswer
 
@@ -50,7 +50,7 @@ class Runner:
         loaded.scheduler.begin(limits_of(loaded.context, loaded.config, attends, keeps=keeps))
 
     @property
-    def _scheduler(self) -> Scheduler[Sequence]:
+    def _scheduler(self) -> Scheduler[OpenAnswer]:
         return self._passes.loaded.scheduler
 
     @property
@@ -63,7 +63,7 @@ class Runner:
         """The tokens of all answers so far."""
         return self._passes.meter.statistics.n_token
 
-    def add(self, member: Sequence) -> None:
+    def add(self, member: OpenAnswer) -> None:
         """Let a request be answered, which has joined the passes."""
         if not self._scheduler.n_open:
             self._last_s = time.perf_counter()
@@ -107,7 +107,7 @@ class Runner:
         while (member := scheduler.next()) is not None:
             self._joined(member)
 
-    def _joined(self, member: Sequence) -> None:
+    def _joined(self, member: OpenAnswer) -> None:
         """Restore the beginning of a request that has joined from the drive, and tell others."""
         passes, scheduler, keeping = self._passes, self._scheduler, self._passes.keeping
         if member.precedes and member.n_joined == 1:
@@ -189,7 +189,7 @@ class Runner:
                 keeping.step_between()  # beside persons alone it soon idles
         return True
 
-    def _has_failed(self, plan: PassPlan[Sequence], error: EngineError) -> bool:
+    def _has_failed(self, plan: PassPlan[OpenAnswer], error: EngineError) -> bool:
         """Let a pass be repeated, or where it failed before, let the requests of it fail.
 
         Return False. Raises errors after which nothing that was computed is to be trusted.
@@ -203,7 +203,7 @@ class Runner:
             member.failed_at = n
         return False
 
-    def _show_prompt(self, plan: PassPlan[Sequence]) -> None:
+    def _show_prompt(self, plan: PassPlan[OpenAnswer]) -> None:
         """Let others see, within the pass, how much of the prompt is computed that goes first."""
         member = self._scheduler.members[0]
         is_shown = member.n_unread and not member.n_token
@@ -211,7 +211,7 @@ class Runner:
             n = plan.n_of_prompt if plan.image is None else plan.image.n_pos
             self._passes.begin_prefill(member.n_done, n, member.n_wanted)
 
-    def _tell_of_prompts(self, plan: PassPlan[Sequence]) -> None:
+    def _tell_of_prompts(self, plan: PassPlan[OpenAnswer]) -> None:
         """Tell handles how much of their prompts is computed. Forget images that all have read."""
         if plan.image is not None:
             requests = self._scheduler.requests
@@ -224,7 +224,7 @@ class Runner:
                 if not member.n_unread:
                     follow.began()
 
-    def _choose(self, member: Sequence, row: int) -> None:
+    def _choose(self, member: OpenAnswer, row: int) -> None:
         """Choose the next token of an answer, and those behind it that were guessed."""
         drafted, n_right, meter = member.drafted, 0, self._passes.meter
         stats = meter.statistics
@@ -248,7 +248,7 @@ class Runner:
 
     # Guesses.
 
-    def _guess(self, member: Sequence, n_running: int, n_most: int) -> list[int]:
+    def _guess(self, member: OpenAnswer, n_running: int, n_most: int) -> list[int]:
         passes = self._passes
         layer = passes.layer if member is self._scheduler.leader else None
         width = passes.width_beside(n_running)
@@ -261,7 +261,7 @@ class Runner:
         if (leader := self._scheduler.leader) is not None:
             leader.was_asked = False
 
-    def _observe_layer(self, layer: PredictionLayer, plan: PassPlan[Sequence]) -> None:
+    def _observe_layer(self, layer: PredictionLayer, plan: PassPlan[OpenAnswer]) -> None:
         """Tell the prediction layer which tokens of its answer the pass has computed."""
         leader, rows = self._scheduler.leader, plan.rows
         places = [i for i, member in enumerate(plan.owners) if member is leader]
@@ -271,7 +271,7 @@ class Runner:
             layer.observe(leader.tokens, rows[places[0]].position, tokens, states[places])
 
     def _observe_guess(
-        self, plan: PassPlan[Sequence], took_s: float, layer: PredictionLayer | None
+        self, plan: PassPlan[OpenAnswer], took_s: float, layer: PredictionLayer | None
     ) -> None:
         """Learn from the time of a pass with these guesses, and from the number of right ones."""
         guessed, n_guessed, leader = plan.drafting, plan.n_drafted, self._scheduler.leader
@@ -309,13 +309,13 @@ class Runner:
                 member.end("context")
                 self._leave(member)
 
-    def _leave(self, member: Sequence) -> None:
+    def _leave(self, member: OpenAnswer) -> None:
         if not member.has_ended:
             member.end("cancelled")
         self._scheduler.leave(member)
         self._end(member)
 
-    def _end(self, member: Sequence, fault: BaseException | None = None) -> None:
+    def _end(self, member: OpenAnswer, fault: BaseException | None = None) -> None:
         """Tell the handle of an answer as it is, which nobody goes on with here."""
         handle = member.request.handle
         self._passes.leave(handle)  # before anybody hears of the end

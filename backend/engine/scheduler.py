@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from collections.abc import Sequence as Values
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -51,7 +50,7 @@ class Memory(Protocol):
         conversations begin so; it leaves last.
         """
 
-    def saved(self, sequence: int) -> Values[int]:
+    def saved(self, sequence: int) -> Sequence[int]:
         """Return the numbers of positions of a sequence that have a checkpoint."""
 
     def reachable(self, sequence: int, n: int) -> int:
@@ -106,7 +105,7 @@ class Image(Protocol):
         """Its positions, for each of which its number stands in the prompt."""
 
 
-def n_place(tokens: Values[int], images: Mapping[int, Image]) -> int:
+def n_place(tokens: Sequence[int], images: Mapping[int, Image]) -> int:
     """Return how many cells of a context these tokens take."""
     if not images:
         return len(tokens)
@@ -135,7 +134,7 @@ class Placed:
 
     def __init__(
         self,
-        tokens: Values[int],
+        tokens: Sequence[int],
         max_tokens: int = -1,
         *,
         precedes: bool = False,
@@ -184,16 +183,16 @@ class PassPlan(NamedTuple, Generic[T]):
     gone back to, or restored from the drive.
     """
 
-    rows: Values[Row]
-    owners: Values[T] = ()
+    rows: Sequence[Row]
+    owners: Sequence[T] = ()
     image: Image | None = None
-    numbers: Values[int] = ()
+    numbers: Sequence[int] = ()
     n_of_prompt: int = 0
     drafting: T | None = None
     n_drafted: int = 0
     n_learning: int = 0
     is_beside: bool = False
-    joined: Values[tuple[T, int]] = ()
+    joined: Sequence[tuple[T, int]] = ()
 
     @property
     def is_token(self) -> bool:
@@ -548,7 +547,7 @@ class Scheduler(Generic[T]):
 
     # The contents of the context.
 
-    def _source(self, prompt: Values[int]) -> tuple[int, int, int]:
+    def _source(self, prompt: Sequence[int]) -> tuple[int, int, int]:
         """Return the sequence that holds most of a prompt, and how many tokens; -1 if none does.
 
         The last number is that of the tokens up to which a checkpoint would reach.
@@ -650,7 +649,7 @@ class Scheduler(Generic[T]):
 
         guess: of tokens that are computed behind those of one answer, where no prompt is read.
         """
-        joined: Values[tuple[T, int]] = ()
+        joined: Sequence[tuple[T, int]] = ()
         if self._joined:
             joined = [(m, m.n_done) for m in self._joined if m in self.members]
             self._joined = []
@@ -727,7 +726,7 @@ class Scheduler(Generic[T]):
         rows += last
         return [row for row, _ in rows], [member for _, member in rows]
 
-    def _at_image(self, fresh: Values[T], *, has_tokens: bool) -> T | None:
+    def _at_image(self, fresh: Sequence[T], *, has_tokens: bool) -> T | None:
         """Return a member whose image is computed next, or None if a pass with tokens is.
 
         has_tokens: there is such a pass. The two take turns, so that nobody waits for more than one
@@ -771,7 +770,7 @@ class Scheduler(Generic[T]):
                 is_step, is_common = member.is_step and n == member.border, n == member.common
                 self._memory.save(member.place, n, is_step=is_step, is_common=is_common)
 
-    def _draft(self, running: Values[T], guess: Guess[T]) -> None:
+    def _draft(self, running: Sequence[T], guess: Guess[T]) -> None:
         """Have tokens of one answer guessed, of one that precedes if there is any.
 
         With one of them in a pass its time says what guesses cost.
@@ -888,12 +887,12 @@ class Scheduler(Generic[T]):
         self.precedence.observe(n_own, n_other, plan.n_of_prompt, took_s)
 
 
-def n_before_image(tokens: Values[int]) -> int:
+def n_before_image(tokens: Sequence[int]) -> int:
     """Return the number of tokens before the first image."""
     return next((i for i, token in enumerate(tokens) if token < 0), len(tokens))
 
 
-def _n_whole(tokens: Values[int], n: int) -> int:
+def _n_whole(tokens: Sequence[int], n: int) -> int:
     """Return at most n tokens of a prompt, of which the last is not within an image."""
     while 0 < n < len(tokens) and tokens[n - 1] == tokens[n] < 0:
         n -= 1

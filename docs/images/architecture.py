@@ -74,7 +74,7 @@ PASS = Picture(
 
 ANSWER = Picture(
     "The life of an answer",
-    ("window or program", "worker: its threads", "Engine", "Runner: the loop", "Sequence"),
+    ("window or program", "worker: its threads", "Engine", "Runner: the loop", "OpenAnswer"),
     (
         Step(0, "a question: a message\nof the pipe, or HTTP"),
         Step(1, "a Request with its Handle;\na cancel counts from here"),

@@ -43,7 +43,7 @@ from served import KEY, Served
 
 from backend.engine.engine import Engine
 from backend.engine.kept_states import n_equal
-from backend.engine.sequence import Sequence
+from backend.engine.open_answer import OpenAnswer
 from backend.protocol.settings import EngineConfig
 
 VOCABULARY = Path(__file__).resolve().parents[3] / "shared/data/chat-formats/vocab"
@@ -266,18 +266,18 @@ class Voice:
     def __init__(self, engine: Engine, seed: int) -> None:
         self.engine, self.chance = engine, random.Random(seed)
         self.said: dict[str, Any] = {}
-        self.of: Sequence | None = None
+        self.of: OpenAnswer | None = None
         self.tokens: list[int] = []
         self.raw = self.trouble = ""
 
-    def sample(self, sequence: Sequence) -> int:
+    def sample(self, sequence: OpenAnswer) -> int:
         if self.of is not sequence:
             self.of = sequence
             self.raw = self.written(sequence)
             self.tokens = [*self.split(self.raw), self.engine._llama.eos]
         return self.tokens.pop(0)
 
-    def written(self, sequence: Sequence) -> str:
+    def written(self, sequence: OpenAnswer) -> str:
         """Return the answer as this model would write it."""
         partial, said = sequence.partial, self.said
         assert partial.messages is not None
@@ -359,7 +359,7 @@ def session(family: str, folder: Path, arguments: argparse.Namespace) -> tuple[f
     if arguments.rendered:
         engine.prompts.remember = lambda *_: None  # type: ignore[method-assign]
     voice, chance = Voice(engine, 1), random.Random(2)
-    Sequence.sample = lambda self, row=-1: voice.sample(self)  # type: ignore[method-assign]
+    OpenAnswer.sample = lambda self, row=-1: voice.sample(self)  # type: ignore[method-assign]
     system = lines(chance, 100)
     while engine.prompts.count([{"role": "system", "content": system}, USER]) < 10_000:
         system += lines(chance, 4000)

@@ -13,9 +13,9 @@ from chats import GREEDY, model
 
 from backend.engine import own_answers
 from backend.engine.engine import Engine
+from backend.engine.open_answer import OpenAnswer
 from backend.engine.own_answers import OwnAnswers
 from backend.engine.prompts import Prompts
-from backend.engine.sequence import Sequence
 from backend.protocol.chat import ChatOptions
 from backend.protocol.settings import EngineConfig
 
@@ -79,7 +79,7 @@ def test_the_next_step_reads_the_result_alone(
 ) -> None:
     said = [*split(engine, WRITTEN), engine._llama.eos]
     script = iter(said)
-    monkeypatch.setattr(Sequence, "sample", lambda _self, _row=-1: next(script))
+    monkeypatch.setattr(OpenAnswer, "sample", lambda _self, _row=-1: next(script))
     list(engine.answer(of_chat([USER], GREEDY, options=OPTIONS, on_delta=lambda _: None)))
     assert engine.last is not None and engine.last.given is not None
     answer = engine.last.given.text.to_message()

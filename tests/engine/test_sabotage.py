@@ -27,9 +27,9 @@ from backend.engine import scheduler as scheduler_module
 from backend.engine.engine import Engine, EngineError
 from backend.engine.keeping import Keeping
 from backend.engine.kept_states import KeptStates
+from backend.engine.open_answer import OpenAnswer
 from backend.engine.passes import Passes
 from backend.engine.scheduler import PassPlan
-from backend.engine.sequence import Sequence as Answer
 from backend.gguf.header import read_header
 from backend.gguf.model_file import read_model
 from backend.llama.api import Context
@@ -139,7 +139,7 @@ def choices_of_a_group(scene: Scene) -> None:
     def swapping(sample: Any) -> Any:
         return lambda self, row=-1: sample(self, row - (row > 0 and is_time()))
 
-    scene.replace(Answer, "sample", swapping)
+    scene.replace(OpenAnswer, "sample", swapping)
     joint(scene)
 
 
@@ -160,7 +160,7 @@ def a_token_that_was_not_chosen(scene: Scene) -> None:
     def other(add: Any) -> Any:
         return lambda self, token: add(self, token ^ 1 if is_time() else token)
 
-    scene.replace(Answer, "add", other)
+    scene.replace(OpenAnswer, "add", other)
     joint(scene)
 
 
@@ -206,7 +206,7 @@ def a_draft_that_is_wrong(scene: Scene) -> None:
     path = make_reciter(scene.folder / "m.gguf", "abcdefgh")
     engine = scene.open(path, drafts="auto")
     engine.passes.width = Always(DRAFTED_MAX)
-    scene.replace(Answer, "guess", lenient)
+    scene.replace(OpenAnswer, "guess", lenient)
     say(engine, "abcxyzabcxyz\n", 40)
 
 

@@ -18,26 +18,25 @@ from backend.protocol.errors import EngineError
 from backend.protocol.request import GroupAnswer, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence as Values
+    from collections.abc import Sequence
 
     from backend.engine.prediction_layer import PredictionLayer
     from backend.llama.api import Context
 
 OpenReader = Callable[[Any], Any]
-Remember = Callable[[str, Any, "Values[int]"], None]
+Remember = Callable[[str, Any, "Sequence[int]"], None]
 
 
-class Sequence(Placed):
+class OpenAnswer(Placed):
     """The answer to a request: chooses its tokens, cuts its text at `stops`, tells its handle.
 
-    raw: its text with all control tokens, in pieces.
-    finish_reason: "stop", "length", "context" or "cancelled". n_token: the tokens of this part of
-    the answer, without one that ends it. n_equal: tokens that were equal before the last guess, or
-    BY_MODEL. was_asked: a model's layer has guessed last. trial: of guesses whose right
-    ones are computed again, or None. may_draft: tokens may be guessed.
-    open_reader: splits its text, if the handle wants that. remember: receives its owner, its
-    rendered prompt and its tokens. failure: why its passes cannot be
-    computed, or None. failed_at: the positions before the last pass of it that failed.
+    raw: its text with all control tokens, in pieces. finish_reason: "stop", "length", "context" or
+    "cancelled". n_token: the tokens of this part of the answer, without one that ends it. n_equal:
+    tokens that were equal before the last guess, or BY_MODEL. was_asked: a model's layer has
+    guessed last. trial: of guesses whose right ones are computed again, or None. may_draft: tokens
+    may be guessed. open_reader: splits its text, if the handle wants that. remember: receives its
+    owner, its rendered prompt and its tokens. failure: why its passes cannot be computed, or None.
+    failed_at: the positions before the last pass of it that failed.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class Sequence(Placed):
         request: Request,
         partial: PartialAnswer,
         context: Context,
-        stops: Values[str],
+        stops: Sequence[str],
         open_reader: OpenReader,
         remember: Remember,
         *,
@@ -168,14 +167,14 @@ class Sequence(Placed):
         """
         if self._lookup is None:
             return []
-        found, self.n_equal = self._lookup.find(self.tokens, width.n_most)
+        guessed, self.n_equal = self._lookup.find(self.tokens, width.n_most)
         if layer is not None and self.n_equal < SURE:
             self.n_equal = BY_MODEL
         n = max(min(width.choose(self.n_equal), n_most), 0)
         self.was_asked = layer is not None and self.n_equal == BY_MODEL and n > 0
         if layer is not None and self.was_asked:
-            found = layer.guess(self.tokens, n, width.cost(BY_MODEL, n), is_stopped)
-        return list(itertools.takewhile(lambda t: not self._llama.ends_answer(t), found[:n]))
+            guessed = layer.guess(self.tokens, n, width.cost(BY_MODEL, n), is_stopped)
+        return list(itertools.takewhile(lambda t: not self._llama.ends_answer(t), guessed[:n]))
 
     # Its text.
 
@@ -205,10 +204,10 @@ class Sequence(Placed):
             return ()
         after = self.partial.sampler.probabilities(n)
         if after is not None:
-            found = [(i, math.log(p)) for i, p in after]
+            chances = [(i, math.log(p)) for i, p in after]
         else:
-            found = self._context.log_probabilities(token, n, self.row)
-        return tuple(Chance(i, self._llama.piece(i, special=True), p) for i, p in found)
+            chances = self._context.log_probabilities(token, n, self.row)
+        return tuple(Chance(i, self._llama.piece(i, special=True), p) for i, p in chances)
 
     def _show(self, text: str) -> str:
         shown = self._stop_filter.feed(text)
@@ -225,9 +224,9 @@ class Sequence(Placed):
         text = ""
         if has_ended or self.partial.messages is None:  # otherwise the character can be continued
             text = self._show(self._decoder.decode(rest, final=True))
-        held = self._stop_filter.rest()
-        self._text.append(held)
-        if text := text + held:
+        rest_of_text = self._stop_filter.rest()
+        self._text.append(rest_of_text)
+        if text := text + rest_of_text:
             self._tell(Piece(-1, text))
 
     # Its end.
