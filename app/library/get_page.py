@@ -528,6 +528,8 @@ class GetPage(QWidget):
             self.tr("It can call tools.") if card.calls_tools else "",
             page if card.text else "",
         ]
+        if not card.is_read:
+            parts.append(self.tr("Its page could not be read."))
         return " ".join(filter(None, parts)) or self.tr("Its page says nothing of it.")
 
     def _describe(self) -> None:

@@ -175,7 +175,8 @@ class Search(QObject):
     def describe(self, repository: str) -> None:
         """Ask for a model's card, unless it is known; `cards` has it then. Forget older wishes."""
         self._asked_about = repository
-        if repository and repository not in self.cards:
+        known = self.cards.get(repository)
+        if repository and (known is None or not known.is_read):
             job = functools.partial(self._read_card, repository)
             self._background.later(job, lambda _: None)
 

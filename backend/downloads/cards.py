@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -45,7 +45,10 @@ _CALLS = re.compile(r"\btools\b")
 
 @dataclass(frozen=True)
 class Card:
-    """A repository's words on its model; "" if it has none. base: the model it was made of."""
+    """A repository's words on its model; "" if it has none. base: the model it was made of.
+
+    is_read: the hub let the README be read, or there is none.
+    """
 
     text: str = ""
     licence: str = ""
@@ -53,6 +56,7 @@ class Card:
     sees: bool = False
     thinks: bool = False
     calls_tools: bool = False
+    is_read: bool = True
 
 
 def read_card(repository: str, client: httpx.Client) -> Card:
@@ -66,8 +70,9 @@ def read_card(repository: str, client: httpx.Client) -> Card:
     try:
         page = f"{endpoint()}/{repository}/resolve/{quote(_revision(about), safe='')}/README.md"
         readme = bounded(client, page, _README_BYTES_MAX)
-    except DownloadError:
-        readme = b""
+    except DownloadError as error:
+        is_absent = getattr(error.args[0], "id", "") == "download.no_file"
+        return replace(card_of(about, ""), is_read=is_absent)
     return card_of(about, readme.decode("utf-8", "replace"))
 
 

@@ -369,6 +369,7 @@ def test_a_token_is_entered_where_one_is_needed(
     window = open_window()
     get = window.library.get
     look_up(qtbot, window)
+    qtbot.waitUntil(lambda: get.card == "Its page could not be read.", timeout=WAIT_MS)
     window.library.downloads.add(_job(window))
     qtbot.waitUntil(lambda: any(row.enter_token.isVisible() for row in get.rows), timeout=WAIT_MS)
     line = get.token

@@ -1299,6 +1299,10 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>Es kann Werkzeuge aufrufen.</translation>
 </message>
 <message>
+<source>Its page could not be read.</source>
+<translation>Seine Seite konnte nicht gelesen werden.</translation>
+</message>
+<message>
 <source>Its page says nothing of it.</source>
 <translation>Seine Seite sagt nichts darüber.</translation>
 </message>
