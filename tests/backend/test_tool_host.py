@@ -376,11 +376,11 @@ def test_a_program_that_is_not_there_is_named(host: Host) -> None:
     assert "no-such-program" in host.wait_state("failed")["sentence"]
 
 
-@pytest.mark.parametrize("own_host", [("5",)], indirect=True, ids=["5 seconds"])
+@pytest.mark.parametrize("own_host", [("2",)], indirect=True, ids=["2 seconds"])
 def test_a_server_that_hangs_at_its_start_is_given_up(own_host: Host) -> None:
     own_host.start("hang")
     failed = own_host.wait_state("failed")
-    assert "not ready after 5 seconds" in failed["sentence"]
+    assert "not ready after 2 seconds" in failed["sentence"]
     assert not group(failed["pid"])
 
 

@@ -85,7 +85,7 @@ def test_an_answer_goes_on_from_its_text_where_its_tokens_are_lost(engine: Engin
     """As after a restart. The answer is exact if the text has the same tokens, as is usual."""
     tokens, whole = answer(engine, GREEDY, N_TOKEN)
     n_same = 0
-    for n in range(1, 21):
+    for n in range(1, 21, 2):
         _, begun = answer(engine, GREEDY, n)
         engine.forget()
         list(engine.answer(of_chat([{"role": "user", "content": "x"}], GREEDY, 1)))
@@ -94,7 +94,7 @@ def test_an_answer_goes_on_from_its_text_where_its_tokens_are_lost(engine: Engin
         if prompt[-n:] == tokens[:n]:
             n_same += 1
             assert rest == tokens[n:] and begun.content + more.content == whole.content, n
-    assert n_same >= 15
+    assert n_same >= 7
 
 
 @pytest.mark.parametrize("n_kept", [2, 1])

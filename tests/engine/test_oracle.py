@@ -152,11 +152,12 @@ def test_groups(
 
 
 @pytest.mark.parametrize(
-    "arch", ["qwen3moe", "deepseek2", "gpt-oss", "llama4", "gemma4", "qwen3next", "lfm2moe"]
+    "arch", ["qwen3moe", "deepseek2", "gpt-oss", "gemma4", "qwen3next", "lfm2moe"]
 )
 def test_restored_states(
     arch: str, open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
 ) -> None:
+    """A script (test_scripts.py) restores those of llama4."""
     path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf")
     before, after = (open_engine(path, context_length=1024) for _ in range(2))
     for engine in (before, after):
