@@ -7,7 +7,7 @@ from functools import partial
 
 from PySide6.QtCore import QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QMenu, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QMenu, QVBoxLayout, QWidget
 
 from app.chat import answer_footer
 from app.chat.branch_switch import BranchSwitch
@@ -24,6 +24,7 @@ from app.text.messages import localized
 from app.widgets import slices
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.icon_button import IconButton
+from app.widgets.quiet_button import QuietButton
 
 FRAME_MS = 40  # at most 25 repaints a second
 MORE_ANSWERS = (2, 3, 4, 6, 8)
@@ -82,11 +83,9 @@ class AnswerView(BlockOwner):
         self._figures.setProperty("role", "small")
         self._figures.hide()
         self._figures.setContentsMargins(0, 0, 10, 0)
-        self._copy = _quiet_button(self.tr("Copy"), self.tr("Copy this answer"), self._copy_text)
-        self._go_on = _quiet_button(
-            self.tr("Continue"), self.tr("Continue this answer"), self.go_on
-        )
-        self._again = _quiet_button(
+        self._copy = QuietButton(self.tr("Copy"), self.tr("Copy this answer"), self._copy_text)
+        self._go_on = QuietButton(self.tr("Continue"), self.tr("Continue this answer"), self.go_on)
+        self._again = QuietButton(
             self.tr("Retry"), self.tr("Ask for another answer"), self.regenerate
         )
         self._more = IconButton("more", self.tr("More about this answer"), side=24)
@@ -105,6 +104,8 @@ class AnswerView(BlockOwner):
         self._results: dict[str, Message] = {}  # by the id of the call
         self._calls = QVBoxLayout()
         self._calls.setSpacing(8)
+        for button in (self._copy, self._go_on, self._again):
+            button.hide()
         foot = QHBoxLayout()
         foot.setSpacing(4)
         foot.addWidget(self._figures)
@@ -360,13 +361,3 @@ def _small_label(role: str) -> QLabel:
     label.setProperty("role", role)
     label.hide()
     return label
-
-
-def _quiet_button(text: str, name: str, action: object) -> QPushButton:
-    button = QPushButton(text)
-    button.setProperty("role", "quiet")
-    button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the focus in the composer
-    button.setAccessibleName(name)
-    button.clicked.connect(action)
-    button.hide()
-    return button

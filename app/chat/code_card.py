@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import QTimer
 from PySide6.QtGui import QGuiApplication, QTextCharFormat, QTextLayout
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
 from app.chat.markdown import highlight
 from app.chat.text_block import TextBlock
 from app.widgets import slices, theme
+from app.widgets.quiet_button import QuietButton, head_of_card
 from app.widgets.sideways_area import SidewaysArea
 
 PART_LINES = 50  # long code is split into parts; only the last is coloured again
@@ -28,25 +29,11 @@ class CodeCard(QFrame):
         self._language = language
         self._text = self._wanted = ""  # the text shown now, and the next one
         self._parts: list[tuple[TextBlock, int]] = []  # each with its start in the text
-        label = QLabel(language or "text")
-        label.setProperty("role", "small")
-        copy = QPushButton(self.tr("Copy"))
-        copy.setProperty("role", "quiet")
-        copy.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the focus in the composer
-        copy.setAccessibleName(self.tr("Copy this code"))
-        copy.clicked.connect(self._copy)
-        self._wrap = QPushButton(self.tr("Wrap lines"))
+        copy = QuietButton(self.tr("Copy"), self.tr("Copy this code"), self._copy)
+        self._wrap = QuietButton(self.tr("Wrap lines"), self.tr("Wrap the lines of this code"))
         self._wrap.setCheckable(True)
-        self._wrap.setProperty("role", "quiet")
-        self._wrap.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self._wrap.setAccessibleName(self.tr("Wrap the lines of this code"))
         self._wrap.toggled.connect(self._set_wrapping)
         self._wrap.hide()
-        head = QHBoxLayout()
-        head.addWidget(label)
-        head.addStretch(1)
-        head.addWidget(self._wrap)
-        head.addWidget(copy)
         self._frame = SidewaysArea()
         self._frame.setAccessibleName(self.tr("Code"))
         self._frame.widened.connect(self._offer_wrapping)
@@ -54,7 +41,7 @@ class CodeCard(QFrame):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(14, 7, 8, 8)
         layout.setSpacing(5)
-        layout.addLayout(head)
+        layout.addLayout(head_of_card(language or "text", self._wrap, copy))
         layout.addWidget(self._frame)
         self._later = QTimer(self)
         self._later.setSingleShot(True)

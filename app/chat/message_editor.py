@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from app.widgets.fields import TextField, in_paragraphs, say_full, whole_paragraphs
+from app.widgets.quiet_button import QuietButton
 
 N_LINE_MAX = 12
 MESSAGE_CHARS = 1_000_000
@@ -77,9 +78,9 @@ class MessageEditor(QWidget):
         row = QHBoxLayout()
         row.setSpacing(4)
         row.addStretch(1)
-        cancel = self.tr("Cancel"), self.tr("Leave it as it is")
-        for (words, what), is_taken in ((take, True), (cancel, False)):
-            row.addWidget(_button(words, what, lambda _=False, so=is_taken: self._end(so)))
+        row.addWidget(QuietButton(*take, lambda: self._end(True)))
+        leave = self.tr("Cancel"), self.tr("Leave it as it is")
+        row.addWidget(QuietButton(*leave, lambda: self._end(False)))
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(2)
@@ -102,11 +103,3 @@ class MessageEditor(QWidget):
 def can_change(text: str) -> bool:
     """Return whether a message is short enough to be changed."""
     return len(text) <= MESSAGE_CHARS
-
-
-def _button(text: str, name: str, action: object) -> QPushButton:
-    button = QPushButton(text)
-    button.setProperty("role", "quiet")
-    button.setAccessibleName(name)
-    button.clicked.connect(action)
-    return button

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtGui import QGuiApplication, QResizeEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QMenu, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QMenu, QVBoxLayout, QWidget
 
 from app.chat.branch_switch import BranchSwitch
 from app.chat.file_fold import FileFold
@@ -15,6 +15,7 @@ from app.state.conversation import Message
 from app.text import units
 from app.widgets.fields import PARAGRAPH_CHARS
 from app.widgets.icon_button import IconButton
+from app.widgets.quiet_button import QuietButton
 from backend.protocol.attachments import Attachment
 
 WIDEST = 0.82  # largest width of a bubble, as a share of the column
@@ -60,10 +61,9 @@ class UserBubble(QWidget):
         for fold in self._folds:
             fold.button.toggled.connect(self._fit)
             fold.fitted.connect(self._fit)
-        self._edit = QPushButton(self.tr("Edit"))
-        self._edit.setProperty("role", "quiet")
-        self._edit.setAccessibleName(self.tr("Change this message"))
-        self._edit.clicked.connect(self.begin_edit)
+        self._edit = QuietButton(
+            self.tr("Edit"), self.tr("Change this message"), lambda: self.begin_edit()
+        )
         if not can_change(message.content):
             most = units.count(MESSAGE_CHARS, "character")
             self._edit.setEnabled(False)

@@ -20,11 +20,12 @@ from PySide6.QtGui import (
     QTextLength,
     QTextTable,
 )
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
 from app.chat.markdown.meant import first_direction
 from app.chat.text_block import CELL_PADDING, TextBlock, drawn_in, source_of, with_sources
 from app.widgets import slices, theme
+from app.widgets.quiet_button import QuietButton, head_of_card
 from app.widgets.sideways_area import SidewaysArea
 
 PART_ROWS = 12  # a long table is split into parts; only the last is rendered again
@@ -52,18 +53,11 @@ class TableCard(QFrame):
         self._least: list[float] = []  # pixels of the longest word of each column
         self._widths: list[int] = []
         self._n_wide = 0  # parts that have these widths
-        buttons = QHBoxLayout()
-        buttons.addStretch(1)
-        for text, name, source in (
+        copies = (
             (self.tr("Copy"), self.tr("Copy this table as Markdown"), self._markdown),
             (self.tr("Copy as CSV"), self.tr("Copy this table as CSV"), self.csv),
-        ):
-            button = QPushButton(text)
-            button.setProperty("role", "quiet")
-            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-            button.setAccessibleName(name)
-            button.clicked.connect(partial(_copy, source))
-            buttons.addWidget(button)
+        )
+        buttons = (QuietButton(text, name, partial(_copy, get)) for text, name, get in copies)
         self._frame = SidewaysArea()
         self._frame.setAccessibleName(self.tr("Table"))
         self._frame.widened.connect(self._share_width)
@@ -71,7 +65,7 @@ class TableCard(QFrame):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
-        layout.addLayout(buttons)
+        layout.addLayout(head_of_card("", *buttons))
         layout.addWidget(self._frame)
 
     def show_text(self, text: str) -> None:

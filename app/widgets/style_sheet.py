@@ -11,6 +11,7 @@ QWidget#topBar { background: $chrome; border-bottom: 1px solid $border; }
 QLabel#brand { font-size: $large; font-weight: 600; }
 QLabel[role="muted"] { color: $muted; }
 QLabel[role="small"] { color: $muted; font-size: $small; }
+QLabel#leftOut { border-top: 1px solid $border; padding: 6px 0px 12px 0px; }
 QLabel[role="thought"] { color: $muted; }
 QLabel[role="warning"] { color: $warning; font-size: $small; }
 QLabel[role="strong"] { font-weight: 600; }

@@ -33,12 +33,17 @@ def journey_three_clicks_to_a_model(home: Home, desktop: Desktop, hub: FakeHub) 
 
 
 def journey_a_chat_and_the_next_start(home: Home, desktop: Desktop) -> None:
-    """Retry and Edit make branches, and the next start shows the chat where it was."""
+    """Retry and Edit make branches; an answer is changed, deleted and taken back by its menu.
+
+    The next start shows the chat where it was.
+    """
     window = Window(home, desktop)
     window.ask(MAX)
     window.ask(WHICH)
     assert "Max" in window.answer_again()
     assert "Max" in window.change("How is the dog called?")
+    window.delete_last()
+    window.rewrite("The dog is called Max, and it is white.")
     shown = window.questions(), window.answers()
     assert shown[0] == [MAX, "How is the dog called?"]
     window.quit()

@@ -78,6 +78,24 @@ class Window:
         until(lambda: self.questions() == [*before[:-1], text], "the other question is shown")
         return self.wait_answer(n)
 
+    def rewrite(self, text: str) -> None:
+        """Change the text of the last answer."""
+        before = self.answers()
+        self.desktop.choose("More about this answer", "Change the answer", nth=-1)
+        self.desktop.wait("The answer, to change")
+        self.desktop.press("ctrl+a")
+        self.desktop.type(text)
+        self.desktop.press("ctrl+Return")
+        until(lambda: self.answers() == [*before[:-1], text], "the changed answer is shown")
+
+    def delete_last(self) -> None:
+        """Delete the last answer, and take that back."""
+        before = self.answers()
+        self.desktop.choose("More about this answer", "Delete", nth=-1)
+        until(lambda: self.answers() == before[:-1], "the answer is gone")
+        self.desktop.click("Undo")
+        until(lambda: self.answers() == before, "the answer is back")
+
     def attach(self, path: Path) -> None:
         """Attach a file to the next message, and wait until it was read."""
         self.desktop.press("ctrl+u")
