@@ -132,6 +132,26 @@ def rows_of_a_group(scene: Scene) -> None:
     joint(scene)
 
 
+def a_row_of_a_prompt(scene: Scene) -> None:
+    """The first pass of a prompt has a wrong token. It is stopped before a token is chosen."""
+    is_time = once(0)
+
+    def changing(compute: Any) -> Any:
+        def changed(self: Passes, plan: PassPlan[Any], last_s: float) -> Any:
+            row = plan.rows[0]
+            if is_time():
+                wrong = Row(row.token ^ 1, row.position, row.sequence, row.has_logits)
+                plan = plan._replace(rows=[wrong, *plan.rows[1:]])
+            return compute(self, plan, last_s)
+
+        return changed
+
+    scene.replace(Passes, "compute", changing)
+    engine = scene.open(scene.model(), n_ubatch=32)
+    request = of_text(PROMPT, GREEDY, 5, lambda n_done, _: n_done and request.handle.cancel())
+    assert not list(engine.answer(request))
+
+
 def choices_of_a_group(scene: Scene) -> None:
     """One answer of three chooses one of its 61 tokens from the logits of its neighbour's row."""
     is_time = once(50)
@@ -313,6 +333,7 @@ SCENARIOS = {
     a_byte_of_a_state: "replay.state",
     a_state_of_another_model: "replay.state",
     rows_of_a_group: "replay.other_text",
+    a_row_of_a_prompt: "replay.other_text",
     choices_of_a_group: "replay.other_text",
     logits_of_a_group: "replay.not_best",
     a_token_that_was_not_chosen: "replay.sent",
