@@ -61,7 +61,7 @@ class TokenLine(QWidget):
         self.forget.setAccessibleName(self.tr("Forget the token"))
         self.field = QLineEdit()
         self.field.setEchoMode(QLineEdit.EchoMode.Password)
-        self.field.setPlaceholderText("hf_\u2026")
+        self.field.setPlaceholderText(self.tr("hf_\u2026"))
         self.field.setAccessibleName(self.tr("Token"))
         self.check = QPushButton(self.tr("Check and keep"))
         self.cancel = QPushButton(self.tr("Cancel"))

@@ -2988,6 +2988,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Das Token vergessen</translation>
 </message>
 <message>
+<source>hf_…</source>
+<translation>hf_…</translation>
+</message>
+<message>
 <source>Token</source>
 <translation>Token</translation>
 </message>
