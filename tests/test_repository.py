@@ -15,7 +15,7 @@ import backend
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = {"app", "assets", "backend", "docs", "packaging", "predictors", "tests"}
 MODEL = Path("assets/embedded/outrider-tiny.gguf")
-TREE_BYTES_MAX = 27 << 20
+TREE_BYTES_MAX = 28 << 20
 FILE_BYTES_MAX = 1_000_000
 
 
