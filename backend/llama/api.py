@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
 import os
 import re
 import sys
@@ -312,33 +313,50 @@ class Model:
         Tokens that may be marks, as "<think>", are left out. Raises MatcherError.
         """
         if self._json_vocabulary is None:
-            get_attr, pieces = llama_cpp.llama_vocab_get_attr, []
-            for token in range(self.n_vocab):
-                is_defined = get_attr(self.vocab, token) & llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED
-                piece = self.piece(token)
-                is_mark = is_defined and piece.startswith(b"<") and piece.endswith(b">")
-                pieces.append(b"" if is_mark else piece)
-            ends = [token for token in range(self.n_vocab) if self.ends_answer(token)]
-            for token in ends:
+            get_attr, pieces = llama_cpp.llama_vocab_get_attr, self._pieces()
+            for token, piece in enumerate(pieces):
+                if piece.startswith(b"<") and piece.endswith(b">"):
+                    if get_attr(self.vocab, token) & llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED:
+                        pieces[token] = b""
+            for token in self.ending_tokens:
                 pieces[token] = b""
-            self._json_vocabulary = Vocabulary(pieces, ends or [self.n_vocab - 1])
+            self._json_vocabulary = Vocabulary(pieces, self.ending_tokens or [self.n_vocab - 1])
         return self._json_vocabulary
+
+    def _pieces(self) -> list[bytes]:
+        """Return the bytes of every token, as piece(), in a quarter of the time."""
+        buffer, made = ctypes.create_string_buffer(64), llama_cpp.llama_cpp._lib
+        read, vocab, size = made.llama_token_to_piece, self.vocab, len(buffer)
+        found = []
+        for token in range(self.n_vocab):
+            n = read(vocab, token, buffer, size, 0, False)
+            found.append(buffer.raw[:n] if n >= 0 else self.piece(token))
+        return found
 
     def rare_tokens(self, n: int, written: str) -> list[int]:
         """Return tokens that are not in a text: control tokens, then the last of the vocabulary.
 
         Raises LlamaError where there are not as many.
         """
-        control: list[int] = []
-        others: list[int] = []
-        for token in range(self.n_vocab - 1, -1, -1):
+        found: list[int] = []
+        others = (t for t in reversed(range(self.n_vocab)) if t not in self._control_tokens)
+        for token in itertools.chain(self._control_tokens, others):
+            if len(found) == n:
+                break
             piece = self.piece(token, special=True).decode(errors="replace")
-            if len(control) < n and piece and piece not in written and not self.ends_answer(token):
-                attr = llama_cpp.llama_vocab_get_attr(self.vocab, token)
-                (control if attr & llama_cpp.LLAMA_TOKEN_ATTR_CONTROL else others).append(token)
-        if len(control + others) < n:
+            if piece and piece not in written and not self.ends_answer(token):
+                found.append(token)
+        if len(found) < n:
             raise LlamaError(text("grammar.too_large"))
-        return (control + others)[:n]
+        return found
+
+    @functools.cached_property
+    def _control_tokens(self) -> dict[int, None]:
+        """The control tokens, the last one first."""
+        is_control = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL
+        every = reversed(range(self.n_vocab))
+        get_attr, vocab = llama_cpp.llama_vocab_get_attr, self.vocab
+        return {token: None for token in every if get_attr(vocab, token) & is_control}
 
     def single_tokens(self, texts: Iterable[str]) -> frozenset[int]:
         """Return the tokens of those texts that are one token each."""

@@ -1105,9 +1105,8 @@ def _with_gaps(template: _chat.Template, request: Json, plain: str) -> Json:
         grammar = rendered([_tool_with_gaps(tool, places, is_each, has_texts) for tool in tools])
         gaps: list[list[Any]] = [[_GAP + n, *place] for n, place in enumerate(places)]
         found = [gap for gap in gaps if f'"{gap[0]}"' in grammar]
-        for gap in found:
-            if gap[3]:
-                grammar = _with_mark(grammar, plain, gap[0])
+        if texts := [number for number, _, _, is_text in found if is_text]:
+            grammar = _with_marks(grammar, plain, texts)
         if found and grammar:
             return {"grammar": grammar, "gaps": found}
     places = []
@@ -1121,8 +1120,8 @@ def _with_gaps(template: _chat.Template, request: Json, plain: str) -> Json:
     return {"grammar": grammar, "gaps": gaps} if gaps else {}
 
 
-def _with_mark(grammar: str, plain: str, number: int) -> str:
-    """Return a grammar where the same stands before a gap for text as in the one without it.
+def _with_marks(grammar: str, plain: str, numbers: Sequence[int]) -> str:
+    """Return a grammar where the same stands before gaps for texts as in the one without them.
 
     Some formats say beside a parameter whether it is text. Returns "" where that is not possible.
     """
@@ -1130,17 +1129,18 @@ def _with_mark(grammar: str, plain: str, number: int) -> str:
         dict(line.split(" ::= ", 1) for line in text.splitlines() if " ::= " in line)
         for text in (grammar, plain)
     )
-    names = [name for name, body in rules.items() if body == f'"{number}"']
-    gap = names[0] if names else f'"{number}"'
+    names = {body: name for name, body in reversed(rules.items())}
+    gaps = {names.get(f'"{number}"', f'"{number}"'): number for number in numbers}
     for name, body in rules.items():
         old = before.get(name, "")
-        if gap not in body.split() or old.startswith(body.partition(gap)[0]):
+        gap = next((word for word in body.split() if word in gaps), None)
+        if gap is None or old.startswith(body.partition(gap)[0]):
             continue
-        marked, n_text = re.subn(r"(?<= )until-\d+(?= )", f'"{number}"', old)
+        marked, n_text = re.subn(r"(?<= )until-\d+(?= )", f'"{gaps[gap]}"', old)
         if n_text != 1:
             return ""
-        grammar = grammar.replace(f"{name} ::= {body}\n", f"{name} ::= {marked}\n")
-    return grammar
+        rules[name] = marked
+    return "".join(f"{name} ::= {body}\n" for name, body in rules.items())
 
 
 def _tool_with_gaps(

@@ -52,8 +52,8 @@ from backend.server.openai_chat import FINGERPRINT, error_kind, read_common, tim
 from backend.server.openai_text import read_prompts
 from backend.server.turns import Turns, visible
 
-MAX_SPLIT_CHARS = 1 << 20
-"""Maximum of characters of /tokenize. Others wait while they are split."""
+MAX_SPLIT_BYTES = 256 << 10
+"""Size of the text of /tokenize. Others wait while it is split, at most 1.2 s for a MiB."""
 _N_PROBS = Kind(lambda v: WHOLE.test(v) and 0 <= v <= 100, "a whole number from 0 to 100")
 _RANDOM_SEED = (1 << 32) - 1  # in llama.cpp
 _STOP_TYPES = {"stop": "eos", "tool_calls": "eos"}
@@ -262,6 +262,14 @@ def meta_json(facts: LoadedFacts | None, file: FileFacts) -> Json:
     return {"n_vocab": file.n_token, **sizes, **known}
 
 
+def check_split(content: str) -> None:
+    """Raise RequestRefused for a text that takes long to split into tokens."""
+    check_text(content)
+    if len(content) > MAX_SPLIT_BYTES or len(content.encode()) > MAX_SPLIT_BYTES:
+        words = f"content has more than {MAX_SPLIT_BYTES >> 10} KiB; send it in parts."
+        raise RequestRefused(words, status=413, param="content")
+
+
 def error_json(error: RequestRefused) -> Json:
     """Return a refusal in the form of llama.cpp's server."""
     fields = {"code": error.status, "message": str(error), "type": error_kind(error)}
@@ -387,10 +395,7 @@ class Native:
     async def tokenize(self, request: Request, fields: Fields) -> Response:
         """Split a text into tokens; with_pieces: with the text, or the bytes, of each."""
         content = fields.get("content", TEXT, "")
-        check_text(content)
-        if len(content) > MAX_SPLIT_CHARS:
-            words = f"content has more than {MAX_SPLIT_CHARS:,} characters; send it in parts."
-            raise RequestRefused(words, status=413, param="content")
+        check_split(content)
         add_bos = fields.get("add_special", FLAG, False)
         special = fields.get("parse_special", FLAG, True)
         with_pieces = fields.get("with_pieces", FLAG, False)

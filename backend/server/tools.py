@@ -21,7 +21,7 @@ from backend.server.ask import FLAG, OBJECT, TEXT, Fields, Json, RequestRefused,
 
 MAX_TOOLS = 512
 """Maximum of tools of a request, and of those of a namespace."""
-MAX_ALL_TOOLS = 4096
+MAX_ALL_TOOLS = 1024
 """Maximum of tools with those of all namespaces. A tool_choice is compared with each."""
 _TEXT: Json = {"type": "string"}
 _WHOLE: Json = {"type": "integer"}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import json
+import re
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,7 +22,10 @@ from served import KEY, Served
 
 from backend.server import ask, bodies
 from backend.server.ask import Fields, RequestRefused
+from backend.server.llama_native import check_split
 from backend.server.openai_chat import read_chat
+from backend.server.openai_text import read_text
+from backend.server.vectors import read_openai
 
 CHAT = "/v1/chat/completions"
 HEADERS = {"Authorization": f"Bearer {KEY}"}
@@ -344,23 +350,77 @@ def test_a_text_that_cannot_fit_is_refused_without_splitting_all_of_it() -> None
         served.close()
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"dry_sequence_breakers": ["a"] * 17}, {"stop": ["a"] * 1025}, {"samplers": ["top_k"] * 65},
-        {"grammar": "root ::= " + "a | " * 500}, {"logit_bias": [["a", 1]] * 1025},
-        {"tools": [{"function": {"name": "f"}}] * 513},
-        {"tools": [{"type": "namespace", "name": f"n{i}", "tools": [
-            {"function": {"name": f"f{k}"}} for k in range(512)]} for i in range(9)]},
-    ],
-)  # fmt: skip
-def test_lists_that_a_sampler_takes_are_bounded(fields: dict[str, Any]) -> None:
-    (name,) = fields
-    with pytest.raises(RequestRefused, match=f"{name} has more than"):
-        read_chat({"messages": [{"role": "user", "content": "a"}], **fields})
+# The table of amounts in docs/server.md, walked.
+
+HI = [{"role": "user", "content": "a"}]
+ROW = re.compile(r"^\| ([^|]+) \| ([\d,]+) \| `(\w+)\.(\w+)` \|", re.MULTILINE)
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "server.md"
+AMOUNTS = [
+    (name.strip(), int(most.replace(",", "")), module, constant)
+    for name, most, module, constant in ROW.findall(GUIDE.read_text(encoding="utf-8"))
+]
 
 
-def test_a_schema_of_an_answer_is_bounded() -> None:
-    schema = {"enum": [f"v{i}" for i in range(4096)]}
-    with pytest.raises(RequestRefused, match="json_schema has a schema of more than 4,096 values"):
-        read_chat({"messages": [{"role": "user", "content": "a"}], "json_schema": schema})
+def tool(i: int) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": f"f{i}"}}
+
+
+def chat_with(**fields: Any) -> Any:
+    return read_chat({"messages": HI, **fields})
+
+
+def namespaces(n: int) -> list[Any]:
+    """Return n tools in namespaces of 512."""
+    parts = [range(i, min(i + 512, n)) for i in range(0, n, 512)]
+    return [
+        {"type": "namespace", "name": f"n{part.start}", "tools": [tool(i) for i in part]}
+        for part in parts
+    ]
+
+
+OF: dict[str, Callable[[int], Any]] = {
+    "bytes of a body": lambda n: asyncio.run(body_of(n)),
+    "values in a body": lambda n: bodies.parse_measured(b"[" + b"0," * (n - 1) + b"0]"),
+    "levels in a body": lambda n: bodies.parse_measured(b"[" * n + b"]" * n),
+    "characters of text": lambda n: ask.check_text("a" * n),
+    "tools, also of a namespace": lambda n: chat_with(tools=[tool(i) for i in range(n)]),
+    "tools of all namespaces": lambda n: chat_with(tools=namespaces(n)),
+    "choices": lambda n: chat_with(n=n),
+    "prompts": lambda n: read_text({"prompt": ["a"] * n}),
+    "alternatives in a grammar": lambda n: chat_with(grammar="root ::= a" + " | a" * (n - 1)),
+    "values in an answer's schema": lambda n: chat_with(json_schema={"enum": ["a"] * (n - 2)}),
+    "`dry_sequence_breakers`": lambda n: chat_with(dry_sequence_breakers=["a"] * n),
+    "`samplers`": lambda n: chat_with(samplers=["top_k"] * n),
+    "texts in `stop`": lambda n: chat_with(stop=["a"] * n),
+    "texts in `logit_bias`": lambda n: chat_with(logit_bias=[["a", 1]] * n),
+    "bytes of `/tokenize`": lambda n: check_split("ä" * (n // 2) + "a" * (n % 2)),
+    "texts to embed or to rank": lambda n: read_openai({"input": ["a"] * n}),
+}
+"""What reads each amount of the table."""
+
+
+async def body_of(n: int) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b'"' + b"x" * (n - 2) + b'"'
+
+    with bodies.Bodies().room() as room:
+        await room.read(pieces(), {}, str)
+
+
+@pytest.mark.parametrize(("amount", "most", "module", "constant"), AMOUNTS)
+def test_what_a_request_may_hold_is_what_the_table_says(
+    amount: str, most: int, module: str, constant: str
+) -> None:
+    assert getattr(importlib.import_module(f"backend.server.{module}"), constant) == most
+    OF[amount](most)
+    with pytest.raises(RequestRefused):
+        OF[amount](most + 1)
+
+
+def test_the_table_has_every_amount() -> None:
+    assert [amount for amount, *_ in AMOUNTS] == list(OF)
+
+
+def test_what_is_ignored_is_named_within_a_limit() -> None:
+    ignored = chat_with(**{f"x{i}": 1 for i in range(2000)}).ignored
+    assert len(ignored) == ask.MAX_NAMED + 1 and ignored[-1] == f"{2000 - ask.MAX_NAMED} more"
