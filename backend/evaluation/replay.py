@@ -445,8 +445,7 @@ class Replay:
         if n_window and None not in self._held[sequence][first:]:
             held = llama_cpp.llama_memory_seq_pos_min(self._memory, sequence)
             if position and not 0 <= held <= first:
-                wrong = {"number": self._number, "sequence": sequence}
-                raise Differs(text("replay.window", position=position, **wrong))
+                raise self._without_window(position, sequence)
 
     def _compute(
         self, batch: Any, rows: list[_Row], status: int, hashes: Hashes, *, is_void: bool
@@ -490,11 +489,15 @@ class Replay:
         if self._whole is not None and is_whole:
             for i in numbers:
                 if not self._whole.agrees(i, self._logits(i)):
-                    wrong = {"number": self._number, "sequence": rows[i].sequence}
-                    raise Differs(text("replay.window", position=rows[i].end - 1, **wrong))
+                    raise self._without_window(rows[i].end - 1, rows[i].sequence)
         self.found.n_row += len(numbers)
         self.found.n_pass += 1
         self._last = rows
+
+    def _without_window(self, position: int, sequence: int) -> Differs:
+        """Return the error about a row that lacks a part of its window."""
+        number = self._number
+        return Differs(text("replay.window", number=number, position=position, sequence=sequence))
 
     def _logits_address(self, row: int) -> int:
         found = llama_cpp.llama_get_logits_ith(self._context, row)
