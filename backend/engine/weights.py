@@ -12,6 +12,7 @@ from backend.engine.embedding_model import embedding_bytes
 from backend.engine.expert_cache import ExpertCache
 from backend.engine.prediction_layer import PredictionLayer
 from backend.gguf.model_file import ModelFile
+from backend.gguf.tables import SEEING
 from backend.llama import api as llama
 from backend.llama.batch_log import BatchLog
 from backend.llama.chat_format import ChatFormat
@@ -169,7 +170,10 @@ class Weights:
         """Load the mmproj file. One that was not asked for by name is left out if it is unfit."""
         if self._vision_path is None:
             return
+        needed = SEEING.get(self._file.architecture)
         try:
+            if needed is not None and self._file.key(needed) is None:
+                raise llama.LlamaError(text("vision.old_model", model=self._file.path.name))
             self.vision = Vision(self._vision_path, model, plan.n_thread)
         except llama.LlamaError as error:
             if plan.config.setup.mmproj:

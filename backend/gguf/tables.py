@@ -196,6 +196,8 @@ NOT_PREDICTING = {
     "glm4moe": ("rope.dimension_sections",),
 }
 """Keys with which llama.cpp has no graph for these layers."""
+SEEING = {"glm4moe": "rope.dimension_sections"}
+"""Keys without which llama.cpp ends the process at an image (src/models/glm4-moe.cpp)."""
 
 CELL_STEP = 256
 """llama.cpp rounds the cells of a context up to a multiple of this."""

@@ -394,6 +394,10 @@ ENGLISH: Mapping[str, str] = {
     "vision.not_loaded": QT_TRANSLATE_NOOP(
         "messages", "{file} cannot be used with this model: {reason}."
     ),
+    "vision.old_model": QT_TRANSLATE_NOOP(
+        "messages",
+        "{model} was converted without what images need. Take a newer file of this model.",
+    ),
     "vision.not_read": QT_TRANSLATE_NOOP(
         "messages", "The model could not read an image: {reason}."
     ),

@@ -313,8 +313,8 @@ def test_what_cannot_be_seen_is_one_sentence(models: dict[str, Path], tmp_path: 
         for data, why in (
             (whole[: len(whole) // 2], "damaged"),
             (b"RIFF....WEBP" + bytes(50), "damaged"),
-            (b"ID3" + bytes(100), "PNG, JPEG, WebP"),
-            (b"", "PNG, JPEG, WebP"),
+            (b"ID3" + bytes(100), "PNG or JPEG"),
+            (b"", "PNG or JPEG"),
             (whole.replace(struct.pack(">II", 30, 20), struct.pack(">II", 65535, 65535)), "."),
         ):
             part = {"type": "image", "data": base64.b64encode(data).decode()}
@@ -333,6 +333,10 @@ def test_what_cannot_be_seen_is_one_sentence(models: dict[str, Path], tmp_path: 
     wide = make_mmproj(tmp_path / "mmproj-wide.gguf", 96)
     with pytest.raises(EngineError, match="cannot be used with this model"):
         opened(models[""], mmproj=str(wide))
+    old = make_tiny("glm4moe", "Q4_0", tmp_path / "old.gguf")  # llama.cpp would end the process
+    n_embd = int(read_header(old).metadata["glm4moe.embedding_length"])
+    with pytest.raises(EngineError, match=r"^old\.gguf was converted without what images need\. "):
+        opened(old, mmproj=str(make_mmproj(tmp_path / "mmproj-old.gguf", n_embd)))
 
 
 def test_a_damaged_image_ends_no_conversation(models: dict[str, Path]) -> None:

@@ -5255,6 +5255,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Für die Schicht des Modells, die weitere Wörter vorhersagt, fehlen {missing:size} Speicher, deshalb werden nur Wiederholungen geraten.</translation>
 </message>
 <message>
+<source>{model} was converted without what images need. Take a newer file of this model.</source>
+<translation>{model} wurde ohne das umgewandelt, was Bilder brauchen. Nehmen Sie eine neuere Datei dieses Modells.</translation>
+</message>
+<message>
 <source>An image needs {n:count} tokens in one pass, but memory permits only {most:count}.</source>
 <translation>Ein Bild braucht {n:count} Tokens in einem Durchgang, aber der Speicher erlaubt nur {most:count}.</translation>
 </message>
