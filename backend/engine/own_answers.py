@@ -88,10 +88,12 @@ class OwnAnswers:
 def is_same(own: AnswerText, rendered: AnswerText) -> bool:
     """Return whether two answers are equal up to white space around them and to their JSON's form.
 
-    JSON may have other white space and another order of keys, but not the same key twice.
+    JSON may have other white space and another order of keys, but not the same key twice. Answers
+    in which nothing was read are not known to be equal.
     """
     return (
-        own.reasoning.strip() == rendered.reasoning.strip()
+        bool(own.reasoning or own.content or own.tool_calls)
+        and own.reasoning.strip() == rendered.reasoning.strip()
         and own.content.strip() == rendered.content.strip()
         and len(own.tool_calls) == len(rendered.tool_calls)
         and all(

@@ -14,9 +14,9 @@ from chats import GREEDY, model
 from backend.engine import own_answers
 from backend.engine.engine import Engine
 from backend.engine.open_answer import OpenAnswer
-from backend.engine.own_answers import OwnAnswers
+from backend.engine.own_answers import OwnAnswers, is_same
 from backend.engine.prompts import Prompts
-from backend.protocol.chat import ChatOptions
+from backend.protocol.chat import AnswerText, ChatOptions
 from backend.protocol.settings import EngineConfig
 
 USER = {"role": "user", "content": "what do foxes eat?"}
@@ -146,6 +146,11 @@ def test_what_a_client_writes_becomes_no_control_token(engine: Engine) -> None:
     found = tokens(engine, went_on(called(thought=thought)))
     marks = [[t for t in of if engine._llama.is_control(t)] for of in (plain, found)]
     assert found != plain and marks[0] == marks[1]
+
+
+def test_what_cannot_be_read_is_not_the_same() -> None:
+    assert is_same(AnswerText(content="a "), AnswerText(content="a"))
+    assert not is_same(AnswerText(), AnswerText())
 
 
 def test_memory_is_bounded_and_no_owner_displaces_another(
