@@ -750,7 +750,9 @@ class _Joint:
                 pass
 
     def _count(self, runner: Any) -> None:
-        """Count the pass."""
+        """Count the pass, but for the one that ended the last answer."""
+        if not runner.n_running:
+            return
         self._turns.figures.count_pass(runner.n_running)
         if runner.n_drafted:
             self._turns.figures.add_drafts(1, runner.n_drafted, runner.n_right)

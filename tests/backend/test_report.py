@@ -47,7 +47,10 @@ SPEEDS = (
     "('link_gb_per_s', 'link_latency_us', 'n_link', 'memory_gb_per_s', 'tflop_per_s', "
     "'step_us')}}, open(sys.argv[1], 'w'))"
 )
-TOLD = {"warnings": [], "cell_bytes": 64.0, "state_bytes": 0, "compute_bytes": {"512": 1 << 20}}
+TOLD = {
+    "warnings": [], "cell_bytes": 64.0, "state_bytes": 0, "window_bytes": 0.0, "n_window": 0,
+    "compute_bytes": {"512": 1 << 20},
+}  # fmt: skip
 CHILDREN: dict[str, list[str]] = {
     WORKER: [sys.executable, FAKE_WORKER],
     MEASURE: [sys.executable, "-c", SPEEDS],
