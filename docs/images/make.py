@@ -11,6 +11,7 @@ and another story. `--language de` shows the window in German.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import subprocess
@@ -22,7 +23,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
-os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+SCREEN = {"name": "screen", "x": 0, "y": 0, "width": 3840, "height": 2160, "logicalDpi": 96}
+if "QT_QPA_PLATFORM" not in os.environ:  # its own screen of 800 pixels is too small for the panel
+    _screen = Path(tempfile.gettempdir(), f"outrider-screen-{os.getuid()}.json")
+    _screen.write_text(json.dumps({"screens": [SCREEN]}), encoding="utf-8")
+    os.environ["QT_QPA_PLATFORM"] = f"offscreen:configfile={_screen}"
 
 import numpy as np  # noqa: E402
 from PySide6.QtCore import QEventLoop, Qt, QTimer  # noqa: E402
