@@ -308,7 +308,8 @@ class Native:
             return JSONResponse(error_json(refused), status_code=refused.status)
         if name and name != turns.host.model_name and (path := turns.host.path_of(name)):
             return JSONResponse(self._sleeping(name, await asyncio.to_thread(FileFacts.of, path)))
-        facts = await turns.known()
+        is_freed = turns.host.model_name is None
+        facts = turns.last_facts if is_freed else await turns.known()
         if facts is None:
             return JSONResponse(error_json(_LOADING), status_code=_LOADING.status)
         model, vocabulary, chat = facts.model, facts.vocabulary, facts.model.chat
@@ -327,7 +328,7 @@ class Native:
                 },
                 "bos_token": vocabulary.begin,
                 "eos_token": vocabulary.end,
-                "is_sleeping": turns.host.model_name is None,
+                "is_sleeping": is_freed,
             }
         )
 

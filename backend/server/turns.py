@@ -244,6 +244,11 @@ class Turns:
         """The facts of the loaded model, if the engine has told them."""
         return self._facts if self._noted == self.host.model_name else None
 
+    @property
+    def last_facts(self) -> LoadedFacts | None:
+        """The facts of the model that was loaded last, which may have been freed."""
+        return self._facts
+
     async def known(self) -> LoadedFacts | None:
         """Return the facts of the loaded model; wait for an engine that has just begun."""
         if self.facts is None and self.host.model_name is not None:

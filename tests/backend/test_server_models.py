@@ -119,6 +119,10 @@ def test_a_model_that_nobody_uses_is_freed_and_loaded_again(shelf: Shelf) -> Non
     served = Served(FakeEngine(name="first"), open_model=shelf.open, unload_after_s=0.05)
     try:
         until(lambda: served.engine.n_close)
+        headers = {"Authorization": f"Bearer {KEY}"}
+        asleep = httpx.get(served.url + "/props", headers=headers)  # which wakes nothing
+        assert asleep.status_code == 200 and asleep.json()["is_sleeping"] is True
+        assert asleep.json()["model_path"] == "first" and not shelf.opened
         assert ask(served, "any").json()["model"] == "first"
         assert len(shelf.opened) == 1
     finally:
