@@ -99,7 +99,7 @@ class ServerSection(Section):
             self.tr("Embeddings"),
             beside(self.embedding_model, self.choose_embedding_model, self.no_embedding_model),
         )
-        self.row(self.tr("Web pages that may use it (CORS)"), self.origins)
+        self.row(self.tr("Web pages (CORS)"), self.origins)  # short: the key needs the room
         self.wide(self.is_open)
         self.wide(self.status)
         self.on.toggled.connect(self._choose)

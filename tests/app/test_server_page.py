@@ -1,13 +1,22 @@
 """The page of the local server, and its sign in the bar at the top."""
 
+from functools import partial
 from typing import Any
 
 import httpx
-from PySide6.QtWidgets import QApplication, QStyle, QStyleOptionFrame
+from PySide6.QtWidgets import QApplication, QLineEdit, QStyle, QStyleOptionFrame
 from waiting import WAIT_S
 from window_samples import WAIT_MS, Model, Opener
 
 from backend.text import text
+
+
+def shows_all(line: QLineEdit) -> bool:
+    """Return whether a field has room for its text; Qt leaves two pixels free at both ends."""
+    option = QStyleOptionFrame()
+    line.initStyleOption(option)
+    inside = line.style().subElementRect(QStyle.SubElement.SE_LineEditContents, option, line)
+    return line.fontMetrics().horizontalAdvance(line.text()) <= inside.width() - 4
 
 
 def test_the_page_shows_where_what_and_when(qtbot: Any, open_window: Opener, model: Model) -> None:
@@ -22,13 +31,7 @@ def test_the_page_shows_where_what_and_when(qtbot: Any, open_window: Opener, mod
     for size in (900, 1300):
         window.resize(size, 900)
         for line in (page.section.key, page.address):
-            option = QStyleOptionFrame()
-            line.initStyleOption(option)
-            inside = line.style().subElementRect(
-                QStyle.SubElement.SE_LineEditContents, option, line
-            )
-            # Qt leaves two pixels free at both ends.
-            assert line.fontMetrics().horizontalAdvance(line.text()) <= inside.width() - 4
+            qtbot.waitUntil(partial(shows_all, line))
             assert line.width() <= line.parentWidget().width()
     page.copy_address.click()
     assert QApplication.clipboard().text() == address == page.address.text()

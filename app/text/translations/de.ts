@@ -2449,6 +2449,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Sie rufen diesen Rechner mit seiner Adresse im Netz auf und brauchen den Schlüssel.</translation>
 </message>
 <message>
+<source>Web pages (CORS)</source>
+<translation>Webseiten (CORS)</translation>
+</message>
+<message>
 <source>Web pages that may use it (CORS)</source>
 <translation>Webseiten, die ihn benutzen dürfen (CORS)</translation>
 </message>
