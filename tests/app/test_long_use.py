@@ -170,6 +170,8 @@ def test_a_theme_keeps_the_conversation_and_what_is_written_in_it(
     window.wait_state(State.IDLE)
     transcript = window.chat.transcript
     qtbot.waitUntil(lambda: transcript.is_whole, timeout=WAIT_MS)
+    # The last letters are shown a moment later, without the sign that the answer is growing.
+    qtbot.waitUntil(lambda: "\u258d" not in "".join(window.answer_texts()), timeout=WAIT_MS)
     before = window.answer_texts()
     window.preferences.set_theme(theme.Choice.LIGHT)
     qtbot.waitUntil(lambda: transcript.is_whole, timeout=WAIT_MS)
