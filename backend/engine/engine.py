@@ -445,7 +445,7 @@ class Engine:
 
     def keep_in(self, folder: Path) -> None:
         """Keep the state of conversations that have an owner in a folder of the drive."""
-        self.passes.keeping = Keeping(self.passes, folder)
+        self.passes.keeping = Keeping(self.passes, folder, self.prompts.answers)
         self.passes.keeping.obey_budget()
 
     def keep(self) -> bool:
@@ -465,7 +465,9 @@ class Engine:
             self.passes.keeping.warm(owner)
 
     def forget_kept(self, owner: str) -> None:
-        """Delete the states that only this owner uses."""
+        """Delete what is remembered of an owner, and the states that only this owner uses."""
+        self._discard([owner])
+        self.prompts.answers.forget(owner)
         if self.passes.keeping is not None:
             self.passes.keeping.forget(owner)
 

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend import LLAMA_CPP_PYTHON_VERSION
-from backend.engine.kept_states import KeptStates, Piece, n_equal, root_of
+from backend.engine.kept_states import KeptStates, Piece, answers_name, n_equal, root_of
+from backend.engine.own_answers import OwnAnswers
 from backend.engine.scheduler import n_before_image
 from backend.library.digests import Digests
 from backend.llama.api import kernels, library_files
@@ -50,6 +51,7 @@ _HOUR_S = 3600.0
 _HOUR_BYTES = 2_000_000_000
 """From this many bytes on, states that are in one piece are not written within an hour: each turn
 writes such a state again."""
+_USED = "experts.used"
 _N_USED = 8
 """Number of owners whose used experts may wait to be written."""
 
@@ -82,9 +84,12 @@ class Keeping:
     """Writes the states of the context after answers, a piece at a time, and reads them back.
 
     Use from the engine's thread. folder: of the states. budget_bytes: of all states; 0: none.
+    answers: are kept with the states of their owners, so that a prompt finds its states again.
     """
 
-    def __init__(self, passes: _Passes, folder: Path) -> None:
+    def __init__(self, passes: _Passes, folder: Path, answers: OwnAnswers) -> None:
+        self._answers = answers
+        answers.read = self._read_answers
         self._passes = passes
         self._states = KeptStates(folder)
         self._waiting: dict[int, _Waiting] = {}  # by sequence, the next one first
@@ -225,7 +230,7 @@ class Keeping:
 
         Takes the time of a copy in memory. Call it between requests.
         """
-        if self._warm_step() or self._digest_step():
+        if self._warm_step() or self._write_answers() or self._digest_step():
             return True
         return self._write_step() or self._write_used()
 
@@ -234,12 +239,14 @@ class Keeping:
 
         A state that is in one piece is too long for that.
         """
-        if not self._waiting or self._states.is_writing or not self._passes.loaded.context.n_piece:
+        has_piece = self._waiting and self._passes.loaded.context.n_piece
+        if self._states.is_writing or not (has_piece or self._answers.unwritten):
             return
         now_s, took_s = time.monotonic(), self._copy_s + self._states.written_s
         if now_s - self._busy_s < took_s / _BUSY_SHARE:
             return
-        self._write_step()
+        if not self._write_answers():
+            self._write_step()
         self._busy_s = time.monotonic()
         self._copy_s = self._busy_s - now_s
 
@@ -349,7 +356,7 @@ class Keeping:
 
     def _read_used(self, owner: str, n: int) -> NDArray[np.uint16]:
         """Return how often an owner's tokens used each of n experts; 0 where that is not known."""
-        data = self._states.read_used(owner, self._passes.loaded.file.fingerprint)
+        data = self._states.read_note(owner, _USED, self._passes.loaded.file.fingerprint)
         return np.frombuffer(data, "<u2") if len(data) == 2 * n else np.zeros(n, np.uint16)
 
     def _write_used(self) -> bool:
@@ -365,8 +372,25 @@ class Keeping:
         before = self._read_used(owner, len(now))
         used = np.minimum(before // 2 + now, np.iinfo(np.uint16).max).astype("<u2")
         fingerprint = self._passes.loaded.file.fingerprint
-        self._states.write_used(owner, fingerprint, used.tobytes())
+        self._states.write_note(owner, _USED, fingerprint, used.tobytes())
         return True
+
+    def _read_answers(self, owner: str) -> bytes:
+        """Return OwnAnswers.packed() of an owner; b"" if nothing is kept."""
+        model = self._passes.loaded.file.fingerprint
+        return self._states.read_note(owner, answers_name(model), model)
+
+    def _write_answers(self) -> bool:
+        """Begin to write the answers that one owner has received. Return False at the end."""
+        unwritten, model = self._answers.unwritten, self._passes.loaded.file.fingerprint
+        if not self.budget_bytes:
+            unwritten.clear()
+        if unwritten and not self._states.is_writing:
+            owner = unwritten.pop()
+            data = self._answers.packed(owner)
+            self._states.write_note(owner, answers_name(model), model, data)
+            return True
+        return bool(unwritten)
 
     def _write_step(self) -> bool:
         """Begin to write the next piece, unless one is being written. Return False at the end."""

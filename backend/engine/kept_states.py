@@ -33,7 +33,7 @@ DISK_SHARE = 0.1
 """Greatest share of the free drive that states take, whatever the budget."""
 
 _SUFFIX = ".state"
-_USED = "experts.used"
+_OWN_SUFFIX = ".answers"
 _MAGIC = b"OUTRKEPT"
 _VERSION = 3
 _PREFIX = struct.Struct("<8sII")
@@ -272,14 +272,17 @@ class KeptStates:
         self.written_s = time.monotonic() - began_s
         return is_written
 
-    def write_used(self, owner: str, root: str, used: bytes) -> None:
-        """Begin to write which experts an owner used. REQUIRES: not is_writing."""
-        path = self._folder / owner / _USED
-        self._pending = self._writer.submit(_write_used, path, _packed({"root": root}, used))
+    def write_note(self, owner: str, name: str, root: str, data: bytes) -> None:
+        """Begin to write what is known of an owner. REQUIRES: not is_writing.
 
-    def read_used(self, owner: str, root: str) -> bytes:
-        """Return the bytes of write_used(), or b"" if there are none or they are damaged."""
-        path = self._folder / owner / _USED
+        name: of the file. root: of the model.
+        """
+        path = self._folder / owner / name
+        self._pending = self._writer.submit(_write_note, path, _packed({"root": root}, data))
+
+    def read_note(self, owner: str, name: str, root: str) -> bytes:
+        """Return the bytes of write_note(), or b"" if there are none or they are damaged."""
+        path = self._folder / owner / name
         try:
             header, begin, n_bytes = _read_head(path)
             return bytes(_read_rest(path, begin, n_bytes)) if header.get("root") == root else b""
@@ -297,17 +300,18 @@ class KeptStates:
     # Deleting.
 
     def make_room(self, n_bytes: int, budget_bytes: int, keys: set[str]) -> bool:
-        """Delete the pieces used longest ago until `n_bytes` more fit. Return False if they cannot.
+        """Delete the files used longest ago until `n_bytes` more fit. Return False if they cannot.
 
         keys: of pieces that stay. The budget is at most DISK_SHARE of what would be free without
         any states.
         """
         kept: dict[str, _Kept] = {}
-        for owner, name in self._files():
+        for owner, name in self._files((_SUFFIX, _OWN_SUFFIX)):
             path = f"{self._folder}/{owner}/{name}"
             with contextlib.suppress(OSError):
                 status = os.stat(path)
-                one = kept.setdefault(_key_in(name), _Kept(status.st_mtime_ns))
+                key = _key_in(name) if name.endswith(_SUFFIX) else path
+                one = kept.setdefault(key, _Kept(status.st_mtime_ns))
                 one.paths.append(path)
                 one.n_bytes[status.st_ino] = status.st_size
         with contextlib.suppress(OSError):
@@ -344,13 +348,13 @@ class KeptStates:
         with contextlib.suppress(OSError):
             sync_folder(self._folder.parent)
 
-    def _files(self) -> Iterator[tuple[str, str]]:
-        """Yield the owner and the name of every piece."""
+    def _files(self, suffixes: tuple[str, ...] = (_SUFFIX,)) -> Iterator[tuple[str, str]]:
+        """Yield the owner and the name of every piece, or of files with other ends."""
         with contextlib.suppress(OSError):
             for owner in os.listdir(self._folder):
                 with contextlib.suppress(OSError):
                     for name in os.listdir(f"{self._folder}/{owner}"):
-                        if name.endswith(_SUFFIX):
+                        if name.endswith(suffixes):
                             yield owner, name
 
 
@@ -501,7 +505,12 @@ def _write_piece(piece: Piece, state: bytearray) -> bool:
     return True
 
 
-def _write_used(path: Path, data: bytes) -> bool:
+def answers_name(root: str) -> str:
+    """Return the name of an owner's file with the answers of a model. root: of the model."""
+    return _digest(root.encode()) + _OWN_SUFFIX
+
+
+def _write_note(path: Path, data: bytes) -> bool:
     with contextlib.suppress(OSError):
         write_whole(path, data, durable=True)
     return True

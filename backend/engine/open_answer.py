@@ -57,7 +57,7 @@ class OpenAnswer(Placed):
             images=partial.images,
             border=partial.border,
             opening=partial.opening,
-            owner=request.owner,
+            owner="" if request.is_further else request.owner,
             is_step=[m["role"] for m in (partial.messages or [])[-1:]] == ["tool"],
         )
         self.request, self.partial = request, partial

@@ -10,7 +10,7 @@ import hashlib
 import json
 from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,29 +42,75 @@ class OwnAnswers:
     """Answers by their owner and by the whole prompt before them.
 
     An owner finds its own ones only. Where there is no room, the owner with most of them loses the
-    one that was not used for the longest time.
+    one that was not used for the longest time. n_vocab: tokens of the vocabulary.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, n_vocab: int) -> None:
+        self.read: Callable[[str], bytes] = lambda _owner: b""
+        """Return packed() of an owner, as it was written before; b"" if there is none."""
+        self.unwritten: set[str] = set()
+        """The owners whose answers have changed since they were written."""
+        self._n_vocab = n_vocab
         self._answers: OrderedDict[_Key, OwnAnswer] = OrderedDict()
         self._n_bytes = 0
+        self._known: set[str] = set()  # owners whose answers were read
+        self._gone: set[str] = set()  # owners that were forgotten, until their next prompt
 
     def add(self, owner: str, prompt: str, tokens: Sequence[int]) -> None:
         """Remember an answer to a prompt."""
+        digest = _digest(prompt).digest()
+        if owner not in self._gone and self._add(owner, len(prompt), digest, tokens) and owner:
+            self.unwritten.add(owner)
+
+    def _add(self, owner: str, n_char: int, digest: bytes, tokens: Sequence[int]) -> bool:
+        """Return whether the answer is a new one, for which there is room."""
         kept = array("i", tokens)
-        key = (owner, len(prompt), _digest(prompt).digest(), digest_of(tokens))
+        key = (owner, n_char, digest, digest_of(tokens))
         if not kept or key in self._answers:
-            return
+            return False
         self._answers[key] = OwnAnswer(kept)
         self._n_bytes += len(kept) * kept.itemsize
         while len(self._answers) > N_ANSWER_MAX or self._n_bytes > TOKENS_BYTES_MAX:
             self._drop_one()
+        return key in self._answers
+
+    def packed(self, owner: str) -> bytes:
+        """Return all answers of an owner as JSON: characters and SHA-256 of the prompt, tokens."""
+        rows = [
+            [key[1], key[2].hex(), own.tokens.tolist()]
+            for key, own in self._answers.items()
+            if key[0] == owner
+        ]
+        return json.dumps(rows, separators=(",", ":")).encode()
+
+    def _open(self, owner: str) -> None:
+        """Read an owner's answers, once."""
+        self._gone.discard(owner)
+        if not owner or owner in self._known:
+            return
+        self._known.add(owner)
+        try:
+            rows = json.loads(self.read(owner) or "[]")
+            found = [(int(n), bytes.fromhex(digest), array("i", ids)) for n, digest, ids in rows]
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            return  # it is of another version
+        for n_char, digest, tokens in found:
+            if all(0 <= token < self._n_vocab for token in tokens):
+                self._add(owner, n_char, digest, tokens)
+
+    def forget(self, owner: str) -> None:
+        """Forget the answers of an owner. Remember no new ones until its next prompt."""
+        for key in [key for key in self._answers if key[0] == owner]:
+            self._drop(key)
+        self.unwritten.discard(owner)
+        self._gone.add(owner)
 
     def within(self, owner: str, prompt: str) -> Iterator[tuple[int, list[OwnAnswer]]]:
         """Yield where answers may stand in a prompt, in order, and those that were given there.
 
         The latest one comes first.
         """
+        self._open(owner)
         found: dict[int, list[_Key]] = {}
         for key in reversed(self._answers):
             if key[0] == owner and key[1] < len(prompt):
@@ -80,8 +126,11 @@ class OwnAnswers:
 
     def _drop_one(self) -> None:
         counts = Counter(key[0] for key in self._answers)
-        key = next(key for key in self._answers if counts[key[0]] == max(counts.values()))
+        self._drop(next(key for key in self._answers if counts[key[0]] == max(counts.values())))
+
+    def _drop(self, key: _Key) -> None:
         tokens = self._answers.pop(key).tokens
+        self._known.discard(key[0])
         self._n_bytes -= len(tokens) * tokens.itemsize
 
 

@@ -46,7 +46,8 @@ class Prompts:
         self._loaded, self._begin = loaded, begin
         self._opening: Handle | None = None  # of the request that is rendered or decoded
         self._reading: PictureReading | None = None  # of an image of this request
-        self._answers = OwnAnswers()
+        self.answers = OwnAnswers(loaded.llama.n_vocab)
+        """The tokens of answers that their owners have received."""
 
     def heed(self) -> None:
         """End the rendering or decoding of a request that was cancelled. From any thread."""
@@ -193,7 +194,7 @@ class Prompts:
 
     def remember(self, owner: str, rendered: Rendered, answer: Sequence[int]) -> None:
         """Remember the tokens of an answer that its owner has received."""
-        self._answers.add(owner, rendered.prompt, answer)
+        self.answers.add(owner, rendered.prompt, answer)
 
     def _with_answers(
         self, rendered: Rendered, images: Sequence[list[Chunk]], owner: str
@@ -207,7 +208,7 @@ class Prompts:
         what is before an answer keep their own rendering.
         """
         prompt = rendered.prompt
-        placed = list(self._answers.within(owner, prompt))
+        placed = list(self.answers.within(owner, prompt))
         tokens: list[int] = []
         chunks: dict[int, ImageChunk] = {}
 
@@ -294,8 +295,6 @@ class Prompts:
             reader.feed(b"".join(pieces).decode(errors="replace"))
             reader.finish()
             read.append(reader.shown)
-        if not (read[0].reasoning or read[0].content or read[0].tool_calls):
-            return False  # the texts differ, and nothing was read in them
         if not is_same(*read):
             return False
         pairs = zip(*(answer.tool_calls for answer in read), strict=True)

@@ -147,6 +147,7 @@ class Request:
     key: returned with its answer. prompt: may contain control tokens; one in pieces is taken as it
     is, and only a first piece of text begins with the token that begins a sequence. max_tokens: -1
     until the context is full. owner: who keeps its conversation (Engine.keep_in); "": nobody.
+    is_further: it is one more answer to its owner's question, whose conversation is not kept.
     handle: cancels and follows it.
     """
 
@@ -158,6 +159,7 @@ class Request:
     options: ChatOptions = ChatOptions()
     priority: Priority = "program"
     owner: str = ""
+    is_further: bool = False
     handle: Handle = field(default_factory=Handle, compare=False)
 
     @property
@@ -171,7 +173,7 @@ class Request:
     @property
     def goes_on(self) -> bool:
         """Whether it may go on with its owner's answer before, and be continued itself."""
-        return bool(self.owner) or self.precedes
+        return (bool(self.owner) or self.precedes) and not self.is_further
 
     @classmethod
     def from_message(cls, message: Json, handle: Handle) -> Self:

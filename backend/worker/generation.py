@@ -75,7 +75,7 @@ class Answer:
         first = Request.from_message(message, self._parts[0])
         others = [
             replace(
-                first, sampling=first.sampling.of_answer(i), priority="program", owner="",
+                first, sampling=first.sampling.of_answer(i), priority="program", is_further=True,
                 handle=self._parts[i],
             )
             for i in range(1, n_answer)

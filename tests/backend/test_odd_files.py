@@ -131,7 +131,7 @@ def test_states(odd: Callable[[Path], Path], tmp_path: Path) -> None:
     (tmp_path / "chat").mkdir()
     odd(tmp_path / "chat" / f"{root}-{key_of(root, tokens)}.state")
     kept = KeptStates(tmp_path)
-    assert kept.find(root, tokens, 8) == [] and kept.read_used("chat", root) == b""
+    assert kept.find(root, tokens, 8) == [] and kept.read_note("chat", "used", root) == b""
     kept.close()
 
 

@@ -830,9 +830,10 @@ def test_a_branch_of_a_chat_leaves_the_other_one(tmp_path: Path) -> None:
 
 def test_which_experts_were_used_is_known_of_one_model(tmp_path: Path) -> None:
     states = KeptStates(tmp_path)
-    states.write_used("chat-1", "a model", b"used")
+    states.write_note("chat-1", "used", "a model", b"used")
     assert states.wait()
-    found = [states.read_used(*key) for key in (("chat-1", "a model"), ("chat-1", "b"), ("c", ""))]
+    keys = (("chat-1", "a model"), ("chat-1", "b"), ("c", ""))
+    found = [states.read_note(owner, "used", model) for owner, model in keys]
     assert found == [b"used", b"", b""]
     states.close()
 

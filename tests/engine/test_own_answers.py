@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import of_chat
+from asking import jointly, of_chat
 from chats import GREEDY, model
 
 from backend.engine import own_answers
@@ -42,8 +44,12 @@ def went_on(answer: dict[str, Any], question: dict[str, Any] = USER) -> list[dic
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    path = model("qwen35moe", tmp_path_factory.mktemp("models"), n_ctx=4096)
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return model("qwen35moe", tmp_path_factory.mktemp("models"), n_ctx=4096)
+
+
+@pytest.fixture(scope="module")
+def opened(path: Path) -> Iterator[Engine]:
     engine = Engine.open(path, EngineConfig.of(n_thread=1, context_length=4096))
     yield engine
     engine.close()
@@ -148,6 +154,100 @@ def test_what_a_client_writes_becomes_no_control_token(engine: Engine) -> None:
     assert found != plain and marks[0] == marks[1]
 
 
+def wait(engine: Engine) -> None:
+    while engine.keep():
+        pass
+
+
+@pytest.mark.parametrize("forgets", [False, True], ids=["kept", "deleted"])
+def test_after_a_restart_only_what_is_new_is_read(
+    forgets: bool, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = EngineConfig.of(n_thread=1, context_length=4096)
+    engine = Engine.open(path, config)
+    engine.keep_in(tmp_path)
+    script = iter([*split(engine, WRITTEN), engine._llama.eos])
+    monkeypatch.setattr(OpenAnswer, "sample", lambda _self, _row=-1: next(script))
+    list(engine.answer(of_chat([USER], GREEDY, options=OPTIONS, owner="chat-1")))
+    held = list(engine.passes.tokens)
+    monkeypatch.undo()
+    wait(engine)
+    files = [*tmp_path.glob("chat-1/*.answers")]
+    assert len(files) == 1 and files[0].stat().st_size < 4 * len(WRITTEN) + 500
+    if forgets:
+        engine.forget_kept("chat-1")
+        assert not [*tmp_path.iterdir()]
+        plain = tokens(engine, went_on(called()), "nobody")
+        assert tokens(engine, went_on(called()), "chat-1") == plain
+    engine.close()
+    again = Engine.open(path, config)
+    again.keep_in(tmp_path)
+    wait(again)  # until the digest is known
+    later = of_chat(went_on(called()), GREEDY, 1, options=OPTIONS, owner="chat-1")
+    list(again.answer(later))
+    assert again.statistics().n_reused == (0 if forgets else len(held))
+    again.close()
+
+
+def test_one_of_several_answers_is_gone_on_with(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever it is; the state of the first one alone is the owner's."""
+    said = [*split(engine, WRITTEN), engine._llama.eos]
+    scripts: dict[OpenAnswer, Iterator[int]] = {}
+
+    def sample(self: OpenAnswer, _row: int = -1) -> int:
+        own = said if self.request.is_further else [engine._llama.eos]
+        return next(scripts.setdefault(self, iter(own)))
+
+    monkeypatch.setattr(OpenAnswer, "sample", sample)
+    first = of_chat([USER], GREEDY, options=OPTIONS, owner="a")
+    further = replace(first, priority="program", is_further=True, handle=type(first.handle)())
+    assert first.goes_on and not further.goes_on
+    owners = list[set[str]]()
+    requests = iter([first, further])
+    answers = jointly(
+        engine, requests, lambda _: owners.append({*engine.loaded.scheduler.owners.values()})
+    )
+    assert len(list(answers)) == 2
+    assert "" in owners[-1]
+    own = said[:-1]
+    found = tokens(engine, went_on(called()))
+    assert any(found[i : i + len(own)] == own for i in range(len(found)))
+
+
+def test_what_is_forgotten_does_not_come_back() -> None:
+    kept = OwnAnswers(100)
+    kept.add("a", "p", [1])
+    kept.add("b", "p", [2])
+    kept.forget("a")
+    kept.add("a", "p", [3])  # of an answer that was not complete then
+    assert not list(kept.within("a", "prompt")) and kept.unwritten == {"b"}
+    kept.add("a", "p", [4])
+    assert list(kept.within("a", "prompt")) and kept.unwritten == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("written", "n"),
+    [
+        ("", 0),
+        ("{", 0),
+        ("[[1]]", 0),
+        ('[[1,"zz",[1]]]', 0),
+        ('[[1,"00",[-1]],[1,"00",[100]],[1,"00",[99]]]', 1),
+        ('[[1,"00",[1e99]]]', 0),
+        ('[[1,"00",[99999999999]]]', 0),
+        ("[" * 9999, 0),
+    ],
+)
+def test_odd_files_have_no_answers(written: str, n: int) -> None:
+    kept = OwnAnswers(100)
+    kept.read = lambda _: written.encode()
+    list(kept.within("a", "prompt"))
+    assert len(json.loads(kept.packed("a"))) == n
+    assert not kept.unwritten
+
+
 def test_what_cannot_be_read_is_not_the_same() -> None:
     assert is_same(AnswerText(content="a "), AnswerText(content="a"))
     assert not is_same(AnswerText(), AnswerText())
@@ -158,7 +258,7 @@ def test_memory_is_bounded_and_no_owner_displaces_another(
 ) -> None:
     monkeypatch.setattr(own_answers, "N_ANSWER_MAX", 4)
     monkeypatch.setattr(own_answers, "TOKENS_BYTES_MAX", 400)
-    kept = OwnAnswers()
+    kept = OwnAnswers(100)
     kept.add("a", "p", [1])
     for i in range(9):
         kept.add("b", "p", [i])
