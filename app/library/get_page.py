@@ -330,6 +330,8 @@ class GetPage(QWidget):
 
     def _show_refusal(self, sentence: str) -> None:
         self._refusal = localized(sentence)
+        if self.search.goes_on:
+            self._refusal += " " + self.tr("Then it is asked again by itself.")
         self._asks_for_token = token.is_asked_for(sentence)
         self._show_words()
 
@@ -442,7 +444,8 @@ class GetPage(QWidget):
                     size=units.size(chosen.offer.vision.size_bytes)
                 )
             )
-        if listing is not None and listing.is_gated:
+        is_let_in = chosen.is_exact or chosen.there is not None
+        if listing is not None and listing.is_gated and not is_let_in:
             parts.append(self._gated_words())
         return " ".join(parts)
 
@@ -536,6 +539,11 @@ class GetPage(QWidget):
         if self.isVisible():
             self.search.describe(self._repository())
 
+    def _describe_again(self) -> None:
+        """Ask for the shown card again, if its page could not be read."""
+        if not self._card.isHidden():
+            self._describe()
+
     def _reason(self) -> str:
         return {
             "usable": self.tr(
@@ -616,6 +624,7 @@ class GetPage(QWidget):
                 self.downloads.resume(item.number)
         if self._asks_for_token and self.search.shown is not Shown.CURATED:
             self._look_up()
+        self._describe_again()
 
     def _change_folder(self) -> None:
         name = QFileDialog.getExistingDirectory(
@@ -643,6 +652,7 @@ class GetPage(QWidget):
         self.search.library.begin()
         self._show_found()
         self.show_downloads()
+        self._describe_again()
         self.address.setFocus()
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102

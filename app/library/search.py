@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.library.library import Library, Row
 from app.widgets.background import Background
 from backend.downloads.address import Address, parse
 from backend.downloads.cards import Card, read_card
 from backend.downloads.curated import Curated, curated
-from backend.downloads.errors import DownloadError
+from backend.downloads.errors import WAIT_LONGEST_S, DownloadError
 from backend.downloads.headers import read_facts, scaled
 from backend.downloads.offers import Listing, Offer, RemoteFile, Repository
 from backend.library.estimate import Kind
@@ -73,7 +74,7 @@ class Search(QObject):
     _card_read = Signal(str, object)
     _answered = Signal(int, object)
     _read = Signal(int, int, object)
-    _failed = Signal(int, object)
+    _failed = Signal(int, object)  # a sentence, or a DownloadError
 
     def __init__(self, library: Library, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -88,11 +89,19 @@ class Search(QObject):
         self.cards: dict[str, Card] = {}
         """The cards of models, by repository."""
         self._asked_about = ""  # the repository whose card is wanted now
+        self._again: Callable[[], None] | None = None  # repeats the newest request
+        self._wait = QTimer(self, singleShot=True)  # that a server asked for
+        self._wait.timeout.connect(self._ask_again)
         self._background = Background("search")
         self._card_read.connect(self._on_card)
         self._answered.connect(self._on_answer)
         self._read.connect(self._on_facts)
         self._failed.connect(self._on_failure)
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether the refused request is repeated once the wait of the server is over."""
+        return self._wait.isActive()
 
     @property
     def found(self) -> list[Found]:
@@ -164,9 +173,7 @@ class Search(QObject):
         """Read the header of a model of the listing, unless it is known."""
         if self.listing is None or i in self._known or self.listing.offers[i].trouble:
             return
-        self._number += 1
-        number, offer = self._number, self.listing.offers[i]
-        self.busy.emit(True)
+        number, offer = self._begin(functools.partial(self.read, i)), self.listing.offers[i]
         self._background.later(
             lambda: self._read_header(number, i, offer),
             lambda sentence: self._failed.emit(number, sentence),
@@ -183,10 +190,13 @@ class Search(QObject):
     def shut_down(self) -> None:
         """End the thread."""
         self._number += 1
+        self._wait.stop()
         self._background.shut_down()
 
     def _show(self, shown: Shown, words: str) -> None:
         self.shown, self.words = shown, words
+        if shown is Shown.CURATED:
+            self._wait.stop()
         if shown is not Shown.CURATED:
             self.listing, self._known, self._basis = None, {}, None
             self.repositories = []
@@ -202,14 +212,35 @@ class Search(QObject):
         trouble = offer.trouble or (own if isinstance(own, str) else "")
         entry = Entry(Path(offer.files[0].name), len(offer.files), offer.size_bytes, facts, trouble)
         verdict = self.library.verdict(facts) if facts is not None else None
-        return Found(offer, Row(entry, verdict, 0.0), own is not None or bool(offer.trouble))
+        is_exact = own is not None or bool(offer.trouble)
+        return Found(offer, Row(entry, verdict, 0.0), is_exact, there=self._there(entry))
+
+    def _there(self, wanted: Entry) -> Path | None:
+        """Return the file of this computer with the name and the size of one of the hub."""
+        for row in self.library.rows:
+            found = row.entry
+            same = found.path.name.casefold() == wanted.path.name.casefold()
+            if same and (found.size_bytes, found.n_part) == (wanted.size_bytes, wanted.n_part):
+                return found.path
+        return None
+
+    def _begin(self, again: Callable[[], None]) -> int:
+        """Replace the request before. again: repeats the new one. Return its number."""
+        self._number += 1
+        self._again = again
+        self._wait.stop()
+        self.busy.emit(True)
+        return self._number
+
+    def _ask_again(self) -> None:
+        if self._again is not None:
+            self._again()
 
     # In the thread
 
     def _ask(self, ask: Callable[[], object]) -> None:
         """Call `ask` in the thread, and take its answer unless a newer request replaced it."""
-        self._number += 1
-        number = self._number
+        number = self._begin(functools.partial(self._ask, ask))
 
         def run() -> None:
             if number != self._number:
@@ -217,9 +248,8 @@ class Search(QObject):
             try:
                 self._answered.emit(number, ask())
             except DownloadError as error:
-                self._failed.emit(number, str(error))
+                self._failed.emit(number, error)
 
-        self.busy.emit(True)
         self._background.later(run, lambda sentence: self._failed.emit(number, sentence))
 
     def _list(self, address: Address) -> Listing:
@@ -258,7 +288,7 @@ class Search(QObject):
         except _Superseded:
             pass
         except DownloadError as error:
-            self._failed.emit(number, str(error))
+            self._failed.emit(number, error)
 
     # In the window's thread
 
@@ -292,11 +322,14 @@ class Search(QObject):
         self.busy.emit(False)
         self.changed.emit()
 
-    def _on_failure(self, number: int, sentence: str) -> None:
+    def _on_failure(self, number: int, failure: str | DownloadError) -> None:
         if number != self._number:
             return
+        wait_s = failure.wait_s if isinstance(failure, DownloadError) else 0.0
+        if 0 < wait_s <= WAIT_LONGEST_S:
+            self._wait.start(math.ceil(1000 * wait_s))
         self.busy.emit(False)
-        self.refused.emit(sentence)
+        self.refused.emit(str(failure))
 
 
 def _tokens_per_s(item: Found) -> float:

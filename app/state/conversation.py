@@ -13,7 +13,7 @@ from typing import Any
 
 from app.state.context_fit import joined
 from app.state.preset import Preset
-from backend.protocol.attachments import Attachment, content_parts
+from backend.protocol.attachments import UNSEEN_IMAGE, Attachment, content_parts, in_words
 from backend.protocol.chat import AnswerText, Delta, Json, ToolCall
 from backend.protocol.statistics import Statistics
 
@@ -168,9 +168,10 @@ class Conversation:
         Many chat templates require alternating roles: empty answers are left out, and successive
         messages of the user are joined. The engine continues a last answer exactly, also within
         its reasoning. Calls without a result are left out, and results without a call. Images
-        of results follow them as a message of the user, for few templates take them from a tool; a
-        model that sees none is told in words.
+        of results follow them as a message of the user, for few templates take them from a tool. A
+        model that sees none is told in words, but for images of the last question.
         """
+        last = max((i for i, one in enumerate(self.messages) if one.role == "user"), default=-1)
         turns: list[Json] = []
         begins = [] if begins is None else begins
         if system.strip():
@@ -202,10 +203,13 @@ class Conversation:
                     )  # fmt: skip
             elif not (content := content_parts(message.content, message.attachments)):
                 continue
-            elif turns and turns[-1]["role"] == "user":
-                turns[-1]["content"] = joined(turns[-1]["content"], content)
             else:
-                turns.append({"role": "user", "content": content})
+                if not sees_images and index < last:
+                    content = in_words({"content": content}, UNSEEN_IMAGE)["content"]
+                if turns and turns[-1]["role"] == "user":
+                    turns[-1]["content"] = joined(turns[-1]["content"], content)
+                else:
+                    turns.append({"role": "user", "content": content})
             begins += [index] * (len(turns) - len(begins))
         if shown:
             turns.append({"role": "user", "content": content_parts(_OF_RESULTS, shown)})

@@ -132,6 +132,22 @@ def test_options_are_only_those_of_the_template() -> None:
     assert Preset.from_text('{"thinking": 1}') is None
 
 
+def test_a_chat_with_pictures_goes_on_with_a_model_that_sees_none() -> None:
+    """As from another program: pictures of the history are told in words, not a new one."""
+    picture = Attachment("a.png", "image", "", data="AAAA").to_json()
+    details = {"attachments": [picture]}
+    chat = Conversation([
+        Message("user", "Who?", details=details), Message("assistant", "Max.", details=details),
+        Message("user", "", details=details), Message("user", "And now?"),
+    ])  # fmt: skip
+    words = "[An image was here. The loaded model cannot see images.]"
+    blind = chat.for_engine(sees_images=False)
+    assert [turn["content"] for turn in blind] == [f"{words}\nWho?", "Max.", f"{words}\n\nAnd now?"]
+    assert chat.for_engine()[0]["content"][0] == {"type": "image", "data": "AAAA"}
+    chat.messages[3].details = details
+    assert chat.for_engine(sees_images=False)[2]["content"][1]["type"] == "image"
+
+
 def test_a_tool_s_picture_goes_to_a_model_that_sees() -> None:
     """B44: a blind one is told in words, and none gets Base64 as text."""
     picture = Attachment("shot-1", "image", "", data="AAAA").to_json()

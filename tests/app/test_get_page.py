@@ -73,6 +73,25 @@ def look_up(qtbot: Any, window: MainWindow, text: str = REPOSITORY) -> None:
     qtbot.waitUntil(lambda: not get.is_busy, timeout=WAIT_MS)
 
 
+def test_a_listing_goes_on_after_the_wait_of_the_server(
+    qtbot: Any, open_window: Opener, hub: FakeHub
+) -> None:
+    hub.api_status, hub.api_headers = 429, {"Retry-After": "0.4"}
+    window = open_window()
+    look_up(qtbot, window)
+    get = window.library.get
+    assert "asks to wait until" in get.sentence
+    assert get.sentence.endswith("(HTTP 429). Then it is asked again by itself.")
+    hub.api_status = 0
+    qtbot.waitUntil(lambda: len(get.search.found) == 2, timeout=WAIT_MS)
+    assert "asks to wait" not in get.sentence
+    hub.api_status = 429  # the user has gone back meanwhile: it is not asked again
+    look_up(qtbot, window)
+    n_asked = len(hub.requests)
+    get.list.click()
+    assert not get.search.goes_on and len(hub.requests) == n_asked
+
+
 def test_a_repository_by_keyboard(qtbot: Any, open_window: Opener, hub: FakeHub) -> None:
     window = open_window()
     assert hub.requests == []
@@ -104,6 +123,9 @@ def test_a_repository_by_keyboard(qtbot: Any, open_window: Opener, hub: FakeHub)
     assert row.sentence.endswith("complete and checked.")
     qtbot.waitUntil(lambda: [r.entry.name for r in library.rows] == ["Tiny-Q8_0"], timeout=WAIT_MS)
     assert library.rows[0].entry.n_part == 2
+    assert [item.there for item in get.search.found] == [None, library.rows[0].entry.path]
+    window.show_get_models()
+    assert get.download.text() == "Open"
     with qtbot.waitSignal(window.library.picked) as picked:
         row.main.click()
     assert picked.args[0] == library.rows[0].entry.path

@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from journeys.at_spi import Node
+from journeys.at_spi import Node, What
 from journeys.desktop import Desktop, until
 from journeys.fixtures import Home
 
@@ -16,15 +16,30 @@ STOP = re.compile("^Stop ")
 RETRY = "Ask for another answer"
 READY = re.compile(r"^Model: .+[KMG]iB$")  # the size of a model is known once it is loaded
 SECOND = "2/2"  # the number of a version, and how many there are
+NAMES: dict[str, dict[What, What]] = {
+    "en": {},
+    "de": {
+        MESSAGE: "Nachricht", SEND: re.compile("^Senden "), RETRY: "Eine andere Antwort anfordern",
+        READY: re.compile(r"^Modell: .+[KMG]iB$"), "Answer": "Antwort",
+        "Part of the answer": "Teil der Antwort", "Your message": "Eigene Nachricht",
+        "File name:": "Dateiname:",
+    },
+}  # fmt: skip
+"""What a window of another language calls the controls that are named above and below."""
 
 
 class Window:
-    """A window of `outrider-app`."""
+    """A window of `outrider-app` in the language of the home; `ask` and what it needs know it."""
 
     def __init__(self, home: Home, desktop: Desktop, *arguments: object) -> None:
         self._home, self.desktop = home, desktop
+        self._names = NAMES[home.variables["LANG"][:2].replace("C.", "en")]
         self._process: subprocess.Popen[bytes] = home.start("outrider-app", *arguments)
-        desktop.wait(MESSAGE)
+        desktop.wait(self.name(MESSAGE))
+
+    def name(self, english: What) -> What:
+        """Return what the window calls a control."""
+        return self._names.get(english, english)
 
     def quit(self) -> None:
         """Leave the program as its menu does, and wait until it has ended without a fault."""
@@ -37,9 +52,9 @@ class Window:
 
     def say(self, text: str) -> None:
         """Write a message and send it, without waiting for the answer."""
-        self.desktop.click(MESSAGE)
+        self.desktop.click(self.name(MESSAGE))
         self.desktop.type(text)
-        self.desktop.wait(SEND)
+        self.desktop.wait(self.name(SEND))
         self.desktop.press("Return")
 
     def ask(self, text: str) -> str:
@@ -99,11 +114,16 @@ class Window:
     def attach(self, path: Path) -> None:
         """Attach a file to the next message, and wait until it was read."""
         self.desktop.press("ctrl+u")
-        self.desktop.wait("File name:", "text")
+        self.give(path)
+        self.desktop.wait(f"Remove {path.name}")
+
+    def give(self, path: Path) -> None:
+        """Give a path to the dialog for files."""
+        field = self.name("File name:")
+        self.desktop.wait(field, "text")
         self.desktop.type(str(path))
         self.desktop.press("Return")
-        self.desktop.wait_gone("File name:")
-        self.desktop.wait(f"Remove {path.name}")
+        self.desktop.wait_gone(field)
 
     def seen(self) -> str:
         """Return the prompt of the last answer, as the window shows what the model saw."""
@@ -117,16 +137,17 @@ class Window:
 
     def answers(self) -> list[str]:
         """Return the texts of the answers that are shown, in order."""
-        return [_text(node, "Part of the answer") for node in self._named("Answer")]
+        part = self.name("Part of the answer")
+        return [_text(node, part) for node in self._named("Answer")]
 
     def questions(self) -> list[str]:
         """Return the texts of the messages that are shown, in order."""
-        shown = self._named("Your message")
-        return [_text(node, "Your message") for node in shown if node.role == "filler"]
+        shown, name = self._named("Your message"), self.name("Your message")
+        return [_text(node, name) for node in shown if node.role == "filler"]
 
-    def _named(self, name: str | re.Pattern[str]) -> list[Node]:
-        return self.desktop.find_all(name)
+    def _named(self, name: What) -> list[Node]:
+        return self.desktop.find_all(self.name(name))
 
 
-def _text(node: Node, part: str) -> str:
+def _text(node: Node, part: What) -> str:
     return "\n".join(one.text for one in node.walk() if one.name == part and one.text)

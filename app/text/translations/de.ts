@@ -1166,6 +1166,10 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>Downloads</translation>
 </message>
 <message>
+<source>Then it is asked again by itself.</source>
+<translation>Dann wird von selbst noch einmal gefragt.</translation>
+</message>
+<message>
 <source>Show files</source>
 <translation>Dateien zeigen</translation>
 </message>
