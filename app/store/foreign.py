@@ -10,54 +10,31 @@ import base64
 import bisect
 import codecs
 import contextlib
-import datetime
 import functools
 import json
 import re
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from app.state.conversation import Message
+from app.store.foreign_forms import FORMS, Json, Node, fenced, jan, time_s
+from app.store.tagged_thoughts import split
 from backend.attachments.reading import FileReading
 from backend.protocol.attachments import PICTURE_BYTES_MAX, Attachment, plain_name
 from backend.protocol.errors import RequestError
 
-Json = dict[str, Any]
 _PIECE_BYTES = 1 << 20
 _CHAT_CHARS_MAX = 64 << 20
 _N_MESSAGE_MAX = 100_000
 _MAGIC = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
 _FILES = re.compile(
-    r"(.*/)?(conversations(-\d+)?\.json|.*\.conversation\.json|.*chat-export.*\.json)"
+    r"(.*/)?(conversations(-\d+)?\.json|.*\.conversation\.json|.*chats?-export.*\.json)"
 )
 _NAME_ENDS = ("", ".", "-", "_")  # what may follow the key of a picture in its name
-_ROLES = {"user": "user", "human": "user", "assistant": "assistant", "tool": "tool"}
-
-
-@dataclass
-class Node:
-    """A message of another program. parent: its key; "": none.
-
-    pictures: their names, or addresses with the data. lost: what an export never holds, in words.
-    """
-
-    key: str
-    parent: str
-    role: str
-    text: str = ""
-    thought: str = ""
-    at_s: float = 0.0
-    model: str = ""
-    pictures: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
-
-    def say(self, text: str) -> None:
-        """Add a paragraph."""
-        self.text = f"{self.text}\n\n{text}".strip()
 
 
 @dataclass
@@ -104,7 +81,7 @@ class Place:
                     yield from self._of_list(file, pictures)
             elif name.endswith("thread.json") and (log := name[:-11] + "messages.jsonl") in names:
                 with opened(name) as about, opened(log) as lines:
-                    yield from self._read(functools.partial(_jan, about, lines), pictures)
+                    yield from self._read(functools.partial(jan, about, lines), pictures)
 
     def _of_list(self, file: IO[bytes], pictures: _Pictures) -> Iterator[Foreign]:
         for item in items(file):
@@ -218,7 +195,7 @@ def items(file: IO[bytes]) -> Iterator[Any]:
 
 def is_known(item: Any) -> bool:
     """Return whether an item is a chat of another program."""
-    return isinstance(item, dict) and any(is_it(item) for is_it, _ in _FORMS)
+    return isinstance(item, dict) and any(is_it(item) for is_it, _ in FORMS)
 
 
 def is_export(path: Path) -> bool:
@@ -226,7 +203,8 @@ def is_export(path: Path) -> bool:
     try:
         if path.is_dir():
             found = (p.relative_to(path).as_posix() for p in path.glob("*"))
-            return any(map(_FILES.fullmatch, found)) or any(path.glob("threads/*/thread.json"))
+            threads = ("thread.json", "*/thread.json", "*/*/thread.json", "*/*/*/thread.json")
+            return any(map(_FILES.fullmatch, found)) or any(any(path.glob(t)) for t in threads)
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 return any(map(_FILES.fullmatch, archive.namelist()))
@@ -238,261 +216,10 @@ def is_export(path: Path) -> bool:
 
 def _read(item: Any) -> tuple[Json, list[Node], str]:
     """Return what is told of a chat, its nodes, and the key of the last one shown."""
-    for is_it, read in _FORMS:
+    for is_it, read in FORMS:
         if isinstance(item, dict) and is_it(item):
             return read(item)
     raise ValueError("it is no chat")
-
-
-def _chatgpt(chat: Json) -> tuple[Json, list[Node], str]:
-    nodes = []
-    for key, entry in chat["mapping"].items():
-        message, parent = entry.get("message") or {}, str(entry.get("parent") or "")
-        about, content = message.get("metadata") or {}, message.get("content") or {}
-        role = _ROLES.get((message.get("author") or {}).get("role", ""), "")
-        kind = content.get("content_type", "text")
-        node = Node(str(key), parent, role, at_s=_time(message.get("create_time")))
-        node.model = str(about.get("model_slug") or "")
-        if about.get("is_visually_hidden_from_conversation") or kind in _NOT_SAID:
-            node.role = ""
-        for part in content.get("parts") or ():
-            if isinstance(part, str):
-                node.text += part
-            elif isinstance(part, dict):
-                _chatgpt_part(node, part)
-        if node.text.strip():  # the words of a voice are there
-            node.lost = [name for name in node.lost if name not in ("voice", "video")]
-        if kind == "thoughts":
-            node.thought = "\n\n".join(
-                str(thought.get("content") or "") for thought in content.get("thoughts") or ()
-            )
-        elif not node.text:
-            node.text = str(content.get("text") or content.get("result") or "")
-        node.text = _cited(node.text, _objects(about.get("content_references")))
-        for ran in _objects((about.get("aggregate_result") or {}).get("messages")):
-            if ran.get("image_url"):  # a picture that a program drew
-                node.pictures.append(str(ran["image_url"]))
-        if node.role == "user":  # pictures among them are parts, too
-            files = [f for f in _objects(about.get("attachments")) if not _is_picture(f)]
-            node.lost += [str(file.get("name") or "file") for file in files]
-        recipient = message.get("recipient", "all")
-        if node.role == "assistant" and recipient != "all" and node.text:
-            node.text = _called(str(recipient), node.text, str(content.get("language") or ""))
-        nodes.append(node)
-    return chat, nodes, str(chat.get("current_node") or "")
-
-
-def _chatgpt_part(node: Node, part: Json) -> None:
-    """Add a part: a picture, the words of a voice, or what is in no export."""
-    kind = str(part.get("content_type") or "")
-    if isinstance(part.get("text"), str):
-        node.text += part["text"]
-    elif "audio" in kind or "video" in kind:
-        node.lost.append("voice" if "audio" in kind else "video")
-    elif "asset_pointer" in part:
-        node.pictures.append(str(part["asset_pointer"]))
-    elif kind:
-        node.lost.append(kind)
-
-
-def _called(recipient: str, said: str, language: str) -> str:
-    """Return what a model wrote to a tool. A canvas is its document."""
-    if recipient.startswith("canmore."):
-        with contextlib.suppress(ValueError):
-            canvas = json.loads(said)
-            if isinstance(canvas, dict) and isinstance(canvas.get("content"), str):
-                kind = str(canvas.get("type") or "").partition("code/")[2]
-                name = str(canvas.get("name") or "Canvas")
-                return f"**{name}**\n\n{_fenced(canvas['content'], kind)}"
-    return _fenced(said, "" if language == "unknown" else language)
-
-
-_CITATION = re.compile("\ue200[^\ue201]*\ue201")
-
-
-def _cited(text: str, references: list[Json]) -> str:
-    """Put the words of citations in the place of their marks, which no font shows."""
-    if "\ue200" not in text:
-        return text
-    for found in references:
-        mark, words = found.get("matched_text"), found.get("alt")
-        if isinstance(mark, str) and mark.startswith("\ue200"):
-            text = text.replace(mark, words if isinstance(words, str) else "")
-    return _CITATION.sub("", text)
-
-
-def _is_picture(file: Json) -> bool:
-    kind = file.get("mime_type") or file.get("mimeType") or file.get("type") or ""
-    return str(kind).startswith("image")
-
-
-def _objects(value: Any) -> list[Json]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-_NOT_SAID = ("user_editable_context", "model_editable_context", "reasoning_recap")
-
-
-def _claude(chat: Json) -> tuple[Json, list[Node], str]:
-    nodes: list[Node] = []
-    known: set[str] = set()
-    for number, message in enumerate(chat["chat_messages"]):
-        parent = message.get("parent_message_uuid")
-        if parent not in known:  # the first has a parent that is none; old exports name no parents
-            parent = "" if parent == _NO_MESSAGE or not nodes else nodes[-1].key
-        node = Node(str(message.get("uuid") or number), parent, "")
-        known.add(node.key)
-        node.role = _ROLES.get(message.get("sender", ""), "")
-        node.at_s = _time(message.get("created_at"))
-        for part in _objects(message.get("content")):
-            _claude_part(node, part)
-        node.text = node.text or str(message.get("text") or "")
-        for file in _objects(message.get("attachments")):
-            name = str(file.get("file_name") or "file")
-            if file.get("extracted_content"):
-                node.text = f"{name}\n{_fenced(str(file['extracted_content']))}\n\n{node.text}"
-            else:
-                node.lost.append(name)
-        names = [str(file.get("file_name") or "") for file in _objects(message.get("files"))]
-        node.pictures += names
-        nodes.append(node)
-    return chat, nodes, str(chat.get("current_leaf_message_uuid") or "")
-
-
-def _claude_part(node: Node, part: Json) -> None:
-    """Add a block. Artifacts are calls of a tool with their text; results are told."""
-    kind = part.get("type")
-    if isinstance(part.get("text"), str):
-        node.say(part["text"])
-    elif part.get("thinking"):
-        node.thought = f"{node.thought}\n\n{part['thinking']}".strip()
-    elif kind == "tool_use":
-        given = part.get("input")
-        given = given if isinstance(given, dict) else {}
-        name = str(given.get("title") or part.get("name") or "tool")
-        said = given.get("content") or given.get("new_str") or given.get("code")
-        language = str(given.get("language") or "")
-        if not isinstance(said, str):
-            said, language = json.dumps(given, ensure_ascii=False, indent=1), "json"
-        node.say(f"**{name}**\n\n{_fenced(said, language)}")
-    elif kind == "tool_result":
-        results = _objects(part.get("content"))
-        said = "\n".join(str(r["text"]) for r in results if isinstance(r.get("text"), str))
-        if said.strip() and said.strip() != "OK":  # an artifact's result
-            node.say(_fenced(said))
-        node.lost += [str(r.get("type")) for r in results if r.get("type") in ("image", "file")]
-    elif isinstance(part.get("transcript"), str):
-        node.say(part["transcript"])
-    elif kind and kind != "token_budget":
-        node.lost.append(str(kind))
-
-
-_NO_MESSAGE = "00000000-0000-4000-8000-000000000000"
-
-
-def _open_webui(item: Json) -> tuple[Json, list[Node], str]:
-    chat = item["chat"]
-    history = chat["history"]
-    nodes = []
-    for key, message in history["messages"].items():
-        node = Node(str(key), str(message.get("parentId") or ""), "")
-        node.role = _ROLES.get(message.get("role", ""), "")
-        _add_content(node, message.get("content"))
-        for file in _objects(message.get("files")):
-            url, name = str(file.get("url") or ""), str(file.get("name") or file.get("id") or "")
-            if _is_picture(file) and url.startswith("data:"):
-                node.pictures.append(url)
-            else:
-                node.lost.append(name or str(file.get("type") or "file"))
-        node.at_s, node.model = _time(message.get("timestamp")), str(message.get("model") or "")
-        found = re.match(r"<details type=\"reasoning\"[^>]*>\n?(.*?)</details>\n*", node.text, re.S)
-        if found is not None:
-            said = re.sub(r"<summary>.*?</summary>\n?", "", found[1], flags=re.S)
-            node.thought = re.sub(r"(?m)^(?:&gt;|>) ?", "", said).strip()
-            node.text = node.text[found.end() :]
-        nodes.append(node)
-    about = {**item, "title": item.get("title") or chat.get("title")}
-    return about, nodes, str(history.get("currentId") or "")
-
-
-def _lm_studio(chat: Json) -> tuple[Json, list[Node], str]:
-    nodes: list[Node] = []
-    before = ""
-    for number, message in enumerate(chat["messages"]):
-        chosen = message.get("currentlySelected", 0)
-        leaf = before
-        for version, said in enumerate(message["versions"]):
-            node = Node(f"{number}.{version}", before, _ROLES.get(said.get("role", ""), ""))
-            for step in said.get("steps") or [said]:
-                into = Node("", "", "")
-                _add_content(into, step.get("content"))
-                if (step.get("style") or {}).get("type") == "thinking":
-                    node.thought += into.text
-                elif any("tool" in str(p.get("type")) for p in _objects(step.get("content"))):
-                    node.say(into.text)
-                else:
-                    node.text += into.text
-                node.lost += into.lost
-                node.pictures += into.pictures
-            info = said.get("senderInfo") or {}
-            node.model = str(info.get("senderName") or "")
-            nodes.append(node)
-            if version == chosen:
-                leaf = node.key
-        before = leaf
-    return {"title": chat.get("name"), "create_time": chat.get("createdAt")}, nodes, before
-
-
-def _jan(about: IO[bytes], lines: IO[bytes]) -> tuple[Json, list[Node], str]:
-    thread, nodes = json.loads(about.read()), list[Node]()
-    for line in lines:
-        message = json.loads(line) if line.strip() else {}
-        node = Node(str(message.get("id")), nodes[-1].key if nodes else "", "")
-        node.role = _ROLES.get(message.get("role", ""), "")
-        _add_content(node, message.get("content"))
-        node.at_s = _time(message.get("created_at"))
-        found = re.match(r"\s*<think>(.*?)</think>\s*", node.text, re.S)
-        if found is not None:
-            node.thought, node.text = found[1].strip(), node.text[found.end() :]
-        nodes.append(node)
-    return thread, nodes, ""
-
-
-def _add_content(node: Node, content: Any) -> None:
-    """Add a content: a text, or parts as OpenAI, Jan and LM Studio write them."""
-    if isinstance(content, str):
-        node.text += content
-    for part in _objects(content):
-        kind, said = str(part.get("type") or ""), part.get("text")
-        if isinstance(said, dict):
-            said = said.get("value")
-        if isinstance(said, str):
-            node.text += said
-        elif "image_url" in part:
-            url = part["image_url"]
-            node.pictures.append(str(url.get("url") if isinstance(url, dict) else url))
-        elif kind == "toolCallRequest":
-            given = json.dumps(part.get("parameters") or {}, ensure_ascii=False, indent=1)
-            node.say(f"**{part.get('name') or 'tool'}**\n\n{_fenced(given, 'json')}")
-        elif kind == "toolCallResult":
-            node.say(_fenced(str(part.get("content") or "")))
-        elif kind:
-            node.lost.append(str(part.get("fileIdentifier") or part.get("name") or kind))
-
-
-_Reader = Callable[[Json], tuple[Json, list[Node], str]]
-_FORMS: tuple[tuple[Callable[[Json], bool], _Reader], ...] = (
-    (lambda item: isinstance(item.get("mapping"), dict), _chatgpt),
-    (lambda item: isinstance(item.get("chat_messages"), list), _claude),
-    (lambda item: isinstance(item.get("chat"), dict) and "history" in item["chat"], _open_webui),
-    (
-        lambda item: (
-            isinstance(item.get("messages"), list)
-            and all(isinstance(m, dict) and "versions" in m for m in item["messages"])
-        ),
-        _lm_studio,
-    ),
-)
 
 
 def _made(about: Json, nodes: list[Node], leaf: str, pictures: _Pictures) -> Foreign:
@@ -503,6 +230,7 @@ def _made(about: Json, nodes: list[Node], leaf: str, pictures: _Pictures) -> For
     if len(nodes) > _N_MESSAGE_MAX:
         raise ValueError("a chat has too many messages")
     known = {node.key: node for node in nodes}
+    is_tagged = not ("mapping" in about or "chat_messages" in about)  # thoughts within the text
     children: dict[str, list[Node]] = {}
     for node in nodes:
         parent = node.parent if node.parent in known and node.parent != node.key else ""
@@ -518,18 +246,22 @@ def _made(about: Json, nodes: list[Node], leaf: str, pictures: _Pictures) -> For
         lost = [name for name, file in zip(node.pictures, files, strict=True) if file is None]
         names = [*map(_short, lost), *map(_short, node.lost)] if node.role else []
         pictures.n_lost += len(node.lost) if node.role else -len(lost)
+        if node.role == "assistant" and not node.thought and is_tagged:
+            node.thought, node.text = split(node.text)
         text = "\n\n".join([*names, node.text.strip()]).strip()
         if node.role == "tool" and text:
-            text = _fenced(text)
+            text = fenced(text)
         if node.role and (text or node.thought or any(files)):
             role = "user" if node.role == "user" else "assistant"
+            kept = [file.to_json() for file in files if file is not None]
             is_step = role == "assistant" and len(children.get(node.parent, ())) == 1
             last = messages[above][1] if above is not None else None
             if is_step and last is not None and last.role == "assistant":
                 last.content = f"{last.content}\n\n{text}".strip()
                 last.reasoning = f"{last.reasoning}\n\n{node.thought}".strip()
+                if kept:
+                    last.details["attachments"] = [*last.details.get("attachments", []), *kept]
             else:
-                kept = [file.to_json() for file in files if file is not None]
                 details: Json = {"attachments": kept} if kept else {}
                 if node.model:
                     details["model"] = node.model
@@ -538,8 +270,8 @@ def _made(about: Json, nodes: list[Node], leaf: str, pictures: _Pictures) -> For
                 index[node.key] = len(messages) - 1
         waiting += reversed(children.get(node.key, ()))
     times = [at_s for _, _, at_s in messages if at_s]
-    created = _time(about.get("create_time") or about.get("created_at") or about.get("created"))
-    changed = _time(about.get("update_time") or about.get("updated_at") or about.get("updated"))
+    created = time_s(about.get("create_time") or about.get("created_at") or about.get("created"))
+    changed = time_s(about.get("update_time") or about.get("updated_at") or about.get("updated"))
     created = created or min(times, default=0.0)
     title = str(about.get("title") or about.get("name") or "")
     end = index.get(leaf) if leaf in known else len(messages) - 1
@@ -549,21 +281,3 @@ def _made(about: Json, nodes: list[Node], leaf: str, pictures: _Pictures) -> For
 
 def _short(name: str) -> str:
     return f"[{'picture' if name.startswith('data:') else ' '.join(name.split())[:200] or 'file'}]"
-
-
-def _fenced(text: str, language: str = "") -> str:
-    runs = re.findall(r"`{3,}", text)
-    fence = "`" * max((len(run) + 1 for run in runs), default=3)
-    return f"{fence}{language if language.isalnum() else ''}\n{text}\n{fence}"
-
-
-def _time(value: Any) -> float:
-    """Return seconds since 1970 of a number, also of milliseconds, or a date; 0.0 of another."""
-    if isinstance(value, str):
-        try:
-            return datetime.datetime.fromisoformat(value).timestamp()
-        except (ValueError, OverflowError):
-            return 0.0
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e15:
-        return 0.0
-    return value / 1000 if value > 1e11 else float(value)
