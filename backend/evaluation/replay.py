@@ -50,6 +50,8 @@ _KEEP_STATES = (
     "?llama_set_embeddings_nextn@@YAXPEAUllama_context@@_N1@Z",
 )
 
+_NO_CELL = 1
+"""llama_decode's status where the context has no free cell for a row."""
 _PARTIAL = llama_cpp.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
 
 _OF_SEVERAL = ("n_seq_max", "kv_unified")
@@ -454,6 +456,8 @@ class Replay:
         found = int(llama_cpp.llama_decode(self._context, batch))
         is_whole = self._whole is not None and self._whole.decode(batch)
         self._last = []
+        if found == status == _NO_CELL:
+            raise Differs(text("replay.no_cell", number=self._number))
         if status != 0 and found == 0:
             # llama.cpp has removed the rows of a pass that it did not complete.
             for sequence in {row.sequence for row in rows}:

@@ -1511,6 +1511,9 @@ ENGLISH: Mapping[str, str] = {
     "replay.memory": QT_TRANSLATE_NOOP(
         "messages", "Behind pass {number} llama.cpp answered {name} in another way."
     ),
+    "replay.no_cell": QT_TRANSLATE_NOOP(
+        "messages", "Pass {number} was not computed: the context has no free cell for its rows."
+    ),
     "replay.no_context": QT_TRANSLATE_NOOP(
         "messages", "llama.cpp could not make the log's context."
     ),

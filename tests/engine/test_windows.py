@@ -7,34 +7,31 @@ from __future__ import annotations
 
 import os
 import random
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chats import CHAT, FAMILIES, TEMPLATES, n_read
-from factory import make_tiny
+from asking import jointly, of_chat
+from chats import CHAT, GREEDY, model, n_read
+from factory import can_predict, make_tiny
 from oracle import Oracle
-from reciter import with_template
+from scripts import Always
 
 from backend.engine.engine import Engine
 from backend.engine.loading import load_plain
 from backend.gguf.model_file import read_model
 from backend.llama.api import Context
 from backend.llama.row import Row
+from backend.protocol.request import Request
+from backend.protocol.settings import Sampling
 
 OpenEngine = Callable[..., Engine]
 RING = {"context_length": 1024, "n_ubatch": 32}
 """Windows of 16 tokens, as all tiny models have, then have a ring of 256 cells, the fewest."""
+NIGHT = pytest.mark.night
 N_SCRIPT = int(os.environ.get("OUTRIDER_SCRIPTS", "4"))
 WORDS = ["fox", "wolf", "owl", "eats", "mice", "in", "winter", "and", "sleeps", "long"]
-
-
-def model(arch: str, folder: Path) -> Path:
-    """Return a tiny model with a template that drops the thoughts of earlier turns."""
-    template = zipfile.ZipFile(TEMPLATES).read(f"{FAMILIES['qwen35moe']}.jinja").decode()
-    return with_template(make_tiny(arch, "F16", folder / "t.gguf"), folder / "m.gguf", template)
 
 
 def long(seed: int, n: int) -> str:
@@ -42,26 +39,69 @@ def long(seed: int, n: int) -> str:
     return " ".join(chosen.choice(WORDS) for _ in range(n))
 
 
-FIRST: list[Any] = [{"role": "user", "content": long(0, 120)}]
+FIRST: list[Any] = [{"role": "user", "content": long(0, 60)}]
 TURN = [*FIRST, {"role": "assistant", "content": "Mice."}, CHAT[2]]
+CALL = {"id": "call00000", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+STEP: list[Any] = [
+    {"role": "assistant", "content": "", "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": CALL["id"], "content": "nothing"},
+]
+BESIDE = ["afmoe", "cohere2moe", "exaone-moe", "laguna", "maple", "mellum", "step35"]
 
 
-@pytest.mark.parametrize(("arch", "n_sequence"), [("gpt-oss", 1), ("gemma4", 4)])
-def test_every_way_of_going_back_has_a_whole_window(
-    arch: str, n_sequence: int, open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
+@pytest.mark.parametrize(
+    ("arch", "n_sequence", "drafts"),
+    [
+        ("gpt-oss", 1, "off"),
+        ("gemma4", 4, "auto"),  # guesses where the text repeats itself
+        ("mimo2", 4, "auto"),  # has a layer that guesses
+        *(pytest.param(a, 1 + 3 * (i % 2), "auto", marks=NIGHT) for i, a in enumerate(BESIDE)),
+    ],
+)
+def test_every_way_of_going_on_or_back_has_a_whole_window(
+    arch: str, n_sequence: int, drafts: str, open_engine: OpenEngine, oracle: Oracle, tmp_path: Path
 ) -> None:
-    """Answers are longer than the ring reaches back, so that the border needs a checkpoint."""
-    engine = open_engine(model(arch, tmp_path), **RING, n_sequence=n_sequence)
+    """The first answer is longer than the ring reaches back: its border needs a checkpoint."""
+    path = model(arch, tmp_path, **({"n_nextn": 1} if can_predict(arch) else {}))
+
+    def opened() -> Engine:
+        engine = open_engine(path, **RING, n_sequence=n_sequence, drafts=drafts)
+        engine.passes.width = Always(3)
+        engine.keep_in(tmp_path / "states")
+        while engine.keep():
+            pass
+        return engine
+
+    engine = opened()
     assert engine.loaded.context.has_ring
-    whole = n_read(engine, FIRST, 300)
-    assert n_read(engine, FIRST, 20) <= 9 < 400 < whole  # Retry
-    assert n_read(engine, TURN, 300) < 80  # the thought is dropped
+    whole = n_read(engine, FIRST, 270)
+    assert n_read(engine, FIRST, 20) <= 9 < 200 < whole  # Retry
+    assert n_read(engine, [*FIRST, *STEP], 8) < 150  # a tool round
+    assert n_read(engine, TURN, 70) < 80  # append, and the thought is dropped
     edited = [*TURN[:-1], {"role": "user", "content": "And hares?"}]
-    assert n_read(engine, edited, 20) < 80
-    n_read(engine, TURN, 20)  # back to the branch
-    n_read(engine, [{"role": "user", "content": "And geese?"}], 280)
-    n_read(engine, TURN, 20)
-    oracle.approve()
+    assert n_read(engine, edited, 8) < 80
+    n_read(engine, TURN, 8)  # back to the branch
+    n_read(engine, [{"role": "user", "content": long(1, 60)}], 8)
+    n_read(engine, TURN, 8)
+    stopped, said = of_chat(TURN, GREEDY, 40), ""
+    for piece in engine.answer(stopped):
+        said += piece.text
+        if len(said) > 20:
+            stopped.handle.cancel()
+    assert n_read(engine, [*TURN, {"role": "assistant", "content": said}], 8) < 80
+    sampled = [Sampling(temperature=1, seed=i) for i in range(3)]
+    others = [Request(i, each, 40, messages=TURN) for i, each in enumerate(sampled)]
+    for answer in jointly(engine, others, keeps=True):  # More answers
+        assert answer.n_prompt - answer.n_reused <= 9
+    assert n_read(engine, TURN, 8, owner="a") <= 9
+    while engine.keep():
+        pass
+    engine.close()
+    engine = opened()
+    asked = [*TURN, {"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Why?"}]
+    assert n_read(engine, asked, 8, owner="a") < 80  # restart
+    counts = oracle.approve()
+    assert counts["n_restored"] > 0 < counts["n_state"] and not counts["n_taken"]
 
 
 def test_without_the_rule_the_oracle_sees_a_part_of_a_window(
@@ -69,7 +109,7 @@ def test_without_the_rule_the_oracle_sees_a_part_of_a_window(
 ) -> None:
     monkeypatch.setattr(Context, "_can_forget", lambda *_: True)
     engine = open_engine(model("gpt-oss", tmp_path), **RING)
-    n_read(engine, FIRST, 300)
+    n_read(engine, FIRST, 270)
     assert n_read(engine, FIRST, 20) <= 9
     with pytest.raises(AssertionError, match="without the whole window"):
         oracle.approve()

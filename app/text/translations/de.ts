@@ -6363,6 +6363,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Nach Durchgang {number} hat llama.cpp {name} anders beantwortet.</translation>
 </message>
 <message>
+<source>Pass {number} was not computed: the context has no free cell for its rows.</source>
+<translation>Durchgang {number} wurde nicht berechnet: Der Kontext hat keine freie Zelle für seine Zeilen.</translation>
+</message>
+<message>
 <source>The log&apos;s context has {name}, which is not llama.cpp&apos;s default and is not compared.</source>
 <translation>Der Kontext des Protokolls hat {name}; das ist nicht llama.cpps Vorgabe und wird nicht verglichen.</translation>
 </message>
