@@ -218,6 +218,8 @@ def _show_replayed(log: Path, found: dict[str, Any], *, as_json: bool) -> None:
             parts.append(f"{found['n_taken']} states taken as they were, computed beside others")
         print(f"Compared with stock llama.cpp: {', '.join(parts)}.")
         print(found["difference"] or found["obstacle"] or "Every bit is the same.")
+        if found["remark"]:
+            print(found["remark"])
 
 
 def _host_bytes(asked_bytes: int | None, file: ModelFile) -> int:

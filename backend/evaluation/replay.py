@@ -9,6 +9,7 @@ its answer.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import json
@@ -17,7 +18,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
@@ -50,6 +51,8 @@ _KEEP_STATES = (
     "?llama_set_embeddings_nextn@@YAXPEAUllama_context@@_N1@Z",
 )
 
+_ENDS_VERSION = 4
+"""Logs from this version on have an entry at their end."""
 _NO_CELL = 1
 """llama_decode's status where the context has no free cell for a row."""
 _PARTIAL = llama_cpp.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
@@ -81,7 +84,7 @@ class Replayed:
     obstacle: why nothing is shown from some entry on, or "". n_void: passes that the engine did not
     compute as a whole, and took back. n_state: states from the drive that were computed, here or
     in a log before. n_taken: those that were computed beside others in a run that is not here.
-    n_restored: checkpoints that a sequence went back to.
+    n_restored: checkpoints that a sequence went back to. remark: what the log may lack, or "".
     """
 
     n_pass: int = 0
@@ -94,6 +97,7 @@ class Replayed:
     n_restored: int = 0
     difference: str = ""
     obstacle: str = ""
+    remark: str = ""
 
     @property
     def is_same(self) -> bool:
@@ -189,6 +193,21 @@ class _Checkpoint:
     state: bytes
 
 
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _Logged(dict[K, V]):
+    """Parts of a log by the names that later entries use."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self._kind = kind
+
+    def __missing__(self, name: K) -> V:
+        raise Differs(text("replay.no_such", name=f"{self._kind} {name}"))
+
+
 Shown = dict[str, list[Any]]
 """States that stock llama.cpp has computed: the model and the tokens, by the hash of the state."""
 
@@ -214,11 +233,12 @@ class Replay:
         self._batch: Any = None
         self._n_vocab = 0
         self._held = _Held()
-        self._answers: dict[int, _Answer] = {}
-        self._owners: list[int] = []  # the answers of the rows of the next pass, as planned
+        self._answers = _Logged[int, _Answer]("answer")
+        # The answers of the rows of the next pass, as planned, with their numbers.
+        self._owners: list[tuple[int, _Answer]] = []
         self._last: list[_Row] = []  # of the last pass, if it was computed as a whole
-        self._pictures: dict[int, _Picture] = {}
-        self._parts: dict[str, _Part] = {}  # by their keys
+        self._pictures = _Logged[int, _Picture]("image")
+        self._parts = _Logged[str, _Part]("state")  # by their keys
         self._checkpoints: dict[int, _Checkpoint] = {}  # by their numbers
         self._ends: dict[int, int] = {}  # of sequences that went back: the positions of their state
         self._several: list[bool] = []  # for each context: several sequences are in use
@@ -249,6 +269,8 @@ class Replay:
         self._several = _several(read(path))
         entries = read(path)
         entry = next(entries, None)
+        if entry is not None and entry[1] >= _ENDS_VERSION:
+            self.found.remark = text("replay.no_end")
         while entry is not None:
             following = next(entries, None)
             is_void = following is not None and following[0] == "void"
@@ -257,6 +279,8 @@ class Replay:
                 self._pass(*values, is_void=is_void)
             elif name == "image":
                 self._image(*values, is_void=is_void)
+            elif name == "end":
+                self.found.remark = ""
             elif name != "void":
                 handle = getattr(self, f"_on_{name}", None)
                 if handle is None:
@@ -388,13 +412,13 @@ class Replay:
     # Passes.
 
     def _on_plan(self, runs: list[list[int]], *_: Any) -> None:
-        self._owners = [number for number, n in runs for _ in range(n)]
+        self._owners = [(number, self._answers[number]) for number, n in runs for _ in range(n)]
 
     def _require_own(self, rows: Sequence[_Row]) -> None:
         """Require that rows are tokens of the answers for which they were planned."""
         owners, self._owners = self._owners, []
-        for i, (number, row) in enumerate(zip(owners, rows, strict=False)):
-            tokens, position = self._answers[number].tokens, row.end - 1
+        for i, ((number, answer), row) in enumerate(zip(owners, rows, strict=False)):
+            tokens, position = answer.tokens, row.end - 1
             if position < len(tokens) and self._held[row.sequence][position] != tokens[position]:
                 raise Differs(
                     text(
@@ -921,18 +945,17 @@ def _several(entries: Iterator[list[Any]]) -> list[bool]:
     """Return whether other sequences than 0 are in use, for each context of a log."""
     found: list[bool] = []
     n_sequence = 0
-    for name, *values in entries:
-        if name == "context":
-            found.append(False)
-            n_sequence = values[0].get("n_seq_max", 1)
-        elif (
-            name == "seq_cp" and 0 < max(values[:2]) < n_sequence
-        ):  # not one behind those of passes
-            found[-1] = True
-        elif name == "pass" and any(run[0] for run in values[0]):
-            found[-1] = True
-        elif name == "image" and values[0]:
-            found[-1] = True
+    with contextlib.suppress(DamagedLog):  # what is before the damage is computed
+        for name, *values in entries:
+            if name == "context":
+                found.append(False)
+                n_sequence = values[0].get("n_seq_max", 1)
+            elif name == "seq_cp" and 0 < max(values[:2]) < n_sequence:
+                found[-1] = True  # not one behind those of passes
+            elif name == "pass" and any(run[0] for run in values[0]):
+                found[-1] = True
+            elif name == "image" and values[0]:
+                found[-1] = True
     return found
 
 

@@ -27,8 +27,9 @@ from backend.system.kept_file import make_folder
 VARIABLE = "OUTRIDER_BATCH_LOG"
 """The environment variable with the folder in which every engine writes its log; "": none does."""
 SUFFIX = ".batches"
-VERSION = 3
-_READ_VERSIONS = (2, VERSION)
+VERSION = 4
+_READ_VERSIONS = (2, 3, VERSION)
+_SUM_BYTES = len(',"00000000"]')
 _DIGEST_BYTES = 16
 _numbers = itertools.count(1)
 
@@ -87,6 +88,7 @@ class BatchLog:
         self.path = path
         self._n_answer = 0
         self._pictures: set[str] = set()
+        self._sum = 0
         make_folder(path.parent)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         self._file: Any = os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8")
@@ -106,7 +108,11 @@ class BatchLog:
                 continue
 
     def close(self) -> None:
-        """End the log. A second call does nothing."""
+        """End the log, and say so in it. A second call does nothing."""
+        self.write("end")
+        self._end()
+
+    def _end(self) -> None:
         file, self._file = self._file, None
         if file is not None:
             with contextlib.suppress(OSError):  # the drive is full
@@ -116,12 +122,13 @@ class BatchLog:
         """Write an entry. The entries are listed in docs/formats.md."""
         if self._file is None:
             return
+        line, self._sum = line_of([kind, *values], self._sum)
         try:
-            self._file.write(json.dumps([kind, *values], separators=(",", ":")) + "\n")
+            self._file.write(line)
             self._file.flush()
         except OSError as error:
             print(f"The batch log {self.path} ends: {error.strerror}.", file=sys.stderr)
-            self.close()
+            self._end()
 
     def begin_model(self, how: dict[str, Any]) -> None:
         """Write how stock llama.cpp loads the model that was loaded."""
@@ -159,21 +166,44 @@ def runs(rows: Iterable[tuple[int, int, int, bool]]) -> list[Run]:
     return found
 
 
-def read(path: Path) -> Iterator[list[Any]]:
-    """Yield the entries of a log. The last one of a process that was killed may be missing.
+def line_of(entry: Sequence[Any], before: int) -> tuple[str, int]:
+    """Return an entry as a line, and the checksum of the entries up to it, which the line has.
 
+    before: that of the entries before it.
+    """
+    body = json.dumps(entry, separators=(",", ":"))
+    total = zlib.crc32(body.encode(), before)
+    return f'{body[:-1]},"{total:08x}"]\n', total
+
+
+def read(path: Path) -> Iterator[list[Any]]:
+    """Yield the entries of a log. Behind the last one of a process that was killed there is no end.
+
+    A line that is cut, or does not follow those before it, is damaged, and so is all behind it.
     Raises DamagedLog and OSError.
     """
-    with path.open(encoding="utf-8", errors="strict") as file:
-        for number, line in enumerate(file):
-            if not line.endswith("\n"):
-                return
+    total, has_sums, number = 0, False, 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                raise DamagedLog(f"Line {number} of {path.name} is cut.")
             try:
                 entry = json.loads(line)
             except (ValueError, RecursionError):
-                raise DamagedLog(f"Line {number + 1} of {path.name} is no entry.") from None
+                raise DamagedLog(f"Line {number} of {path.name} is no entry.") from None
             if not isinstance(entry, list) or not entry or not isinstance(entry[0], str):
-                raise DamagedLog(f"Line {number + 1} of {path.name} is no entry.")
-            if number == 0 and entry[:2] not in (["log", version] for version in _READ_VERSIONS):
-                raise DamagedLog(f"{path.name} is no batch log of version {VERSION}.")
+                raise DamagedLog(f"Line {number} of {path.name} is no entry.")
+            if number == 1:
+                if entry[:2] not in (["log", version] for version in _READ_VERSIONS):
+                    raise DamagedLog(f"{path.name} is no batch log of version {VERSION}.")
+                has_sums = entry[1] == VERSION
+            if has_sums:
+                total = zlib.crc32(line[: -_SUM_BYTES - 1] + b"]", total)
+                if entry.pop() != f"{total:08x}":
+                    raise DamagedLog(
+                        f"Line {number} of {path.name} does not follow the lines before it: "
+                        "some were changed, removed or added."
+                    )
             yield entry
+    if not number:
+        raise DamagedLog(f"{path.name} is empty.")

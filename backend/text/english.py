@@ -1524,6 +1524,13 @@ ENGLISH: Mapping[str, str] = {
     "replay.no_device": QT_TRANSLATE_NOOP(
         "messages", "A device of the log is missing here: {device}."
     ),
+    "replay.no_end": QT_TRANSLATE_NOOP(
+        "messages",
+        "The log has no end: its process still writes, was killed, or its last lines are missing.",
+    ),
+    "replay.no_such": QT_TRANSLATE_NOOP(
+        "messages", "The log names {name}, which none of its entries before has."
+    ),
     "replay.no_model": QT_TRANSLATE_NOOP("messages", "llama.cpp could not load {file}."),
     "replay.no_row": QT_TRANSLATE_NOOP(
         "messages", "Answer {answer}: a token was chosen by row {row}, which has no logits."

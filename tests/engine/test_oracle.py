@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from asking import jointly, of_text, read
 from factory import make_tiny
-from oracle import MODULE, Oracle
+from oracle import MODULE, Oracle, replayed
 
 from backend.engine.engine import Engine, EngineError
 from backend.evaluation import verify
 from backend.gguf.model_file import read_model
 from backend.llama.api import LlamaError
-from backend.llama.batch_log import VARIABLE
+from backend.llama.batch_log import VARIABLE, line_of
 from backend.packs import write as pack
 from backend.packs.file import LAYOUTS
 from backend.protocol.request import GroupAnswer, Request
@@ -210,16 +210,65 @@ def test_people_can_have_a_log_computed_again(
     lines = log.read_text().splitlines(keepends=True)
     at = next(i for i, line in enumerate(lines) if '"sent"' in line)
     other, none = log.with_name("other"), log.with_name("none")
-    other.write_text("".join([*lines[:at], '["sent",1,0]\n']))
+    line, _ = line_of(["sent", 1, 0], int(json.loads(lines[at - 1])[-1], 16))
+    other.write_text("".join([*lines[:at], line]))
     none.write_text("[]\n")
     command = children.command("backend.cli", "verify", "--replay", *map(str, (log, other, none)))
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.stdout.splitlines()[1::2] == [
+    end = "The log has no end: its process still writes, was killed, or its last lines are missing."
+    said = [line for line in done.stdout.splitlines() if not line.startswith("Compared")]
+    assert said == [
         "Every bit is the same.",
+        end,
         f"Answer 1: token 0 was sent, but {json.loads(lines[at])[2]} was chosen.",
+        end,
         "Line 1 of none is no entry.",
     ]
     assert done.returncode == 1
+
+
+def test_a_damaged_log_is_told(open_engine: OpenEngine, oracle: Oracle, tiny: Path) -> None:
+    """What is before the damage is compared."""
+    for prompt in ("the end", "one"):
+        engine = open_engine(tiny)
+        say(engine, prompt, 5)
+        engine.close()
+    lines, others = ([*log.open()] for log in oracle.logs)
+    n, at = len(lines), next(i for i, line in enumerate(lines) if '"pass"' in line) + 3
+    is_of = [line.startswith(('["answer"', '["chose"', '["sent"')) for line in lines]
+    not_followed = (
+        "Line {} of log does not follow the lines before it: some were changed, removed or added."
+    )
+    damages = {
+        "": lines,
+        f"Line {n} of log is cut.": [*lines[:-1], lines[-1][:-1]],
+        f"Line {at + 1} of log is cut.": [*lines[:at], lines[at][:9]],
+        "Line 1 of log is cut.": [lines[0][:9]],
+        "log is empty.": [],
+        "log is no batch log of version 4.": lines[1:],
+        not_followed.format(at + 1): [*lines[:at], *lines[at - 1 :]],  # twice
+        not_followed.format(at): [*lines[: at - 1], lines[at], lines[at - 1], *lines[at + 1 :]],
+        not_followed.format(at + 2): [
+            *lines[: at + 1],
+            lines[at + 1][:1] + " " + lines[at + 1][1:],
+        ],
+        not_followed.format(n + 1): [*lines, *others],
+        not_followed.format(n - 1): [*lines[:-2], lines[-1]],
+        not_followed.format(at + 3): [*lines[: at + 2], *others[at + 2 :]],
+        not_followed.format(is_of.index(True) + 1): [
+            line for line, is_one in zip(lines, is_of, strict=True) if not is_one
+        ],
+    }
+    assert len(damages) == 13
+    logs = []
+    for i, damaged in enumerate(damages.values()):
+        logs.append(oracle.folder / str(i) / "log")
+        logs[-1].parent.mkdir()
+        logs[-1].write_text("".join(damaged))
+    found = replayed(*logs)
+    assert [one["obstacle"] for one in found] == list(damages)
+    assert not any(one["difference"] for one in found) and found[0]["n_pass"] == found[1]["n_pass"]
+    assert [bool(one["remark"]) for one in found[:3]] == [False, True, True]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no full device")

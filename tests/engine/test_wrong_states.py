@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,8 +39,12 @@ def test_a_state_goes_back_within_the_last_pass_only(
 
 def spoil(log: Path, change: Callable[[list[Any]], Any]) -> None:
     """Change the entries of a log. change: returns what stands in the place of one; []: nothing."""
-    found = [change(entry) for entry in batch_log.read(log)]
-    log.write_text("".join(json.dumps(entry) + "\n" for entry in found if entry))
+    total, lines = 0, []
+    for entry in [change(entry) for entry in batch_log.read(log)]:
+        if entry:
+            line, total = batch_log.line_of(entry, total)
+            lines.append(line)
+    log.write_text("".join(lines))
 
 
 save, restore, copy = api.Context.save, api.Context._restore, api.Context.copy_sequence
@@ -138,3 +141,14 @@ def test_cells_behind_a_checkpoint_that_were_not_removed_are_seen(
         n_read(engine, messages)
     spoil(oracle.logs[0], lambda entry: entry if entry[0] != "seq_rm" else [])
     assert "position" in oracle.difference()
+
+
+def test_rows_of_an_answer_that_is_not_in_the_log_are_seen(
+    open_engine: OpenEngine, oracle: Oracle, tiny: Path
+) -> None:
+    engine = open_engine(tiny)
+    for prompt in ("one", "two"):
+        list(engine.answer(of_text(prompt, GREEDY, 2)))
+    gone = ("answer", "chose", "sent")
+    spoil(oracle.logs[0], lambda entry: [] if entry[0] in gone and entry[1] == 2 else entry)
+    assert oracle.difference() == "The log names answer 2, which none of its entries before has."

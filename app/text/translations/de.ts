@@ -6411,6 +6411,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Ein Gerät des Protokolls fehlt hier: {device}.</translation>
 </message>
 <message>
+<source>The log has no end: its process still writes, was killed, or its last lines are missing.</source>
+<translation>Das Protokoll hat kein Ende: Sein Prozess schreibt noch, wurde getötet, oder die letzten Zeilen fehlen.</translation>
+</message>
+<message>
+<source>The log names {name}, which none of its entries before has.</source>
+<translation>Das Protokoll nennt {name}, was kein Eintrag davor enthält.</translation>
+</message>
+<message>
 <source>llama.cpp could not load {file}.</source>
 <translation>llama.cpp konnte {file} nicht laden.</translation>
 </message>
