@@ -19,7 +19,13 @@ from types import ModuleType
 from typing import Any
 
 from backend import __version__
-from backend.cli.common import Parser, UserError, plain_sentence, write_error
+from backend.cli.common import (
+    Parser,
+    UserError,
+    plain_sentence,
+    say,
+    write_error,
+)
 from backend.cli.crashes import Crashes
 from backend.protocol.worker_exit import describe_exit, has_crashed, was_told
 from backend.system import children, faults
@@ -110,7 +116,7 @@ def _run(argv: list[str]) -> int:
     subparsers.add_parser("version", help="show the version")
     args = parser.parse_args(argv)
     if args.command == "version":
-        print(f"outrider {__version__}")
+        say(f"outrider {__version__}")
         return 0
     assert module is not None
     keep_private(data_folder(), but=models_folder())

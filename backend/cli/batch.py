@@ -20,10 +20,11 @@ from backend.cli.common import (
     add_sampling_options,
     engine_config,
     max_tokens,
-    printable,
     sampling,
+    say,
     show_progress,
     whole_number,
+    write_error,
 )
 from backend.cli.crashes import Notes
 from backend.engine.engine import Engine
@@ -267,9 +268,9 @@ class _Work:
         speed = f"{self._n_token / took_s:.1f} token/s" if took_s > 0 else ""
         n_failed = len(self._out.failed) - self._n_failed_before
         failed = f", {n_failed} of them with an error" if n_failed else ""
-        print(f"{self._args.out}: {n_done} answers{failed} in {_duration(took_s)}, {speed}.")
+        say(f"{self._args.out}: {n_done} answers{failed} in {_duration(took_s)}, {speed}.")
         if self._is_over:
-            print(f"{self._n_all - len(self._out.done)} requests are left for the next run.")
+            say(f"{self._n_all - len(self._out.done)} requests are left for the next run.")
             return 128 + signal.SIGINT
         return self._status()
 
@@ -277,9 +278,9 @@ class _Work:
         """Tell that every request has a line. Return the exit status."""
         n_failed, out = self._count_failed(), self._args.out
         if not n_failed:
-            print(f"All {self._n_all} requests are answered in {out}.")
+            say(f"All {self._n_all} requests are answered in {out}.")
             return 0
-        print(
+        say(
             f"All {self._n_all} requests have a line in {out}, {n_failed} of them with an error. "
             "These are asked again if their lines are removed."
         )
@@ -497,6 +498,5 @@ def _show_loading(fraction: float, stage: str) -> bool:
 
 
 def _notice(text: str) -> None:
-    if sys.stderr is not None:
-        show_progress("")
-        print(f"outrider: {printable(text)}", file=sys.stderr, flush=True)
+    show_progress("")
+    write_error(text)

@@ -27,7 +27,7 @@ from backend.cli.common import (
     cache_rate,
     engine_config,
     number_that,
-    printable,
+    say,
     whole_number,
 )
 from backend.gguf.model_file import ModelFile, read_model
@@ -172,7 +172,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("One model is measured at a time; only results can be several.", status=2)
     else:
         results = [_measure(args)]
-    print("\n\n".join(printable(terminal(result)) for result in results))
+    say(*"\n\n".join(map(terminal, results)).split("\n"))
     if args.json is not None:
         args.json.write_text(json.dumps(results[0]) + "\n", encoding="utf-8")
     svg = chart(results) if args.charts is not None else None
@@ -191,7 +191,7 @@ def _measure(args: argparse.Namespace) -> dict[str, Any]:
 
     def show(line: str) -> None:
         if sys.stderr is not None and sys.stderr.isatty():
-            print(printable(line), file=sys.stderr, flush=True)
+            say(line, error=True)
 
     return measure(_setting(args), show)
 

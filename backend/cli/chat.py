@@ -310,7 +310,7 @@ class _Terminal:
                 if leaving:
                     return 0
                 leaving = True
-                notice("\n(Ctrl-C again or Ctrl-D leaves.)")
+                notice("", "(Ctrl-C again or Ctrl-D leaves.)")
                 continue
             leaving = False
             if line == "/quit":
@@ -363,7 +363,7 @@ class _Terminal:
     def _command(self, line: str) -> None:
         name, _, rest = line.partition(" ")
         if name == "/help":
-            notice(_HELP)
+            notice(*_HELP.split("\n"))
         elif name == "/new":
             self._messages = []
             notice("A new conversation.")
@@ -372,7 +372,7 @@ class _Terminal:
             size = "image" if file.kind == "image" else f"{len(file.text):,} characters"
             notice(f"{file.name} goes with the next message ({size}).")
         elif name == "/stats":
-            notice(_table(self._last) if self._last else "There is no answer yet.")
+            notice(*_table(self._last).split("\n") if self._last else ["There is no answer yet."])
         elif name == "/raw":
             self._show_raw()
         elif name in ("/think", "/effort"):
@@ -392,7 +392,7 @@ class _Terminal:
         if self._last is None:
             notice("There is no answer yet.")
         else:
-            notice(self._session.prompt(*self._asked) + self._last.raw)
+            notice(*f"{self._session.prompt(*self._asked)}{self._last.raw}".split("\n"))
 
     def _set_thinking(self, name: str, value: str) -> None:
         session, settings = self._session, self._session.settings

@@ -20,6 +20,9 @@ from backend.memory.devices import TRUST, is_remote
 from backend.methods.catalogue import RUNNABLE
 from backend.protocol.settings import BY_HAND, EngineConfig, Rule, Sampling, Setup, check_device
 
+_TURNS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+"""The classes of characters that turn the direction of those behind them."""
+
 
 class UserError(Exception):
     """An error that the user can mend; str() is one plain sentence. status: the exit status."""
@@ -41,11 +44,21 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{_capital(message).rstrip('.')}; see {self.prog} --help.", status=2)
 
 
+def say(*lines: str, error: bool = False) -> None:
+    """Print lines for a person, to standard output or to standard error, if there is one.
+
+    Others chose some words in them, such as the name of a file or of a model: each line is one line
+    on the terminal, and does not control it.
+    """
+    stream = sys.stderr if error else sys.stdout
+    if stream is not None:
+        print(*map(one_line, lines), sep="\n", file=stream, flush=True)
+
+
 def write_error(sentence: str) -> None:
     """Write one sentence to standard error, if there is one."""
-    if sys.stderr is not None:
-        with contextlib.suppress(OSError, ValueError):
-            print(f"outrider: {printable(sentence)}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError, ValueError):
+        say(f"outrider: {sentence}", error=True)
 
 
 def plain_sentence(error: BaseException) -> str:
@@ -70,6 +83,16 @@ def printable(text: str) -> str:
     The text of a model or a file must not control the terminal.
     """
     return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cs"))
+
+
+def one_line(text: str) -> str:
+    """Return `text` with "?" for what ends a line, controls a terminal or turns the direction."""
+    return "".join("?" if _controls(letter) else letter for letter in text)
+
+
+def _controls(letter: str) -> bool:
+    turns = unicodedata.bidirectional(letter) in _TURNS
+    return turns or unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp")
 
 
 def add_engine_options(parser: argparse.ArgumentParser, *names: str, **defaults: Any) -> None:
@@ -162,7 +185,7 @@ def device(text: str) -> str:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error).rstrip(".")) from None
     if is_remote(text):
-        print(TRUST, file=sys.stderr)
+        say(TRUST, error=True)
     return text
 
 
@@ -263,7 +286,7 @@ def number_that(is_valid: Callable[[float], bool], wanted: str) -> Callable[[str
 def show_progress(text: str) -> None:
     """Show progress in one line of the terminal, if there is one."""
     if sys.stderr is not None and sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{printable(text)}")
+        sys.stderr.write(f"\r\x1b[K{one_line(text)}")
         sys.stderr.flush()
 
 

@@ -9,7 +9,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.cli.common import UserError, bytes_text, printable, whole_number
+from backend.cli.common import (
+    UserError,
+    bytes_text,
+    say,
+    show_progress,
+    whole_number,
+)
 from backend.downloads import token
 from backend.downloads.address import parse
 from backend.downloads.curated import curated
@@ -60,15 +66,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     if args.source is None:
-        print("\n".join(_curated_lines()))
+        say(*_curated_lines())
         return 0
     with new_client() as client:
         listing = look_up(parse(args.source), client)
         if token.remark():
-            print(printable(token.remark()), file=sys.stderr)
+            say(token.remark(), error=True)
         chosen = _chosen(listing, args.file)
         if chosen is None:
-            print(printable("\n".join(_lines(listing, client, args.context))))
+            say(*_lines(listing, client, args.context))
             return 0
         if chosen.trouble:
             raise UserError(f"{chosen.name} cannot be used: {chosen.trouble}.")
@@ -138,7 +144,7 @@ def _verdict(facts: Any) -> str:
 
 def _fetch(job: Job, client: httpx.Client) -> int:
     if job.is_there:
-        print(printable(f"It is there already: {job.target}"))
+        say(f"It is there already: {job.target}")
         return 0
     job.check_room()
     progress = _Progress(job)
@@ -146,7 +152,7 @@ def _fetch(job: Job, client: httpx.Client) -> int:
         job.run(client, threading.Event(), progress.show, progress.say_wait)
     finally:
         progress.end()
-    print(printable(str(job.target)))
+    say(str(job.target))
     return 0
 
 
@@ -171,13 +177,13 @@ class _Progress:
         line = f"{n_byte / whole:4.0%} of {bytes_text(whole)}, {bytes_text(int(speed))}/s"
         if speed > 0:
             line += f", {(whole - n_byte) / speed / 60:.0f} min left"
-        print(f"\r{line:60}", end="", file=sys.stderr, flush=True)
+        show_progress(line)
 
     def say_wait(self, sentence: str, wait_s: float) -> None:
         if sentence:
             self.end()
-            print(printable(f"{sentence} Goes on in {wait_s:.0f} s."), file=sys.stderr, flush=True)
+            say(f"{sentence} Goes on in {wait_s:.0f} s.", error=True)
 
     def end(self) -> None:
         if self._shown and self._last_s:
-            print(file=sys.stderr)
+            say("", error=True)

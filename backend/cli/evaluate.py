@@ -9,7 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from backend.cli.common import UserError, cache_rate, whole_number
+from backend.cli.common import (
+    UserError,
+    cache_rate,
+    say,
+    whole_number,
+)
 from backend.evaluation.collect import Limits, collect, read_documents
 from backend.evaluation.good_pred import measure, method_of
 from backend.evaluation.predictors import Candidate, candidates, evaluate, token_by_token
@@ -77,14 +82,15 @@ def run(args: argparse.Namespace) -> int:
         rows = [s.to_json() for s in evaluate(trace, chosen, matrices, learned, biases)]
         report["sets"][name] = rows
         if not args.json:
-            print("\n".join(_table(name, rows)), flush=True)
+            say(*_table(name, rows))
     if args.machine is not None:
         report["simulated"] = _simulated(args, sets, chosen, learned, matrices)
     if args.live:
         report["live"] = _live(args, file, chosen, learned)
     if not args.json:
         for kind in ("simulated", "live"):
-            print("\n".join(_good_preds(kind, report.get(kind, []))), end="")
+            if found := report.get(kind):
+                say(*_good_preds(kind, found))
     else:
         print(json.dumps(report))
     if args.plot is not None:
@@ -95,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
 def _learned(args: argparse.Namespace, file: ModelFile) -> Learned:
     found, remark = load_learned(file)
     if remark and not args.json:
-        print(remark)
+        say(remark)
     arrays, numbers = dict(found.arrays), dict(found.numbers)
     for path in args.weights:
         weights = read(path, file.fingerprint, sizes_of(file))
@@ -218,8 +224,6 @@ def _live(
 
 
 def _good_preds(kind: str, rows: Sequence[dict[str, Any]]) -> list[str]:
-    if not rows:
-        return []
     lines = ["", f"GoodPred, {kind}"]
     for row in rows:
         speed = f" {row['tokens_per_s']:.1f} tokens/s" if "tokens_per_s" in row else ""
@@ -227,7 +231,7 @@ def _good_preds(kind: str, rows: Sequence[dict[str, Any]]) -> list[str]:
             f"{row['set']:<18} {row['predictor']:<15} {row['stride']} {row['good_pred']:.1%} = "
             f"{row['accuracy']:.1%} x {row['fetch_rate']:.1%}{speed}"
         )
-    return [*lines, ""]
+    return lines
 
 
 def drawing(sets: dict[str, list[dict[str, Any]]]) -> str:

@@ -6,7 +6,11 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from backend.cli.common import UserError, whole_number
+from backend.cli.common import (
+    UserError,
+    say,
+    whole_number,
+)
 from backend.evaluation.paper_figures import FIGURES, Figure, Inputs
 from backend.gguf.model_file import read_model
 from backend.methods.compose import Learned
@@ -56,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         figure = FIGURES[args.name](inputs)
     except ValueError as error:
         raise UserError(str(error)) from None
-    print("\n".join(_table(figure)))
+    say(*_table(figure))
     if args.plot is not None:
         if not figure.panels:
             raise UserError(f"{args.name} is a table; it has no picture.")

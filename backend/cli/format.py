@@ -7,7 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from backend.cli.common import UserError, printable, write_error
+from backend.cli.common import (
+    UserError,
+    say,
+    write_error,
+)
 from backend.gguf.header import ArraySummary, Header, read_header, read_string
 from backend.llama.chat_format import AnswerReader, ChatFormat, Rendered
 from backend.llama.fitting import REMARKS
@@ -70,7 +74,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_report(facts, rendered, answer)))
     else:
-        print(printable("\n".join(_lines(facts, rendered, None if output is None else answer))))
+        lines = _lines(facts, rendered, None if output is None else answer)
+        say(*"\n".join(lines).split("\n"))
     return 0
 
 

@@ -11,7 +11,7 @@ from backend.cli.common import (
     add_engine_options,
     bytes_text,
     engine_config,
-    printable,
+    say,
     show_progress,
 )
 from backend.gguf.model_file import ModelFile, read_model
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         is_asked = model.sizes is not None
         rows = _plan_rows(memory_plan, memory, context, asked.cache_rate, is_asked=is_asked)
         lines = [*_lines(model, _pack_text(pack, remark), rows), _verdict(memory_plan)]
-        print(printable("\n".join([*lines, why])))
+        say(*lines, why)
     return 0
 
 
@@ -78,7 +78,7 @@ def _checksum(path: Path, as_json: bool) -> int:
         print(json.dumps({"files": files, "is_wrong": found.is_wrong, "words": found.sentence}))
     else:
         lines = [f"{part.sha256}  {part.file}" for part in found.parts]
-        print(printable("\n".join([*lines, found.sentence])))
+        say(*lines, found.sentence)
     return int(found.is_wrong)
 
 

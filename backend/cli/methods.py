@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from backend.cli.common import say
 from backend.methods.catalogue import METHODS
 
 _KINDS = {
@@ -42,8 +43,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for name, method in METHODS.items():
         note = f" ({_KINDS[method.kind]})" if _KINDS[method.kind] else ""
-        print(f"{name}{note}")
-        print(f"    {method.sentence}")
-        print(f"    Parts: {method.parts}.")
-        print(f"    Source: {method.paper}.")
+        say(f"{name}{note}")
+        say(f"    {method.sentence}")
+        say(f"    Parts: {method.parts}.")
+        say(f"    Source: {method.paper}.")
     return 0

@@ -9,7 +9,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from backend.cli.common import UserError, bytes_text, printable
+from backend.cli.common import (
+    UserError,
+    bytes_text,
+    say,
+    show_progress,
+)
 from backend.gguf.model_file import ModelFile, ModelFileError, read_model
 from backend.packs import write as pack
 from backend.packs.benefit import offer
@@ -62,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     except (pack.PackError, ModelFileError) as error:
         if args.json:
             print(json.dumps({"error": to_json(str(error))}))
-        raise UserError(printable(str(error))) from None
+        raise UserError(str(error)) from None
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -80,7 +85,7 @@ def _run(args: argparse.Namespace) -> int:
     plan = pack.plan_of(file, layout)
     if not args.json:
         size = bytes_text(plan.n_bytes)
-        print(f"{path} will take {size}, in the layout '{layout}'.", flush=True)
+        say(f"{path} will take {size}, in the layout '{layout}'.")
     written = pack.write(file, layout, path, _progress(as_json=args.json), args.to)
     found, _ = pack.find(file)
     used = found is not None and found.path.samefile(path)
@@ -88,12 +93,12 @@ def _run(args: argparse.Namespace) -> int:
         others = [str(other) for other in written.plan.stripes.others]
         print(json.dumps({"path": str(path), "others": others, "layout": layout, "used": used}))
         return 0
-    print("It is complete, and will be used." if used else "It is complete.")
+    say("It is complete, and will be used." if used else "It is complete.")
     if written.plan.stripes.others:
         for (each, _), n_bytes in zip(written.files, written.plan.sizes, strict=True):
-            print(f"{bytes_text(n_bytes):>10}  {each}")
+            say(f"{bytes_text(n_bytes):>10}  {each}")
     if len({each.stat().st_dev for each in written.sources}) < len(written.sources):
-        print("Some of these folders are on the same drive, which gains nothing.")
+        say("Some of these folders are on the same drive, which gains nothing.")
     return 0
 
 
@@ -102,9 +107,9 @@ def _offer(file: ModelFile, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps(offered.to_json() if offered else None))
     elif offered is None:
-        print("There is nothing to offer: it has a pack, or no experts.")
+        say("There is nothing to offer: it has a pack, or no experts.")
     else:
-        print(
+        say(
             f"{offered.path} would take {bytes_text(offered.needed_bytes)}, and "
             f"{bytes_text(offered.free_bytes)} are free. Experts would be read "
             f"{offered.read_gain:.2f} times as fast and computed {offered.compute_gain:.2f} times "
@@ -122,7 +127,7 @@ def _check(file: ModelFile, path: Path | None, *, as_json: bool) -> int:
         found = pack.read(path, file)
     pack.check(found, _progress(as_json=as_json))
     if not as_json:
-        print(f"{found.path} is what was written.")
+        say(f"{found.path} is what was written.")
     return 0
 
 
@@ -133,9 +138,9 @@ def _delete(file: ModelFile, path: Path | None) -> int:
     freed = sum(pack.delete(place) for place in places)
     if freed == 0:
         raise UserError(f"{file.path.name} has no pack.")
-    print(f"Deleted; {bytes_text(freed)} are free again.")
+    say(f"Deleted; {bytes_text(freed)} are free again.")
     for other in gone:
-        print(f"{other} was not found; if its drive comes back, delete it there.")
+        say(f"{other} was not found; if its drive comes back, delete it there.")
     return 0
 
 
@@ -153,8 +158,7 @@ def _progress(*, as_json: bool) -> Any:
             if as_json:
                 print(json.dumps({"done_bytes": done, "total_bytes": total}), flush=True)
                 return True
-            sys.stderr.write(f"\r\x1b[K{100 * done // total} %")
-            sys.stderr.flush()
+            show_progress(f"{100 * done // total} %")
         return True
 
     return show

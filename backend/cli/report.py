@@ -28,6 +28,7 @@ from backend.cli.common import (
     number_that,
     plain_sentence,
     printable,
+    say,
     show_progress,
 )
 from backend.cli.session import Answer, Session, Settings
@@ -203,7 +204,7 @@ class _Run:
         if self._as_json:
             print(json.dumps({"report": str(report.out), "status": status}), flush=True)
         else:
-            print(f"The report is in {report.out}. Read it before you send it to anybody.")
+            say(f"The report is in {report.out}. Read it before you send it to anybody.")
         return status
 
     def _show(self, number: int, words: Text) -> None:

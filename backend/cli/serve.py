@@ -7,12 +7,17 @@ import ipaddress
 import os
 import re
 import secrets
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from backend.cli.common import UserError, add_automatic_options, automatic_config, whole_number
+from backend.cli.common import (
+    UserError,
+    add_automatic_options,
+    automatic_config,
+    say,
+    whole_number,
+)
 from backend.engine.embedding_model import EmbeddingModel
 from backend.engine.engine import Engine
 from backend.library.facts import FactsCache
@@ -116,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
     except ServerError as error:
         raise UserError(str(error)) from None
     for warning in _warnings(access):
-        print(warning, file=sys.stderr, flush=True)
+        say(warning, error=True)
     engine = _open(path, config)
     servers: list[Any] = []
     fault = ""
@@ -138,18 +143,18 @@ def run(args: argparse.Namespace) -> int:
     )
     try:
         port = listener.getsockname()[1]
-        print(f"Serving {host.model_name} at {_url(args.host, port)}/v1", flush=True)
+        say(f"Serving {host.model_name} at {_url(args.host, port)}/v1")
         if is_new:
-            print(f"Key: {key}", flush=True)
+            say(f"Key: {key}")
         if paths:
-            print(f"On request: {', '.join(paths)}", flush=True)
+            say(f"On request: {', '.join(paths)}")
         if embedder is not None:
             does = "Ranking" if embedder.ranks else "Embeddings"
-            print(f"{does}: {embedder.name}, texts of up to {embedder.n_most:,} tokens", flush=True)
-        print(_context(engine), flush=True)
+            say(f"{does}: {embedder.name}, texts of up to {embedder.n_most:,} tokens")
+        say(_context(engine))
         if engine.cache.overridden:
-            print(engine.cache.overridden, file=sys.stderr, flush=True)
-        print("Ctrl-C ends it.", file=sys.stderr, flush=True)
+            say(engine.cache.overridden, error=True)
+        say("Ctrl-C ends it.", error=True)
         turns = Turns(host, n_parallel=args.parallel)
         servers.append(make_server(turns, key, access))
         if not fault:
@@ -175,7 +180,7 @@ def _minutes(given: str) -> float:
 def _open(path: Path, config: EngineConfig) -> Engine:
     engine = Engine.open(path, config)
     engine.keep_in(states_folder())
-    print(f"{engine.model.name}: {engine.cache.runs}", file=sys.stderr, flush=True)
+    say(f"{engine.model.name}: {engine.cache.runs}", error=True)
     return engine
 
 

@@ -10,7 +10,10 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from backend.cli.common import printable
+from backend.cli.common import (
+    say,
+    show_progress,
+)
 from backend.protocol.chat import AnswerText, ChatFacts, ChatOptions, Delta, Json
 from backend.protocol.client import Reply, RequestFailed, WorkerClient, WorkerDied
 from backend.protocol.messages import MAX_BYTES, ProtocolError
@@ -51,10 +54,9 @@ class Answer:
     died: bool = False
 
 
-def notice(text: str) -> None:
-    """Write a line for the user to standard error, apart from the answers."""
-    if sys.stderr is not None:
-        print(printable(text), file=sys.stderr, flush=True)
+def notice(*lines: str) -> None:
+    """Write lines for the user to standard error, apart from the answers."""
+    say(*lines, error=True)
 
 
 class Session:
@@ -80,9 +82,7 @@ class Session:
         shown = False
         for message in reply:
             if message["type"] == "loading" and sys.stderr is not None and sys.stderr.isatty():
-                percent = 100 * message["fraction"]
-                sys.stderr.write(f"\r\x1b[K{printable(message['stage'])} {percent:.0f} %")
-                sys.stderr.flush()
+                show_progress(f"{message['stage']} {100 * message['fraction']:.0f} %")
                 shown = True
             elif message["type"] == "loaded":
                 self.model, self.cache = message["model"], message["cache"]
@@ -91,7 +91,7 @@ class Session:
                     notice("")
                 raise RequestFailed(message["message"])
         if shown:
-            sys.stderr.write("\r\x1b[K")
+            show_progress("")
 
     def close(self) -> None:
         """End the worker, if there is one."""
@@ -204,12 +204,11 @@ class _Progress:
             return
         if kind == "prefill" and message["total"] >= _LONG_PROMPT:
             done, total = message["done"], message["total"]
-            sys.stderr.write(f"\r\x1b[KReading the prompt: {done} of {total} tokens (Ctrl-C stops)")
+            show_progress(f"Reading the prompt: {done} of {total} tokens (Ctrl-C stops)")
             self._shown = True
         elif self._shown:
-            sys.stderr.write("\r\x1b[K")
+            show_progress("")
             self._shown = False
-        sys.stderr.flush()
 
 
 class _Interrupts:

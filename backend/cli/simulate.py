@@ -9,7 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from backend.cli.common import UserError, bytes_text, cache_rate, printable, share, whole_number
+from backend.cli.common import (
+    UserError,
+    bytes_text,
+    cache_rate,
+    say,
+    share,
+    whole_number,
+)
 from backend.gguf.model_file import read_model
 from backend.machines import Hardware, load
 from backend.machines.measure import measure
@@ -155,16 +162,16 @@ def run(args: argparse.Namespace) -> int:
     methods = _chosen(args)
     results: list[Result] = []
     if not args.json:
-        print(printable(_heading(setting)))
-        print(_COLUMNS)
+        say(*_heading(setting))
+        say(_COLUMNS)
     for result in _results(args, setting, methods):
         results.append(result)
         if not args.json:
-            print(_row(result), flush=True)
+            say(_row(result))
             for line in result.lines:
-                print(f"  {line}")
+                say(f"  {line}")
             if args.layers and not result.reason:
-                print("\n".join(_layer_rows(result)), flush=True)
+                say(*_layer_rows(result))
     if args.json:
         print(json.dumps(_report(args, setting, results)))
     if args.plot is not None:
@@ -219,10 +226,10 @@ _COLUMNS = (
 )
 
 
-def _heading(setting: Setting) -> str:
+def _heading(setting: Setting) -> list[str]:
     trace, hardware = setting.trace, setting.hardware
     n_request = len(set(trace.requests.tolist()))
-    lines = [
+    return [
         f"{trace.architecture}: {trace.n_layer} MoE layers, {trace.n_expert} experts, "
         f"{trace.n_expert_used} used; {len(trace.tokens)} tokens in {trace.n_pass} passes, "
         f"{n_request} request{'s' if n_request != 1 else ''}",
@@ -230,8 +237,8 @@ def _heading(setting: Setting) -> str:
         *_about_ram(setting),
         "prefill and decode: tokens per second; stall: of a decoded token; read: by a token; "
         "GoodPred: accuracy x fetch rate",
+        "",
     ]
-    return "\n".join([*lines, ""])
 
 
 def _about_ram(setting: Setting) -> list[str]:
@@ -249,7 +256,7 @@ def _about_ram(setting: Setting) -> list[str]:
 def _row(result: Result) -> str:
     start = f"{result.method:<16} "
     if result.reason:
-        return f"{start}{result.asked_rate:>6.1%} not simulated: {printable(result.reason)}"
+        return f"{start}{result.asked_rate:>6.1%} not simulated: {result.reason}"
     total, prefill, decode = result.total, result.prefill, result.decode
     assert total is not None and prefill is not None and decode is not None
     n_token = max(prefill.n_token + decode.n_token, 1)

@@ -6,7 +6,6 @@ import argparse
 import json
 import shutil
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,11 @@ from backend.cli.common import (
     bytes_text,
     engine_config,
     max_tokens,
-    printable,
     sampling,
+    say,
     show_progress,
     size,
+    write_error,
 )
 from backend.engine.engine import Engine
 from backend.engine.recording import Recording
@@ -159,7 +159,7 @@ def _finish(
 ) -> int:
     """Write the trace and print a report. Return the exit status."""
     for skipped in report["left_out"]:
-        _notice(f"The prompt in line {skipped['line']} is left out: {skipped['reason']}")
+        write_error(f"The prompt in line {skipped['line']} is left out: {skipped['reason']}")
     if recording.n_token == 0:
         raise UserError(report["stopped"] or "Nothing was recorded.")
     about = {
@@ -173,11 +173,11 @@ def _finish(
     trace = recording.trace(about)
     trace.write(args.out)
     if report["stopped"]:
-        _notice(report["stopped"])
+        write_error(report["stopped"])
     if args.inputs and trace.inputs is None:
-        _notice("The layers' inputs are not in it: this model's graph does not show them.")
+        write_error("The layers' inputs are not in it: this model's graph does not show them.")
     elif trace.has_inputs is not None and not trace.has_inputs.all():
-        _notice("Some layers' inputs are not in it: this model's graph does not show them.")
+        write_error("Some layers' inputs are not in it: this model's graph does not show them.")
     facts = {
         "out": str(args.out),
         "requests": report["requests"],
@@ -190,7 +190,7 @@ def _finish(
     if args.json:
         print(json.dumps(facts))
     else:
-        print(
+        say(
             f"{args.out}: {facts['requests']} requests, {facts['tokens']} tokens, "
             f"{bytes_text(facts['bytes'])}"
         )
@@ -202,8 +202,3 @@ def _finish(
 def _show_loading(fraction: float, stage: str) -> bool:
     show_progress(f"{stage} {100 * fraction:.0f} %")
     return True
-
-
-def _notice(text: str) -> None:
-    if sys.stderr is not None:
-        print(f"outrider: {printable(text)}", file=sys.stderr, flush=True)

@@ -15,6 +15,7 @@ from backend.cli.common import (
     bytes_text,
     cache_rate,
     number_that,
+    say,
     show_progress,
     whole_number,
 )
@@ -121,9 +122,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"recording_s": round(recorded_s, 1), "predictors": reports}))
     else:
-        print(f"{reports[0]['tokens']} tokens, recorded in {recorded_s:.0f} s")
+        say(f"{reports[0]['tokens']} tokens, recorded in {recorded_s:.0f} s")
         for report in reports:
-            print("\n".join(_lines(report)))
+            say(*_lines(report))
     return 0
 
 

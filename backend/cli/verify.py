@@ -16,6 +16,7 @@ from backend.cli.common import (
     cache_rate,
     engine_config,
     number_that,
+    say,
     whole_number,
 )
 from backend.engine.loading import NotCacheable
@@ -131,9 +132,9 @@ def run(args: argparse.Namespace) -> int:
     learned, remark = load_learned(file)
     if not args.json:
         for line in filter(None, [remark, why_no_pack]):
-            print(line)
+            say(line)
         where = pack.path if pack and pack.plan.layout == in_layout else file.path
-        print(f"Experts are read from {where}, layout {in_layout}.")
+        say(f"Experts are read from {where}, layout {in_layout}.")
     try:
         for result in compare(
             file,
@@ -154,11 +155,11 @@ def run(args: argparse.Namespace) -> int:
         ):
             if not args.json:
                 if not results:
-                    print(
+                    say(
                         f"{'method':<16} {'rate':>6} {'experts':>7} {'sequences':>9} "
                         f"{'positions':>9}  result"
                     )
-                print(_row(result), flush=True)
+                say(_row(result))
             results.append(result)
     except NotCacheable as error:
         raise UserError(str(error)) from None
@@ -216,10 +217,10 @@ def _show_replayed(log: Path, found: dict[str, Any], *, as_json: bool) -> None:
             parts.append(f"{found['n_state']} states from the drive")
         if found["n_taken"]:
             parts.append(f"{found['n_taken']} states taken as they were, computed beside others")
-        print(f"Compared with stock llama.cpp: {', '.join(parts)}.")
-        print(found["difference"] or found["obstacle"] or "Every bit is the same.")
+        say(f"Compared with stock llama.cpp: {', '.join(parts)}.")
+        say(found["difference"] or found["obstacle"] or "Every bit is the same.")
         if found["remark"]:
-            print(found["remark"])
+            say(found["remark"])
 
 
 def _host_bytes(asked_bytes: int | None, file: ModelFile) -> int:

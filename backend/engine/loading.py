@@ -482,18 +482,19 @@ def _load_once(
         params.use_extra_bufts = False
     if not direct and params.load_mode == llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO:
         params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
-    gave_up = False
+    gave_up, is_wanted = False, True
     fault: BaseException | None = None
     with log.captured() as lines, log.captured(ERROR) as errors:
 
         def on_progress(fraction: float, _user_data: int | None) -> bool:
-            nonlocal gave_up, fault
+            nonlocal gave_up, is_wanted, fault
             while lines:
                 gave_up |= _GAVE_UP_DIRECT in lines.pop()
             if direct and gave_up:
                 return False
             try:
-                return progress is None or progress(min(fraction / max(share, 1e-9), 1.0))
+                is_wanted = progress is None or progress(min(fraction / max(share, 1e-9), 1.0))
+                return is_wanted
             except BaseException as error:  # ctypes would drop it
                 fault = error
                 return False
@@ -509,7 +510,8 @@ def _load_once(
         if direct and gave_up:
             return None
         if not pointer:
-            raise LlamaError(_load_error(file, errors))
+            given_up = text("engine.cancelled")
+            raise LlamaError(_load_error(file, errors) if is_wanted else given_up)
         model, pointer = Model(pointer, held, kept), None
         model.settings = settings_of(params, llama_cpp.llama_model_default_params())
         return model

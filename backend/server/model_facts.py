@@ -12,6 +12,7 @@ from backend.gguf.companions import vision_files
 from backend.gguf.header import ModelFileError
 from backend.gguf.model_file import ModelFile, read_model
 from backend.protocol.status import CacheFacts, ModelFacts, VocabularyFacts
+from backend.text import without_folders
 
 Json = dict[str, Any]
 _N_KEPT = 256  # models whose facts are kept
@@ -29,7 +30,7 @@ class LoadedFacts:
     @property
     def runs(self) -> str:
         """How it runs and why."""
-        return self.cache.runs
+        return without_folders(self.cache.runs)
 
     @property
     def size_bytes(self) -> int:

@@ -42,7 +42,7 @@ from backend.server.ask import (
 from backend.server.figures import Figures
 from backend.server.model_facts import LoadedFacts
 from backend.system import faults
-from backend.text import Text
+from backend.text import Text, without_folders
 
 MAX_WAITING = 64
 """Maximum of waiting requests; more are refused."""
@@ -685,7 +685,9 @@ class _Choice(Handle):
     def finish(self, given: GroupAnswer) -> bool:
         """Tell that the answer is complete. Return whether the request has all its answers."""
         reason, n_token, stop = given.finish_reason, given.n_token, given.stop
-        timings = replace(self.timings, n_token=n_token, runs=self.engine.cache.runs)
+        timings = replace(
+            self.timings, n_token=n_token, runs=without_folders(self.engine.cache.runs)
+        )
         if self._tokens or (self._prompt is not None and self._ids):
             self.delta(Delta())
         reasoning, engine = "".join(self._reasoning), self.engine
@@ -882,7 +884,7 @@ def token_of(chances: Sequence[Any], n_top: int) -> Token:
 
 
 def _refusal(error: Exception, *, before_answer: bool = False) -> RequestRefused:
-    """Return an error of the engine as a refusal.
+    """Return an error of the engine as a refusal, whose sentence names files without folders.
 
     A failure before the answer begins is the request's fault (its length, a conversation that the
     template refuses), unless nothing can be answered any more.
@@ -896,7 +898,7 @@ def _refusal(error: Exception, *, before_answer: bool = False) -> RequestRefused
     if isinstance(sentence, Text) and sentence.id == "engine.prompt_too_long":
         return _too_long(int(sentence.values["n"]), int(sentence.values["n_context"]))
     is_ours = not before_answer or isinstance(error, UntrustedError)
-    return RequestRefused(sentence, status=500 if is_ours else 400)
+    return RequestRefused(without_folders(sentence), status=500 if is_ours else 400)
 
 
 def _too_long(n: int, n_context: int) -> RequestRefused:

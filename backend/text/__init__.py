@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 import string
 from collections.abc import Callable, Mapping
 from typing import Any, Self
@@ -56,6 +57,32 @@ def joined(*parts: str) -> str:
     if len(kept) == 1:
         return kept[0]
     return Text(JOINED, {"parts": kept}) if kept else ""
+
+
+_FOLDER = re.compile(
+    r"""(?:\bfile:|(?<![\w:/\\.~-])(?:[A-Za-z]:)?)[/\\]+"""
+    r"""(?:[^/\\:;,'"\n]*[^\s/\\:;,'"][/\\]+)*(?=[^\s/\\])"""
+)
+"""The folders of a path that begins at a root, within a sentence. Names in them may have spaces."""
+_ROOT = re.compile(r"(?:[A-Za-z]:)?[/\\]")
+
+
+def without_folders(sentence: str) -> str:
+    """Return a sentence in which files have names only, for readers who may not know their places.
+
+    A value that begins as an absolute path is one; in other words a path is found by its form.
+    """
+    if isinstance(sentence, Text):
+        return Text(sentence.id, {name: _named(value) for name, value in sentence.values.items()})
+    return _FOLDER.sub("", sentence)
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_named(item) for item in value]
+    if isinstance(value, str) and not isinstance(value, Text) and _ROOT.match(value):
+        return re.split(r"[/\\]", value.rstrip("/\\"))[-1]
+    return without_folders(value) if isinstance(value, str) else value
 
 
 def to_json(data: Any) -> Any:

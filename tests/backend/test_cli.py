@@ -4,11 +4,13 @@ Faults and interrupts are played against the fake engine of fake_worker.py; the 
 one on a tiny model.
 """
 
+import ast
 import ctypes
 import json
 import os
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +27,7 @@ from factory import make_tiny
 from processes import NO_FILE, wait_until_gone
 from waiting import WAIT_S, until
 
+from backend import cli
 from backend.cli import COMMANDS, main
 
 FAKE = ROOT / "tests" / "fake_worker.py"
@@ -264,10 +267,40 @@ def test_a_models_name_cannot_steer_the_terminal(
 ) -> None:
     from backend.gguf.model_file import ModelFile
 
-    monkeypatch.setattr(ModelFile, "name", "evil\x1b]0;title\x07\x9b2J name")
+    monkeypatch.setattr(ModelFile, "name", "evil\x1b]0;title\x07\x9b2J\nVerdict\u202e")
     assert main(["inspect", str(tiny)]) == 0
     text = capsys.readouterr().out
-    assert "evil]0;title2J name" in text
+    assert "evil?]0;title??2J?Verdict?\n" in text
+
+
+def test_a_files_name_is_one_line_of_the_terminal(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a\n\x1b[2Jb.gguf"
+    shutil.copy(tiny, path)
+    (tmp_path / "p\rq.jsonl").write_text("{}")
+    for words in (
+        ["inspect", str(path)],
+        ["pack", str(path), "--delete"],
+        ["verify", str(path), "--tokens", "1", "--rates", "1.0", "--methods", "lru"],
+        ["batch", str(path), str(tmp_path / "p\rq.jsonl"), "--out", str(tmp_path / "o\n.jsonl")],
+        ["bench", str(path.with_suffix(".json"))],
+        ["no\x1bsuch"],
+    ):
+        main(words)
+        said = "".join(capsys.readouterr())
+        assert said and not any(c in said for c in "\x1b\r") and "a\n" not in said, words
+
+
+def test_the_command_line_prints_by_one_function() -> None:
+    """What others have named would else control the terminal. JSON escapes it."""
+    found = []
+    for path in sorted(Path(cli.__file__).parent.glob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "print":
+                found.append((path.name, ast.unparse(call.args[0])))
+    others = [(name, given) for name, given in found if not given.startswith("json.dumps(")]
+    assert others == [("common.py", "*map(one_line, lines)")]
 
 
 # outrider chat against the fake engine: scripts, faults, interrupts

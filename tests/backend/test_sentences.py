@@ -7,7 +7,16 @@ import pickle
 
 import pytest
 
-from backend.text import FORMATS, Text, from_json, joined, render, text, to_json
+from backend.text import (
+    FORMATS,
+    Text,
+    from_json,
+    joined,
+    render,
+    text,
+    to_json,
+    without_folders,
+)
 
 FEWER = text("memory.fewer_slots", free=3 << 30, n=12, all=128, wanted=64)
 
@@ -67,3 +76,21 @@ def test_another_version_s_text_stays_english(id: str, values: dict[str, object]
 def test_nonsense_is_refused(data: dict[str, object]) -> None:
     with pytest.raises(ValueError):
         from_json(data)
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ("no '/home/a b/m.gguf' (why)", "no 'm.gguf' (why)"),
+        ("Not allowed: /home/u/m.gguf and /x/y z/n.gguf.", "Not allowed: m.gguf and n.gguf."),
+        (r"C:\Users\x y\m.gguf is bad, \\host\s\n too.", "m.gguf is bad, n too."),
+        ("file:///home/u/m.gguf is odd.", "m.gguf is odd."),
+        ("A web page, http://127.0.0.1/v1/x, is text/html, 3 / 4.", ""),
+        (text("pack.file_missing", file="/mnt/a, b's/x.pack"), text("pack.file_missing", file="x.pack")),
+        (joined(text("file.not_written", file="/a/b", reason="no: /c/d"), "See /e/f."),
+         joined(text("file.not_written", file="b", reason="no: d"), "See f.")),
+    ],
+)  # fmt: skip
+def test_files_are_named_without_their_folders(said: str, named: str) -> None:
+    assert without_folders(said) == (named or said)
+    assert isinstance(without_folders(said), Text) == isinstance(said, Text)

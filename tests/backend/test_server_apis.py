@@ -545,6 +545,7 @@ def test_the_server_tells_that_it_runs(to: SimpleNamespace) -> None:
     [
         (EngineError("The template refuses this."), 400, "The template refuses this."),
         (UntrustedError("The file has changed."), 500, "The file has changed."),
+        (EngineError("Not read: /home/a b/m.gguf."), 400, "Not read: m.gguf."),
         (KeyError("secret"), 500, "Something unexpected failed"),
     ],
 )
@@ -560,21 +561,21 @@ def test_what_fails_before_the_answer_has_its_own_status(
 def test_what_fails_within_the_answer_ends_the_stream_with_a_sentence(rig: Rig) -> None:
     def answer(*_: Any) -> Iterator[Delta]:
         yield Delta(content="It is ")
-        raise EngineError("The drive is gone.")
+        raise EngineError("The drive is gone: /mnt/x.")
 
     class Broken(list[Delta]):
         def __iter__(self) -> Iterator[Delta]:
             return answer()
 
     to = rig(answer=lambda *_: Broken())
-    with pytest.raises(openai.APIError, match="The drive is gone"):
+    with pytest.raises(openai.APIError, match="The drive is gone: x"):
         list(chat(to, stream=True))
-    with pytest.raises(anthropic.APIError, match="The drive is gone"):
+    with pytest.raises(anthropic.APIError, match="The drive is gone: x"):
         with to.anthropic.messages.stream(model="m", max_tokens=9, messages=HELLO) as stream:
             stream.get_final_message()
     events = list(to.openai.responses.create(model="m", input="a", stream=True))
     assert events[-1].type == "response.failed"
-    assert events[-1].response.error.message == "The drive is gone."
+    assert events[-1].response.error.message == "The drive is gone: x."
 
 
 def test_calls_in_parallel_are_kept_apart(rig: Rig) -> None:
