@@ -140,7 +140,9 @@ audit:
 curated: .dev
 	@$(PY) packaging/curated.py $(ARGS)
 
+# Without its stamp it is built again, also where the stamp is of another build than the one installed.
 native:
+	@rm -f .venv/.outrider/native
 	@sh packaging/prepare.sh run
 
 # tests/attack/__main__.py says what it does. Findings are in build/attack.

@@ -53,3 +53,31 @@ def check_llama_cpp() -> None:
         raise ImportError(text("engine.no_llama", version=LLAMA_CPP_PYTHON_VERSION)) from None
     if found != LLAMA_CPP_PYTHON_VERSION:
         raise ImportError(text("engine.other_llama", found=found, version=LLAMA_CPP_PYTHON_VERSION))
+
+
+def check_native() -> None:
+    """Raise ImportError if the sources of the native part have changed since it was built.
+
+    An older native part may answer in another way than its Python expects, and say nothing. Only
+    the build of a checkout writes the digests of its sources (native/sources.cmake). A wheel and a
+    bundle have neither these nor the sources.
+    """
+    import hashlib
+    import importlib.util
+    from pathlib import Path
+
+    from backend.text import text
+
+    found = importlib.util.find_spec("backend._native")
+    built_from = Path((found and found.origin) or __file__).with_name("_native.sources")
+    folder = Path(__file__).with_name("native")
+    if not (built_from.is_file() and folder.is_dir()):
+        return
+    files = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*.*") if p.is_file()}
+    digests = (
+        f"{name} {hashlib.sha256(files[name].read_bytes()).hexdigest()}\n"
+        for name in sorted(files)
+        if name.endswith((".cc", ".h"))
+    )
+    if "".join(digests) != built_from.read_text(encoding="utf-8"):
+        raise ImportError(text("engine.old_native"))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -112,3 +116,48 @@ def test_every_document_is_in_their_list() -> None:
     listed = set(re.findall(r"\]\(([\w/-]+\.md)\)", (docs / "README.md").read_text("utf-8")))
     there = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")}
     assert listed == there - {"README.md"}
+
+
+def test_a_native_part_of_other_sources_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    native = tmp_path / "backend" / "native"
+    (native / "core").mkdir(parents=True)
+    for name in ("b.cc", "core/a.h", "core_last.cc", "CMakeLists.txt"):
+        (native / name).write_text(f"// {name}\n")
+    library = tmp_path / "installed" / "_native.so"
+    library.parent.mkdir()
+    built_from = library.with_name("_native.sources")
+    monkeypatch.setattr(backend, "__file__", str(tmp_path / "backend" / "__init__.py"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: SimpleNamespace(origin=str(library)))
+    backend.check_native()  # a build that is not of a checkout writes nothing
+    cmake = shutil.which("cmake", path=str(Path(sys.executable).parent)) or "cmake"
+    script = ROOT / "backend" / "native" / "sources.cmake"
+    defined = [f"-Dfolder={native}", f"-Dbuilt_from={built_from}"]
+    subprocess.run([cmake, *defined, "-P", script], check=True)
+    backend.check_native()
+    (native / "CMakeLists.txt").write_text("# It is no source.\n")
+    backend.check_native()
+    for change in (
+        lambda: (native / "b.cc").write_text("// changed\n"),
+        lambda: (native / "b.cc").unlink(),
+        lambda: (native / "new.cc").write_text("// new\n"),
+    ):
+        change()
+        with pytest.raises(ImportError, match="Run `make native`, and start again."):
+            backend.check_native()
+        subprocess.run([cmake, *defined, "-P", script], check=True)
+        backend.check_native()
+    (native / "new.cc").write_text("// changed\n")
+    shutil.rmtree(native)  # an installed program has no sources
+    backend.check_native()
+
+
+def test_an_old_native_part_is_told_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise ImportError("It is old.")
+
+    monkeypatch.setattr(backend, "check_native", refuse)
+    monkeypatch.delitem(sys.modules, "backend.llama.api", raising=False)
+    with pytest.raises(ImportError, match="It is old."):
+        importlib.import_module("backend.llama.api")

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend import check_llama_cpp
+from backend import check_llama_cpp, check_native
 from backend.gguf.identity import FileIdentity, OpenFiles
 from backend.gguf.tables import (
     CACHE_FOR_EACH,
@@ -50,8 +50,9 @@ from backend.system.spinning import computing
 from backend.text import text
 
 check_llama_cpp()
+check_native()
 
-import llama_cpp  # noqa: E402  (after the check of the version)
+import llama_cpp  # noqa: E402  (after the checks)
 
 ProgressCallback = Callable[[float], bool]
 

@@ -480,6 +480,11 @@ ENGLISH: Mapping[str, str] = {
     "engine.not_opened": QT_TRANSLATE_NOOP(
         "messages", "The file {file} could not be opened: {reason}."
     ),
+    "engine.old_native": QT_TRANSLATE_NOOP(
+        "messages",
+        "The C++ sources have changed since the native part was built. Run `make native`, and start"
+        " again.",
+    ),
     "engine.other_llama": QT_TRANSLATE_NOOP(
         "messages", "llama-cpp-python {found} is installed, but Outrider needs exactly {version}."
     ),

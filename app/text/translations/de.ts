@@ -4623,6 +4623,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Die Datei {file} konnte nicht geöffnet werden: {reason}.</translation>
 </message>
 <message>
+<source>The C++ sources have changed since the native part was built. Run `make native`, and start again.</source>
+<translation>Die C++-Quellen haben sich geändert, seit der native Teil gebaut wurde. Führen Sie `make native` aus und starten Sie neu.</translation>
+</message>
+<message>
 <source>llama-cpp-python {found} is installed, but Outrider needs exactly {version}.</source>
 <translation>llama-cpp-python {found} ist installiert, aber Outrider braucht genau {version}.</translation>
 </message>
