@@ -26,6 +26,7 @@ PROGRAMS = {
     "dbus-daemon": "dbus-daemon",
     "matchbox-window-manager": "matchbox-window-manager",
     "xdotool": "xdotool",
+    "xclip": "xclip",
 }
 """What a screen with a session bus needs, and the Debian packages that have it."""
 LAUNCHER = Path("/usr/libexec/at-spi-bus-launcher"), "at-spi2-core"

@@ -125,6 +125,22 @@ class Screen:
         """Type a text."""
         self._hand("type", "--delay", "4", "--", text)
 
+    def put(self, kind: str, data: bytes) -> None:
+        """Copy data of a MIME type, as another program does."""
+        command = ["xclip", "-selection", "clipboard", "-t", kind]
+        done = subprocess.run(
+            command, input=data, env=self._for_xdotool,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,  # its child keeps the data
+        )  # fmt: skip
+        assert done.returncode == 0
+
+    def taken(self) -> str:
+        """Return the text that was copied."""
+        command = ["xclip", "-selection", "clipboard", "-o", "-t", "UTF8_STRING"]
+        return subprocess.run(
+            command, env=self._for_xdotool, stdout=subprocess.PIPE, check=True, timeout=30
+        ).stdout.decode()
+
     def _hand(self, *command: str) -> None:
         subprocess.run(["xdotool", *command], env=self._for_xdotool, check=True)
 

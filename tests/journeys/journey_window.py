@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-from factory import make_png
+from factory import make_mmproj, make_png
 from fake_hub import FakeHub
 
 from journeys import models
 from journeys.desktop import Desktop, until
 from journeys.fixtures import Home
 from journeys.models import Line
-from journeys.window import STOP, Window
+from journeys.window import MESSAGE, STOP, Window
 
 MAX = "Anna has a white dog called Max."
 WHICH = "What is the name of the dog?"  # the model knows it from the turn before alone
+FORMULA = r"$\bar{x} = \frac{1}{n} \sum_{i=1}^{n} x_i$"
+TABLE = "| Fruit | Price |\n|---|---:|\n| apple | 3 |\n| pear | 12 |"
 
 
 def journey_three_clicks_to_a_model(home: Home, desktop: Desktop, hub: FakeHub) -> None:
@@ -64,6 +66,30 @@ def journey_files(home: Home, desktop: Desktop) -> None:
     desktop.click("Remove picture.png")
     window.ask(WHICH)
     assert "The dog of Anna is called Max." in window.seen()
+    window.quit()
+
+
+def journey_a_pasted_picture_a_formula_a_table(home: Home, desktop: Desktop) -> None:
+    """What was copied elsewhere is seen and sent; what a model writes is shown and copied."""
+    answer = (FORMULA, f"\n\n{TABLE}", "\n\nThat is all.")
+    path = home.write("seer.gguf", models.scripted([Line("\n", answer)]))
+    make_mmproj(path.with_name("mmproj-seer.gguf"), models.WIDTH)
+    window = Window(home, desktop, path)
+    window.wait_model("seer")
+    desktop.click(MESSAGE)
+    desktop.put("image/png", make_png(np.full((40, 60, 3), 200, np.uint8)))
+    desktop.press("ctrl+v")
+    desktop.wait("Remove Pasted image")
+    window.ask("What is the mean?")
+    picture = desktop.wait("Show Pasted image large")
+    assert "Your message" in [node.name for node in picture.around]
+    desktop.wait_words("Formulas: ")  # they are drawn
+    desktop.click("Part of the answer")
+    desktop.press("ctrl+a", "ctrl+c")
+    assert FORMULA in desktop.taken()
+    desktop.wait("Table")
+    desktop.click("Copy this table as Markdown")
+    assert desktop.taken().strip() == TABLE
     window.quit()
 
 

@@ -17,6 +17,8 @@ from gguf.quants import dequantize, quantize
 
 ROOT = Path(__file__).resolve().parents[2]
 EMBEDDED = ROOT / "assets" / "embedded" / "outrider-tiny.gguf"
+WIDTH = 64
+"""Values of an embedding of a scripted model."""
 _NAME = b"Outrider Tiny"
 
 
@@ -60,9 +62,8 @@ def scripted(
     sizes: of the factory's Geometry.
     """
     with tempfile.TemporaryDirectory() as folder:
-        tiny = make_tiny(
-            "qwen3moe", "Q8_0", Path(folder, "tiny.gguf"), n_ctx=context_length, **sizes
-        )
+        sizes = {"n_ctx": context_length, "n_embd": WIDTH, **sizes}
+        tiny = make_tiny("qwen3moe", "Q8_0", Path(folder, "tiny.gguf"), **sizes)
         reader, written = GGUFReader(tiny), Path(folder, "scripted.gguf")
         tokens = reader.fields["tokenizer.ggml.tokens"].contents()
         letters = byte_symbols()
