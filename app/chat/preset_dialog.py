@@ -126,13 +126,12 @@ class PresetDialog(QDialog):
         choice: EngineChoice | None = None,
     ) -> None:
         super().__init__(parent)
-        OnScreen(self)
+        OnScreen(self, 460)
         self.own = list(own)
         self.engine: dict[str, Any] = {}
         """The engine's settings of the chosen preset of the user, or empty."""
         self._choice = choice
         self.setWindowTitle(self.tr("System prompt and sampling"))
-        self.setMinimumWidth(460)
         self._before = preset
         self._system = TextField(SYSTEM_CHARS)
         self._system.setPlainText(in_paragraphs(preset.system))

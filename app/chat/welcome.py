@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QT_TRANSLATE_NOOP, QRectF, Qt, Signal
-from PySide6.QtGui import QPainter, QPaintEvent
+import textwrap
+
+from PySide6.QtCore import QT_TRANSLATE_NOOP, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app.session import known_models as models
@@ -25,7 +27,8 @@ FOR_EMBEDDED = (
 """Questions that the embedded model answers well; it knows only English. A test asks them."""
 
 
-WORDS_WIDTH = 400
+SIDE = 28  # pixels at the left and right
+SUGGESTION_WIDTH = 520  # pixels with the usual text, at most
 
 
 class _Mark(QWidget):
@@ -40,6 +43,24 @@ class _Mark(QWidget):
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         icons.paint_mark(painter, QRectF(self.rect()), theme.colours())
         painter.end()
+
+
+class _Suggestion(QPushButton):
+    """A question to ask, in as many lines as it needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setProperty("role", "suggestion")
+        self.question = ""
+
+    def fit(self, room: int) -> None:
+        """Break the question into lines that are at most `room` pixels wide."""
+        most, words = min(room, theme.wide(SUGGESTION_WIDTH)), self.question
+        for n_line in range(1, 7):
+            lines = textwrap.wrap(words, len(words) // n_line + 1 + 4 * (n_line > 1)) or [words]
+            self.setText("\n".join(lines))
+            if self.sizeHint().width() <= most:
+                break
 
 
 class Welcome(QWidget):
@@ -64,23 +85,20 @@ class Welcome(QWidget):
         for label in (self._title, self._words):
             label.setAlignment(Qt.AlignmentFlag.AlignHCenter)
             label.setWordWrap(True)
-        self._suggestions = []
+        self._suggestions: list[_Suggestion] = []
         self._shown: tuple[ModelFacts | None, bool, bool] | None = None
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(28, 0, 28, 0)
+        layout.setContentsMargins(SIDE, 0, SIDE, 0)
         layout.setSpacing(10)
         layout.addStretch(3)
         layout.addWidget(_Mark(), 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addSpacing(12)
         layout.addWidget(self._title)
-        self._words.setFixedWidth(WORDS_WIDTH)
-        layout.addWidget(self._words, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addWidget(self._words)
         layout.addSpacing(20)
         for _ in SUGGESTIONS:
-            button = QPushButton()
-            button.setProperty("role", "suggestion")
-            button.clicked.connect(lambda _=False, one=button: self.suggested.emit(one.text()))
-            button.setMaximumWidth(480)
+            button = _Suggestion()
+            button.clicked.connect(lambda _=False, one=button: self.suggested.emit(one.question))
             self._suggestions.append(button)
             layout.addWidget(button, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addSpacing(6)
@@ -94,6 +112,18 @@ class Welcome(QWidget):
         layout.addWidget(self._open, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addStretch(4)
 
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Break the questions into lines for another width."""
+        super().resizeEvent(event)
+        for button in self._suggestions:
+            button.fit(event.size().width() - 2 * SIDE)
+        if (layout := self.layout()) is not None:
+            layout.activate()  # within a resize Qt asks for no other layout
+
+    def minimumSizeHint(self) -> QSize:
+        """Let it become narrower than the present lines."""
+        return QSize(2 * SIDE, super().minimumSizeHint().height())
+
     def show_model(self, model: ModelFacts | None, is_loading: bool, is_embedded: bool) -> None:
         """Show the model that would answer."""
         if self._shown == (model, is_loading, is_embedded):
@@ -106,7 +136,8 @@ class Welcome(QWidget):
                 if is_embedded
                 else translate("welcome", str(SUGGESTIONS[index]))
             )
-            button.setText(text)
+            button.question = text
+            button.fit(self.width() - 2 * SIDE)
             button.setAccessibleName(self.tr("Ask: {question}").format(question=text))
             button.setVisible(ready or is_loading)
             button.setEnabled(ready)

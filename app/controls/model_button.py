@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QMenu, QPushButton, QWidget
 from app.session import known_models as models
 from app.text import units
 from app.widgets import icons, theme
+from app.widgets.commands import key_words
 from backend.protocol.status import ModelFacts
 from backend.system.paths import is_file
 
@@ -68,9 +69,12 @@ class ModelButton(QPushButton):
         for path in files:
             self._add(path, present)
         menu.addSeparator()
-        menu.addAction(self.tr("All models") + "\tCtrl+M", self.library.emit)
-        menu.addAction(self.tr("Get models\u2026") + "\tCtrl+G", self.get.emit)
-        menu.addAction(self.tr("Open a GGUF file\u2026") + "\tCtrl+O", self.browse.emit)
+        for text, keys, chosen in (
+            (self.tr("All models"), "Ctrl+M", self.library),
+            (self.tr("Get models\u2026"), "Ctrl+G", self.get),
+            (self.tr("Open a GGUF file\u2026"), "Ctrl+O", self.browse),
+        ):
+            menu.addAction(f"{text}\t{key_words(keys)}", chosen.emit)
 
     def sizeHint(self) -> QSize:  # noqa: D102
         width = self.fontMetrics().horizontalAdvance(self._full) + 56

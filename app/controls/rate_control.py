@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSlider, QVBoxLayout, QWidget
 
 from app.state.slot_range import SlotRange
@@ -146,7 +146,7 @@ class RateControl(QWidget):
         if not self.apply.isHidden():
             parts.append(self.apply)
         spacing = self._layout.spacing()
-        return self._words_width(compact) + sum(p.sizeHint().width() + spacing for p in parts)
+        return self._words_width(compact) + sum(_width(one) + spacing for one in parts)
 
     def _words_width(self, compact: bool) -> int:
         """Return the width of the words. While the slider is dragged, it stays the same."""
@@ -161,6 +161,11 @@ class RateControl(QWidget):
     def _show_parts(self) -> None:
         self.slider.setVisible(not self._state.automatic)
         self._caption.setVisible(not self._compact and not self._state.automatic)
+
+    def changeEvent(self, event: QEvent) -> None:  # noqa: D102
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange):
+            self._fix_words()
 
     def _fix_words(self) -> None:
         """Give the words one width, so that the slider does not move while it is dragged."""
@@ -284,3 +289,8 @@ class RateControl(QWidget):
         self._settle.stop()
         if self._state.slots is not None:
             self.chosen.emit(self._state.slots.rate(self.slider.value()))
+
+
+def _width(widget: QWidget) -> int:
+    """Return the width that a widget wants, or has whatever it wants."""
+    return max(widget.sizeHint().width(), widget.minimumWidth())

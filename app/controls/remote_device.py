@@ -35,9 +35,8 @@ class RemoteDialog(QDialog):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        OnScreen(self)
+        OnScreen(self, 440)
         self.setWindowTitle(self.tr("Another machine"))
-        self.setMinimumWidth(440)
         self.device = ""
         self.address = QLineEdit()
         self.address.setPlaceholderText("rpc://192.168.1.20:50052")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QFrame,
@@ -23,6 +23,7 @@ from app.text import units
 from app.text.language import translate
 from app.text.messages import localized
 from app.text.methods import title_of
+from app.widgets import theme
 from app.widgets.fields import DropDown, Number
 from app.widgets.icon_button import IconButton
 from app.widgets.mode_switch import ModeSwitch
@@ -113,7 +114,7 @@ class ControlsStrip(QFrame):
         caption.setProperty("role", "small")
         self._fields = fields
         self._columns: dict[str, tuple[QWidget, ...]] = {"": (caption, self.mode)}
-        self._arranged = (0, 0)  # columns, and the fields in them
+        self._arranged = (0, 0, 0)  # columns, the fields in them, and the width of each
         self._has_device = False  # one computes, so that experts may be missing there
         for name, rule in self._rules.items():
             self._add(name, rule, self._controls[name])
@@ -286,12 +287,10 @@ class ControlsStrip(QFrame):
         control.setAccessibleName(title)
         if rule.tooltip:
             control.setToolTip(translate("settings", rule.tooltip))
-        control.setFixedWidth(_COLUMN)
         changed = control.activated if isinstance(control, DropDown) else control.editingFinished
         changed.connect(self._choose)
         force = QLabel()
         force.setProperty("role", "small")
-        force.setFixedWidth(_COLUMN)
         self._force[name] = force
         self._columns[name] = (caption, control, force)
 
@@ -312,10 +311,14 @@ class ControlsStrip(QFrame):
             for name, widgets in self._columns.items()
             if self._has_device or not (name and self._rules[name].on_device)
         ]
-        n_column = min(max((self.width() - 90) // (_COLUMN + 26), 1), len(shown))
-        if (n_column, len(shown)) == self._arranged:
+        width = theme.wide(_COLUMN)
+        n_column = min(max((self.width() - 90) // (width + 26), 1), len(shown))
+        if (n_column, len(shown), width) == self._arranged:
             return
-        self._arranged = n_column, len(shown)
+        self._arranged = n_column, len(shown), width
+        for _, control, *force in self._columns.values():
+            for widget in (control, *force) if force else ():
+                widget.setFixedWidth(width)
         for number, widgets in enumerate(shown):
             row, column = divmod(number, n_column)
             for line, widget in enumerate(widgets):
@@ -323,11 +326,16 @@ class ControlsStrip(QFrame):
 
     def minimumSizeHint(self) -> QSize:  # noqa: D102
         # As many columns as there are now must not keep the window from becoming narrower.
-        return QSize(_COLUMN + 90, super().minimumSizeHint().height())
+        return QSize(theme.wide(_COLUMN) + 90, super().minimumSizeHint().height())
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102
         super().resizeEvent(event)
         self._arrange()
+
+    def changeEvent(self, event: QEvent) -> None:  # noqa: D102
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.FontChange:
+            self._arrange()
 
     def _say(self, name: str, value: str, differs: bool) -> None:
         label = self._force[name]

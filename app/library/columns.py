@@ -6,12 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import (
+    QT_TRANSLATE_NOOP,
+    QAbstractTableModel,
+    QModelIndex,
+    QObject,
+    QPersistentModelIndex,
+    Qt,
+)
 from PySide6.QtGui import QBrush
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
 from app.text.language import translate
 from app.widgets import theme
+
+_COLUMNS = str(QT_TRANSLATE_NOOP("library", "Columns"))
+_N_MEASURED = 100  # rows whose cells decide on the width of a column
+_NAME_WIDTH = 230  # pixels with the usual text; a name may be longer
 
 Index = QModelIndex | QPersistentModelIndex
 T = TypeVar("T")
@@ -19,10 +30,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Column(Generic[T]):
-    """A column: heading (English), width in pixels, text, and sort key."""
+    """A column: heading (English), text, and sort key."""
 
     title: object
-    width: int
     text: Callable[[T], str]
     key: Callable[[T], Any] = lambda _: None
     is_number: bool = False
@@ -81,7 +91,7 @@ class ColumnTable(QAbstractTableModel, Generic[T]):
         if not index.isValid() or index.row() >= len(self.rows):
             return None
         row, column = self.rows[index.row()], self.columns[index.column()]
-        if role == Qt.ItemDataRole.DisplayRole:
+        if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
             return column.text(row)
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return column.alignment
@@ -92,7 +102,7 @@ class ColumnTable(QAbstractTableModel, Generic[T]):
         return None
 
 
-def dress(table: QTableView, columns: Sequence[Column[Any]]) -> None:
+def dress(table: QTableView) -> None:
     """Set the look and behaviour of a table of models. REQUIRES: its model is set."""
     table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
     table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
@@ -106,6 +116,22 @@ def dress(table: QTableView, columns: Sequence[Column[Any]]) -> None:
     header = table.horizontalHeader()
     header.setHighlightSections(False)
     header.setMinimumSectionSize(60)
+    header.setAccessibleName(translate("library", _COLUMNS))
+    header.setResizeContentsPrecision(_N_MEASURED)
+    header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
     header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
-    for i, column in enumerate(columns[1:], 1):
-        header.resizeSection(i, column.width)
+
+
+def fit(table: QTableView, leaves: Sequence[int]) -> None:
+    """Hide columns until the others have room for what is in them, the first of `leaves` first."""
+    header = table.horizontalHeader()
+    for column in leaves:
+        table.setColumnHidden(column, False)
+    wanted = [
+        max(header.sectionSizeHint(i), table.sizeHintForColumn(i)) for i in range(header.count())
+    ]
+    over = theme.wide(_NAME_WIDTH) + sum(wanted[1:]) - table.viewport().width()
+    for column in leaves:
+        if over > 0:
+            table.setColumnHidden(column, True)
+            over -= wanted[column]

@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.library import words
-from app.library.columns import ColumnTable, dress
+from app.library.columns import ColumnTable, dress, fit
 from app.library.download_row import DownloadRow
 from app.library.get_table import CURATED, FILES, REPOSITORIES, GetTable
 from app.library.search import Found, Search, Shown
@@ -43,12 +43,8 @@ from backend.downloads.offers import Offer, Repository
 _REFRESH_MS = 400
 _DESCRIBE_MS = 300  # a row that is selected for this time is described
 _ROWS_HEIGHT_MAX = 260
-# (columns, width of the page below which they are hidden), for each table.
-_LEAVES = {
-    Shown.CURATED: ((5, 1000), (3, 900), (2, 780), (4, 640)),
-    Shown.REPOSITORIES: ((1, 640),),
-    Shown.FILES: ((2, 780), (3, 780)),
-}
+# Columns that a narrow page hides, the first first, of each table.
+_LEAVES = {Shown.CURATED: (5, 3, 2, 4), Shown.REPOSITORIES: (1,), Shown.FILES: (2, 3)}
 
 
 class GetPage(QWidget):
@@ -296,9 +292,8 @@ class GetPage(QWidget):
         kept = ""  # the selected model stays selected where its row moves
         if self.table.model() is not table:
             self.table.setModel(table)
-            dress(self.table, table.columns)
+            dress(self.table)
             self.table.selectionModel().currentRowChanged.connect(self._picked)
-            self._show_columns()
         elif self.chosen is not None and self._shown_words == self.search.words:
             kept = self.chosen.offer.name
         self._shown_words = self.search.words
@@ -310,6 +305,7 @@ class GetPage(QWidget):
             names = [item.offer.name for item in found]
         else:
             table.take_rows(self.search.repositories, same=False)
+        self._show_columns()
         is_measured = self.search.library.machine is not None
         if is_measured and self._guessed:
             kept = "" if kept == self._guessed else kept  # the user picked no other
@@ -662,8 +658,7 @@ class GetPage(QWidget):
 
     def _show_columns(self) -> None:
         """Hide the less important columns of a narrow page."""
-        for column, width in _LEAVES[self.search.shown]:
-            self.table.setColumnHidden(column, self.width() < width)
+        fit(self.table, _LEAVES[self.search.shown])
 
     def hideEvent(self, event: QHideEvent) -> None:  # noqa: D102
         super().hideEvent(event)

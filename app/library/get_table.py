@@ -54,40 +54,37 @@ def _context(item: Found) -> str:
     return units.number(facts.context_length) if facts else ""
 
 
-_NAME = Column[Found](QT_TRANSLATE_NOOP("library", "Name"), 300, lambda item: item.offer.name)
-_HERE = Column[Found](QT_TRANSLATE_NOOP("library", "On this computer"), 230, _verdict)
+_NAME = Column[Found](QT_TRANSLATE_NOOP("library", "Name"), lambda item: item.offer.name)
+_HERE = Column[Found](QT_TRANSLATE_NOOP("library", "On this computer"), _verdict)
 _SIZE = Column[Found](
     QT_TRANSLATE_NOOP("library", "Size"),
-    100,
     lambda item: units.size(item.offer.size_bytes),
     is_number=True,
 )
 CURATED = (
     _NAME,
     _HERE,
-    Column[Found](QT_TRANSLATE_NOOP("library", "Good for"), 140, _good_for),
-    Column[Found](QT_TRANSLATE_NOOP("library", "Parameters"), 150, _parameters),
+    Column[Found](QT_TRANSLATE_NOOP("library", "Good for"), _good_for),
+    Column[Found](QT_TRANSLATE_NOOP("library", "Parameters"), _parameters),
     _SIZE,
-    Column[Found](QT_TRANSLATE_NOOP("library", "Context"), 80, _context, is_number=True),
+    Column[Found](QT_TRANSLATE_NOOP("library", "Context"), _context, is_number=True),
 )
 FILES = (
     _NAME,
     _HERE,
-    Column[Found](QT_TRANSLATE_NOOP("library", "Type"), 100, _quantisation),
+    Column[Found](QT_TRANSLATE_NOOP("library", "Type"), _quantisation),
     Column[Found](
         QT_TRANSLATE_NOOP("library", "Files"),
-        70,
         lambda item: units.number(len(item.offer.files)),
         is_number=True,
     ),
     _SIZE,
 )
 REPOSITORIES = (
-    Column[Repository](QT_TRANSLATE_NOOP("library", "Repository"), 300, lambda item: item.name),
-    Column[Repository](QT_TRANSLATE_NOOP("library", "Licence"), 180, lambda item: item.licence),
+    Column[Repository](QT_TRANSLATE_NOOP("library", "Repository"), lambda item: item.name),
+    Column[Repository](QT_TRANSLATE_NOOP("library", "Licence"), lambda item: item.licence),
     Column[Repository](
         QT_TRANSLATE_NOOP("library", "Downloads in a month"),
-        180,
         lambda item: units.number(item.n_download),
         is_number=True,
     ),

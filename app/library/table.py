@@ -51,56 +51,46 @@ def _verdict_key(row: Row) -> tuple[int, float]:
 
 
 COLUMNS = (
-    Column[Row](
-        QT_TRANSLATE_NOOP("library", "Name"), 250, title, lambda row: title(row).casefold()
-    ),
+    Column[Row](QT_TRANSLATE_NOOP("library", "Name"), title, lambda row: title(row).casefold()),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "On this computer"),
-        216,
         lambda row: words.short(row.entry, row.verdict),
         _verdict_key,
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Parameters"),
-        150,
         _from_facts(words.total_and_active),
         _sort_key(lambda f: f.n_parameter, 0),
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Type"),
-        80,
         _from_facts(lambda f: f.quantisation),
         _sort_key(lambda f: f.quantisation, ""),
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Size"),
-        80,
         lambda row: units.size(row.entry.size_bytes),
         lambda row: row.entry.size_bytes,
         is_number=True,
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Architecture"),
-        110,
         _from_facts(lambda f: f.architecture),
         _sort_key(lambda f: f.architecture, ""),
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Layers × experts × used"),
-        176,
         _from_facts(words.shape),
         _sort_key(lambda f: f.n_layer * max(f.n_expert, 1), 0),
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Context"),
-        80,
         _from_facts(lambda f: units.number(f.context_length)),
         _sort_key(lambda f: f.context_length, 0),
         is_number=True,
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Last used"),
-        96,
         lambda row: words.ago(row.used_s),
         lambda row: -row.used_s,
     ),

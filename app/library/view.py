@@ -21,17 +21,16 @@ from PySide6.QtWidgets import (
 )
 
 from app.library import words
-from app.library.columns import dress
+from app.library.columns import dress, fit
 from app.library.details import Details
 from app.library.library import Library, Row
-from app.library.table import COLUMNS, HERE, SortedTable, Table
+from app.library.table import HERE, SortedTable, Table
 from app.text import units
 from app.text.messages import localized
 from app.widgets.icon_button import IconButton
 
 REFRESH_MS = 4000  # the free memory changes while the page is visible
-# (column, width of the page below which it is hidden).
-_LEAVES = ((5, 1180), (7, 1060), (8, 960), (6, 860), (2, 700), (3, 560))
+_LEAVES = (5, 7, 8, 6, 2, 3)  # columns that a narrow page hides, the first first
 
 
 class LibraryView(QWidget):
@@ -132,7 +131,7 @@ class LibraryView(QWidget):
         table = self.table
         table.setModel(self._sorted)
         table.setAccessibleName(self.tr("Models"))
-        dress(table, COLUMNS)
+        dress(table)
         table.setSortingEnabled(True)
         table.sortByColumn(HERE, Qt.SortOrder.AscendingOrder)
         table.selectionModel().currentRowChanged.connect(self._current_changed)
@@ -199,6 +198,7 @@ class LibraryView(QWidget):
         self._empty.setText(self._why_empty())
         self._empty.setVisible(not shown)
         self.table.setVisible(bool(shown))
+        fit(self.table, _LEAVES)
         if picked is not None:
             self.pick(picked)
         current = self.table.currentIndex()
@@ -293,5 +293,4 @@ class LibraryView(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102
         super().resizeEvent(event)
-        for column, width in _LEAVES:
-            self.table.setColumnHidden(column, self.width() < width)
+        fit(self.table, _LEAVES)

@@ -43,7 +43,7 @@ class ModelReport(QDialog):
 
     def __init__(self, engine: EngineSession, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        OnScreen(self)
+        OnScreen(self, _WIDTH)
         assert engine.path is not None
         self._engine, self._path = engine, engine.path
         self._folder = QTemporaryDir()
@@ -52,7 +52,6 @@ class ModelReport(QDialog):
         self._buffer = b""
         self._is_running = self._is_stopped = False
         self.setWindowTitle(self.tr("Report on this model"))
-        self.setMinimumWidth(_WIDTH)
         self.words = QLabel(
             self.tr(
                 "{name} is measured on this machine: three turns of a chat that is made up for it, "

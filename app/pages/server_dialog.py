@@ -72,10 +72,9 @@ class ServerDialog(QDialog):
 
     def __init__(self, server: Server | None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        OnScreen(self)
+        OnScreen(self, 520)
         self.server = server
         self.setWindowTitle(self.tr("Server of tools"))
-        self.setMinimumWidth(520)
         self.name = QLineEdit(server.name if server else "")
         self.is_program = QRadioButton(self.tr("A program on this machine"))
         self.is_web = QRadioButton(self.tr("An address"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QKeySequence, QShowEvent
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHeaderView,
@@ -12,7 +12,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.widgets.commands import COMMANDS, LOCAL, words
+from app.widgets.commands import COMMANDS, LOCAL, key_words, words
 from app.widgets.page import Page
 
 
@@ -22,11 +22,11 @@ class ShortcutsPage(Page):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(self.tr("Keyboard shortcuts"), scrolls=False, parent=parent)
         rows = [
-            (self._keys(command.keys), words(command.label).rstrip("\u2026"))
+            (key_words(*command.keys), words(command.label).rstrip("\u2026"))
             for command in COMMANDS
             if command.keys
         ]
-        rows += [(self._keys((keys,)), words(text)) for keys, text in LOCAL]
+        rows += [(key_words(keys), words(text)) for keys, text in LOCAL]
         self.table = table = QTableWidget(len(rows), 2)
         table.setAccessibleName(self.tr("Keyboard shortcuts"))
         table.setHorizontalHeaderLabels([self.tr("Keys"), self.tr("What they do")])
@@ -46,10 +46,6 @@ class ShortcutsPage(Page):
             for column, text in enumerate(texts):
                 table.setItem(row, column, QTableWidgetItem(text))
         self.column.addWidget(table, 1)
-
-    def _keys(self, keys: tuple[str, ...]) -> str:
-        native = QKeySequence.SequenceFormat.NativeText
-        return "   ".join(QKeySequence(key).toString(native) for key in keys)
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: D102
         super().showEvent(event)

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QAbstractItemView, QListView, QMenu, QWidget
 from app.sidebar.list_delegate import MORE_WIDTH, ChatDelegate
 from app.sidebar.list_model import ChatListModel
 from app.store.chats import ChatRow
+from app.widgets.commands import key_words
 
 
 class ChatList(QListView):
@@ -120,7 +121,7 @@ class ChatList(QListView):
     def menu_for(self, chat: ChatRow) -> QMenu:
         """Return the menu of one chat."""
         menu = self._menu()
-        menu.addAction(self.tr("Rename") + "\tF2", lambda: self.edit_name(chat.id))
+        menu.addAction(self.tr("Rename") + "\t" + key_words("F2"), lambda: self.edit_name(chat.id))
         label = self.tr("Unpin") if chat.is_pinned else self.tr("Pin")
         menu.addAction(label, lambda: self.pinned.emit(chat.id, not chat.is_pinned))
         folders = menu.addMenu(self.tr("Folder"))
@@ -141,7 +142,9 @@ class ChatList(QListView):
         menu.addAction(self.tr("Export as JSON\u2026"), lambda: self.exported.emit(chat.id, "json"))
         menu.addAction(self.tr("Export all chats\u2026"), lambda: self.exported.emit(0, "json"))
         menu.addSeparator()
-        menu.addAction(self.tr("Delete") + "\tDel", lambda: self.deleted.emit(chat.id))
+        menu.addAction(
+            self.tr("Delete") + "\t" + key_words("Del"), lambda: self.deleted.emit(chat.id)
+        )
         return menu
 
     def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, Qt, QTimer, Signal
-from PySide6.QtGui import QKeyEvent, QKeySequence
+from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
@@ -18,14 +18,10 @@ from app.session.chats import Chats
 from app.sidebar.list import ChatList
 from app.store.chats import ChatRow
 from app.text.messages import localized
+from app.widgets.commands import key_words
 from app.widgets.fields import SearchField
 
 SEARCH_MS = 60  # delay after the last key
-
-
-def _keys(name: str) -> str:
-    """Return keys in the words of the window's language."""
-    return QKeySequence(name).toString(QKeySequence.SequenceFormat.NativeText)
 
 
 class _Search(SearchField):
@@ -82,13 +78,13 @@ class Sidebar(QFrame):
         self.new = QPushButton(self.tr("New chat"))
         self.new.setObjectName("newChat")
         self.new.setAccessibleName(self.tr("New chat"))
-        self.new.setToolTip(_keys("Ctrl+N"))
+        self.new.setToolTip(key_words("Ctrl+N"))
         self.new.clicked.connect(self.new_chat)
         self.search = _Search()
         self.search.setObjectName("search")
         self.search.setAccessibleName(self.tr("Search chats"))
         self.search.setPlaceholderText(self.tr("Search chats"))
-        self.search.setToolTip(_keys("Ctrl+F"))
+        self.search.setToolTip(key_words("Ctrl+F"))
         self.list = ChatList()
         self._found: dict[int, ChatRow] = {}  # by the id of the chat: with a passage
         self._nothing = QLabel()

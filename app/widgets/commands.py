@@ -84,6 +84,12 @@ def words(text: object) -> str:
     return QCoreApplication.translate("commands", str(text))
 
 
+def key_words(*keys: object) -> str:
+    """Return the names of keys as the system's language has them, such as "Strg+N"."""
+    native = QKeySequence.SequenceFormat.NativeText
+    return "   ".join(QKeySequence(str(key)).toString(native) for key in keys)
+
+
 def add_actions(window: QWidget, run: Mapping[str, Callable[[], object]]) -> QMenu:
     """Add the actions of all commands to a window, and return their menu.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Qt
-from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QLabel, QWidget
+from PySide6.QtCore import QEvent, QSize, Qt
+from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent
+from PySide6.QtWidgets import QLabel, QToolTip, QWidget
 
 
 class ElidedLabel(QLabel):
@@ -36,6 +36,15 @@ class ElidedLabel(QLabel):
         metrics, width = self.fontMetrics(), self.contentsRect().width()
         is_short = self.short and metrics.horizontalAdvance(self.text()) > width
         return metrics.elidedText(self.short if is_short else self.text(), self._mode, width)
+
+    def event(self, event: QEvent) -> bool:
+        """Tell the whole text of one that is cut, where no tool tip says more."""
+        is_cut = self.shown_text() != self.text()
+        if event.type() == QEvent.Type.ToolTip and is_cut and not self.toolTip():
+            assert isinstance(event, QHelpEvent)
+            QToolTip.showText(event.globalPos(), self.text(), self)
+            return True
+        return bool(super().event(event))
 
     def width_of(self, text: str) -> int:
         """Return the width that a text needs, in pixels."""

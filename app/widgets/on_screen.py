@@ -6,6 +6,8 @@ from PySide6.QtCore import QEvent, QMargins, QObject, QPoint, QRect, QSize, QTim
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QWidget
 
+from app.widgets import theme
+
 FRAME_MS = 300  # until the window manager has told a new window's frame
 USUAL_FRAME = QMargins(2, 36, 2, 2)  # pixels, on X11 until then
 
@@ -20,11 +22,15 @@ def placed(window: QRect, frame: QMargins, room: QRect) -> QRect:
 
 
 class OnScreen(QObject):
-    """Moves and shrinks a window that is shown, or whose screen has gone, into the screen."""
+    """Moves and shrinks a window that is shown, or whose screen has gone, into the screen.
 
-    def __init__(self, window: QWidget) -> None:
+    least: the smallest width of a dialog with text of the usual size; what is in it may need more.
+    """
+
+    def __init__(self, window: QWidget, least: int = 0) -> None:
         super().__init__(window)
         self._window = window
+        self._least = least
         self._fitted = QSize()  # the size that this gave to a larger window
         self._later = QTimer(self, singleShot=True, interval=FRAME_MS)
         self._later.timeout.connect(self.fit)
@@ -43,6 +49,9 @@ class OnScreen(QObject):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: D102
         if event.type() == QEvent.Type.Show and not event.spontaneous():
+            if self._least and (layout := self._window.layout()) is not None:
+                needed = layout.minimumSize().width()  # known once the style is applied
+                self._window.setMinimumWidth(max(theme.wide(self._least), needed))
             self.fit()
             if QGuiApplication.platformName() != "offscreen":
                 self._later.start()

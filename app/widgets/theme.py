@@ -111,6 +111,7 @@ LIGHT_HIGH = replace(
     arriving="#8f5f00", compute="#2a5f96", other="#5f6770", dense="#4c5a8c", kv="#8f4a72",
     stall="#b03323", code_comment="#454c54",
 )  # fmt: skip
+USUAL_PIXELS = 13  # of text, where the system has no larger one
 TEXT_SIZES = (90, 100, 115, 130, 150)
 """The sizes of text to choose from, in per cent of the system's."""
 
@@ -147,6 +148,11 @@ def pixels(app_font: QFont | None = None) -> int:
     return min(max(QFontInfo(app_font or QApplication.font()).pixelSize(), 11), 36)
 
 
+def wide(pixels_of_usual: int) -> int:
+    """Return a width chosen for text of the usual size, for text of the chosen size."""
+    return round(pixels_of_usual * pixels() / USUAL_PIXELS)
+
+
 def choose(
     app: QApplication, choice: Choice, has_high_contrast: bool = False, text_percent: int = 100
 ) -> None:
@@ -169,7 +175,7 @@ def choose(
     family = _first_installed(_FAMILIES, QFontDatabase.SystemFont.GeneralFont)
     font = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
     font.setFamily(family)
-    usual = max(QFontInfo(font).pixelSize(), 13)
+    usual = max(QFontInfo(font).pixelSize(), USUAL_PIXELS)
     font.setPixelSize(round(usual * text_percent / 100))
     app.setFont(font)
     # At once: a window that is being built gives its parts the font that it has.

@@ -15,7 +15,6 @@ from PySide6.QtWidgets import (
     QApplication,
     QComboBox,
     QHeaderView,
-    QLabel,
     QLineEdit,
     QPlainTextEdit,
     QScrollBar,
@@ -24,12 +23,10 @@ from PySide6.QtWidgets import (
 )
 from window_samples import WAIT_MS, Model, Opener
 
-from app.chat.preset_dialog import PresetDialog
 from app.chat.text_block import TextBlock
 from app.chat.transcript import ROW_HEIGHT, Transcript
 from app.state.conversation import Conversation, Ending, Message
 from app.state.engine_state import State
-from app.state.preset import Preset
 from app.window.main_window import MainWindow
 from backend.protocol.chat import ToolCall
 
@@ -37,8 +34,6 @@ INTERACTIVE = (
     QAbstractButton, QAbstractSlider, QAbstractSpinBox, QComboBox, QLineEdit, QAbstractItemView,
     QPlainTextEdit, QTextBrowser,
 )  # fmt: skip
-ROLELESS = (QAccessible.Role.NoRole, QAccessible.Role.Client)
-PAGES = ("chat", "models", "settings", "diagnostics", "shortcuts", "about")
 
 
 def interactive(root: QWidget) -> list[QWidget]:
@@ -61,46 +56,6 @@ def described(widget: QWidget) -> tuple[str, QAccessible.Role]:
 
 def wait_idle(qtbot: Any, window: MainWindow) -> None:
     qtbot.waitUntil(lambda: window.engine.state is State.IDLE, timeout=WAIT_MS)
-
-
-def test_every_control_of_every_page_has_a_name_and_a_role(
-    qtbot: Any, open_window: Opener, model: Model
-) -> None:
-    window = open_window(model())
-    window.resize(1400, 900)
-    window.session.send("Hello")
-    wait_idle(qtbot, window)
-    window.top_bar.controls.click()
-    window.chat.banner.show_notice(None)
-    lacking, unread = [], []
-    for page in PAGES:
-        window.pages.go(page)
-        for label in window.findChildren(QLabel):  # a name would be read in place of its text
-            if label.text() and label.accessibleName() not in ("", label.text()):
-                unread.append((page, label.text(), label.accessibleName()))
-        controls = interactive(window)
-        assert controls
-        for widget in controls:
-            name, role = described(widget)
-            # Scroll areas and painted widgets have this role. A painted one needs a description.
-            plain = role == QAccessible.Role.Client and (
-                isinstance(widget, QAbstractScrollArea) or bool(widget.accessibleDescription())
-            )
-            # Others have the keys of what they belong to.
-            is_part = in_group(widget) or isinstance(widget, TextBlock | QHeaderView)
-            by_key = is_part or widget.focusPolicy() & Qt.FocusPolicy.TabFocus
-            if not name.strip() or (role in ROLELESS and not plain) or not by_key:
-                lacking.append((page, widget, name, role))
-    assert lacking == [], lacking
-    assert unread == [], unread
-
-
-def test_every_control_of_the_preset_has_a_name(qtbot: Any, qapp: QApplication) -> None:
-    dialog = PresetDialog(Preset(), "model", True)
-    qtbot.addWidget(dialog)
-    dialog.show()
-    for widget in interactive(dialog):
-        assert described(widget)[0].strip(), widget
 
 
 def test_tab_reaches_every_control_and_the_focus_is_seen(
@@ -138,6 +93,23 @@ def walk(window: MainWindow) -> None:
     # Tab stops at one button of an exclusive group; arrow keys lead to the others.
     missed = [widget for widget in wanted - reached if not in_group(widget)]
     assert [described(widget)[0] for widget in missed] == []
+
+
+def is_told(widget: QWidget) -> bool:
+    """Return whether a screen reader says a name and a role of a control."""
+    name, role = described(widget)
+    # Scroll areas and painted widgets have no role of their own. A painted one has a description.
+    is_plain = isinstance(widget, QAbstractScrollArea | QHeaderView) or (
+        widget.accessibleDescription() != ""
+    )
+    has_role = role != QAccessible.Role.NoRole and (role != QAccessible.Role.Client or is_plain)
+    return bool(name.strip()) and has_role
+
+
+def is_reached(widget: QWidget) -> bool:
+    """Return whether Tab reaches a control, or what it belongs to has keys."""
+    is_part = in_group(widget) or isinstance(widget, TextBlock | QHeaderView)
+    return is_part or bool(widget.focusPolicy() & Qt.FocusPolicy.TabFocus)
 
 
 def in_group(widget: QWidget) -> bool:

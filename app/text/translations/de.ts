@@ -296,7 +296,7 @@
 </message>
 <message>
 <source>Export all chats…</source>
-<translation>Alle Chats exportieren…</translation>
+<translation>Alle Chats exportieren …</translation>
 </message>
 <message>
 <source>Delete</source>
@@ -2734,7 +2734,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>Let the model write the titles of new chats when it is idle</source>
-<translation>Das Modell die Titel neuer Chats schreiben lassen, wenn es nichts zu tun hat</translation>
+<translation>Das Modell Titel neuer Chats schreiben lassen, wenn es nichts zu tun hat</translation>
 </message>
 <message>
 <source>Local server</source>
@@ -4106,6 +4106,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>The folder {folder} {trouble}.</source>
 <translation>Der Ordner {folder} {trouble}.</translation>
+</message>
+<message>
+<source>Columns</source>
+<translation>Spalten</translation>
 </message>
 </context>
 <context>
