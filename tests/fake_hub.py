@@ -27,7 +27,7 @@ class Fault:
 
     kind: "cut" closes after n_byte, and "short" does without having said a length; "hold" waits
     there until `release`; "status" answers with the status only; "wrong" flips a bit; "whole"
-    ignores the range; "longer" sends one byte more.
+    ignores the range; "longer" sends one byte more; "headers" sends `headers` in place of its own.
     """
 
     kind: str
@@ -207,9 +207,11 @@ class FakeHub:
         if fault.kind == "wrong":
             body = bytes([body[0] ^ 1]) + body[1:]
         to.send_response(status)
+        about = {"ETag": tag}
         if status == 206:
-            to.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
-        to.send_header("ETag", tag)
+            about["Content-Range"] = f"bytes {start}-{end - 1}/{len(data)}"
+        for name, value in (about | fault.headers).items():
+            to.send_header(name, value)
         if fault.kind == "longer":
             to.close_connection = True
             body += b"!"

@@ -128,7 +128,7 @@ _CITATION = re.compile(
 
 def _cited(text: str, references: list[Json]) -> str:
     """Put the words of citations in the place of their marks, which no font shows."""
-    if _CITATION.search(text) is None:
+    if text.isascii() or _CITATION.search(text) is None:
         return text
     for found in references:
         mark, words = found.get("matched_text"), found.get("alt")

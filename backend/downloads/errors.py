@@ -75,7 +75,9 @@ def of_answer(
         return DownloadError(text("download.out_of_order", host=host, status=status), True)
     if status == 416:
         return DownloadError(text("download.no_range", host=host, status=status), True)
-    return DownloadError(_refusal(host, status, code), status in (408, 425))
+    if headers.get("cf-mitigated", "") == "challenge":
+        return DownloadError(text("download.challenge", host=host, status=status))
+    return DownloadError(_refusal(host, status, code), status in (408, 421, 425))
 
 
 def _refusal(host: str, status: int, code: str) -> str:
@@ -90,6 +92,10 @@ def _refusal(host: str, status: int, code: str) -> str:
         return text("download.disabled", host=host)
     if status == 401:
         return text("download.needs_token", host=host)
+    if status == 402:
+        return text("download.payment", host=host, status=status)
+    if status == 451:
+        return text("download.law", host=host, status=status)
     if status == 403:
         return text("download.forbidden", host=host, status=status)
     if status in (404, 410):
@@ -105,6 +111,9 @@ _REFUSALS = (400, 401, 403, 404, 410)
 _MAY_LIMIT = (403, 429, 503)  # answers in which the fields of a rate limit are a reason to wait
 _SECONDS = re.compile(r"\s*(\d{1,15}(?:\.\d*)?)\s*(?:s|sec|seconds)?\s*(?:[;,].*)?", re.IGNORECASE)
 _EPOCH_FROM_S = 1e9  # a larger number is a time since 1970, not a duration
+_EPOCH_FROM_MS = 1e11  # a larger one is such a time in milliseconds
+_UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_AMOUNT = re.compile(r"(\d{1,9}(?:\.\d*)?)\s*(ms|[smhd])[a-z]*[\s,]*", re.IGNORECASE)
 
 
 def _wait_s(status: int, headers: Mapping[str, str]) -> float | None:
@@ -132,7 +141,7 @@ def _wait_s(status: int, headers: Mapping[str, str]) -> float | None:
     ]
     for start in ("ratelimit", "x-ratelimit", "x-rate-limit"):
         left = _number(f"r={headers.get(f'{start}-remaining', '')}", "r")
-        for end in ("reset-after", "reset"):
+        for end in ("reset-after", "reset", "reset-requests", "reset-tokens"):
             limits.append((left, _duration_s(headers.get(f"{start}-{end}", ""), now_s)))
     waits = [(left, wait_s) for left, wait_s in limits if wait_s is not None]
     used_up = [wait_s for left, wait_s in waits if left == 0]
@@ -147,11 +156,19 @@ def _number(item: str, names: str) -> float | None:
 
 
 def _duration_s(value: str, now_s: float) -> float | None:
-    """Return the seconds until the end of a wait, which is a number of seconds or a time."""
+    """Return the seconds until the end of a wait.
+
+    It is a number of seconds, a time, or amounts with units, such as 2m30s, 5 minutes and PT5M.
+    """
     found = _SECONDS.fullmatch(value)
     if found and float(found[1]) < _EPOCH_FROM_S:
         return float(found[1])
+    amounts = value.strip().upper().removeprefix("P").replace("T", "").lower()
+    if not found and amounts and not _AMOUNT.sub("", amounts):
+        return sum(float(n) * _UNITS_S[unit] for n, unit in _AMOUNT.findall(amounts))
     at_s = float(found[1]) if found else _time_s(value)
+    if found and at_s is not None and at_s > _EPOCH_FROM_MS:
+        at_s /= 1000
     return None if at_s is None else max(at_s - now_s, 0.0)
 
 

@@ -57,6 +57,7 @@ class Transfer:
         self._waits = waits
         self._digest = hashlib.sha256()
         self._n_byte = 0
+        self._n_no_rest = 0  # successive answers without the rest that was asked for
 
     def fetch(self) -> None:
         """Fetch the missing bytes and check the whole file.
@@ -106,6 +107,8 @@ class Transfer:
                 own_s = min(WAIT_S * 2 ** max(n_try - 1, 0), WAIT_MAX_S)
                 asked_s += error.wait_s
                 n_try += error.wait_s < own_s
+                is_no_rest = getattr(error.args[0], "id", "") in _NO_REST
+                self._n_no_rest = self._n_no_rest + 1 if is_no_rest else 0
                 is_long = n_try > N_TRY_MAX or asked_s > WAIT_LONGEST_S
                 stays = error.is_once and str(error) == said  # also with a new signature
                 if not error.is_passing or is_long or stays:
@@ -122,19 +125,24 @@ class Transfer:
         Of an answer that begins at byte 0 in spite of the range, pass over what is here.
         """
         file = self._file
-        with opened(self._client, file.url, self._n_byte, None, file.tag) as answer:
+        start = 0 if self._n_no_rest >= _N_NO_REST_MAX else self._n_byte
+        with opened(self._client, file.url, start, None, file.tag) as answer:
             host = host_of(str(answer.url))
-            if answer.headers.get("content-encoding", "identity").lower() != "identity":
+            if answer.headers.get("content-encoding", "").strip().lower() not in _PLAIN:
                 raise DownloadError(text("download.encoded", host=host))
             n_over = 0 if answer.status_code == 206 else self._n_byte
             if answer.status_code == 206:
-                _check_range(answer.headers.get("content-range", ""), self._n_byte, file, host)
+                _check_range(answer.headers.get("content-range", ""), start, file, host)
+                n_over = self._n_byte - start
             else:  # the whole file: the server ignores ranges, or the request had none
                 length = answer.headers.get("content-length", "")
                 if length.isdecimal() and int(length) != file.size_bytes:
+                    kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+                    if kind in _ERRORS:
+                        raise DownloadError(text("download.bad_answer", host=host, status=200))
                     raise changed(host)
             tag = answer.headers.get("etag", file.tag)
-            if file.tag and tag != file.tag:
+            if file.tag and tag.removeprefix("W/") != file.tag.removeprefix("W/"):
                 raise changed(host)
             for piece in answer.iter_raw():
                 if self._stop.is_set():
@@ -171,6 +179,11 @@ class Transfer:
         self._heard(0)
 
 
+_N_NO_REST_MAX = 3  # then the whole file is asked for
+_NO_REST = ("download.no_range", "download.other_range")
+_PLAIN = ("", "identity", "aws-chunked")  # the last is what storages keep from an upload
+_ERRORS = ("application/json", "application/problem+json", "application/xml", "text/xml")
+"""Types of answers that tell of an error, also where their status is 200."""
 _RANGE = re.compile(r"bytes\s+(\d{1,18})-\d{1,18}/(\d{1,18}|\*)", re.IGNORECASE)
 
 

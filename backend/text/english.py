@@ -1117,6 +1117,9 @@ ENGLISH: Mapping[str, str] = {
     "download.file_exists": QT_TRANSLATE_NOOP(
         "messages", "There is another file named {file} in {folder}."
     ),
+    "download.challenge": QT_TRANSLATE_NOOP(
+        "messages", "{host} lets only browsers in at the moment (HTTP {status})."
+    ),
     "download.forbidden": QT_TRANSLATE_NOOP(
         "messages", "{host} does not let you have this (HTTP {status})."
     ),
@@ -1126,6 +1129,9 @@ ENGLISH: Mapping[str, str] = {
         "token of the same account in Get models, or set HF_TOKEN to it.",
     ),
     "download.list": QT_TRANSLATE_NOOP("messages", "The list of downloads"),
+    "download.law": QT_TRANSLATE_NOOP(
+        "messages", "{host} does not give this for reasons of law (HTTP {status})."
+    ),
     "download.locked": QT_TRANSLATE_NOOP(
         "messages", "Another window or program is downloading this file."
     ),
@@ -1192,6 +1198,9 @@ ENGLISH: Mapping[str, str] = {
     ),
     "download.parts_there": QT_TRANSLATE_NOOP("messages", "only {n} of its {all} parts are there"),
     "download.part_missing": QT_TRANSLATE_NOOP("messages", "a part of it is missing"),
+    "download.payment": QT_TRANSLATE_NOOP(
+        "messages", "{host} asks for a payment (HTTP {status}): see its page in a browser."
+    ),
     "download.proxy_refused": QT_TRANSLATE_NOOP(
         "messages", "The proxy refused the connection to {host}."
     ),

@@ -36,6 +36,7 @@ URL = "https://host/x.gguf"
     ("status", "is_passing"),
     [
         (400, False), (401, False), (403, False), (404, False), (408, True), (410, False),
+        (421, True), (451, False),
         (416, True), (429, True), (499, False), (500, True), (503, True), (511, False),
     ],
 )  # fmt: skip
@@ -47,9 +48,13 @@ def test_each_refusal_has_its_own_sentence() -> None:
     """A code of the hub says more than the status."""
     codes = ("GatedRepo", "RepoNotFound", "RevisionNotFound", "DisabledRepo", "")
     said = {str(errors.of_answer(URL, 401, {"x-error-code": code})) for code in codes}
-    said |= {str(errors.of_answer(URL, status, {})) for status in (403, 404, 407, 416, 429, 500)}
-    assert len(said) == 11
-    for status in (403, 404, 410, 416, 418, 429, 500, 511):
+    said |= {
+        str(errors.of_answer(URL, status, {}))
+        for status in (402, 403, 404, 407, 416, 429, 451, 500)
+    }
+    said.add(str(errors.of_answer(URL, 403, {"cf-mitigated": "challenge"})))
+    assert len(said) == 14
+    for status in (402, 403, 404, 410, 416, 418, 429, 500, 511):
         assert str(errors.of_answer(URL, status, {})).count(str(status)) == 1
 
 
@@ -72,6 +77,10 @@ DATE = "Wed, 21 Oct 2026 07:26:00 GMT"
         ({"ratelimit-remaining": "0", "ratelimit-reset": "40"}, 40),
         ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1792567620", "date": DATE}, 60),
         ({"retry-after-ms": "2500"}, 2.5), ({"x-ratelimit-reset-after": "3.2"}, 3.2),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1792567620000", "date": DATE}, 60),
+        ({"retry-after": "2m30s"}, 150), ({"retry-after": "PT5M"}, 300),
+        ({"retry-after": "1h"}, 3600), ({"retry-after": "5 minutes"}, 300),
+        ({"x-ratelimit-reset-requests": "1.5s"}, 1.5), ({"retry-after": "20ms"}, 0.02),
         ({}, 0), ({"retry-after": "-3"}, 0), ({"ratelimit": "nonsense;;="}, 0),
     ],
 )  # fmt: skip

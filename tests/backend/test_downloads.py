@@ -595,6 +595,10 @@ def test_a_split_model_is_one_download(hub: FakeHub, tmp_path: Path) -> None:
     assert len(hub.requests) == n_request  # it is complete already
 
 
+_NO_REST_TWICE = [*[Fault("status", status=416)] * 3, Fault("cut", 2000)] * 2
+"""It sends the whole file only; each time somewhat more of it."""
+
+
 @pytest.mark.parametrize(
     "faults",
     [
@@ -605,8 +609,13 @@ def test_a_split_model_is_one_download(hub: FakeHub, tmp_path: Path) -> None:
         [Fault("hold", 3000)],  # a stall
         [Fault("cut", 1000), *(Fault("status", status=n) for n in (400, 401, 403, 404, 410))],
         [Fault("cut", 1000), Fault("status", status=416), Fault("status", status=408)],
+        [Fault("cut", 1000), *_NO_REST_TWICE],
+        [Fault("cut", 1000), *[Fault("headers", headers={"Content-Range": "bytes 0-9/*"})] * 3],
+        [Fault("headers", headers={"Content-Encoding": ""})],
+        [Fault("headers", headers={"Content-Encoding": "aws-chunked"})],
     ],
-    ids=["cut", "ranges ignored", "overloaded", "asked to wait", "stalled", "expired", "no range"],
+    ids=["cut", "ranges ignored", "overloaded", "asked to wait", "stalled", "expired", "no range",
+         "never a rest", "another range", "empty encoding", "encoding of an upload"],
 )  # fmt: skip
 def test_faults_that_pass(hub: FakeHub, tmp_path: Path, faults: list[Fault]) -> None:
     job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, tmp_path)
@@ -627,6 +636,12 @@ def test_faults_that_pass(hub: FakeHub, tmp_path: Path, faults: list[Fault]) -> 
         (Fault("status", status=302, headers={"Location": "?again"}), "redirects again and again"),
         (Fault("status", status=200, headers={"Content-Type": "text/html"}), "sent a web page"),
         (Fault("status", status=200, headers={"Content-Encoding": "br"}), "file compressed"),
+        (
+            Fault(
+                "status", status=200, headers={"Content-Type": "application/json; charset=utf-8"}
+            ),
+            "was not expected (HTTP 200)",
+        ),
         (Fault("wrong"), "arrived damaged"),
         (Fault("longer"), "no longer the one"),
     ],

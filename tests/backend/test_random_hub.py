@@ -51,6 +51,7 @@ class Hub:
         self.asked_s = 0.0
         self.starts: list[int] = []
         self.is_well = False
+        self.n_no_rest = 0  # successive answers without the rest; after three the whole is asked
         self.n_true: int | None = None  # requests before the first wrong byte, if there is one
 
     def limits(self) -> dict[str, str]:
@@ -66,7 +67,7 @@ class Hub:
     def answer(self, request: httpx.Request) -> httpx.Response:
         start = int(request.headers.get("range", "bytes=0-")[6:].partition("-")[0])
         is_hub = request.url.host == "hub.example"
-        if is_hub:
+        if is_hub and (start or self.n_no_rest < 3):
             self.starts.append(start)
         self.right, self.asked_s = (), 0.0
         fault = "" if self.is_well or self.chance.random() < 0.1 else self.chance.choice(FAULTS)
@@ -74,6 +75,7 @@ class Hub:
         if fault == "wait" or (fault in ("status", "storage") and is_hub == (fault == "status")):
             status = self.chance.choice(WAITING if fault == "wait" else STATUSES)
             self.right = (f"HTTP {status}",)
+            self.n_no_rest = self.n_no_rest + 1 if status == 416 else 0
             return httpx.Response(status, headers=self.limits() if fault == "wait" else {})
         if fault == "circle" and is_hub:
             self.right = ("redirects again and again",)
@@ -96,6 +98,7 @@ class Hub:
     def file(self, start: int, fault: str, host: str) -> httpx.Response:
         fields, status = {"etag": '"1"'}, 206 if start else 200
         end = len(DATA)
+        self.n_no_rest = self.n_no_rest + 1 if fault == "other" and start else 0
         if fault == "page":
             self.right = (f"{host} sent a web page",)
             return httpx.Response(200, headers={"content-type": "text/html"}, content=b"<p>")

@@ -5795,8 +5795,16 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>In {folder} ist schon eine andere Datei namens {file}.</translation>
 </message>
 <message>
+<source>{host} lets only browsers in at the moment (HTTP {status}).</source>
+<translation>{host} lässt zurzeit nur Browser ein (HTTP {status}).</translation>
+</message>
+<message>
 <source>The list of downloads</source>
 <translation>Die Liste der Downloads</translation>
+</message>
+<message>
+<source>{host} does not give this for reasons of law (HTTP {status}).</source>
+<translation>{host} gibt dies aus rechtlichen Gründen nicht heraus (HTTP {status}).</translation>
 </message>
 <message>
 <source>Another window or program is downloading this file.</source>
@@ -5861,6 +5869,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>a part of it is missing</source>
 <translation>ein Teil davon fehlt</translation>
+</message>
+<message>
+<source>{host} asks for a payment (HTTP {status}): see its page in a browser.</source>
+<translation>{host} verlangt eine Zahlung (HTTP {status}): Sehen Sie dort im Browser nach.</translation>
 </message>
 <message>
 <source>The proxy refused the connection to {host}.</source>
