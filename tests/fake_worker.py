@@ -18,6 +18,7 @@ EngineError, "odd" an unexpected error.
 As a script with an argument, a script in JSON, it only plays that script; see `play`.
 """
 
+import functools
 import itertools
 import json
 import os
@@ -63,12 +64,6 @@ NAMED: dict[str, dict[str, Any]] = {
         "obeys": True, "n_layer": 2, "n_expert": 4, "n_used": 1, "token_s": 0.0, "n_sequence": 3
     },
 }  # fmt: skip
-
-
-def _chat_format(template: Path) -> Any:
-    from backend.llama.chat_format import ChatFormat  # llama.cpp; half of the time of a start
-
-    return ChatFormat("fake", template.read_text(), "<s>", "</s>")
 
 
 class Refused(RuntimeError):
@@ -253,7 +248,8 @@ class FakeEngine(Stepping):
             pieces = self._written(messages, asked, options["outputs"][has_result])
             self.finish_reason = "stop" if has_result else "tool_calls"
         else:
-            pieces = itertools.islice(_say(thought, text, calls), options.get("n_token", 10_000))
+            words = iter((text,)) if options.get("echo") else _cut(text)  # an echo is one token
+            pieces = itertools.islice(_say(thought, words, calls), options.get("n_token", 10_000))
             self.finish_reason = "tool_calls" if calls else self.finish_reason
         handle.follow.joined(self._n_prompt, self.statistics().n_reused)
         for done in range(0, self._n_prompt + 1, 8):
@@ -289,7 +285,7 @@ class FakeEngine(Stepping):
         self, messages: list[dict[str, Any]], asked: ChatOptions, raw: str
     ) -> Iterator[tuple[str, Delta]]:
         """Yield what the chat layer reads in an answer that arrives in small pieces."""
-        form = _chat_format(Path(self.options["template"]))
+        form = self._chat_format
         rendered = form.render(messages, asked)
         assert rendered is not None
         reader = form.reader(rendered)
@@ -297,7 +293,12 @@ class FakeEngine(Stepping):
             piece = raw[begin : begin + 5]
             yield piece, reader.feed(piece)
         yield "", reader.finish()
-        form.close()
+
+    @functools.cached_property
+    def _chat_format(self) -> Any:
+        from backend.llama.chat_format import ChatFormat  # llama.cpp; half of the time of a start
+
+        return ChatFormat("fake", Path(self.options["template"]).read_text(), "<s>", "</s>")
 
     def make_room(self, n_sequence: int) -> None:
         """Leave the requests of the server to be answered one after the other."""
@@ -338,8 +339,7 @@ class FakeEngine(Stepping):
         if "format_error" in self.options:
             raise Refused(self.options["format_error"])
         if "template" in self.options:
-            form = _chat_format(Path(self.options["template"]))
-            return form.render(messages, options).prompt  # type: ignore[union-attr]
+            return self._chat_format.render(messages, options).prompt
         return json.dumps([messages, options.to_json()])
 
     def _count(self) -> None:
@@ -407,7 +407,8 @@ class FakeEngine(Stepping):
         return bytes(value | use for value, use in zip(data, self._used, strict=True))
 
     def close(self) -> None:
-        pass
+        if "_chat_format" in vars(self):
+            self._chat_format.close()
 
 
 def _write(request: Request, text: str) -> None:
@@ -432,13 +433,13 @@ def _plain(words: Iterator[str]) -> Iterator[tuple[str, Delta]]:
     return ((word, Delta(content=word)) for word in words)
 
 
-def _say(thought: str, text: str, calls: Any) -> Iterator[tuple[str, Delta]]:
+def _say(thought: str, words: Iterator[str], calls: Any) -> Iterator[tuple[str, Delta]]:
     """Yield the raw text and the delta of each token of an answer."""
     if thought:
         yield "<think>", Delta()
         yield from ((word, Delta(reasoning=word)) for word in _cut(thought))
         yield "</think>", Delta()
-    yield from _plain(_cut(text))
+    yield from _plain(words)
     for index, (name, arguments) in enumerate(calls):
         yield f"<call>{name} ", Delta(tool_calls={index: ToolCall(f"call{index:05}", name, "")})
         for word in _cut(arguments):

@@ -1,30 +1,57 @@
 """Run programs in processes of their own, without importing the same modules for each.
 
-    python fork_server.py MODULE...
+    python fork_server.py DESCRIPTOR MODULE...
 
-imports modules, and then forks a process for each line of its input. Neither the server nor another
-process knows what happens in one. The server has no threads.
+imports modules, and then forks a process for each connection to a listening socket. Neither the
+server nor another process knows what happens in one. The server has no threads. `command` returns
+the command of a small program that stands for such a process: it passes on its streams, arguments,
+folder and environment, and ends as the process ends. Where it is killed, the process is killed. Its
+process id is another one, and no signal but SIGKILL reaches the process.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
-import json
 import os
 import runpy
+import secrets
 import select
 import signal
+import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
 
 CAN_FORK = sys.platform == "linux" and not os.environ.get("LD_PRELOAD")
 """A sanitizer has threads."""
-PRELOAD = "LD_PRELOAD"
+PRELOAD, PYTHON_PATH = "LD_PRELOAD", "PYTHONPATH"
+PACKET_BYTES = 150_000  # of arguments and environment; a socket's buffer has 200 kB
+
+CLIENT = """
+import os, sys, _signal, _socket
+ours = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+ours.connect("\\0" + sys.argv[1])
+words = sys.argv[2:]
+told = [os.getcwd(), str(len(words)), *words, *map("=".join, os.environ.items())]
+streams = b"".join(fd.to_bytes(4, sys.byteorder) for fd in range(3))
+rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)]
+ours.sendmsg(["\\0".join(told).encode("utf-8", "surrogateescape")], rights)
+os.closerange(0, 3)
+status = int(ours.recv(16) or b"1")
+if status < 0:
+    if status != -_signal.SIGKILL:
+        _signal.signal(-status, _signal.SIG_DFL)
+    os.kill(os.getpid(), -status)
+os._exit(status)
+"""
 
 
 def run(
@@ -35,84 +62,110 @@ def run(
     cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a Python script, or "-m" and a module with a main(). modules: what it imports."""
-    env = {**environment, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    env = {**environment, PYTHON_PATH: os.pathsep.join(map(os.path.abspath, sys.path))}
+    return subprocess.run(
+        command(program, modules, env.get(PRELOAD, "")), cwd=cwd, env=env, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=timeout_s,
+    )  # fmt: skip
+
+
+def command(program: Sequence[str], modules: tuple[str, ...], preload: str = "") -> list[str]:
+    """Return the command that runs a program as `run` does, forked where that is possible."""
     if not CAN_FORK:
-        return subprocess.run(
-            [sys.executable, *program], cwd=cwd, env=env, capture_output=True, text=True,
-            timeout=timeout_s,
-        )  # fmt: skip
-    return _server(modules, env.get(PRELOAD, "")).run(program, cwd or Path.cwd(), env, timeout_s)
+        return [sys.executable, *program]
+    return [sys.executable, "-I", "-S", "-c", CLIENT, _server(modules, preload), *program]
+
+
+def fork_children(patch: pytest.MonkeyPatch, *modules: str) -> None:
+    """Fork the children of this process that run one of these modules."""
+    from backend.system import children  # the server has its own sys.path
+
+    start = children.command
+
+    def forked(module: str, *arguments: str) -> list[str]:
+        if CAN_FORK and module in modules:
+            return command(["-m", module, *arguments], (module,))
+        return start(module, *arguments)
+
+    patch.setattr(children, "command", forked)
 
 
 @functools.cache
-def _server(modules: tuple[str, ...], preload: str) -> _Server:
-    return _Server(modules, preload)
-
-
-class _Server:
-    """A server's process. It ends with this one."""
-
-    def __init__(self, modules: tuple[str, ...], preload: str) -> None:
-        path = os.pathsep.join(map(os.path.abspath, sys.path))
-        env = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, *modules], env=env | ({PRELOAD: preload} if preload else {}),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+def _server(modules: tuple[str, ...], preload: str) -> str:
+    """Start a server, which ends with this process. Return the name of its socket."""
+    path = os.pathsep.join(map(os.path.abspath, sys.path))
+    env = {**os.environ, PYTHON_PATH: path, "OPENBLAS_NUM_THREADS": "1"}
+    name = f"outrider-{secrets.token_hex(8)}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(f"\0{name}")
+        listener.listen(64)
+        process = subprocess.Popen(
+            [sys.executable, __file__, str(listener.fileno()), *modules],
+            env=env | ({PRELOAD: preload} if preload else {}),
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[listener.fileno()],
         )  # fmt: skip
-        atexit.register(self._process.kill)
-
-    def run(
-        self, program: Sequence[str], cwd: Path, env: Mapping[str, str], timeout_s: float
-    ) -> subprocess.CompletedProcess[str]:
-        """Fork a process, and wait for its end."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        with tempfile.TemporaryDirectory() as folder:
-            files = [str(Path(folder, name)) for name in ("out", "err")]
-            self._process.stdin.write(json.dumps([program, str(cwd), dict(env), files]) + "\n")
-            pid = int(self._process.stdout.readline())
-            is_late = not select.select([self._process.stdout], [], [], timeout_s)[0]
-            if is_late:
-                os.kill(pid, signal.SIGKILL)
-            code = int(self._process.stdout.readline())
-            out, err = (Path(file).read_text("utf-8") for file in files)
-        if is_late:
-            raise subprocess.TimeoutExpired(program, timeout_s, out, err)
-        return subprocess.CompletedProcess(program, code, out, err)
+    atexit.register(process.kill)
+    return name
 
 
 def serve() -> None:
-    """Fork a process for each line, and print its number and how it ended."""
+    """Fork a process for each connection, and one that waits for its end."""
     from backend.system.pipes import die_with_parent
 
     die_with_parent()
-    for name in sys.argv[1:]:
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    for name in sys.argv[2:]:
         import_module(name)
-    for line in sys.stdin:
-        pid = os.fork()
-        if pid == 0:
-            _be(*json.loads(line))
-        print(pid, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # none becomes a zombie
+    while True:
+        client, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            die_with_parent()
+            _stand_by(client)
+        client.close()
 
 
-def _be(program: list[str], cwd: str, env: dict[str, str], files: list[str]) -> None:
+def _stand_by(client: socket.socket) -> None:
+    """Start a client's process and tell the client how it ends, or end it with the client."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    data, streams, *_ = socket.recv_fds(client, PACKET_BYTES, 3)
+    pid = os.fork()
+    if pid == 0:
+        client.close()
+        _be(data.decode("utf-8", "surrogateescape").split("\0"), streams)
+    for fd in streams:
+        os.close(fd)
+    end = os.pidfd_open(pid)
+    if client in select.select([client, end], [], [])[0]:
+        os.kill(pid, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with contextlib.suppress(OSError):
+        client.send(str(status).encode())
+    os._exit(0)
+
+
+def _be(told: list[str], streams: list[int]) -> None:
     """Become the process of a program."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    out, err = (os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for file in files)
-    for mine, standard in ((nothing, 0), (out, 1), (err, 2)):
-        os.dup2(mine, standard)
-        os.close(mine)
+    from backend.system.pipes import die_with_parent
+
+    die_with_parent()
+    for standard, fd in enumerate(streams):
+        os.dup2(fd, standard)
+        os.close(fd)
+    cwd, n_word, words = told[0], int(told[1]), told[2:]
+    program, env = words[:n_word], dict(word.split("=", 1) for word in words[n_word:])
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
-    sys.path[:] = env["PYTHONPATH"].split(os.pathsep)
+    sys.path[:0] = filter(None, env.get(PYTHON_PATH, "").split(os.pathsep))
     status = 1
     try:
         if program[0] == "-m":
-            sys.argv = list(program[1:])
+            sys.argv = program[1:]
             sys.exit(import_module(program[1]).main())
         else:
-            sys.argv = list(program)
+            sys.argv = program
             sys.path.insert(0, str(Path(program[0]).parent))
             runpy.run_path(program[0], run_name="__main__")
         status = 0

@@ -14,6 +14,7 @@ import pytest
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 from fake_worker import DEVICE
+from fork_server import fork_children
 from PySide6.QtCore import QEvent
 from PySide6.QtWidgets import QApplication
 from window_page import WindowPage
@@ -114,6 +115,12 @@ def no_embedded_model(monkeypatch: pytest.MonkeyPatch) -> None:
 def fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Show the workers in this process a device."""
     monkeypatch.setattr(devices, "available", lambda: [DEVICE])
+
+
+@pytest.fixture(autouse=True)
+def forked_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork the process of the tools, whose imports take a second."""
+    fork_children(monkeypatch, "backend.tools.host")
 
 
 @pytest.fixture(autouse=True)

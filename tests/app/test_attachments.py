@@ -140,8 +140,8 @@ def test_what_does_not_fit_is_said_before_sending(
     assert 2000 < len(parts[0]["text"].split()) < 4096
     assert parts[0]["text"].endswith("words\n")
     # The chat has filled most of the context.
-    drop(window, written(tmp_path / "more.txt", "some words\n" * 1000))
-    said = "With this chat and 2,004 tokens of the file, the context of 4,096 is full."
+    drop(window, written(tmp_path / "more.txt", "some words\n" * 2000))
+    said = "With this chat and 4,004 tokens of the file, the context of 4,096 is full."
     qtbot.waitUntil(lambda: words(window) == said, timeout=WAIT_MS)
     window.press("Change the context")
     assert window.controls.strip.isVisible()

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import psutil
 import pytest
 from command_line import COMMAND, ROOT, Ended, environment, outrider, started
@@ -44,7 +45,8 @@ posix = pytest.mark.skipif(os.name == "nt", reason="POSIX signals and terminals"
 
 def asked(*words: object, input: str = "") -> Ended:
     """Run a command in this process, with the fake worker."""
-    return outrider(*words, input=input, worker=[sys.executable, str(FAKE)])
+    worker = fork_server.command([str(FAKE)], ("fake_worker",))
+    return outrider(*words, input=input, worker=worker)
 
 
 def check_one_sentence(done: Ended, words: str, status: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import httpx
 import pytest
 from endless import make_endless
@@ -24,14 +25,14 @@ from backend.protocol.client import RequestFailed, WorkerClient, WorkerDied, wor
 from backend.protocol.worker_exit import describe_exit, has_crashed, was_told
 from backend.system.paths import embedded_model
 
-FAKE = [sys.executable, str(Path(__file__).parents[1] / "fake_worker.py")]
+FAKE = [str(Path(__file__).parents[1] / "fake_worker.py")]
 LOAD = {"cache_rate": 0.5, "method": "promoe", "context_length": 512, "n_thread": 1}
 posix = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 
 
 @pytest.fixture
 def client() -> Iterator[WorkerClient]:
-    with WorkerClient(FAKE) as client:
+    with WorkerClient(fork_server.command(FAKE, ("fake_worker",))) as client:
         client.request("load", path="model", **LOAD).final()
         yield client
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import httpx
 import pytest
 from factory.embedding import make_embedder
@@ -36,9 +37,9 @@ LOAD = {"cache_rate": 0.5, "method": "promoe", "context_length": 512, "n_thread"
 class Pipe:
     """A worker process; tests exchange single frames with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, command: list[str]) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(FAKE)],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -101,8 +102,11 @@ class Pipe:
 
 
 @pytest.fixture
-def pipe() -> Iterator[Pipe]:
-    pipe = Pipe()
+def pipe(request: pytest.FixtureRequest) -> Iterator[Pipe]:
+    own = [sys.executable, str(FAKE)]
+    pipe = Pipe(
+        own if hasattr(request, "param") else fork_server.command(own[1:], ("fake_worker",))
+    )
     yield pipe
     pipe.process.kill()
     pipe.process.wait()
@@ -111,10 +115,15 @@ def pipe() -> Iterator[Pipe]:
         stream.close()
 
 
+needs_own_process = pytest.mark.parametrize("pipe", ["own"], indirect=True)
+"""Of tests that know the worker's process id."""
+
+
 def types(messages: list[dict[str, Any]]) -> list[str]:
     return [message["type"] for message in messages]
 
 
+@needs_own_process
 def test_worker_greets_without_being_asked(pipe: Pipe) -> None:
     hello = pipe.receive()
     assert hello["type"] == "hello" and hello["version"] == VERSION
@@ -444,12 +453,14 @@ def test_a_slow_reader_blocks_neither_stop_nor_the_end(pipe: Pipe) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 @pytest.mark.skipif(sys.platform != "linux", reason="the file is Linux's")
+@needs_own_process
 def test_a_shortage_of_memory_ends_the_engine_before_the_window(pipe: Pipe) -> None:
     pipe.receive()
     adjustment = Path(f"/proc/{pipe.process.pid}/oom_score_adj").read_text()
     assert int(adjustment) > int(Path("/proc/self/oom_score_adj").read_text())
 
 
+@needs_own_process
 def test_interrupt_from_the_terminal_is_ignored(pipe: Pipe) -> None:
     pipe.ready()
     pipe.process.send_signal(signal.SIGINT)
