@@ -314,7 +314,7 @@ def test_a_call_that_may_have_run_is_not_made_again(host: Host, web_server: WebS
     assert host.wait_result(2)["text"] == "y"
 
 
-@pytest.mark.parametrize("own_host", [("1",)], indirect=True, ids=["checks each half second"])
+@pytest.mark.parametrize("own_host", [("4",)], indirect=True, ids=["checks each 2 seconds"])
 def test_a_server_that_is_gone_is_not_said_to_be_ready(
     own_host: Host, web_server: WebServer
 ) -> None:

@@ -32,7 +32,8 @@ GREEDY = Sampling(temperature=0)
 SOON_S = 0.5
 """Endless templates run for this processor time. The others fail in less than half of it."""
 KEY = "a-key"
-HELLO = [{"role": "user", "content": "Hello"}]
+GREETING = "Good morning"
+HELLO = [{"role": "user", "content": GREETING}]
 LOAD = {"cache_rate": 0.5, "method": "lru", "context_length": 512, "n_thread": 1}
 posix = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 
@@ -74,7 +75,9 @@ def rendered(engine: Engine, messages: list[dict[str, str]]) -> str:
 
 
 def hostile(tiny: Path, folder: Path, name: str = "loops") -> Path:
-    return with_template(tiny, folder / "hostile.gguf", HOSTILE[name])
+    """Write a model whose template fails for HELLO, and not when it is asked for its facts."""
+    template = f"{{% if '{GREETING}' in messages[0].content %}}{HOSTILE[name]}{{% endif %}}"
+    return with_template(tiny, folder / "hostile.gguf", template)
 
 
 def soon(module: str, arguments: str = "") -> list[str]:
@@ -110,7 +113,7 @@ def start(*words: object, command: list[str] | None = None) -> subprocess.Popen[
 
 def rendering(process: int) -> psutil.Process:
     """Wait until a descendant process renders, and return it."""
-    for _ in range(6000):
+    for _ in range(1200):
         for child in psutil.Process(process).children(recursive=True):
             try:
                 if "format_child" in " ".join(child.cmdline()):
@@ -119,7 +122,7 @@ def rendering(process: int) -> psutil.Process:
                         return child
             except psutil.Error:
                 continue
-        time.sleep(0.01)
+        time.sleep(0.1)  # a look at all processes takes milliseconds
     raise AssertionError("no template is rendered")
 
 
@@ -292,7 +295,9 @@ def test_a_stop_while_the_worker_renders(client: WorkerClient, tiny: Path, tmp_p
 
 @posix
 def test_ctrl_c_while_the_terminal_renders(tiny: Path, tmp_path: Path) -> None:
-    process = start("chat", hostile(tiny, tmp_path), "-p", "Hello")
+    """The template is asked for its facts, before a word is said."""
+    loops = with_template(tiny, tmp_path / "m.gguf", HOSTILE["loops"])
+    process = start("chat", loops, "-p", GREETING)
     rendering(process.pid)
     process.send_signal(signal.SIGINT)
     out, said = process.communicate(timeout=WAIT_S)
@@ -320,7 +325,7 @@ def test_the_server_ends_while_it_renders(
 
 @posix
 def test_no_process_outlives_the_terminal(tiny: Path, tmp_path: Path) -> None:
-    process = start("chat", hostile(tiny, tmp_path), "-p", "Hello")
+    process = start("chat", hostile(tiny, tmp_path), "-p", GREETING)
     rendering(process.pid)
     below = psutil.Process(process.pid).children(recursive=True)
     process.kill()

@@ -100,9 +100,10 @@ def test_a_template_without_tools_can_be_forced(open_engine: OpenEngine) -> None
 
 
 @pytest.mark.parametrize(
-    "template", ["Hermes", "Qwen3-Coder", "deepseek-ai-DeepSeek-V3.2", "LFM2-8B-A1B"]
+    ("template", "seed"),
+    [("Hermes", 0), ("Qwen3-Coder", 1), ("deepseek-ai-DeepSeek-V3.2", 2), ("LFM2-8B-A1B", 3)],
 )
-def test_arguments_are_held_to_all_keywords(template: str, engine: Engine) -> None:
+def test_arguments_are_held_to_all_keywords(template: str, seed: int, engine: Engine) -> None:
     """Also to those that llama.cpp's grammar does not know, and in texts without quotes."""
     if template != "Hermes":
         data = zipfile.Path(Path(__file__).resolve().parents[1] / "data" / "chat-formats.zip")
@@ -113,13 +114,12 @@ def test_arguments_are_held_to_all_keywords(template: str, engine: Engine) -> No
         level={"type": "number", "minimum": 3, "maximum": 7},
         code={"type": "string", "pattern": "^x}$"},
     )
-    for seed in range(3):
-        options = ChatOptions(tools=(level,), tool_choice="set", parallel_tool_calls=False)
-        answer, sampling = AnswerText(), Sampling(temperature=1.2, seed=seed)
-        list(engine.answer(of_chat(ASKED, sampling, 400, options=options, on_delta=answer.add)))
-        assert engine.finish_reason == "tool_calls"
-        arguments = json.loads(answer.tool_calls[0].arguments)
-        if "LFM2" in template:  # calls in Python, which may leave out a parameter
-            assert arguments
-            arguments = {"level": 3, "code": "x}", **arguments}
-        assert 3 <= arguments["level"] <= 7 and arguments["code"] == "x}"
+    options = ChatOptions(tools=(level,), tool_choice="set", parallel_tool_calls=False)
+    answer, sampling = AnswerText(), Sampling(temperature=1.2, seed=seed)
+    list(engine.answer(of_chat(ASKED, sampling, 400, options=options, on_delta=answer.add)))
+    assert engine.finish_reason == "tool_calls"
+    arguments = json.loads(answer.tool_calls[0].arguments)
+    if "LFM2" in template:  # calls in Python, which may leave out a parameter
+        assert arguments
+        arguments = {"level": 3, "code": "x}", **arguments}
+    assert 3 <= arguments["level"] <= 7 and arguments["code"] == "x}"
