@@ -23,9 +23,10 @@ import sys
 from collections.abc import Callable
 
 from backend.attachments import pictures
-from backend.attachments.documents import HTML_SOURCE_CHARS, document_text, page_text
+from backend.attachments.documents import document_text
 from backend.attachments.pdf import MARK, MARK_BYTES, pdf_text
 from backend.attachments.text_files import decoded, kind_of
+from backend.attachments.web_pages import HTML_SOURCE_CHARS, page_text
 from backend.protocol.attachments import TEXT_CHARS_MAX, Attachment, Picture
 from backend.protocol.errors import RequestError
 from backend.protocol.messages import Decoder, Message, encode

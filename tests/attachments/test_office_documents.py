@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backend.attachments import child, documents
+from backend.attachments import child, document_parts, web_pages
 from backend.protocol.attachments import TEXT_CHARS_MAX, Attachment
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
@@ -27,6 +27,7 @@ ODF = " ".join(
     f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'
     for name in ("office", "text", "table", "drawing")
 ).replace("xmlns:drawing", "xmlns:draw")
+DATA = Path(__file__).with_name("data")
 RELATIONS = 'xmlns="http://schemas.openxmlformats.org/package/2006/relationships"'
 
 
@@ -94,11 +95,79 @@ def test_docx(tmp_path: Path) -> None:
         + "<w:p><w:r><w:t>tab</w:t><w:tab/><w:t>end</w:t><w:delText>gone</w:delText>"
         "<w:instrText>FIELD</w:instrText></w:r></w:p>"
     )  # fmt: skip
-    notes = f"<w:footnotes {W}>{paragraph('A note.')}</w:footnotes>"
-    assert content(tmp_path, "a.docx", docx(body, **{"word/footnotes.xml": notes})) == (
+    assert content(tmp_path, "a.docx", docx(body)) == (
         "# Report\n\nFirst & last\n\n- one\n- two\n\n| a\\|b | c d |\n| --- | --- |\n"
-        "| 1 | x, y |\n\ntab end\n\nA note."
+        "| 1 | x, y |\n\ntab end"
     )
+
+
+TEXT = """\
+# The title
+
+# First chapter
+
+Plain bold words with a link text (https://example.org/a_b) and a tab here
+second line.
+
+## Part one
+
+- outer one
+   - inner one
+   - inner two
+- outer two
+
+Numbered:
+
+1. first step
+2. second step
+   1. sub step
+
+Sentence with a footnote (The footnote text.) in it, and an endnote (The endnote text.).
+
+Commented {comment} end.
+
+Tracked: INSERTEDWORDS and rest.
+
+| Merged head |  | C |
+| --- | --- | --- |
+| tall | b2 | c2 line1 c2 line2 |
+|  | b3 \\| pipe | in cell |
+
+After table. Words in a text box.
+
+Picture: [picture: Alt text of the picture] end.
+"""
+COMMENT = "[comment by Bob: Please check this figure.]"
+SLIDES = """\
+- bullet one
+   - nested bullet
+- bullet two with link (https://example.org/s)
+
+> Speaker note one.
+
+> Speaker note two.
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("text.docx", TEXT.replace("{comment}", f"words {COMMENT}")),
+        ("text.odt", TEXT.replace("{comment}", f"{COMMENT} words")),
+        ("slides.pptx", SLIDES),
+        ("slides.odp", SLIDES),
+        ("sheet.xlsx", "| 2026-03-01 | 12.5% | 1234.5 € | 2469 € | 13:30:00 | two lines |"),
+        ("sheet.xlsx", "| 0.1 | 0.3 | 30:15:00 | #DIV/0! |"),
+        ("sheet.xlsx", "## Hidden (hidden)"),
+        ("sheet.ods", "| 33.3% | 0.1 | 0.3 | 30:15 | #DIV/0! |"),
+        ("sheet.ods", "## Hidden (hidden)"),
+    ],
+)
+def test_files_that_libreoffice_wrote(tmp_path: Path, name: str, words: str) -> None:
+    """Lists, merged cells, notes, comments, changes, formats: as a person sees them there."""
+    made = content(tmp_path, name, (DATA / name).read_bytes())
+    assert words in made
+    assert "DELETEDWORDS" not in made
 
 
 def test_xlsx(tmp_path: Path) -> None:
@@ -150,7 +219,7 @@ def test_opendocument(tmp_path: Path) -> None:
         "</office:annotation></office:text>"
     )
     assert content(tmp_path, "a.odt", opendocument("text", body)) == (
-        "## Head\n\none two three (a note)\n\n- item"
+        "## Head\n\none two three (a note)\n\n- item\n\n[comment hidden]"
     )
     cell = "<table:table-cell{}><text:p>{}</text:p></table:table-cell>".format
     rows = (
@@ -176,10 +245,21 @@ PAGE_TEXT = (
 
 
 def test_web_pages(tmp_path: Path) -> None:
-    padded = PAGE + "<!--" + "x" * documents.HTML_SOURCE_CHARS + "-->"
+    padded = PAGE + "<!--" + "x" * web_pages.HTML_SOURCE_CHARS + "-->"
     assert content(tmp_path, "a.html", padded.encode()) == PAGE_TEXT
     short = answer(tmp_path, "b.html", PAGE.encode())["file"]
     assert short["kind"] == "code" and short["text"] == PAGE
+
+
+def test_cells_and_lists_of_a_web_page(tmp_path: Path) -> None:
+    page = (
+        "<ol><li>a<ul><li>b</ul><li><p>c</p><p>more</p></ol><table><tr><td rowspan=2>x"
+        "<td colspan=2>y<td>z<tr><td>1<td>2<td>3</table><!--" + "x" * 20_000 + "-->"
+    )
+    assert content(tmp_path, "a.html", page.encode()) == (
+        "1. a\n   - b\n2. c\n\n   more\n\n| x | y |  | z |\n| --- | --- | --- | --- |\n"
+        "|  | 1 | 2 | 3 |"
+    )
 
 
 def test_epub(tmp_path: Path) -> None:
@@ -227,7 +307,7 @@ def test_documents_that_are_refused(
     tmp_path: Path, name: str, data: bytes, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name == "bomb.docx":
-        monkeypatch.setattr(documents, "MEMBER_BYTES_MAX", 1 << 20)
+        monkeypatch.setattr(document_parts, "MEMBER_BYTES_MAX", 1 << 20)
     sentence = answer(tmp_path, name, data)["refusal"]
     assert words in sentence and sentence.startswith(name) and sentence.endswith(".")
 
