@@ -182,16 +182,22 @@ class TableCard(QFrame):
         font = document.defaultFont()
         font.setPixelSize(theme.pixels() + 1)  # the style sheet may not be applied yet
         font.setBold(True)  # of the head, and of what a cell stresses
-        metrics = QFontMetricsF(font)
+        bold = QFontMetricsF(font)
+        font.setFamilies([theme.fixed_family()])
+        fixed = QFontMetricsF(font) if "`" in self._text else bold
+
+        def advance(words: str) -> float:
+            return max(bold.horizontalAdvance(words), fixed.horizontalAdvance(words))
+
         n_column = max((len(row) for row in rows), default=0)
         wanted, least = [0.0] * n_column, [0.0] * n_column
         for row, inner in zip(rows, formulas, strict=True):
             for column, (cell, drawn) in enumerate(zip(row, inner, strict=True)):
                 words = cell.replace("\ufffc", "") if drawn else cell
-                lines = [metrics.horizontalAdvance(line) for line in words.split("\n")]
+                lines = [advance(line) for line in words.split("\n")]
                 wanted[column] = max(wanted[column], max(lines) + sum(drawn))
                 longest = max(words.split(), key=len, default="")
-                word = min(metrics.horizontalAdvance(longest), WORD_PIXELS_MAX)
+                word = min(advance(longest), WORD_PIXELS_MAX)
                 least[column] = max(least[column], word, *drawn)
         self._measured[index] = wanted, least
         self._wanted, self._least = (

@@ -58,11 +58,15 @@ _FEATURES = QTextDocument.MarkdownFeature(
 )
 
 # Lines with a meaning in Markdown: lists, quotes, headings, code, and tables where there is one.
-_STRUCTURE = re.compile(r"[ \t]{4}|\s*([-+*](\s|$)|[>#]|={2,}|-{2,}|~~~|```|\d+[.)]\s|$)")
+_STRUCTURE = re.compile(
+    r"[ \t]{4}|\s*([-+*](\s|$)|>|#{1,6}(\s|$)|={2,}|-{2,}|"
+    r"~~~|```|\d+[.)]\s|(?:[*_][ \t]*){3,}$|$)"
+)
 _ROW = re.compile(rf".*\||{_STRUCTURE.pattern}")
 _TABLE = re.compile(r"^[\s>]*\|?[ \t]*:?-+:?[ \t]*(?:\|[-:| \t]*)?$", re.M)
 _QUOTE = QTextFormat.Property.BlockQuoteLevel.value
 _RULE = QTextFormat.Property.BlockTrailingHorizontalRulerWidth.value
+_CODE = QTextFormat.Property.BlockCodeLanguage.value  # of indented code
 _QUOTED = re.compile(r" {0,3}((?:>[ \t]?)+)(.*)")
 _ITEM = re.compile(r"\s*(?:[-+*]|\d+[.)])\s+\S")
 _HARD_BREAK = re.compile(r"(?<!\\)\\$")
@@ -309,9 +313,16 @@ class TextBlock(QTextBrowser):
         block = self.document().begin()
         while block.isValid():
             # Qt indents a quotation, and draws nothing.
-            for level in range(block.blockFormat().intProperty(_QUOTE)):
-                place = layout.blockBoundingRect(block)
+            format_, following = block.blockFormat(), block.next()
+            n_next = following.blockFormat().intProperty(_QUOTE) if following.isValid() else 0
+            place = layout.blockBoundingRect(block)
+            below = layout.blockBoundingRect(following).y() if n_next else 0.0
+            for level in range(format_.intProperty(_QUOTE)):
+                if level < n_next and below > place.y():  # it goes on
+                    place.setBottom(below)
                 x = QUOTE_INDENT * level + 10.0
+                if block.textList() is None:  # the quotation lies in an item
+                    x += self.document().indentWidth() * format_.indent()
                 if block.textDirection() == Qt.LayoutDirection.RightToLeft:
                     x = self.viewport().width() - x - QUOTE_BAR
                 painter.fillRect(
@@ -477,7 +488,8 @@ class TextBlock(QTextBrowser):
         self._has_quotes = False
         block = document.begin()
         while block.isValid():
-            self._has_quotes |= block.blockFormat().hasProperty(_QUOTE)
+            format_ = block.blockFormat()
+            self._has_quotes |= format_.hasProperty(_QUOTE)
             layout = QTextBlockFormat()
             # One height for all lines, whatever their fonts; headings set their own.
             kinds = QTextBlockFormat.LineHeightTypes
@@ -491,7 +503,9 @@ class TextBlock(QTextBrowser):
             cursor.setPosition(block.position())
             in_table = cursor.currentTable() is not None
             last = not block.next().isValid()
-            layout.setBottomMargin(0 if last else 0 if in_table else 3 if in_list else gap)
+            in_code = all(one.blockFormat().hasProperty(_CODE) for one in (block, block.next()))
+            is_joined = last or in_table or in_code
+            layout.setBottomMargin(0 if is_joined else 3 if in_list else gap)
             cursor.mergeBlockFormat(layout)
             if block.blockFormat().hasProperty(_RULE):
                 cursor.mergeBlockFormat(_rule_format())

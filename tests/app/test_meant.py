@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QTextCursor, QTextFormat
 
 from app.chat.text_block import TextBlock
+from app.widgets import theme
 
 
 @pytest.fixture
@@ -211,6 +212,8 @@ def shown(block: TextBlock, source: str) -> list[str]:
         ("First:\n5. a\n6. b", ["First:", "5. a", "6. b"]), ("In\n2024. x", ["In", "2024. x"]),
         ("1. a\n   x\n2. b", ["1. a/x", "2. b"]), ("a b.\n---\nc", ["a b.", "", "c"]),
         ("---\nfirst\n\n---\nbody", ["", "", "first", "", "body"]), ("T\n---\nb", ["## T", "b"]),
+        ("text\n***\nrule\n___", ["text", "", "rule", ""]), ("#a\n#b\n# c", ["#a/#b", "# c"]),
+        ("a <!-- c\n\nd -->b `<!-- e -->`", ["a b <!-- e -->"]), ("a <!-- b", ["a <!-- b"]),
         ("p/\n├── a/\n│   └── b\n    └── c", ["p//├── a//│   └── b/    └── c"]),
     ],
 )  # fmt: skip
@@ -226,3 +229,62 @@ def test_a_table_of_html_is_a_table(block: TextBlock) -> None:
     )
     assert block.toPlainText().split() == ["x", "a", "b", "1|2", "3", "c", "y"]
     assert any("c" in piece for piece in looks(block, "bold"))
+
+
+@pytest.mark.parametrize(
+    ("source", "levels"),
+    [
+        ("1. a\n  - b\n    - c\n2. d\n - e", [1, 2, 3, 1, 2]), ("1. a\n- b", [1, 1]),
+        ("10. a\n   - b\n     text\n11. c", [1, 2, 1]), ("1. a\n   - b\n\n2. c", [1, 2, 1]),
+    ],
+)  # fmt: skip
+def test_bullets_below_a_number_belong_to_it(
+    block: TextBlock, source: str, levels: list[int]
+) -> None:
+    block.show_markdown(source)
+    found, paragraph = [], block.document().begin()
+    while paragraph.isValid():
+        found.append(paragraph.textList().format().indent())
+        paragraph = paragraph.next()
+    assert found == levels
+
+
+def test_letters_beside_struck_text_and_escaped_pipes_of_code(block: TextBlock) -> None:
+    block.show_markdown("~~删除~~线 `~~a~~` x~~b~~y ~~~c~~")
+    assert looks(block, "struck") == ["删除", "b"]
+    block.show_markdown("| a |\n|---|\n| `x \\| y` |\n\n`z \\| z`")
+    assert "x | y" in block.toPlainText() and "z \\| z" in block.toPlainText()
+
+
+def test_lines_of_indented_code_stand_together(block: TextBlock) -> None:
+    block.show_markdown("a\n\n    one\n    two\n\nb")
+    first = block.document().begin().next()
+    assert first.text() == "one" and first.blockFormat().bottomMargin() == 0
+    assert first.next().blockFormat().bottomMargin() > 0
+
+
+def test_the_bar_of_a_quotation_stands_beside_it(block: TextBlock) -> None:
+    """Within the item of a list it is right of the bullet; between paragraphs it has no gap."""
+    block.resize(300, 200)
+    places = []
+    for source in ("> a\n>\n> b", "- x\n  > a\n  >\n  > b"):
+        block.show_markdown(source)
+        image, colour = block.viewport().grab().toImage(), theme.colour("faint").name()
+        spots = [
+            (x, y) for x in range(0, 60) for y in range(image.height())
+            if image.pixelColor(x, y).name() == colour
+        ]  # fmt: skip
+        rows = {y for _, y in spots}
+        assert rows == set(range(min(rows), max(rows) + 1))
+        places.append(min(x for x, _ in spots))
+    assert places[1] == places[0] + block.document().indentWidth()
+
+
+def test_references_are_links_and_their_list_stays(block: TextBlock) -> None:
+    block.show_markdown("see [t][1], [u], [v][9]\n\n[1]: https://d.e\n[U]: https://f.g 'x'")
+    cursor, found = QTextCursor(block.document()), []
+    while cursor.movePosition(QTextCursor.MoveOperation.NextCharacter):
+        found.append(cursor.charFormat().anchorHref())
+    text = block.toPlainText()
+    assert found[text.index("t")] == "https://d.e" and found[text.index("u")] == "https://f.g"
+    assert "[v][9]" in text and "[1]: https://d.e" in text and "[t]" not in text

@@ -1,9 +1,10 @@
 """Markdown as models write it, for a reader that keeps to the letter of CommonMark. No Qt.
 
 `as_meant` changes the source where CommonMark would show something else than what was meant: bold
-beside punctuation, stars of products, single tildes, harmless tags, bare addresses, footnotes,
-pictures, and paths in a line that runs from right to left. What has no form in Markdown becomes a
-mark, which `app.chat.text_block` finds in the finished document. Code stays as it is.
+beside punctuation, stars of products, tildes, harmless tags and comments, addresses, references,
+footnotes, pictures, bullets below numbers, and paths in a line that runs from right to left. What
+has no form in Markdown becomes a mark, which `app.chat.text_block` finds in the finished document.
+Code stays as it is.
 """
 
 from __future__ import annotations
@@ -76,6 +77,13 @@ _PICTURE = re.compile(
 )
 _NOTE = re.compile(r"(?<!\\)\[\^([^\]\s^]{1,40})\](?!\()")
 _NOTED = re.compile(r"^ {0,3}\[\^([^\]\s^]{1,40})\]:[ \t]*", re.M)
+_DEFINED = re.compile(
+    r"^ {0,3}\[([^\[\]\n^][^\[\]\n]{0,80})\]:[ \t]{0,9}<?(https?://[^\s<>()]{1,2000})", re.M
+)
+_REFERRED = re.compile(r"(?<![!\\\]])\[([^\[\]\n^]{1,300})\](\[[^\[\]\n]{0,80}\])?(?![(\[:])")
+_STRUCK = re.compile(r"(?<![~\\])~~(?=[^\s~])([^~\n]{0,999}[^\s~])~~(?!~)")
+_NUMBERED = re.compile(r"( {0,9})\d{1,9}[.)][ \t]+")
+_BULLET = re.compile(r"( {0,9})[-+*][ \t]")
 _STARS = re.compile(r"(?<!\\)\*+")
 _SINGLE_TILDE = re.compile(r"(?<![~\\])~(?!~)")
 _PATH = re.compile(
@@ -110,6 +118,7 @@ def as_meant(text: str) -> str:
     edits = [*_addresses(without_code), *_links(without_code)]
     shown = _ADDRESS.sub(lambda found: "`" * len(found[0]), without_code)
     edits += [*_tags(shown), *_pictures(shown, text), *_notes(shown), *_tildes(shown)]
+    edits += [*_comments(shown), *_references(without_code), *_nested(shown), *_pipes(shown, text)]
     edits += (_Edit(found.start(), found.end(), r"\_\_") for found in _DUNDER.finditer(shown))
     edits += (_Edit(found.end(), found.end(), "\n") for found in _RULE_BELOW.finditer(shown))
     edits += (
@@ -279,12 +288,65 @@ def _notes(shown: str) -> Iterator[_Edit]:
         yield _Edit(*(whole or found).span(), f"{OPENING['sup']}{found[1]}{CLOSING['sup']}{gap}")
 
 
+def _comments(shown: str) -> Iterator[_Edit]:
+    """Leave out comments of HTML."""
+    end = 0
+    while (begin := shown.find("<!--", end)) >= 0 and (close := shown.find("-->", begin + 4)) >= 0:
+        end = close + 3
+        yield _Edit(begin, end, "")
+
+
+def _references(shown: str) -> Iterator[_Edit]:
+    """Make links of references whose addresses stand in lines of their own, and leave the lines.
+
+    Qt's reader knows only a definition that stands alone; such lines are a list of sources, too.
+    """
+    defined = {found[1].casefold(): found[2] for found in _DEFINED.finditer(shown)}
+    for found in _REFERRED.finditer(shown) if defined else ():
+        label = (found[2] or "")[1:-1] or found[1]
+        if address := defined.get(label.casefold()):
+            yield _Edit(found.end(1) + 1, found.end(), f"({address})")
+
+
+def _nested(shown: str) -> Iterator[_Edit]:
+    """Indent bullets below an item with a number as far as its text, so that they belong to it."""
+    outer, inner, text_at = -1, 0, 0  # indents of the item, of its bullets, and of its text
+    shift = place = 0
+    for line in shown.split("\n"):
+        indent = len(line) - len(line.lstrip(" "))
+        if line.strip():
+            if indent <= outer:
+                outer, shift = -1, 0
+            elif shift and indent < inner:
+                shift = 0
+            if outer >= 0 and not shift and indent < text_at and _BULLET.match(line):
+                inner, shift = indent, text_at - indent
+            if shift:
+                yield _Edit(place, place, " " * shift)
+            elif outer < 0 and (found := _NUMBERED.match(line)):
+                outer, text_at = len(found[1]), min(found.end(), indent + 5)
+        place += len(line) + 1
+
+
+def _pipes(shown: str, text: str) -> Iterator[_Edit]:
+    """Show an escaped "|" of code in a table without the backslash, as GitHub does."""
+    for line in re.finditer(r"^[ \t]*\|.*", shown, re.M) if "\\|" in text else ():
+        place = line.start()
+        while (place := text.find("\\|", place, line.end())) >= 0:
+            if shown[place : place + 2] == "``":
+                yield _Edit(place, place + 2, "|")
+            place += 2
+
+
 def _tildes(shown: str) -> Iterator[_Edit]:
     """Find single tildes, which say "about" or "home", where two could strike out a text."""
     found = [tilde.start() for tilde in _SINGLE_TILDE.finditer(shown)]
     if len(found) > 1:
         for place in found:
             yield _Edit(place, place + 1, TILDE)
+    for struck in _STRUCK.finditer(shown):  # also where a letter follows at once
+        yield _Edit(struck.start(), struck.start() + 2, OPENING["s"])
+        yield _Edit(struck.end() - 2, struck.end(), CLOSING["s"])
 
 
 class _Run(NamedTuple):
