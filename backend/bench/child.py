@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from backend.bench.workload import Ids, Pass, Request, future, passes, random_tokens
 from backend.engine.experiment import Experiment
 from backend.engine.meter import Meter
-from backend.memory.plan import plan
+from backend.memory.plan import KvCache, plan
 from backend.protocol.settings import EngineConfig, Setup
 from backend.system.memory import peak_rss_bytes, rss_bytes
 
@@ -126,7 +126,7 @@ class Runner:
         facts: dict[str, Any] = {"load_s": self._load_s}
         if cache is not None:
             n_ubatch = self._loaded.context.n_ubatch
-            planned = plan(self._file, cache.n_slot, self._n_context, 0, n_ubatch)
+            planned = plan(self._file, cache.n_slot, self._n_context, 0, KvCache(n_ubatch=n_ubatch))
             facts |= {
                 "rate": cache.rate,
                 "n_slot": cache.n_slot,

@@ -21,7 +21,7 @@ from backend.bench.cap import CapRefused, MemoryCap
 from backend.bench.child import Job
 from backend.bench.workload import Request
 from backend.gguf.model_file import ModelFile
-from backend.memory.plan import plan, slots
+from backend.memory.plan import KvCache, plan, slots
 from backend.protocol.settings import EngineConfig
 from backend.system import children, faults
 from backend.system.memory import available_bytes, physical_cores, total_bytes
@@ -361,7 +361,8 @@ def _needed_bytes(setting: Setting, way: Way, cap_bytes: int) -> int:
         return min(cap_bytes, file.file_size_bytes) if cap_bytes else 0
     n_context = max(r.n_token for r in setting.requests)
     rate = way.rate if way.kind == "outrider" else 0.0
-    planned = plan(file, slots(file, rate), n_context, 0, setting.config.setup.n_ubatch)
+    kv = KvCache(n_ubatch=setting.config.setup.n_ubatch)
+    planned = plan(file, slots(file, rate), n_context, 0, kv)
     return min(planned.total_bytes, cap_bytes) if cap_bytes else planned.total_bytes
 
 

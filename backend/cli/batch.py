@@ -143,7 +143,7 @@ def _run(args: argparse.Namespace) -> int:
         work.write_crashes()
         if work.n_open == 0:
             return work.tell_all()
-        config = engine_config(args)
+        config = engine_config(args, keeps_conversations=False)
         engine = Engine.open(args.model, config, _show_loading)
         try:
             show_progress("")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,15 @@ from backend.cli.common import (
 from backend.gguf.model_file import ModelFile, read_model
 from backend.library.asked import said_of, with_sizes
 from backend.library.checksum import checksum
-from backend.memory.plan import N_UBATCH, MemoryPlan, largest_ubatch, plan, slots, why_plain
+from backend.memory.plan import (
+    N_UBATCH,
+    KvCache,
+    MemoryPlan,
+    largest_ubatch,
+    plan,
+    slots,
+    why_plain,
+)
 from backend.methods.slots import rate_of, slots_of
 from backend.packs.file import Pack, find
 from backend.system.memory import MemoryFacts, memory_facts
@@ -49,10 +58,11 @@ def run(args: argparse.Namespace) -> int:
     if said := said_of(model.path, context):
         warnings, model = said["warnings"], with_sizes(model, said)
     n_slot = slots(model, asked.cache_rate)
-    memory_plan = plan(model, n_slot, context, available, kv_type=asked.kv_type)
-    n_ubatch, why = largest_ubatch(model, memory_plan, context, asked.kv_type)
+    kv = KvCache(asked.kv_type)
+    memory_plan = plan(model, n_slot, context, available, kv)
+    n_ubatch, why = largest_ubatch(model, memory_plan, context, kv)
     if n_ubatch > N_UBATCH:
-        memory_plan = plan(model, n_slot, context, available, n_ubatch, asked.kv_type)
+        memory_plan = plan(model, n_slot, context, available, replace(kv, n_ubatch=n_ubatch))
     if args.json:
         report = _report(model, memory, memory_plan, context)
         report["plan"] |= {"asked_rate": asked.cache_rate, "kv_type": asked.kv_type}

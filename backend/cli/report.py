@@ -36,7 +36,7 @@ from backend.gguf.model_file import ModelFile, read_model
 from backend.library.asked import said_of, with_sizes
 from backend.library.machine import is_large, measure_command
 from backend.machines import facts, load
-from backend.memory.plan import kv_bytes
+from backend.memory.plan import KvCache, kv_bytes
 from backend.protocol.chat import ChatOptions, Json
 from backend.protocol.client import RequestFailed, WorkerClient, WorkerDied
 from backend.protocol.settings import EngineConfig, Sampling
@@ -285,12 +285,12 @@ class _Run:
         took = {"loaded in": f"{time.monotonic() - began_s:.1f} s", "runs": cache.runs}
         context = {"context_length": n_context, "pack": _yes(bool(cache.pack))}
         self._report.add("Engine", {**took, **values, **context})
-        planned = kv_bytes(self._file, n_context, cache.kv_type)
+        planned = kv_bytes(self._file, n_context, KvCache(cache.kv_type))
         self._report.add("Engine", {"context cache planned": bytes_text(planned)})
         said = said_of(self._file.path, n_context, self._left_s)
         if said is None:
             raise _Missing("llama.cpp did not tell what a context takes.")
-        real = kv_bytes(with_sizes(self._file, said), n_context, cache.kv_type)
+        real = kv_bytes(with_sizes(self._file, said), n_context, KvCache(cache.kv_type))
         self._report.add("Engine", {"context cache of llama.cpp": bytes_text(real)})
 
     def _turns(self) -> None:

@@ -35,7 +35,7 @@ from backend.engine.runner import Runner
 from backend.engine.scheduler import SHARED_TOKENS_MIN
 from backend.gguf.tables import CACHE_FOR_EACH, CELL_STEP, ONE_SEQUENCE
 from backend.machines import kept
-from backend.memory.plan import headroom_bytes, kv_bytes
+from backend.memory.plan import KvCache, headroom_bytes, kv_bytes
 from backend.methods.cost import PassCost
 from backend.protocol.settings import EngineConfig
 from backend.system.memory import available_bytes
@@ -299,12 +299,12 @@ def _cells_in_memory(engine: Engine, n_cell: int, n_sequence: int = 1) -> float:
     The size of one is that of _N_MEASURED in a context of n_sequence sequences, divided.
     """
     loaded = engine.loaded
-    kv_type = loaded.config.kv_type
+    cache = KvCache(loaded.config.kv_type, n_sequence)
     free_bytes = max(available_bytes() - loaded.untouched_bytes(), 0)
     room_bytes = free_bytes - min(headroom_bytes(free_bytes), _HEADROOM_SHARE * free_bytes)
     if loaded.config.setup.kv_on_drive:
         room_bytes = shutil.disk_usage(cache_folder()).free
-    all_bytes = kv_bytes(engine.file, _N_MEASURED * n_cell, kv_type, n_sequence)
+    all_bytes = kv_bytes(engine.file, _N_MEASURED * n_cell, cache)
     return n_cell * _KV_SHARE * room_bytes / max(all_bytes / _N_MEASURED, 1)
 
 

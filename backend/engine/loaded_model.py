@@ -20,7 +20,7 @@ from backend.llama import api as llama
 from backend.llama.api import Context, Model
 from backend.llama.batch_log import BatchLog
 from backend.memory.engine_plan import EnginePlan, Step, held_bytes
-from backend.memory.plan import kv_bytes
+from backend.memory.plan import KvCache, kv_bytes
 from backend.memory.pressure import Pressure
 from backend.methods import cells
 from backend.methods.cost import PassCost
@@ -353,7 +353,8 @@ def _new_context(
     if not plan.config.setup.kv_on_drive:
         return _context_in_memory(model, plan, hook, stop_flag), ()
     # No other buffer that llama.cpp clears is as large as a part of the attention cache.
-    n_byte_min = kv_bytes(file, plan.n_context, plan.config.kv_type, windows=False) // 8
+    all_cells = KvCache(plan.config.kv_type, windows=False)
+    n_byte_min = kv_bytes(file, plan.n_context, all_cells) // 8
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)

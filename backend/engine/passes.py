@@ -26,7 +26,7 @@ from backend.gguf.scales import not_finite_sentence
 from backend.llama import api as llama
 from backend.llama.past import UNKNOWN
 from backend.llama.vision import ImageChunk, without_mask
-from backend.memory.plan import headroom_bytes, kv_bytes
+from backend.memory.plan import KvCache, headroom_bytes, kv_bytes
 from backend.memory.pressure import PERIOD_S
 from backend.protocol.errors import EngineError, UntrustedError
 from backend.protocol.request import Handle
@@ -237,7 +237,7 @@ class Passes:
         """
         loaded, scheduler = self.loaded, self.loaded.scheduler
         tokens = self.tokens[: n_before_image(self.tokens)]
-        n_byte = kv_bytes(loaded.file, len(tokens), loaded.config.kv_type)
+        n_byte = kv_bytes(loaded.file, len(tokens), KvCache(loaded.config.kv_type))
         free_bytes = available_bytes()
         if not tokens or n_byte > free_bytes - headroom_bytes(free_bytes):
             return Conversation([], bytearray())

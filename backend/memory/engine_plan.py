@@ -28,6 +28,7 @@ from backend.memory.placement import (
 )
 from backend.memory.plan import (
     N_UBATCH,
+    KvCache,
     MemoryPlan,
     checkpoints,
     largest_ubatch,
@@ -256,10 +257,7 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
     made = _granted(file, wanted, machine, _asked_slots(file, settings, method))
     if predicts and made.is_plain:  # without a cache the prediction layer needs all experts, too
         made = _granted(file, wanted, machine, file.n_expert)
-    n_checkpoint, _ = checkpoints(
-        file, made.n_context, config.kv_type, config.n_seq_max, made.n_ubatch, config.n_checkpoint,
-        windows=config.windows,
-    )  # fmt: skip
+    n_checkpoint, _ = checkpoints(file, made.n_context, KvCache.of(config, made.n_ubatch))
     made = replace(made, n_checkpoint=n_checkpoint)
     if file.architecture in ONE_SEQUENCE:
         made = replace(made, reason=joined(made.reason, text("engine.one_sequence")))
@@ -303,7 +301,8 @@ def _predicting(
         return False, machine.layer_refused
     if machine.devices:
         return False, text("draft.layer_on_device")
-    least = plan(file, slots(file, 0.0), settings.context_length, 0, kv_type=settings.kv_type)
+    kv = KvCache(settings.kv_type)
+    least = plan(file, slots(file, 0.0), settings.context_length, 0, kv)
     taken_bytes = _prediction_bytes(file, settings, _asked_slots(file, settings, method))
     missing = least.total_bytes + taken_bytes - machine.free_bytes
     if missing > 0:
@@ -329,8 +328,8 @@ def _overridden(file: ModelFile, config: EngineConfig, on_devices: int, free_byt
     said = []
     if "cache_rate" in by_hand and file.is_moe and not on_devices:
         n_ubatch = min(N_UBATCH, free.context_length)
-        kv_type = config.kv_type
-        best = plan(file, file.n_expert, free.context_length, free_bytes, n_ubatch, kv_type)
+        kv = KvCache(config.kv_type, n_ubatch=n_ubatch)
+        best = plan(file, file.n_expert, free.context_length, free_bytes, kv)
         n_slot = best.n_slot_min if best.best_n_slot is None else best.best_n_slot
         if n_slot != slots(file, config.cache_rate):
             rate = rate_of(n_slot, file.n_expert)
@@ -373,9 +372,7 @@ def _on_devices(file: ModelFile, made: EnginePlan, machine: MachineState) -> Eng
         n_slot=slots(file, config.cache_rate),
         n_context=made.n_context,
         n_ubatch=made.n_ubatch or min(config.setup.n_ubatch, made.n_context),
-        kv_type=config.kv_type,
-        n_sequence=config.n_seq_max,
-        windows=config.windows,
+        kv=KvCache.of(config, N_UBATCH),
         limit_bytes=config.setup.device_bytes,
         may_shorten=(
             config.automatic and "context_length" not in config.by_hand and not made.n_ubatch
@@ -395,8 +392,7 @@ def _on_devices(file: ModelFile, made: EnginePlan, machine: MachineState) -> Eng
         there = {device.memory for device in devices}
         elsewhere = sum(n for memory, n in sizes.items() if memory not in there)
         host = plan_host(
-            file, found, machine.free_bytes, config.host_bytes, config.kv_type, elsewhere,
-            config.n_seq_max, config.windows,
+            file, found, machine.free_bytes, config.host_bytes, wish.kv, elsewhere,
         )  # fmt: skip
     made = replace(
         made,
@@ -418,11 +414,10 @@ def _in_memory(file: ModelFile, made: EnginePlan, machine: MachineState) -> Engi
     is_stock, n_slot = method.kind == "stock", slots(file, config.cache_rate)
     least_ubatch = made.n_ubatch or min(config.setup.n_ubatch or N_UBATCH, n_context)
 
+    kv = KvCache.of(config, least_ubatch)
+
     def planned(n_slot: int) -> MemoryPlan:
-        free_bytes = machine.free_bytes
-        setup = config.setup
-        kv = config.kv_type, setup.kv_on_drive, config.n_seq_max, config.n_checkpoint
-        return plan(file, n_slot, n_context, free_bytes, least_ubatch, *kv, config.windows)
+        return plan(file, n_slot, n_context, machine.free_bytes, kv)
 
     wanted, why_fewer, faster = planned(n_slot), "", ""
     least_bytes = planned(wanted.n_slot_min).total_bytes
@@ -443,8 +438,7 @@ def _in_memory(file: ModelFile, made: EnginePlan, machine: MachineState) -> Engi
         why_fewer = joined(why_fewer, why_mapped)
     n_ubatch = least_ubatch
     if not made.n_ubatch and not config.setup.n_ubatch:
-        kv = config.kv_type, config.n_seq_max
-        n_ubatch, _ = largest_ubatch(file, planned(n_slot), n_context, *kv, windows=config.windows)
+        n_ubatch, _ = largest_ubatch(file, planned(n_slot), n_context, kv)
     if method.adaptive:
         faster = prefers_stock(file, n_slot, machine.free_bytes)
     made = replace(
@@ -522,10 +516,8 @@ def held_bytes(file: ModelFile, made: EnginePlan, n_slot: int) -> int:
     """
     if made.devices is not None:
         return 0
-    config, setup = made.config, made.config.setup
-    kv = config.kv_type, setup.kv_on_drive, config.n_seq_max, config.n_checkpoint
     n_slot = file.n_expert if made.is_plain else n_slot
-    held = plan(file, n_slot, made.n_context, 0, made.n_ubatch, *kv, config.windows)
+    held = plan(file, n_slot, made.n_context, 0, KvCache.of(made.config, made.n_ubatch))
     held_bytes = held.total_bytes - held.process_bytes
     if made.predicts:
         held_bytes += _prediction_bytes(file, made.settings, n_slot)

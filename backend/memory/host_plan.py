@@ -60,18 +60,15 @@ def plan_host(
     planned: DevicePlan,
     available_bytes: int,
     asked_bytes: int | None,
-    kv_type: str = "f16",
+    cache: plan.KvCache = plan.KV_CACHE,
     compute_bytes: int = 0,
-    n_sequence: int = 1,
-    windows: bool = True,
 ) -> HostPlan:
     """Plan the experts that RAM keeps.
 
     available_bytes: RAM that may be taken in all. asked_bytes: the user's limit; None: all
-    available memory except the headroom. compute_bytes: llama.cpp's compute buffers in RAM.
-    n_sequence, windows: as of plan.kv_bytes(). The
-    CPU's layers keep as many experts as a device's layers if RAM has room for them, even beyond
-    the user's limit.
+    available memory except the headroom. cache: with any n_ubatch. compute_bytes: llama.cpp's
+    compute buffers in RAM. The CPU's layers keep as many experts as a device's layers if RAM has
+    room for them, even beyond the user's limit.
     """
     layers = planned.layers
     on_cpu = [layer for layer in range(model.n_layer) if layer not in layers]
@@ -81,8 +78,8 @@ def plan_host(
     if not wanted:
         return HostPlan()
     dense_bytes = _dense_bytes(model, on_cpu)
-    cells = planned.n_context, kv_type, n_sequence, planned.n_ubatch, windows
-    kv = plan.kv_bytes_by_layer(model, *cells)
+    cache = replace(cache, n_ubatch=planned.n_ubatch)
+    kv = plan.kv_bytes_by_layer(model, planned.n_context, cache)
     matrix_bytes = max(t.matrix_bytes for ts in model.expert_tensors.values() for t in ts)
     needed = PROCESS_BYTES + dense_bytes + sum(kv[i] for i in on_cpu) + compute_bytes
     needed += N_COPY * matrix_bytes * (1 if asked_bytes == 0 else 2)

@@ -150,17 +150,14 @@ class Wish:
 
     n_slot: maximum of experts per layer. n_context, n_ubatch: tokens; n_ubatch 0: as large as pays.
     limit_bytes: maximum of each device's memory; 0: all that is free. may_shorten: the context was
-    not chosen by hand. n_sequence: sequences of the context. windows: layers with a window keep its
-    cells only. whole: a device holds all experts of its layers, and llama.cpp runs
-    unpatched. stages: the method uses a stage for prompts.
+    not chosen by hand. kv: with any n_ubatch. whole: a device holds all experts of its layers, and
+    llama.cpp runs unpatched. stages: the method uses a stage for prompts.
     """
 
     n_slot: int
     n_context: int
     n_ubatch: int = 0
-    kv_type: str = "f16"
-    n_sequence: int = 1
-    windows: bool = True
+    kv: plan.KvCache = plan.KV_CACHE
     limit_bytes: int = 0
     may_shorten: bool = False
     whole: bool = False
@@ -394,8 +391,8 @@ class _Sizes:
             return share
         model = self._model
         own = [i for i in layers if i < model.n_layer]
-        kv_type, n, windows = self._wish.kv_type, self._wish.n_sequence, self._wish.windows
-        kv = plan.kv_bytes_by_layer(model, n_context, kv_type, n, n_ubatch, windows)
+        cache = replace(self._wish.kv, n_ubatch=n_ubatch)
+        kv = plan.kv_bytes_by_layer(model, n_context, cache)
         has_experts = not whole and any(self._slots[i] for i in own)
         return replace(
             share,

@@ -8,7 +8,7 @@ intermediates of its graphs (but see NOT_ESTIMATED). Tests compare all with llam
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from backend.gguf.tables import (
@@ -51,6 +51,36 @@ _HEADROOM_SHARE = 1 / 16
 _CHUNKED = frozenset({"llama4"})
 # Architectures for which llama.cpp turns flash attention off.
 _WITHOUT_FLASH = frozenset({"grok"})
+
+
+@dataclass(frozen=True)
+class KvCache:
+    """How a context keeps keys, values and states, whatever its length.
+
+    kv_type: of the attention cache. n_sequence: llama.cpp's n_seq_max; each has recurrent states of
+    its own. n_ubatch: tokens of a pass. windows: layers with a window keep its cells, and those of
+    a pass; otherwise all cells. n_checkpoint: copies of states that the engine keeps. on_drive: the
+    attention cache is a file, of which the largest layer and the next one have to be in memory.
+    """
+
+    kv_type: str = "f16"
+    n_sequence: int = 1
+    n_ubatch: int = N_UBATCH
+    windows: bool = True
+    n_checkpoint: int = EngineConfig().n_checkpoint
+    on_drive: bool = False
+
+    @classmethod
+    def of(cls, config: EngineConfig, n_ubatch: int) -> KvCache:
+        """Return what settings decide, with passes of n_ubatch tokens."""
+        return cls(
+            config.kv_type, config.n_seq_max, n_ubatch, config.windows, config.n_checkpoint,
+            config.setup.kv_on_drive,
+        )  # fmt: skip
+
+
+KV_CACHE = KvCache()
+"""That of one sequence, in f16."""
 
 
 @dataclass(frozen=True)
@@ -113,29 +143,17 @@ class Needs:
     compute_bytes: int
 
     @classmethod
-    def of(
-        cls,
-        model: ModelFile,
-        context_length: int,
-        n_ubatch: int = N_UBATCH,
-        kv_type: str = "f16",
-        kv_on_drive: bool = False,
-        n_sequence: int = 1,
-        n_checkpoint: int = EngineConfig().n_checkpoint,
-        windows: bool = True,
-    ) -> Needs:
-        """Read the numbers from a model file, for a context in tokens of n_sequence sequences."""
-        rest = kv_type, n_sequence, n_ubatch
-        kv = kv_bytes(model, context_length, *rest, windows=windows, on_drive=kv_on_drive)
-        n, one_bytes = checkpoints(model, context_length, *rest, n_checkpoint, windows=windows)
+    def of(cls, model: ModelFile, context_length: int, kv: KvCache = KV_CACHE) -> Needs:
+        """Read the numbers from a model file, for a context in tokens."""
+        n, one_bytes = checkpoints(model, context_length, kv)
         return cls(
             reason=why_plain(model),
             n_expert=model.n_expert,
             n_slot_min=slots(model, 0.0),
             slot_bytes=_resident_bytes(model, 1),
             dense_bytes=model.dense_bytes + model.row_bytes(context_length),
-            kv_bytes=kv + n * one_bytes,
-            compute_bytes=compute_bytes(model, context_length, n_ubatch),
+            kv_bytes=kv_bytes(model, context_length, kv) + n * one_bytes,
+            compute_bytes=compute_bytes(model, context_length, kv.n_ubatch),
         )
 
 
@@ -144,32 +162,14 @@ def plan(
     n_slot: int,
     context_length: int,
     available_bytes: int,
-    n_ubatch: int = N_UBATCH,
-    kv_type: str = "f16",
-    kv_on_drive: bool = False,
-    n_sequence: int = 1,
-    n_checkpoint: int = EngineConfig().n_checkpoint,
-    windows: bool = True,
+    kv: KvCache = KV_CACHE,
 ) -> MemoryPlan:
-    """Plan the memory of `model` with `n_slot` slots in each layer and a context in tokens.
-
-    n_sequence: sequences that share the context; each has states of its own. n_checkpoint: copies
-    of such a state that the engine keeps. windows: layers with a window keep its cells only.
-    """
-    needs = Needs.of(
-        model, context_length, n_ubatch, kv_type, kv_on_drive, n_sequence, n_checkpoint, windows
-    )
-    return plan_needs(needs, n_slot, available_bytes)
+    """Plan the memory of `model` with `n_slot` slots in each layer and a context in tokens."""
+    return plan_needs(Needs.of(model, context_length, kv), n_slot, available_bytes)
 
 
 def largest_ubatch(
-    model: ModelFile,
-    made: MemoryPlan,
-    context_length: int,
-    kv_type: str = "f16",
-    n_sequence: int = 1,
-    *,
-    windows: bool = True,
+    model: ModelFile, made: MemoryPlan, context_length: int, kv: KvCache = KV_CACHE
 ) -> tuple[int, str]:
     """Return the largest n_ubatch, in tokens, and one sentence with the reason.
 
@@ -179,8 +179,8 @@ def largest_ubatch(
     """
 
     def passing_bytes(n: int) -> int:
-        kv = kv_bytes(model, context_length, kv_type, n_sequence, n, windows=windows)
-        return kv + compute_bytes(model, context_length, n)
+        of_cache = kv_bytes(model, context_length, replace(kv, n_ubatch=n, on_drive=False))
+        return of_cache + compute_bytes(model, context_length, n)
 
     n_context = max(1, min(context_length, MAX_UBATCH))
     n = min(N_UBATCH, n_context)
@@ -270,36 +270,13 @@ def why_no_kv_type(model: ModelFile, kv_type: str) -> str:
     return ""
 
 
-def kv_bytes(
-    model: ModelFile,
-    context_length: int,
-    kv_type: str = "f16",
-    n_sequence: int = 1,
-    n_ubatch: int = N_UBATCH,
-    *,
-    windows: bool = True,
-    on_drive: bool = False,
-) -> int:
-    """Return the bytes of llama.cpp's attention cache, and of recurrent states for each sequence.
-
-    n_sequence: llama.cpp's n_seq_max. windows: layers with a window keep its cells, and those of a
-    pass of n_ubatch tokens; otherwise all cells. on_drive: return the bytes that have to be in
-    memory, of the largest layer and the next one.
-    """
-    layers = kv_bytes_by_layer(model, context_length, kv_type, n_sequence, n_ubatch, windows)
-    return min(sum(layers), 2 * max(layers, default=0)) if on_drive else sum(layers)
+def kv_bytes(model: ModelFile, context_length: int, kv: KvCache = KV_CACHE) -> int:
+    """Return the bytes of llama.cpp's attention cache in memory, and of all recurrent states."""
+    layers = kv_bytes_by_layer(model, context_length, kv)
+    return min(sum(layers), 2 * max(layers, default=0)) if kv.on_drive else sum(layers)
 
 
-def checkpoints(
-    model: ModelFile,
-    context_length: int,
-    kv_type: str = "f16",
-    n_sequence: int = 1,
-    n_ubatch: int = N_UBATCH,
-    n_wanted: int = EngineConfig().n_checkpoint,
-    *,
-    windows: bool = True,
-) -> tuple[int, int]:
+def checkpoints(model: ModelFile, context_length: int, kv: KvCache = KV_CACHE) -> tuple[int, int]:
     """Return how many checkpoints a context keeps, and the bytes of one.
 
     A checkpoint has what cannot be cut of a sequence: recurrent states, and windows where older
@@ -307,11 +284,13 @@ def checkpoints(
     """
     state_bytes = sum(kv_bytes_by_layer(model, 0))
     n_window, n_cell = windowed(model)[0], _whole_cells(context_length)
-    n_ring = ring_cells(n_window, n_cell, n_ubatch, 1) if n_window and windows else n_cell
+    n_wanted, n_ring = kv.n_checkpoint, n_cell
+    if n_window and kv.windows:
+        n_ring = ring_cells(n_window, n_cell, kv.n_ubatch, 1)
     if n_ring >= n_cell:
         return n_wanted, state_bytes
     some_bytes, all_bytes = (
-        kv_bytes(model, context_length, kv_type, 1, n_ubatch, windows=keeps)
+        kv_bytes(model, context_length, replace(kv, n_sequence=1, windows=keeps, on_drive=False))
         for keeps in (True, False)
     )
     n_bytes = (all_bytes - some_bytes) // (n_cell - n_ring) * n_window
@@ -346,20 +325,13 @@ def prediction_bytes(
     return weights + states + kv + compute_bytes(model, context_length, N_PREDICTION)
 
 
-def kv_bytes_by_layer(
-    model: ModelFile,
-    context_length: int,
-    kv_type: str = "f16",
-    n_sequence: int = 1,
-    n_ubatch: int = N_UBATCH,
-    windows: bool = True,
-) -> list[int]:
-    """Return the bytes of kv_bytes() for each layer."""
-    n_cell = _whole_cells(context_length)
+def kv_bytes_by_layer(model: ModelFile, context_length: int, kv: KvCache = KV_CACHE) -> list[int]:
+    """Return the bytes of kv_bytes() for each layer, also of what is on the drive."""
+    n_cell, n_sequence = _whole_cells(context_length), kv.n_sequence
     n_cache = n_sequence if model.architecture in CACHE_FOR_EACH else 1
     (n_window, windowed_layers), n_ring = windowed(model), n_cell
-    if n_window and windows:
-        n_ring = ring_cells(n_window, n_cell, n_ubatch, n_sequence if n_cache == 1 else 1)
+    if n_window and kv.windows:
+        n_ring = ring_cells(n_window, n_cell, kv.n_ubatch, n_sequence if n_cache == 1 else 1)
     layers = []
     for layer in range(model.n_layer):
         n_own = n_ring if layer in windowed_layers else n_cell
@@ -368,12 +340,12 @@ def kv_bytes_by_layer(
             n_value, n_state = _compressed_values(model, layer, n_cell, n_own)
         elif _is_recurrent(model, layer):
             n_value, n_state = 0, _state_values(model)
-        cache_bytes = int(n_cache * n_value * KV_TYPES[kv_type] / 8)
+        cache_bytes = int(n_cache * n_value * KV_TYPES[kv.kv_type] / 8)
         layers.append(cache_bytes + 4 * n_sequence * n_state)
     if model.sizes is None or not sum(layers):
         return layers
     # llama.cpp tells the sum only.
-    sizes, type_share = model.sizes, n_cache * KV_TYPES[kv_type] / KV_TYPES["f16"]
+    sizes, type_share = model.sizes, n_cache * KV_TYPES[kv.kv_type] / KV_TYPES["f16"]
     cells_bytes = n_cell * sizes.cell_bytes - (n_cell - n_ring) * sizes.window_bytes
     ratio = (cells_bytes * type_share + n_sequence * sizes.state_bytes) / sum(layers)
     return [round(n_bytes * ratio) for n_bytes in layers]

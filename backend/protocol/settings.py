@@ -272,6 +272,9 @@ class Setup(_Checked):
     """Answers that may be computed at once (Engine.submit). They share the context."""
     streams: bool = setting(False, "switch", in_message=False, rebuilds="context")
     """Whether each of them has an equal part of the context instead, which no other one uses."""
+    keeps_conversations: bool = setting(True, "switch", in_message=False, rebuilds="context")
+    """Whether later requests may go on with what earlier ones left; nothing of a batch is gone on
+    with."""
     keeps_outputs: bool = setting(False, "switch", in_message=False, rebuilds="context")
     """Whether every layer keeps every token's output, for recordings (Engine.compute). Belongs to a
     request, not to the engine."""
@@ -504,7 +507,9 @@ class EngineConfig(_Checked):
         One for each sequence, and two more: an edit of an earlier question goes back further.
         """
         setup = self.setup
-        return 0 if setup.streams else min(2 + setup.n_sequence, _CHECKPOINTS_MAX)
+        if setup.streams or not setup.keeps_conversations:
+            return 0
+        return min(2 + setup.n_sequence, _CHECKPOINTS_MAX)
 
     @property
     def n_seq_max(self) -> int:

@@ -18,8 +18,10 @@ from waiting import WAIT_S
 
 from backend.cli import main
 from backend.cli.crashes import Crashes, Notes
+from backend.engine.engine import Engine
 from backend.engine.passes import Passes
 from backend.protocol.errors import EngineError
+from backend.protocol.settings import EngineConfig
 from backend.server.batch_file import AnswerFile, BatchError, error_line, read_lines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,6 +133,14 @@ def test_a_file_is_answered_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("backend.cli.batch._LOG_S", 0.0)  # progress after every pass
+    configs = list[EngineConfig]()
+
+    def opened(path: Path, config: EngineConfig, *more: Any, own: Any = Engine.open) -> Engine:
+        configs.append(config)
+        engine: Engine = own(path, config, *more)
+        return engine
+
+    monkeypatch.setattr(Engine, "open", opened)
     body = {"prompt": "x\n", "max_tokens": 2, "n": 2, "temperature": 0}
     prompts = written(
         tmp_path / "p.jsonl",
@@ -154,6 +164,7 @@ def test_a_file_is_answered_once(
     assert "the method" in response["body"]["runs"]
     progress = capsys.readouterr().err
     assert "3 requests are computed at once" in progress
+    assert configs[0].n_checkpoint == 0  # nothing goes on with what a request leaves
     assert re.search(r"[123] of 4 requests, [123] at once, .* token/s, about \d+ s left", progress)
     before = out.read_bytes()
     assert main(words) == 0

@@ -24,7 +24,7 @@ from backend.memory.engine_plan import (
     plan_engine,
 )
 from backend.memory.placement import Placement
-from backend.memory.plan import plan, prediction_bytes
+from backend.memory.plan import KvCache, checkpoints, plan, prediction_bytes
 from backend.packs.file import Pack, PackPlan
 from backend.protocol.errors import EngineError
 from backend.protocol.settings import EngineConfig
@@ -59,7 +59,7 @@ def config(**settings: Any) -> EngineConfig:
 def room(file: ModelFile, n_slot: int, n_context: int = 512) -> int:
     """Return free bytes that have room for n_slot slots and a half."""
     slot_bytes = sum(file.expert_bytes_per_layer().values())
-    needed = plan(file, 4, n_context, 0, min(512, n_context)).total_bytes
+    needed = plan(file, 4, n_context, 0, KvCache(n_ubatch=min(512, n_context))).total_bytes
     return needed + HEADROOM + (n_slot - 4) * slot_bytes + slot_bytes // 2
 
 
@@ -207,6 +207,24 @@ def test_the_slow_tier_is_asked_only_where_experts_are_cached(files: dict[str, M
     assert first.tier == tier
     again = replace(machine, slow_tier=must_not_be_asked, before=first, is_loaded=True)
     assert plan_engine(files["moe"], config(cache_rate=0.5), again).tier == tier
+
+
+def test_without_conversations_checkpoints_leave_their_memory_to_experts(tmp_path: Path) -> None:
+    sizes = {"n_layer": 4, "n_expert": 64, "n_ff_exp": 32}
+    file = read_model(make_tiny("qwen35moe", "Q8_0", tmp_path / "m.gguf", **sizes))
+    free = room(file, 20)
+    chat, batch = (
+        plan_engine(
+            file,
+            config(cache_rate=1.0, n_sequence=4, keeps_conversations=keeps),
+            MachineState(free),
+        )
+        for keeps in (True, False)
+    )
+    _, state_bytes = checkpoints(file, 512)
+    n = chat.n_checkpoint * state_bytes // sum(file.expert_bytes_per_layer().values())
+    assert (chat.n_checkpoint, batch.n_checkpoint) == (6, 0) and n > 1
+    assert batch.n_slot - chat.n_slot in (n, n + 1)
 
 
 CHANGES: list[tuple[dict[str, Any], dict[str, Any], Step]] = [
@@ -363,7 +381,7 @@ def test_a_layer_that_guesses_tokens_takes_its_memory(files: dict[str, ModelFile
 def test_a_dense_part_that_does_not_fit_is_mapped(files: dict[str, ModelFile]) -> None:
     """Otherwise the system would kill the process. The headroom alone is no reason."""
     file, asked = files["moe"], config(cache_rate=0.5)
-    least = plan(file, 4, 512, 0, 512).total_bytes
+    least = plan(file, 4, 512, 0, KvCache(n_ubatch=512)).total_bytes
     for free_bytes, mapped in ((least, False), (least - 1, True)):
         made = plan_engine(file, asked, MachineState(free_bytes))
         assert (made.mode, made.n_slot, made.mapped) == ("cached", 4, mapped)

@@ -18,6 +18,7 @@ from backend.gguf.tables import NOT_ESTIMATED, PREDICTING
 from backend.memory.plan import (
     MAX_UBATCH,
     N_UBATCH,
+    KvCache,
     MemoryPlan,
     checkpoints,
     compute_bytes,
@@ -159,15 +160,15 @@ def test_drafts_take_what_llama_cpp_allocates(folder: Path, arch: str) -> None:
 
 def test_every_sequence_has_states_of_its_own(folder: Path) -> None:
     model = tiny(folder, "qwen3next")
-    one, two = (kv_bytes(model, 4096, "f16", n) for n in (1, 2))
+    one, two = (kv_bytes(model, 4096, KvCache("f16", n)) for n in (1, 2))
     dry_run = DryRun(model)
     asked = dry_run.asked()
     assert asked.sizes is not None
     assert two - one == pytest.approx(asked.sizes.state_bytes, abs=0.02 * MIB) != 0
-    assert kv_bytes(asked, 4096, "f16", 2) == pytest.approx(two, abs=0.04 * MIB)
+    assert kv_bytes(asked, 4096, KvCache("f16", 2)) == pytest.approx(two, abs=0.04 * MIB)
     dry_run.close()
     dense = tiny(folder, "qwen3moe")
-    assert kv_bytes(dense, 4096, "f16", 2) == kv_bytes(dense, 4096)
+    assert kv_bytes(dense, 4096, KvCache("f16", 2)) == kv_bytes(dense, 4096)
 
 
 def test_an_architecture_with_an_attention_cache_for_each_sequence(folder: Path) -> None:
@@ -175,8 +176,10 @@ def test_an_architecture_with_an_attention_cache_for_each_sequence(folder: Path)
     kv, _ = allocated(model.path, 4096, 512, n_sequence=3)
     dry_run = DryRun(model)
     for asked in (model, dry_run.asked()):
-        assert kv_bytes(asked, 4096, "f16", 3) / MIB == pytest.approx(kv, rel=0.01)
-        assert kv_bytes(asked, 4096, "f16", 3) == pytest.approx(3 * kv_bytes(asked, 4096), abs=9)
+        assert kv_bytes(asked, 4096, KvCache("f16", 3)) / MIB == pytest.approx(kv, rel=0.01)
+        assert kv_bytes(asked, 4096, KvCache("f16", 3)) == pytest.approx(
+            3 * kv_bytes(asked, 4096), abs=9
+        )
     dry_run.close()
 
 
@@ -189,13 +192,13 @@ def test_windows_have_a_ring_for_their_sequences_and_a_pass(
     for asked in (model, dry_run.asked()):
         for n_ubatch in (64, 1024):
             kv, _ = allocated(model.path, 4096, n_ubatch, n_sequence=n_sequence)
-            planned = kv_bytes(asked, 4096, "f16", n_sequence, n_ubatch)
+            planned = kv_bytes(asked, 4096, KvCache("f16", n_sequence, n_ubatch))
             assert planned / MIB == pytest.approx(kv, abs=0.02)
         whole, _ = allocated(model.path, 4096, 512, n_sequence=n_sequence, swa_full=True)
-        assert kv_bytes(asked, 4096, windows=False) / MIB == pytest.approx(whole, abs=0.02)
+        assert kv_bytes(asked, 4096, KvCache(windows=False)) / MIB == pytest.approx(whole, abs=0.02)
         assert kv < whole
         # One checkpoint has a window of 16 cells.
-        n, n_bytes = checkpoints(asked, 4096, "f16", n_sequence, 64)
+        n, n_bytes = checkpoints(asked, 4096, KvCache("f16", n_sequence, 64))
         assert n == 3 and n_bytes / 16 == pytest.approx((whole - kv) * MIB / (4096 - 1280), rel=0.2)
     dry_run.close()
 
@@ -210,8 +213,8 @@ def test_a_quantised_attention_cache_is_as_large_as_planned(
         assert "too small" in why
         return
     kv, _ = allocated(model.path, 4096, 512, kv_type)
-    assert kv_bytes(model, 4096, kv_type) / MIB == pytest.approx(kv, abs=0.02)
-    assert kv_bytes(model, 4096, kv_type) < kv_bytes(model, 4096)
+    assert kv_bytes(model, 4096, KvCache(kv_type)) / MIB == pytest.approx(kv, abs=0.02)
+    assert kv_bytes(model, 4096, KvCache(kv_type)) < kv_bytes(model, 4096)
 
 
 def test_pieces_of_a_prompt_are_as_large_as_memory_permits(folder: Path) -> None:

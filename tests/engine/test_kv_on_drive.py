@@ -15,7 +15,7 @@ from backend._native import LayerWindow
 from backend.engine.dry_run import DryRun
 from backend.engine.engine import Engine
 from backend.gguf.model_file import read_model
-from backend.memory.plan import headroom_bytes, kv_bytes, kv_bytes_by_layer, plan, slots
+from backend.memory.plan import KvCache, headroom_bytes, kv_bytes, kv_bytes_by_layer, plan, slots
 from backend.protocol.errors import EngineError
 from backend.protocol.request import Request
 from backend.protocol.settings import EngineConfig, Sampling
@@ -99,7 +99,7 @@ def test_a_window_of_layers_is_kept_ahead(
 
     monkeypatch.setattr("backend._native.LayerWindow", make)
     file = DryRun(read_model(model)).asked(EngineConfig().n_output)
-    needed = plan(file, slots(file, 0.25), 1024, 1 << 40, kv_on_drive=True)
+    needed = plan(file, slots(file, 0.25), 1024, 1 << 40, KvCache(on_drive=True))
     room_bytes = 6 * max(kv_bytes_by_layer(file, 1024))
     free = needed.total_bytes - needed.kv_bytes + headroom_bytes(0) + room_bytes
     monkeypatch.setattr("backend.engine.observer.available_bytes", lambda: free)
@@ -130,8 +130,10 @@ def test_a_drive_without_room_is_said(model: Path, open_engine: OpenEngine, fold
 def test_memory_is_planned_without_it(model: Path) -> None:
     file, n = read_model(model), 1 << 20
     in_memory, on_drive = (
-        plan(file, 4, n, 1 << 40, 32, "f16", place, 1, 0, not place) for place in (False, True)
+        plan(file, 4, n, 1 << 40, KvCache("f16", 1, 32, not place, 0, place))
+        for place in (False, True)
     )
-    assert in_memory.kv_bytes == kv_bytes(file, n, n_ubatch=32)
-    assert on_drive.kv_bytes <= max(2 * kv_bytes(file, n, windows=False) / file.n_layer, 1)
+    assert in_memory.kv_bytes == kv_bytes(file, n, KvCache(n_ubatch=32))
+    every = kv_bytes(file, n, KvCache(windows=False))
+    assert on_drive.kv_bytes <= max(2 * every / file.n_layer, 1)
     assert in_memory.total_bytes - on_drive.total_bytes == in_memory.kv_bytes - on_drive.kv_bytes
