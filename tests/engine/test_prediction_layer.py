@@ -12,15 +12,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asking import jointly, of_text
+from asking import jointly, of_chat, of_text
+from chats import model as chat_model
 from factory import can_predict, make_tiny, spoil
 from numpy.typing import NDArray
 from oracle import Oracle
 from reciter import make_reciter, with_template
 
+from backend.engine import prediction_layer
 from backend.engine.drafts import Width
 from backend.engine.engine import Engine
 from backend.engine.loading import load_plain
+from backend.engine.open_answer import OpenAnswer
 from backend.engine.prediction_layer import PredictionLayer
 from backend.engine.runner import Runner
 from backend.gguf.model_file import read_model
@@ -99,6 +102,38 @@ def test_the_layer_guesses_where_nothing_repeats(
         assert engine.passes.tokens == plain.passes.tokens
     assert engine.passes.meter.n_pass < 12
     assert oracle.approve()["n_answer"] == 6
+
+
+def test_after_going_back_the_layer_guesses_as_if_it_never_had(
+    open_engine: OpenEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It attends to all that it has read, and lacks one state, of the token before the border."""
+    monkeypatch.setattr(prediction_layer, "_N_WRONG", 1 << 30)  # of a random model all are wrong
+    path = chat_model("qwen35moe", tmp_path, n_ctx=1024, n_nextn=1)
+    engine = drafting(open_engine, path, context_length=1024)
+    guesses: dict[int, list[int]] = {}
+    own = PredictionLayer.guess
+
+    def guess(layer: PredictionLayer, tokens: list[int], *_: Any) -> list[int]:
+        found = own(layer, tokens, 1, 0.0, lambda: False)
+        guesses.setdefault(len(tokens), found)
+        return found
+
+    def said(first: int) -> dict[int, list[int]]:
+        tokens = iter(range(first, first + 100))
+        monkeypatch.setattr(OpenAnswer, "sample", lambda _self, _row=-1: next(tokens))
+        guesses.clear()
+        list(engine.answer(of_chat([{"role": "user", "content": PROMPT * 3}], GREEDY, 40)))
+        return dict(guesses)
+
+    monkeypatch.setattr(PredictionLayer, "guess", guess)
+    first = said(5)
+    said(105)
+    again = said(5)
+    statistics = engine.statistics()
+    assert 0 < statistics.n_prompt - statistics.n_reused < 16  # behind the checkpoint
+    assert first.keys() == again.keys() and len(first) > 30
+    assert sum(first[n] != again[n] for n in first) <= 1
 
 
 def test_the_layer_follows_one_answer_of_a_pass(
