@@ -241,7 +241,12 @@ class _Connection:
         if client.server_capabilities.tools is None:
             return []
         for _ in range(_N_PAGE_MAX):
-            page = await client.list_tools(cursor=cursor)
+            try:
+                page = await client.list_tools(cursor=cursor)
+            except MCPError as error:
+                if error.error.code == types.METHOD_NOT_FOUND:
+                    break  # it has none, whatever it said of itself
+                raise
             for tool in page.tools[: _N_TOOL_MAX - len(found)]:
                 read = Tool.read(
                     self._server.name, tool.name, tool.description or "", tool.input_schema

@@ -24,6 +24,7 @@ from mcp.types import (
 from backend.protocol.chat import Json
 
 _MAGIC = {"iVBOR": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
+_KNOWN = ("content", "structuredContent", "isError", "_meta", "resultType")  # of a call's result
 _OF_LISTS = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}  # nothing is cached
 _TEXT_CHARS_MAX = 1 << 20  # of a part that is JSON here
 
@@ -45,6 +46,20 @@ def read_line(line: bytes) -> JSONRPCMessage:
         error["message"] = str(error.get("message") or "")
         error["code"] = error["code"] if type(error.get("code")) is int else INTERNAL_ERROR
     return jsonrpc_message_adapter.validate_python({**found, "jsonrpc": "2.0"}, by_name=False)
+
+
+def read_lines(line: bytes) -> list[JSONRPCMessage]:
+    """Return the messages of a line: one, or those of a list, as one version of MCP permits.
+
+    Raises ValueError if there is none.
+    """
+    if not line.lstrip().startswith(b"["):
+        return [read_line(line)]
+    found = _loaded(line)
+    read = [read_line(json.dumps(item).encode()) for item in found if isinstance(item, dict)]
+    if not read:
+        raise ValueError("it is no message")
+    return read
 
 
 def read_body(data: bytes) -> bytes:
@@ -134,6 +149,10 @@ def mended(method: str, result: Json) -> Json:
         return {"resultType": "complete", **_call_result(result)}
     if method == "tools/list":
         tools = result.get("tools", 0)
+        if isinstance(tools, dict):
+            tools = [
+                {"name": name, **tool} for name, tool in tools.items() if isinstance(tool, dict)
+            ]
         if not isinstance(tools, list | None):
             return result  # it says nothing of tools: not that there are none
         found = [_tool(item) for item in tools or ()]
@@ -144,7 +163,7 @@ def mended(method: str, result: Json) -> Json:
     if method == "initialize":
         capabilities, info = result.get("capabilities"), result.get("serverInfo")
         tools = capabilities.get("tools") if isinstance(capabilities, dict) else None
-        has_tools = isinstance(capabilities, dict) and "tools" in capabilities
+        has_tools = not isinstance(capabilities, dict) or "tools" in capabilities
         changes = isinstance(tools, dict) and tools.get("listChanged") is True
         name, version = (_word(info, key) for key in ("name", "version"))
         return {
@@ -186,6 +205,10 @@ def _call_result(result: Json) -> Json:
     if structured is not None and not isinstance(structured, dict):
         read.append(_text(_json(structured)))
         structured = None
+    others = {name: value for name, value in result.items() if name not in _KNOWN}
+    if others and not read and structured is None:  # "toolResult" is the oldest form
+        old = others.get("toolResult")
+        read.append(_text(old if isinstance(old, str) else _json(others)))
     made: Json = {"content": read, "isError": result.get("isError") in (True, "true", 1)}
     return made if structured is None else {**made, "structuredContent": structured}
 
@@ -208,8 +231,11 @@ def _part(part: Any) -> Json:
         return _text(part)
     fields = part if isinstance(part, dict) else {}
     kind, data, mime = (_word(part, key) for key in ("type", "data", "mimeType"))
-    if kind == "text" and isinstance(fields.get("text"), str):
-        return _text(part["text"])
+    if kind == "text" and isinstance(fields.get("text"), str | int | float):
+        return _text(str(part["text"]))
+    if data.startswith("data:"):
+        head, _, data = data.partition(",")
+        mime = mime or head[5:].partition(";")[0]
     if kind in ("image", "audio") and data:
         mime = mime or next((m for head, m in _MAGIC.items() if data.startswith(head)), "")
         return {"type": kind, "data": data, "mimeType": mime or f"{kind}/unknown"}

@@ -28,7 +28,7 @@ from mcp.types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
 from backend.system import faults
 from backend.system.children import Job
 from backend.text import text
-from backend.tools.results import read_body, read_event, read_line
+from backend.tools.results import read_body, read_event, read_lines
 from backend.tools.settings import Server
 
 MESSAGE_BYTES_MAX = 32 << 20
@@ -188,7 +188,7 @@ class Program:
                 try:
                     if n_byte > len(line):
                         raise ValueError("only its ends were kept")
-                    message = read_line(line)
+                    messages = read_lines(line)
                 except ValueError:
                     broken = _ANSWER.match(line) or _LATE_ID.search(line)
                     if broken is None and n_byte > len(line):
@@ -202,8 +202,9 @@ class Program:
                     if n_byte > len(line):
                         words = text("tools.long_answer", n=n_byte, limit=MESSAGE_BYTES_MAX)
                     error = ErrorData(code=PARSE_ERROR, message=words)
-                    message = JSONRPCError(jsonrpc="2.0", id=int(broken[1]), error=error)
-                await to_session.send(SessionMessage(message))
+                    messages = [JSONRPCError(jsonrpc="2.0", id=int(broken[1]), error=error)]
+                for message in messages:
+                    await to_session.send(SessionMessage(message))
             fault = text("tools.ended")
         except ServerFault as error:
             fault = error.args[0]

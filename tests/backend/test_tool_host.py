@@ -457,6 +457,10 @@ def test_what_can_be_read_of_a_result_is_kept(host: Host, tmp_path: Path) -> Non
         (["a", {"type": "text", "text": "list"}], "a\nlist"), (None, ""),
         ({"structuredContent": {"a": 1}}, '{\n "a": 1\n}'),
         ({"content": [], "structuredContent": [1], "_meta": 3}, "[\n 1\n]"),
+        ({"toolResult": "old"}, "old"), ({"task": 7, "_meta": {}}, '{\n "task": 7\n}'),
+        ({"content": [{"type": "text", "text": 5}]}, "5"),
+        ({"content": [{"type": "image", "data": "data:image/png;base64,iVBORw0KGgo="}]},
+         "[image, image/png, 8 bytes, not shown: file-1 is a damaged image.]"),
     ]  # fmt: skip
     for number, (result, said) in enumerate(answers, 1):
         message = {"id": "ID", "result": result}

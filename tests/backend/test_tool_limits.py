@@ -284,6 +284,22 @@ def test_a_result_becomes_text() -> None:
     assert host.text_of(result()) == ""
 
 
+def test_messages_in_a_list_are_read_one_by_one() -> None:
+    said = [{"id": 1, "result": {}}, 7, {"method": "ping", "id": "a"}]
+    read = results.read_lines(json.dumps(said).encode())
+    assert [getattr(message, "id", None) for message in read] == [1, "a"]
+    for line in (b"[1]", b"[starting]"):
+        with pytest.raises(ValueError):
+            results.read_lines(line)
+
+
+def test_tools_may_be_named_by_their_keys_or_untold() -> None:
+    listed = results.mended("tools/list", {"tools": {"t": {"description": "d"}, "u": 3}})
+    assert [tool["name"] for tool in listed["tools"]] == ["t"]
+    assert "tools" in results.mended("initialize", {})["capabilities"]
+    assert results.mended("initialize", {"capabilities": {}})["capabilities"] == {}
+
+
 ODD = (None, True, 0, -1, 1.5, "", "x", [], {}, "text", "image", "audio", "resource", "AAAA",
        "image/png", "file:///a", "resource_link", "\u00e9\ud800")  # fmt: skip
 NAMES = ("type", "text", "data", "mimeType", "uri", "name", "resource", "blob", "annotations",
