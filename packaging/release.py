@@ -803,7 +803,7 @@ Architecture: amd64
 Installed-Size: {{kib}}
 Maintainer: {MAINTAINER}
 Depends: {{depends}}
-Recommends: libvulkan1, mesa-vulkan-drivers | vulkan-icd
+Recommends: gnome-keyring | org.freedesktop.secrets, libvulkan1, mesa-vulkan-drivers | vulkan-icd
 Description: chat with language models that are larger than your memory
  Outrider runs Mixture-of-Experts models in the GGUF format whose experts do not
  fit in memory. It keeps some of the experts in memory, reads the others before

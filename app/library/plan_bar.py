@@ -20,9 +20,9 @@ def parts(plan: MemoryPlan) -> list[tuple[str, str, int]]:
     """Return the parts in the order of the bar: (colour's name, word, bytes)."""
     rest = plan.available_bytes - plan.total_bytes - plan.headroom_bytes
     return [
-        ("dense", translate("library", "dense"), plan.dense_bytes),
+        ("dense", translate("library", "always needed"), plan.dense_bytes),
         ("resident", translate("library", "experts"), plan.expert_bytes),
-        ("kv", translate("library", "KV cache"), plan.kv_bytes),
+        ("kv", translate("library", "context"), plan.kv_bytes),
         ("compute", translate("library", "computing"), plan.compute_bytes + plan.process_bytes),
         ("other", translate("library", "headroom"), plan.headroom_bytes),
         (

@@ -144,7 +144,7 @@ class Search(QObject):
         )
         known = any(_tokens_per_s(item) for item in every)
         # Where every model is slow, the fastest; before the measurement, the largest that fits.
-        return next(iter([*usable[-1:], *([] if known else whole[-1:]), *fast]), None)
+        return next(iter([*_largest(usable), *([] if known else _largest(whole)), *fast]), None)
 
     def filter(self, words: str) -> None:
         """Show the models of the curated list that have all words."""
@@ -335,6 +335,13 @@ class Search(QObject):
 def _tokens_per_s(item: Found) -> float:
     speed = item.row.verdict.best_speed if item.row.verdict is not None else None
     return speed.tokens_per_s if speed is not None else 0.0
+
+
+def _largest(items: list[Found]) -> list[Found]:
+    """Return the last, which is the largest; of about its size one that is good for everything."""
+    near = [item for item in items if 1.05 * item.offer.size_bytes >= items[-1].offer.size_bytes]
+    general = [item for item in near if item.curated and item.curated.good_for == "general"]
+    return (general or items)[-1:]
 
 
 def _rank(item: Found, suggested: Found | None) -> tuple[int, float]:

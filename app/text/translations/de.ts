@@ -3924,16 +3924,16 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Größe</translation>
 </message>
 <message>
-<source>dense</source>
-<translation>stets gebraucht</translation>
-</message>
-<message>
 <source>experts</source>
 <translation>Experten</translation>
 </message>
 <message>
-<source>KV cache</source>
-<translation>KV-Cache</translation>
+<source>always needed</source>
+<translation>stets gebraucht</translation>
+</message>
+<message>
+<source>context</source>
+<translation>Kontext</translation>
 </message>
 <message>
 <source>computing</source>
