@@ -555,10 +555,10 @@ class Scheduler(Generic[T]):
         limits, idle = self.limits, self.idle
         if not limits.shares:
             return -1, 0, 0
-        held = {m.place: m.computed for m in self.members if not m.n_gone} | idle
+        tokens_of = {m.place: m.computed for m in self.members if not m.n_gone} | idle
         if self.shared:
-            held[limits.n_sequence] = self.shared
-        equal = {s: _n_whole(prompt, n_equal(t, prompt[:-1])) for s, t in held.items()}
+            tokens_of[limits.n_sequence] = self.shared
+        equal = {s: _n_whole(prompt, n_equal(t, prompt[:-1])) for s, t in tokens_of.items()}
         n_most = max(equal.values(), default=0)
         equal = {s: self._n_reachable(s, n) for s, n in equal.items() if n}
         equal = {s: n for s, n in equal.items() if n}
@@ -627,11 +627,11 @@ class Scheduler(Generic[T]):
         self.forget_shared()
         if len(prompts) < 2 or n < SHARED_TOKENS_MIN or limits.cuts_batches:
             return [], 0
-        found = {s: min(n_equal(tokens, prompts[0]), n) for s, tokens in self.idle.items()}
-        found = {s: self._n_reachable(s, n) for s, n in found.items()}
-        source = max(found, key=lambda s: found[s], default=-1)
+        equal = {s: min(n_equal(tokens, prompts[0]), n) for s, tokens in self.idle.items()}
+        reachable = {s: self._n_reachable(s, n) for s, n in equal.items()}
+        source = max(reachable, key=lambda s: reachable[s], default=-1)
         self._drop_idle(n, source)
-        n_done = found[source] if source in self.idle else 0
+        n_done = reachable[source] if source in self.idle else 0
         if n_done and not self._memory.copy_sequence(source, limits.n_sequence, n_done):
             n_done = 0
         if n_done and self.moved:
