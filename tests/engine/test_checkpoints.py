@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from asking import jointly, of_chat
 from chats import CHAT, FAMILIES, GREEDY, QUESTIONS, model, n_read
-from oracle import Oracle
+from oracle import Oracle, replayed
 
 from backend.engine.engine import Engine
 from backend.llama import batch_log
@@ -109,6 +109,9 @@ def test_a_chat_goes_on_after_another_one_and_in_another_engine(
     assert max(read[3:]) <= turn
     found = oracle.approve()
     assert found["n_restored"] == 2 and found["n_state"] == 4 and not found["n_taken"]
+    if n_sequence == 1:  # stock computes it from its passes, with the chat's way back among them
+        [alone] = replayed(oracle.logs[-1])
+        assert alone["n_state"] == 2 and not alone["n_taken"] and not alone["difference"]
 
 
 def test_a_checkpoint_moves_to_another_context(
