@@ -265,7 +265,12 @@ def test_a_damaged_log_is_told(open_engine: OpenEngine, oracle: Oracle, tiny: Pa
         logs.append(oracle.folder / str(i) / "log")
         logs[-1].parent.mkdir()
         logs[-1].write_text("".join(damaged))
+    logs.append(oracle.folder / "version 3")  # which has no checksums, and no end
+    former = [json.loads(line)[:-1] for line in lines[:-1]]
+    former[0][1] = 3
+    logs[-1].write_text("".join(json.dumps(entry) + "\n" for entry in former))
     found = replayed(*logs)
+    assert found.pop() == found[0] == {**found[0], "remark": "", "obstacle": "", "difference": ""}
     assert [one["obstacle"] for one in found] == list(damages)
     assert not any(one["difference"] for one in found) and found[0]["n_pass"] == found[1]["n_pass"]
     assert [bool(one["remark"]) for one in found[:3]] == [False, True, True]
