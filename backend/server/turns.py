@@ -12,7 +12,7 @@ import contextlib
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -160,11 +160,17 @@ class Line:
             raise _too_many()
         self._clients.setdefault(turn.client, deque()).append(turn)
 
-    def next(self, fits: Callable[[_Turn], bool] = lambda _: True) -> _Turn | None:
-        """Remove and return the next request, if it fits. Its client goes to the end."""
-        if not self._clients or not fits(next(iter(self._clients.values()))[0]):
+    def next(
+        self, fits: Callable[[_Turn], bool] = lambda _: True, without: Collection[str] = ()
+    ) -> _Turn | None:
+        """Remove and return the next request, if it fits. Its client goes to the end.
+
+        without: clients that are passed over.
+        """
+        client = next((each for each in self._clients if each not in without), None)
+        if client is None or not fits(self._clients[client][0]):
             return None
-        client, turns = self._clients.popitem(last=False)
+        turns = self._clients.pop(client)
         turn = turns.popleft()
         if turns:
             self._clients[client] = turns
@@ -427,14 +433,18 @@ class Turns:
             self._cramped = engine  # they are computed one after the other
             faults.record("several answers", error)
 
-    def next_of(self, engine: Any, n_free: int) -> _Answer | None:
-        """Return the request that may join the present ones, of which there is room for n_free."""
+    def next_of(self, engine: Any, n_free: int, without: Collection[str] = ()) -> _Answer | None:
+        """Return the request that may join the present ones, of which there is room for n_free.
+
+        without: clients whose further requests wait.
+        """
         with self._lock:
             # The owner's own requests wait for the present ones to end.
             self._n_free = 0 if self._is_paused or self.host.n_other else n_free
             if not self._n_free:
                 return None
-            turn = self._line.next(lambda t: isinstance(t, _Answer) and t.has_model(engine))
+            fits = lambda t: isinstance(t, _Answer) and t.has_model(engine)  # noqa: E731
+            turn = self._line.next(fits, without)
             if turn is None:
                 return None
             assert isinstance(turn, _Answer)
@@ -725,14 +735,15 @@ class _Joint:
 
     def __init__(self, turns: Turns, engine: Any) -> None:
         self._turns, self._engine = turns, engine
-        self._choices: deque[_Choice] = deque()  # that were not submitted
+        self._begun: deque[list[_Choice]] = deque()  # requests, with what was not submitted
+        self._has_joined = False  # in the place that was given last
         self.is_shared = False
         """Whether a client's request has taken part."""
 
     def run(self, first: _Answer | Own) -> None:
         """Answer a request and all that join it."""
         if isinstance(first, _Answer):
-            self._begin(first)
+            self._has_joined = self._begin(first)
         else:
             self._submit_own(first)
         fault: Exception = _STOPPED
@@ -787,23 +798,38 @@ class _Joint:
             own.fail(error)
 
     def _next_choice(self) -> _Choice | None:
-        """Return the next answer to compute, of a request that was begun or of the next one."""
-        engine = self._engine
-        while True:
-            while self._choices:
-                if (choice := self._choices.popleft()).turn in self._turns.present:
-                    return choice
-            turn = self._turns.next_of(engine, max(engine.n_sequence - engine.n_open, 0))
-            if turn is None:
-                return None
-            self._begin(turn)
+        """Return the next answer to compute: of a request that joins, or of each begun one in turn.
 
-    def _begin(self, turn: _Answer) -> None:
+        Both alternate, so that a request for many answers delays no other client by all of them.
+        """
+        engine, present = self._engine, self._turns.present
+        is_new = False
+        while True:
+            self._begun = deque(each for each in self._begun if each[0].turn in present)
+            if not is_new and not (self._begun and self._has_joined):
+                n_free = max(engine.n_sequence - engine.n_open, 0)
+                clients = {choices[0].turn.client for choices in self._begun}
+                turn = self._turns.next_of(engine, n_free, clients)
+                if turn is not None:
+                    is_new = self._begin(turn)
+                    continue
+            self._has_joined = is_new
+            if not self._begun:
+                return None
+            choice, *others = self._begun.popleft()
+            if others:
+                self._begun.append(others)
+            return choice
+
+    def _begin(self, turn: _Answer) -> bool:
+        """Have a request precede those that were begun. Return whether there is one to answer."""
         self.is_shared = True
         try:
-            self._choices.extend(turn.choices(self._engine))
+            self._begun.appendleft(list(turn.choices(self._engine)))
         except RequestRefused as error:
             self._end(turn, error)
+            return False
+        return True
 
     def _take(self, choice: _Choice, given: GroupAnswer) -> None:
         """Take the end of an answer."""

@@ -667,11 +667,33 @@ def test_the_choices_of_a_request_end_together() -> None:
     counts = []
     engine.between = lambda: counts.append(len(engine.running))
     found = jointly(engine, "a", "b", n=3, n_run=1)
-    assert counts[:2] == [4, 4] and engine.texts_asked == [*"aaabbb"]
+    assert counts[:2] == [4, 4] and engine.texts_asked == [*"ababab"]
     assert [each.choice for each in found.news["b"] if isinstance(each, Finish)] == [0, 1, 2]
     assert sum(isinstance(each, Begin) for each in found.news["b"]) == 1
     assert [f.n_prompt for f in found.news["a"] if isinstance(f, Finish)] == [7, 0, 0]
     assert found.turns.n_open == 0
+
+
+def test_a_request_for_many_answers_lets_other_clients_in() -> None:
+    engine = JointEngine()
+    found = Jointly(engine, n=6)
+    asyncio.run(found.run("ab", 1))
+    assert engine.texts_asked == ["a", "b"] * 6
+    assert [found.kinds(p)[-1] for p in "ab"] == [Finish, Finish]
+
+    async def later() -> None:
+        """Let others come while the last room is taken; one client's second request waits."""
+        found = Jointly(engine, n=1)
+        many = found.turns.answer(read_text({"prompt": ["m"] * 9}), "m")
+        second = found.turns.answer(read_text({"prompt": "second"}), "m")
+        tasks = [asyncio.ensure_future(found._take(each, [])) for each in (many, second)]
+        await settle()
+        await found.run("xyz", 1)
+        await asyncio.gather(*tasks)
+
+    engine.texts_asked.clear()
+    asyncio.run(later())
+    assert "".join(engine.texts_asked[:7]) == "mxmymzm" and engine.texts_asked[-1] == "second"
 
 
 @pytest.mark.parametrize("leaves", ["b", "ab"])
