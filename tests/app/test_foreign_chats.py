@@ -118,6 +118,7 @@ def test_chatgpt(store: ChatStore, tmp_path: Path, kind: str) -> None:
     ]  # fmt: skip
     conversation = store.load(imported.ids[0])
     assert conversation is not None and conversation.title == "A cat"
+    assert not conversation.slides, "a chat of another program does not slide"
     question, answer, other, _ = conversation.messages
     assert [file.name for file in question.attachments] == ["file_abc-cat.png"]
     assert other.branch == (2, 2) and answer.details["model"] == "gpt-9"

@@ -297,6 +297,18 @@ def test_a_damaged_file_is_set_aside(path: Path, damage: str) -> None:
     last.close()
 
 
+@pytest.mark.parametrize("value", ["{", "[]", "7", b"\xff"])
+def test_damaged_details_of_a_message_lose_only_themselves(path: Path, value: object) -> None:
+    store = ChatStore.open(path)
+    chat_id, said = begin(store)
+    for column in ("details", "tool_calls", "figures"):
+        store.connection.execute(f"UPDATE message SET {column} = ?", (value,))
+    found = store.load(chat_id)
+    assert found is not None and [m.content for m in found.messages] == [m.content for m in said]
+    assert [(m.details, m.tool_calls, m.statistics) for m in found.messages] == [({}, [], None)] * 2
+    store.close()
+
+
 def test_where_nothing_can_be_written_the_chats_are_in_memory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = ChatStore.open(tmp_path / "file" / "chats.db")

@@ -347,6 +347,7 @@ def test_an_edited_message_takes_what_is_typed(qtbot: Any, chat: MainWindow) -> 
     qtbot.mouseClick(edit, Qt.MouseButton.LeftButton)
     focused = QApplication.focusWidget()
     assert focused is not None and focused.accessibleName() == "Your message, to change"
+    assert not focused.acceptDrops(), "the window attaches what is dropped anywhere"
 
 
 # Several answers at once

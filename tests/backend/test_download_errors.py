@@ -56,6 +56,8 @@ def test_each_refusal_has_its_own_sentence() -> None:
     assert len(said) == 14
     for status in (402, 403, 404, 410, 416, 418, 429, 500, 511):
         assert str(errors.of_answer(URL, status, {})).count(str(status)) == 1
+    gone, missing = (str(errors.of_answer(URL, status, {})) for status in (410, 404))
+    assert gone == missing.replace("404", "410")
 
 
 DATE = "Wed, 21 Oct 2026 07:26:00 GMT"
