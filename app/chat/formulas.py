@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
 from PySide6.QtCore import QObject, QProcess, QRectF, Qt, QTimer, Signal
-from PySide6.QtGui import QColor, QImage, QPainter
+from PySide6.QtGui import QColor, QImage, QPainter, qGray
 
+from app.widgets import theme
 from backend.system import children
 
 EM = 20.0  # pixels of an em in what the child answers, as its SIZE says
@@ -174,6 +176,10 @@ def typesetter() -> Typesetter | None:
     return _typesetter
 
 
+_COLOUR = re.compile(rb'"(#[0-9a-f]{6})"')
+CONTRAST = 90  # of 255, between a colour and what is behind it
+
+
 @lru_cache(maxsize=128)
 def picture(
     svg: bytes, width: int, height: int, place: tuple[float, float, float, float], colour: str,
@@ -190,11 +196,26 @@ def picture(
     )
     image.setDevicePixelRatio(ratio)
     image.fill(Qt.GlobalColor.transparent)
+    is_coloured = _COLOUR.search(svg) is not None
+    if is_coloured:
+        svg = svg.replace(b'"black"', f'"{colour}"'.encode())
+        svg = _COLOUR.sub(lambda found: f'"{_readable(found[1].decode())}"'.encode(), svg)
     renderer = QSvgRenderer(svg)
     painter = QPainter(image)
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)
     renderer.render(painter, QRectF(*place))
-    painter.setCompositionMode(QPainter.CompositionMode.CompositionMode_SourceIn)
-    painter.fillRect(QRectF(0, 0, width, height), QColor(colour))
+    if not is_coloured:
+        painter.setCompositionMode(QPainter.CompositionMode.CompositionMode_SourceIn)
+        painter.fillRect(QRectF(0, 0, width, height), QColor(colour))
     painter.end()
     return image
+
+
+def _readable(colour: str) -> str:
+    """Return a colour of a formula, made lighter or darker where the window hides it."""
+    made, paper = QColor(colour), qGray(theme.colour("window").rgb())
+    for _ in range(12):
+        if abs(qGray(made.rgb()) - paper) >= CONTRAST:
+            break
+        made = made.lighter(125) if paper < 128 else made.darker(125)
+    return made.name()

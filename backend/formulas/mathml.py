@@ -122,6 +122,27 @@ class Unknown(Exception):
     """The formula has something that is not known here, or a part is missing."""
 
 
+_SPECIES = re.compile(
+    r"(?P<number>\d{0,3})(?P<body>(?:(?:[A-Z][a-z]?|[()\[\]])\d{0,3})+|e)"
+    r"(?P<charge>\^?\d?[+-]|\^\{\d?[+-]\})?(?P<state>\((?:aq|s|l|g)\))?"
+)
+_ATOM = re.compile(r"([A-Z][a-z]?|[()\[\]]|e)(\d*)")
+_REACTIONS = {
+    "+": "+", "->": r"\longrightarrow", "<-": r"\longleftarrow", "<=>": r"\rightleftharpoons",
+    "<->": r"\longleftrightarrow",
+}  # fmt: skip
+_COLOURS = {
+    "black": "black", "red": "#ff0000", "green": "#00a000", "blue": "#0000ff", "cyan": "#00a0c0",
+    "magenta": "#d000d0", "yellow": "#c0a000", "orange": "#e07000", "purple": "#a000a0",
+    "brown": "#a06030", "gray": "#808080", "grey": "#808080", "teal": "#008080",
+    "violet": "#8000c0", "pink": "#e060a0", "lime": "#60b000", "olive": "#808000",
+    "darkgray": "#606060", "lightgray": "#a0a0a0", "darkgreen": "#006000", "darkred": "#a00000",
+    "darkblue": "#0000a0", "navy": "#000080", "maroon": "#800000", "crimson": "#dc143c",
+    "forestgreen": "#228b22", "royalblue": "#4169e1", "gold": "#c09000", "tomato": "#ff6347",
+}  # fmt: skip
+"""Colours by their names in LaTeX and HTML, dark enough for white paper."""
+
+
 def mathml(source: str, is_display: bool, symbol: Callable[[str], str | None]) -> Element:
     """Return a formula without its delimiters as MathML. Raises Unknown.
 
@@ -506,6 +527,14 @@ class _Reader:
             around = {"bra": "⟨|", "ket": "|⟩", "braket": "⟨⟩"}[name]
             signs = [_made("mo", text=sign, stretchy="false") for sign in around]
             return _made("mrow", signs[0], inner, signs[1])
+        if name == "ce":
+            return _Reader(_chemical(self._raw_group(is_nested=True)), False, self._symbol).whole()
+        if name in ("color", "textcolor"):
+            colour = _colour(self._raw_group())
+            self._skip()
+            if self._next() != "{":
+                raise Unknown  # it would colour the rest of its group
+            return _made("mstyle", self._argument(), mathcolor=colour)
         if name == "boxed":
             return _made("menclose", self._argument(), notation="box")
         if name == "substack":
@@ -548,17 +577,20 @@ class _Reader:
             return _made("mi", text=word, mathvariant="normal")
         return made
 
-    def _raw_group(self) -> str:
-        """Return the text of a group without groups in it."""
+    def _raw_group(self, *, is_nested: bool = False) -> str:
+        """Return the text of a group. is_nested: there may be groups in it."""
         self._skip()
         if self._take() != "{":
             raise Unknown
-        text = ""
-        while (token := self._take()) != "}":
-            if token == "{" or len(text) > 500:
+        text, depth = "", 1
+        while True:
+            token = self._take()
+            depth += (token == "{") - (token == "}")
+            if not depth:
+                return text
+            if (token == "{" and not is_nested) or not token or len(text) > 500:
                 raise Unknown
             text += token
-        return text
 
     def _text(self, name: str) -> Element:
         """Read words, and formulas in dollars between them."""
@@ -632,6 +664,46 @@ class _Reader:
         made.append(table)
         made += [_fence(closing, "postfix")] if closing else []
         return _made("mrow", *made)
+
+
+def _chemical(text: str) -> str:
+    """Return a chemical equation of the package mhchem as plain LaTeX.
+
+    Known are species such as 2Ca(OH)2(aq), charges such as ^{2-} or +, signs and arrows between
+    spaces. Bonds, isotopes and words are not.
+    """
+    made: list[str] = []
+    for word in text.split() or [""]:
+        found = _SPECIES.fullmatch(word)
+        if word in _REACTIONS:
+            made.append(_REACTIONS[word])
+        elif word.isdecimal() and len(word) < 4:
+            made.append(rf"{word}\,")
+        elif found is None or found["body"].count("(") != found["body"].count(")"):
+            raise Unknown
+        else:
+            parts = _ATOM.findall(found["body"])
+            atoms = [
+                (rf"\mathrm{{{atom}}}" if atom.isalpha() else atom) + (f"_{{{n}}}" if n else "")
+                for atom, n in parts
+            ]
+            charge = f"^{{{found['charge'].strip('^{}')}}}" if found["charge"] else ""
+            state = rf"\mathrm{{{found['state']}}}" if found["state"] else ""
+            number = rf"{found['number']}\," if found["number"] else ""
+            made.append(number + "".join(atoms) + charge + state)
+    return " ".join(made)
+
+
+def _colour(name: str) -> str:
+    """Return a colour as "#rrggbb", or "black" for that of the text."""
+    name = name.strip().lower()
+    if found := re.fullmatch("#?([0-9a-f]{6})", name):
+        return f"#{found[1]}"
+    if found := re.fullmatch("#([0-9a-f])([0-9a-f])([0-9a-f])", name):
+        return "#" + "".join(2 * digit for digit in found.groups())
+    if name not in _COLOURS:
+        raise Unknown
+    return _COLOURS[name]
 
 
 def _in_letters(text: str, style: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import QEvent, QProcess, Qt
-from PySide6.QtGui import QColor, QFontMetrics, QImage, QTextDocument
+from PySide6.QtGui import QColor, QFontMetrics, QImage, QTextDocument, qGray
 from PySide6.QtWidgets import QApplication
 
 from app.chat import formulas
@@ -106,6 +106,21 @@ def test_its_colour_is_that_of_the_text(qtbot: Any, stand: Stand, block: TextBlo
     found = image(drawn(qtbot, stand, block, r"$\vec{a}$"))
     colours = {found.pixelColor(x, y).name() for x in range(4, 9) for y in range(9, 12)}
     assert colours == {QColor(theme.colour("text")).name()}
+
+
+@pytest.mark.parametrize("choice", [theme.Choice.LIGHT, theme.Choice.DARK])
+def test_colours_are_seen_in_both_themes(qapp: QApplication, choice: theme.Choice) -> None:
+    """Blue on black, and white on white, become lighter and darker; the rest has the text's."""
+    theme.choose(qapp, choice)
+    box = '<rect x="{}" y="0" width="10" height="10" fill="{}"/>'.format
+    shown = [("black", theme.colour("text").name()), ("#0000ff", ""), ("#ffffff", "")]
+    boxes = "".join(box(10 * index, name) for index, (name, _) in enumerate(shown))
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 30 10">{boxes}</svg>'
+    made = formulas.picture(svg.encode(), 30, 10, (0, 0, 30, 10), shown[0][1], 1.0)
+    found = [made.pixelColor(10 * index + 5, 5) for index in range(3)]
+    assert found[0].name() == shown[0][1]
+    paper = qGray(theme.colour("window").rgb())
+    assert all(abs(qGray(one.rgb()) - paper) >= formulas.CONTRAST for one in found)
 
 
 def test_the_baseline_is_that_of_the_line(qtbot: Any, stand: Stand, block: TextBlock) -> None:

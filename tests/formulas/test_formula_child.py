@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -61,8 +62,10 @@ def test_ten_to_the_power_is_read_as_latex_reads_it() -> None:
 @pytest.mark.parametrize(
     "latex",
     [
-        "", r"\foo{x}", r"\ce{H2O}", r"\def\x{\x\x}\x", r"\newcommand{\a}{b}\a", r"\require{x}",
-        r"\color{red}{x}", r"\frac{a}", r"x^", r"x_1_2", "a_{b", "a}", r"\left(x", r"x\right)",
+        "", r"\foo{x}", r"\ce{CH3-CH3}", r"\ce{^{14}C}", r"\ce{A B(}", r"\ce{H2O", r"\ce{}",
+        r"\def\x{\x\x}\x", r"\newcommand{\a}{b}\a", r"\require{x}",
+        r"\color{red}x + y", r"\textcolor{nosuch}{x}", r"\color{red}",
+        r"\frac{a}", r"x^", r"x_1_2", "a_{b", "a}", r"\left(x", r"x\right)",
         "a & b", r"\begin{matrix}a", r"\begin{pmatrix}a\end{bmatrix}", r"\begin{tikz}a\end{tikz}",
         r"\begin{array}{c|c}a&b\end{array}", r"\begin{array}{c}a&b\end{array}", r"\hline",
         r"\limits", r"\tag{1}x",
@@ -75,6 +78,37 @@ def test_ten_to_the_power_is_read_as_latex_reads_it() -> None:
 def test_what_is_not_known_wholly_is_refused(latex: str) -> None:
     with pytest.raises(Unknown):
         shown(latex)
+
+
+@pytest.mark.parametrize(
+    ("chemical", "plain"),
+    [
+        ("H2O", r"\mathrm{H}_2\mathrm{O}"),
+        ("2H2 + O2 -> 2 H2O(l)", None),
+        ("SO4^{2-} + Fe^3+", r"\mathrm{S}\mathrm{O}_4^{2-} + \mathrm{Fe}^{3+}"),
+        ("Ca(OH)2 <=> Ca^2+ + 2OH-", None),
+        ("[Cu(NH3)4]^{2+}", None), ("Zn -> Zn^2+ + 2e-", None),
+    ],
+)  # fmt: skip
+def test_chemical_equations(draw: Draw, chemical: str, plain: str | None) -> None:
+    made = draw(rf"\ce{{{chemical}}}", True)
+    assert made.get("svg"), chemical
+    if plain is not None:
+        assert made["spoken"] == draw(plain, True)["spoken"]
+
+
+@pytest.mark.parametrize(
+    ("latex", "colours"),
+    [
+        (r"\textcolor{red}{x} + \color{#0A0}{\frac{a}{b}}", {"black", "#ff0000", "#00aa00"}),
+        (r"\textcolor{blue}{x^{\textcolor{Red}{2}}}", {"#0000ff", "#ff0000"}),
+        (r"\textcolor{black}{x}", {"black"}),
+    ],
+)
+def test_parts_have_their_colours(draw: Draw, latex: str, colours: set[str]) -> None:
+    made = draw(latex, True)
+    assert set(re.findall('(?:fill|stroke)="([^"]*)"', made["svg"])) - {"none"} == colours
+    assert made["spoken"] == draw(re.sub(r"\\(text)?color\{.*?\}", "", latex), True)["spoken"]
 
 
 def test_the_picture_has_the_size_of_its_letters(draw: Draw) -> None:
