@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QTextEdit, QWidget
 from app.chat.transcript import Transcript
 from app.text import units
 from app.widgets import theme
-from app.widgets.fields import LineField
+from app.widgets.fields import LineField, takes_escape
 from app.widgets.icon_button import IconButton
 
 FIND_MS = 120  # delay after the last key
@@ -29,11 +29,7 @@ class _Words(LineField):
     stepped = Signal(int)
 
     def event(self, event: QEvent) -> bool:
-        is_escape = isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape
-        if event.type() == QEvent.Type.ShortcutOverride and is_escape:
-            event.accept()  # the window's Escape would stop the answer
-            return True
-        return super().event(event)
+        return takes_escape(event) or super().event(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape:

@@ -6,7 +6,7 @@ from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
-from app.widgets.fields import TextField, in_paragraphs, say_full, whole_paragraphs
+from app.widgets.fields import TextField, in_paragraphs, say_full, takes_escape, whole_paragraphs
 from app.widgets.quiet_button import QuietButton
 
 N_LINE_MAX = 12
@@ -32,11 +32,7 @@ class _Field(TextField):
         self.viewport().setAutoFillBackground(False)
 
     def event(self, event: QEvent) -> bool:
-        is_escape = isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape
-        if event.type() == QEvent.Type.ShortcutOverride and is_escape:
-            event.accept()  # the window's Escape would stop the answer
-            return True
-        return super().event(event)
+        return takes_escape(event) or super().event(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         modifiers = event.modifiers()

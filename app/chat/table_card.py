@@ -23,7 +23,8 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
 from app.chat.markdown.meant import first_direction
-from app.chat.text_block import CELL_PADDING, TextBlock, drawn_in, source_of, with_sources
+from app.chat.text_block import TextBlock
+from app.chat.text_looks import CELL_PADDING, drawn_in, source_of, with_sources
 from app.widgets import slices, theme
 from app.widgets.quiet_button import QuietButton, head_of_card
 from app.widgets.sideways_area import SidewaysArea

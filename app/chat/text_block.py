@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,7 +13,6 @@ from PySide6.QtCore import QEvent, QMimeData, QPoint, QRectF, QSize, QSizeF, Qt,
 from PySide6.QtGui import (
     QClipboard,
     QCursor,
-    QFont,
     QFontMetrics,
     QGuiApplication,
     QKeyEvent,
@@ -22,13 +21,11 @@ from PySide6.QtGui import (
     QPainter,
     QPaintEvent,
     QResizeEvent,
-    QTextBlock,
     QTextBlockFormat,
     QTextCharFormat,
     QTextCursor,
     QTextDocument,
     QTextFormat,
-    QTextFrameFormat,
     QTextImageFormat,
     QTextTable,
     QWheelEvent,
@@ -38,14 +35,27 @@ from PySide6.QtWidgets import QFrame, QTextBrowser, QToolTip, QWidget
 from app.chat import formulas
 from app.chat.markdown import meant
 from app.chat.markdown.latex import replace_math
+from app.chat.markdown.line_breaks import keep_breaks
 from app.chat.spoken_formulas import in_words
+from app.chat.text_looks import (
+    PARAGRAPH_GAP,
+    SOURCE,
+    drawn_in,
+    format_drawing,
+    format_heading,
+    format_table,
+    in_units,
+    resolve_marks,
+    rule_format,
+    source_of,
+    stand_alone,
+    with_sources,
+)
 from app.widgets import files, slices, theme
 
 LINE_HEIGHT = 1.55  # times the size of the text
-PARAGRAPH_GAP = 9  # pixels
 QUOTE_INDENT = 40  # pixels, as Qt indents a quotation
 QUOTE_BAR = 3
-CELL_PADDING = 6
 FORMULA_SIZE = 1.12  # times the size of the text; the font of formulas has smaller letters
 
 # No HTML: a model's output must not refer to resources elsewhere. Qt's dialect has two extensions
@@ -57,26 +67,11 @@ _FEATURES = QTextDocument.MarkdownFeature(
     | QTextDocument.MarkdownFeature.MarkdownNoHTML.value
 )
 
-# Lines with a meaning in Markdown: lists, quotes, headings, code, and tables where there is one.
-_STRUCTURE = re.compile(
-    r"[ \t]{4}|\s*([-+*](\s|$)|>|#{1,6}(\s|$)|={2,}|-{2,}|"
-    r"~~~|```|\d+[.)]\s|(?:[*_][ \t]*){3,}$|$)"
-)
-_ROW = re.compile(rf".*\||{_STRUCTURE.pattern}")
-_TABLE = re.compile(r"^[\s>]*\|?[ \t]*:?-+:?[ \t]*(?:\|[-:| \t]*)?$", re.M)
 _QUOTE = QTextFormat.Property.BlockQuoteLevel.value
 _RULE = QTextFormat.Property.BlockTrailingHorizontalRulerWidth.value
 _CODE = QTextFormat.Property.BlockCodeLanguage.value  # of indented code
-_QUOTED = re.compile(r" {0,3}((?:>[ \t]?)+)(.*)")
-_ITEM = re.compile(r"\s*(?:[-+*]|\d+[.)])\s+\S")
-_HARD_BREAK = re.compile(r"(?<!\\)\\$")
-_LATER_ITEM = re.compile(r" {0,3}(?!1[.)])\d{1,9}[.)]\s")
-_DRAWN = re.compile(r".*[\u2500-\u259f]|\s*(?:\+[-=+]{2,}|\|.*\|)\s*$")
-_ENDS_IN_ADDRESS = re.compile(r"(?:https?://|www\.)\S*\s*$")
 _MARKED = re.compile(f"[{meant.FIRST_MARK}-{meant.LAST_MARK}]")
 _FORMULA = re.compile(f"{meant.FORMULA}([0-9]+){meant.FORMULA_END}")
-_SOURCE = QTextFormat.Property.UserProperty.value + 1  # of a drawn formula: its LaTeX
-_IMAGE = "\ufffc"  # stands for an image in the text of a document
 _HTML_IMAGE = re.compile(r'<img src="formula:[^>]*>')
 _HEADING_SIZES = (0.7, 0.8, 1.0, 1.2, 1.5, 2.0, 2.4)  # Qt's, from the adjustment -2 on
 _ISOLATES = re.compile("[\u2066\u2069]")
@@ -148,7 +143,7 @@ class TextBlock(QTextBrowser):
         self._format(document)
         self._place(document, found)
         if _MARKED.search(source):
-            _resolve_marks(document)
+            resolve_marks(document)
         finish(document)
         self._show(document)
 
@@ -186,7 +181,7 @@ class TextBlock(QTextBrowser):
         if not found:
             return
         self._room = self.viewport().width()
-        text = _in_units(document.toPlainText())
+        text = in_units(document.toPlainText())
         cursor = QTextCursor(document)
         cursor.beginEditBlock()
         for mark in reversed(list(_FORMULA.finditer(text))):
@@ -200,7 +195,7 @@ class TextBlock(QTextBrowser):
             layout.setLineHeight(self._line_height(), least)
             cursor.mergeBlockFormat(layout)
             if one.is_display:
-                _stand_alone(cursor)
+                stand_alone(cursor)
         cursor.endEditBlock()
 
     def _image(
@@ -237,7 +232,7 @@ class TextBlock(QTextBrowser):
         look.setWidth(math.ceil(width))
         look.setHeight(height)
         look.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignMiddle)
-        look.setProperty(_SOURCE, one.source)
+        look.setProperty(SOURCE, one.source)
         return look
 
     def find_all(self, words: str, most: int) -> list[QTextCursor]:
@@ -508,17 +503,17 @@ class TextBlock(QTextBrowser):
             layout.setBottomMargin(0 if is_joined else 3 if in_list else gap)
             cursor.mergeBlockFormat(layout)
             if block.blockFormat().hasProperty(_RULE):
-                cursor.mergeBlockFormat(_rule_format())
+                cursor.mergeBlockFormat(rule_format())
             self._format_code(block.begin(), cursor)
             if "\u2028" in block.text():
-                _format_drawing(block, cursor)
+                format_drawing(block, cursor)
             if level := block.blockFormat().headingLevel():
                 cursor.setPosition(block.position())
-                _format_heading(cursor, level)
+                format_heading(cursor, level)
             block = block.next()
         for frame in document.rootFrame().childFrames():
             if isinstance(frame, QTextTable):
-                _format_table(frame)
+                format_table(frame)
         cursor.endEditBlock()
 
     def _letter_pixels(self) -> int:
@@ -542,227 +537,3 @@ class TextBlock(QTextBrowser):
             cursor.setPosition(position)
             cursor.setPosition(position + length, QTextCursor.MoveMode.KeepAnchor)
             cursor.mergeCharFormat(look)
-
-
-def drawn_in(
-    document: QTextDocument, begin: int = 0, end: int | None = None
-) -> Iterator[tuple[int, QTextCharFormat]]:
-    """Yield the place and the look of each drawn formula between two places."""
-    block = document.findBlock(begin)
-    while block.isValid() and (end is None or block.position() < end):
-        pieces = block.begin()
-        while not pieces.atEnd():
-            piece = pieces.fragment()
-            if piece.charFormat().hasProperty(_SOURCE):
-                for at in range(piece.position(), piece.position() + piece.length()):
-                    if (
-                        begin <= at
-                        and (end is None or at < end)
-                        and (document.characterAt(at) == _IMAGE)
-                    ):
-                        yield at, piece.charFormat()
-            pieces += 1
-        block = block.next()
-
-
-def source_of(look: QTextCharFormat) -> str:
-    """Return the LaTeX of a drawn formula, with its delimiters."""
-    return str(look.property(_SOURCE))
-
-
-def with_sources(text: str, sources: list[str]) -> str:
-    """Return text with the sources of its formulas in place of their images."""
-    pieces = text.split(_IMAGE)
-    if len(pieces) != len(sources) + 1:  # the text itself has such a sign
-        return text
-    return "".join(piece + source for piece, source in zip(pieces, [*sources, ""], strict=True))
-
-
-def _in_units(text: str) -> str:
-    """Return text whose indices are Qt's: with two signs for each one beyond U+FFFF."""
-    return re.sub("[\U00010000-\U0010ffff]", "\ufffd\ufffd", text)
-
-
-def _stand_alone(cursor: QTextCursor) -> None:
-    """Give the formula before the cursor a line of its own, in the middle where it can be."""
-    if cursor.currentTable() is not None:
-        return
-    block, at, document = cursor.block(), cursor.positionInBlock(), cursor.document()
-    text, begin, in_list = _in_units(block.text()), block.position(), block.textList() is not None
-    image = begin + at - 1
-    after, before = text[at:], text[: at - 1]
-    n_after = len(after) - len(after.lstrip())
-    n_before = len(before) - len(before.rstrip())
-    for side, start, n_gap in ((after, begin + at, n_after), (before, image - n_before, n_before)):
-        if not side.strip():
-            continue
-        n_before_change = document.characterCount()
-        cursor.setPosition(start)
-        cursor.setPosition(start + n_gap, QTextCursor.MoveMode.KeepAnchor)
-        cursor.removeSelectedText()
-        if in_list:
-            cursor.insertText(meant.LINE_SEPARATOR, QTextCharFormat())
-        else:
-            cursor.insertBlock()
-        if side is before:
-            image += document.characterCount() - n_before_change
-    if not in_list:
-        cursor.setPosition(image)
-        layout = QTextBlockFormat()
-        layout.setAlignment(Qt.AlignmentFlag.AlignHCenter)
-        cursor.mergeBlockFormat(layout)
-
-
-def _rule_format() -> QTextBlockFormat:
-    """Return the format of a rule between paragraphs."""
-    layout = QTextBlockFormat()
-    layout.setBackground(theme.colour("border"))
-    layout.setLineHeight(1, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
-    return layout
-
-
-def _format_heading(cursor: QTextCursor, level: int) -> None:
-    """Give a whole heading its size; Qt leaves out what stands behind bold text, code or a link.
-
-    cursor: at its beginning.
-    """
-    look = QTextCharFormat()
-    look.setProperty(QTextFormat.Property.FontSizeAdjustment.value, 4 - level)
-    look.setFontWeight(QFont.Weight.Bold)
-    cursor.movePosition(QTextCursor.MoveOperation.EndOfBlock, QTextCursor.MoveMode.KeepAnchor)
-    cursor.mergeCharFormat(look)
-
-
-def _format_table(table: QTextTable) -> None:
-    look = table.format()
-    look.setBorderCollapse(True)
-    look.setBorder(1)
-    look.setBorderBrush(theme.colour("border"))
-    look.setBorderStyle(QTextFrameFormat.BorderStyle.BorderStyle_Solid)
-    look.setCellPadding(CELL_PADDING)
-    look.setCellSpacing(0)
-    look.setTopMargin(PARAGRAPH_GAP)
-    look.setBottomMargin(PARAGRAPH_GAP)
-    table.setFormat(look)
-    for column in range(table.columns()):  # Qt inserts an empty line after a quotation
-        cell = table.cellAt(0, column)
-        cursor = cell.firstCursorPosition()
-        if not cursor.block().text() and cursor.block() != cell.lastCursorPosition().block():
-            cursor.deleteChar()
-        bold = QTextCharFormat()
-        bold.setFontWeight(QFont.Weight.DemiBold)
-        cursor.setPosition(cell.lastPosition(), QTextCursor.MoveMode.KeepAnchor)
-        cursor.mergeCharFormat(bold)
-
-
-def keep_breaks(text: str) -> str:
-    """Keep single line breaks between plain lines; Markdown would turn them into spaces.
-
-    Two lines that run in different directions become two paragraphs. A list may begin with any
-    number. Two lines drawn with letters, as of a tree of folders, keep their spaces.
-    """
-    lines = text.split("\n")
-    structure = _ROW if "|" in text and _TABLE.search(text) else _STRUCTURE
-    if structure is _STRUCTURE:
-        lines = _with_drawn_spaces(lines)
-    plain = [structure.match(line) is None for line in lines]
-    pieces = []
-    is_joined = False
-    for index, line in enumerate(lines):
-        quoted = _QUOTED.match(line)
-        own = line
-        if is_joined:
-            own = quoted[2] if quoted else line.lstrip(" \t")
-        following = lines[index + 1] if index + 1 < len(lines) else ""
-        next_quoted = _QUOTED.match(following)
-        if quoted and next_quoted:
-            is_joined = quoted[1].count(">") == next_quoted[1].count(">") and not (
-                structure.match(quoted[2]) or structure.match(next_quoted[2])
-            )
-        else:
-            is_plain = plain[index] or _ITEM.match(line) is not None
-            is_joined = index + 1 < len(lines) and is_plain and plain[index + 1]
-        if not is_joined:
-            begins = plain[index] and line.strip() and _LATER_ITEM.match(following)
-            pieces.append(own + ("\n\n" if begins else "\n"))
-        elif plain[index] and {meant.first_direction(line), meant.first_direction(following)} == {
-            "L", "R",
-        }:  # fmt: skip
-            pieces.append(own + "\n\n")
-            is_joined = False
-        else:
-            gap = " " if _ENDS_IN_ADDRESS.search(own) else ""  # else the address would go on
-            pieces.append(_HARD_BREAK.sub("", own.rstrip()) + gap + meant.LINE_SEPARATOR)
-    return "".join(pieces).removesuffix("\n")
-
-
-def _with_drawn_spaces(lines: list[str]) -> list[str]:
-    """Return the lines; those of a drawing have spaces that Markdown leaves alone."""
-    return [
-        line.replace("\t", "    ").replace(" ", "\u00a0") if is_drawn else line
-        for line, is_drawn in zip(lines, _drawn(lines), strict=True)
-    ]
-
-
-def _drawn(lines: list[str]) -> list[bool]:
-    """Return which lines are parts of a drawing of at least two."""
-    found = [False, *(_DRAWN.match(line) is not None for line in lines), False]
-    return [found[i] and (found[i - 1] or found[i + 1]) for i in range(1, len(found) - 1)]
-
-
-def _format_drawing(block: QTextBlock, cursor: QTextCursor) -> None:
-    """Give the lines of a drawing letters of one width."""
-    lines = _in_units(block.text()).split("\u2028")
-    place = block.position()
-    look = QTextCharFormat()
-    look.setFontFamilies([theme.fixed_family()])
-    for line, is_drawn in zip(lines, _drawn(lines), strict=True):
-        if is_drawn:
-            cursor.setPosition(place)
-            cursor.setPosition(place + len(line), QTextCursor.MoveMode.KeepAnchor)
-            cursor.mergeCharFormat(look)
-        place += len(line) + 1
-
-
-def _resolve_marks(document: QTextDocument) -> None:
-    """Give the text between marks of `meant` its look, and take the marks away."""
-    units = memoryview(document.toPlainText().encode("utf-16-le")).cast("H")
-    marks = [(at, chr(unit)) for at, unit in enumerate(units) if _MARKED.match(chr(unit))]
-    cursor = QTextCursor(document)
-    cursor.beginEditBlock()
-    begun: dict[str, list[int]] = {}
-    for at, mark in marks:
-        for name, opening in meant.OPENING.items():
-            if mark == opening:
-                begun.setdefault(name, []).append(at)
-            elif mark == meant.CLOSING[name] and begun.get(name):
-                cursor.setPosition(begun[name].pop())
-                cursor.setPosition(at, QTextCursor.MoveMode.KeepAnchor)
-                cursor.mergeCharFormat(_look(name))
-    for at, mark in reversed(marks):
-        cursor.setPosition(at)
-        cursor.setPosition(at + 1, QTextCursor.MoveMode.KeepAnchor)
-        cursor.insertText("~" if mark == meant.TILDE else "")
-    cursor.endEditBlock()
-
-
-def _look(name: str) -> QTextCharFormat:
-    """Return the format of a tag of HTML; app.chat.markdown.meant has the names."""
-    look = QTextCharFormat()
-    if name in ("sub", "sup"):
-        kinds = QTextCharFormat.VerticalAlignment
-        look.setVerticalAlignment(kinds.AlignSubScript if name == "sub" else kinds.AlignSuperScript)
-    elif name == "kbd":
-        look.setFontFamilies([theme.fixed_family()])
-        look.setBackground(theme.colour("hover"))
-    elif name == "b":
-        look.setFontWeight(QFont.Weight.Bold)
-    elif name == "i":
-        look.setFontItalic(True)
-    elif name == "u":
-        look.setFontUnderline(True)
-    elif name == "s":
-        look.setFontStrikeOut(True)
-    else:
-        look.setBackground(theme.colour("hover"))
-    return look

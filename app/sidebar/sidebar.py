@@ -19,7 +19,7 @@ from app.sidebar.list import ChatList
 from app.store.chats import ChatRow
 from app.text.messages import localized
 from app.widgets.commands import key_words
-from app.widgets.fields import SearchField
+from app.widgets.fields import SearchField, takes_escape
 
 SEARCH_MS = 60  # delay after the last key
 
@@ -36,11 +36,7 @@ class _Search(SearchField):
     left = Signal()
 
     def event(self, event: QEvent) -> bool:
-        is_escape = isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape
-        if event.type() == QEvent.Type.ShortcutOverride and is_escape:
-            event.accept()  # the window's Escape would stop the answer
-            return True
-        return super().event(event)
+        return takes_escape(event) or super().event(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape:

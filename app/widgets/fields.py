@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QMimeData, QPoint, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QMimeData, QPoint, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QGuiApplication,
     QInputMethodEvent,
@@ -101,6 +101,15 @@ class WholeLine(QLineEdit):
 
     def minimumSizeHint(self) -> QSize:  # noqa: D102
         return self.sizeHint()
+
+
+def takes_escape(event: QEvent) -> bool:
+    """Take Escape for a field with the focus; the window's Escape would stop the answer."""
+    is_escape = isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape
+    if event.type() != QEvent.Type.ShortcutOverride or not is_escape:
+        return False
+    event.accept()
+    return True
 
 
 def in_paragraphs(text: str) -> str:
