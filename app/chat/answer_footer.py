@@ -9,10 +9,10 @@ def footer(stats: Statistics, n_token_before: int = 0, *, is_short: bool = False
     """Return the small line under an answer; the short one has its speed and length only."""
     parts = []
     if is_short:
-        speed = [f"{units.speed(stats.tokens_per_s)}{units.SPACE}token/s"] if stats.n_token else []
+        speed = [units.token_speed(stats.tokens_per_s)] if stats.n_token else []
         return " · ".join([*speed, units.count(stats.n_token + n_token_before, "token")])
     if stats.n_token:
-        parts.append(f"{units.speed(stats.tokens_per_s)}{units.SPACE}token/s")
+        parts.append(units.token_speed(stats.tokens_per_s))
         parts.append(
             translate("answer", "first token {time}").format(time=units.seconds(stats.ttft_s))
         )

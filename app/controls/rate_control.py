@@ -259,7 +259,7 @@ class RateControl(QWidget):
         if speed is None:
             self._set_force(self.tr("{size} of memory").format(size=size), "small")
             return
-        tokens = f"{units.speed(speed.tokens_per_s)}{units.SPACE}token/s"
+        tokens = units.token_speed(speed.tokens_per_s)
         if speed.is_measured:
             whole = self.tr("{size}, {speed} the last time").format(size=size, speed=tokens)
             self._set_force(whole, "small", tokens)

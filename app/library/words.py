@@ -58,7 +58,7 @@ def _day(at_s: float | None) -> str:
 
 
 def _speed(speed: Speed) -> str:
-    text = f"{units.speed(speed.tokens_per_s)}{units.SPACE}token/s"
+    text = units.token_speed(speed.tokens_per_s)
     if speed.is_measured:
         return text
     return translate("library", "about {speed}").format(speed=text)

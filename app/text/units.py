@@ -78,6 +78,12 @@ def day(written: str) -> str:
     return QLocale().toString(QDate.fromString(written, Qt.DateFormat.ISODate), form)
 
 
+def token_speed(tokens_per_s: float) -> str:
+    """Return a speed with its unit: "4.2 token/s"."""
+    unit = language.translate("units", "token/s")
+    return f"{speed(tokens_per_s)}{SPACE}{unit}"
+
+
 def speed(tokens_per_s: float) -> str:
     """Format tokens per second without the unit: 0.42, 19.4, 212."""
     n_digit = 2 if tokens_per_s < 0.995 else 1 if tokens_per_s < 99.95 else 0

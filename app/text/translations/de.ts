@@ -3106,7 +3106,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>Add a server…</source>
-<translation>Server hinzufügen…</translation>
+<translation>Server hinzufügen …</translation>
 </message>
 <message>
 <source>Add a server of tools</source>
@@ -3114,7 +3114,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>Import a file…</source>
-<translation>Datei übernehmen…</translation>
+<translation>Datei übernehmen …</translation>
 </message>
 <message>
 <source>Import servers from a file of another application</source>
@@ -3295,7 +3295,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>Open its page…</source>
-<translation>Ihre Seite öffnen…</translation>
+<translation>Ihre Seite öffnen …</translation>
 </message>
 <message>
 <source>Open the page of the newer version</source>
@@ -3307,7 +3307,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>Looking…</source>
-<translation>Es wird gesucht…</translation>
+<translation>Es wird gesucht …</translation>
 </message>
 <message>
 <source>Version {version} is out.</source>
@@ -3517,11 +3517,11 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>Edit…</source>
-<translation>Bearbeiten…</translation>
+<translation>Bearbeiten …</translation>
 </message>
 <message>
 <source>Remove…</source>
-<translation>Entfernen…</translation>
+<translation>Entfernen …</translation>
 </message>
 <message>
 <source>off</source>
@@ -3529,7 +3529,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>starting…</source>
-<translation>startet…</translation>
+<translation>startet …</translation>
 </message>
 <message numerus="yes">
 <source>ready with %n tool(s)</source>
@@ -3965,7 +3965,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>Layers × experts × used</source>
-<translation>Schichten × Exp. × genutzt</translation>
+<translation>Schicht × Exp. × aktiv</translation>
 </message>
 <message>
 <source>Context</source>
@@ -7040,6 +7040,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <source>d MMM yyyy</source>
 <extracomment>The form of a date, in Qt&apos;s letters.</extracomment>
 <translation>d. MMM yyyy</translation>
+</message>
+<message>
+<source>token/s</source>
+<translation>Token/s</translation>
 </message>
 </context>
 <context>
