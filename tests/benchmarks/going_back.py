@@ -5,12 +5,13 @@
 Each architecture of the factory has the template of its family, or the nearest of the 40 (NEAREST).
 A cell is `read` of `new`: the tokens that were computed, and those that no prompt or answer before
 has had in this place. A way that reads more than 16 tokens beyond the new ones has a star: they are
-what a template opens at the end of a prompt.
+what a template opens at the end of a prompt. A picture's positions count as tokens.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import os
 import sys
 import tempfile
@@ -19,13 +20,15 @@ from typing import Any
 
 sys.path += [str(Path(__file__).resolve().parents[1] / name) for name in ("", "backend", "engine")]
 
+import numpy as np
 from asking import of_chat
 from chat_formats import template
-from factory import CACHEABLE, make_tiny
+from factory import CACHEABLE, make_mmproj, make_png, make_tiny
 from reciter import with_template
 
 from backend.engine.engine import Engine
 from backend.engine.kept_states import n_equal
+from backend.gguf.header import read_header
 from backend.protocol.chat import AnswerText, ChatOptions
 from backend.protocol.errors import EngineError
 from backend.protocol.settings import EngineConfig, Sampling
@@ -72,6 +75,24 @@ EARLIER = [*ONE, said("they eat mice and eggs."), user("and where?")]
 TOOLS = tuple(
     {"type": "function", "function": {"name": n, "parameters": {"type": "object"}}} for n in "fg"
 )
+
+
+PIXELS = np.random.default_rng(1).integers(0, 256, (20, 30, 3), np.uint8)
+SEEN = [SYSTEM, {"role": "user", "content": [
+    {"type": "image", "data": base64.b64encode(make_png(PIXELS)).decode()},
+    {"type": "text", "text": "what do they eat in the winter?"},
+]}]  # fmt: skip
+SEEN_TWO = [*SEEN, said("they eat mice and eggs."), user("and in the summer?")]
+SEEN_EDITED = [*SEEN, said("they eat mice and eggs."), user("and where?")]
+
+
+def see(path: Path) -> None:
+    """Write an mmproj file for a model, beside it."""
+    metadata = read_header(path).metadata
+    grid = any(key.endswith(".rope.dimension_sections") for key in metadata)
+    n_embd = int(metadata[f"{metadata['general.architecture']}.embedding_length"])  # type: ignore
+    projector = "qwen2vl_merger" if grid else "mlp"
+    make_mmproj(path.parent / "mmproj-tiny.gguf", n_embd, projector=projector)
 
 
 def round_of(number: int) -> list[dict[str, Any]]:
@@ -158,6 +179,10 @@ class Ways:
         self.ask("step 2", [*ONE, *round_of(1), *round_of(2)], owner="c", tools=True)
         behind = [*ONE, *round_of(1), *round_of(2), said("yes."), user("and now?")]
         self.ask("question", behind, owner="c", tools=True)
+        self.ask("picture", SEEN, owner="d")
+        self.ask("behind it", SEEN_TWO, owner="d")
+        self.ask("retry it", SEEN_TWO, owner="d")
+        self.ask("edit it", SEEN_EDITED, owner="d")
         self.engine.close()
 
 
@@ -174,12 +199,15 @@ def main() -> None:
     }
     if arguments.kv:
         settings["kv_type"] = arguments.kv
+    # A head has at least a block of 32 values of a quantised cache.
+    heads = {"n_embd": 128, "head_dim": 32} if arguments.kv else {}
     os.environ.setdefault("OUTRIDER_STATES", tempfile.mkdtemp())
     for arch in arguments.archs:
         name = NEAREST.get(arch, OTHER)
         with tempfile.TemporaryDirectory() as folder:
-            path = make_tiny(arch, "Q8_0", Path(folder) / "t.gguf", n_ctx=4096)
+            path = make_tiny(arch, "Q8_0", Path(folder) / "t.gguf", n_ctx=4096, **heads)
             path = with_template(path, Path(folder) / "m.gguf", template(name))
+            see(path)
             config = EngineConfig.of(n_thread=1, context_length=4096, **settings)
             try:
                 ways = Ways(path, config, Path(folder) / "states")
