@@ -8,5 +8,5 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-for folder in ("tests/core", "tests/backend", "tests", "."):
+for folder in ("tests/core", "tests/engine", "tests/backend", "tests", "."):
     sys.path.insert(0, str(ROOT / folder))

@@ -1,16 +1,23 @@
-"""Kills at random moments: of writers, of the worker, of the window."""
+"""Kills at random moments: of writers, of engines that keep states, of worker and window."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
+import shutil
 import signal
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from asking import of_chat
 from benchmarks.chat_kills import Expected, one_round
+from chats import model
 from endless import make_endless
+from oracle import replayed
 
 from attack.area import Finding, in_child
 from attack.scenarios import (
@@ -23,7 +30,11 @@ from attack.scenarios import (
     perform,
     prepare_hub,
 )
+from backend.engine.engine import Engine
+from backend.llama.batch_log import SUFFIX, VARIABLE
 from backend.protocol.client import WorkerClient, WorkerDied
+from backend.protocol.settings import EngineConfig, Sampling
+from backend.system import kept_file
 
 _WRITERS = (CHATS, PACK, SETTINGS, TRACE, CHATS, PACK, SETTINGS, DOWNLOAD)
 _endless: list[Path] = []
@@ -47,6 +58,93 @@ def attack_writer(seed: int, folder: Path) -> str:
         raise Finding(f"{scenario.name}: {end}")
     scenario.judge(folder, acknowledged(folder))
     return f"{scenario.name} {'killed' if end.kind == 'hang' else 'was faster'}"
+
+
+_N_KILL = 8
+"""Engines that are killed one after the other, before one that is not."""
+_ARCHS = ("qwen3moe", "gpt-oss", "qwen35moe")
+"""Their states are pieces; in one piece, of a ring; in one piece, with recurrent states."""
+_KEEPING_S, _WRITE_S = 0.5, 0.02
+_models: dict[str, Path] = {}
+
+
+def prepare_engines(folder: Path) -> None:
+    """Write models, and compute the digests without which nothing is kept."""
+    for arch in () if _models else _ARCHS:
+        own = folder / f"engines-{os.getpid()}-{arch}"
+        own.mkdir()
+        path = model(arch, own)
+        end = in_child(partial(_converse, path, own, 0, 1), own, 300)
+        if (end.kind, end.value) != ("ended", 0) or not [*own.glob("states/*/*.state")]:
+            raise Finding(f"{arch}: {end}")
+        _models[arch] = path
+
+
+def attack_engine(seed: int, folder: Path) -> str:
+    """Kill engines within their writes: later ones restore nothing that is damaged or wrong."""
+    chance, arch = random.Random(f"engine {seed}"), _ARCHS[seed % len(_ARCHS)]
+    shutil.copy(_models[arch].parent / "digests.json", folder)
+    n_within = n_killed = 0
+    for number in range(_N_KILL + 1):
+        began, is_last = os.pipe(), number == _N_KILL
+        n_write = 0 if is_last or chance.random() < 0.2 else chance.randint(1, 5)
+        wait_s = 300.0 if is_last else chance.random() ** 2 * (_WRITE_S if n_write else _KEEPING_S)
+        act = partial(_converse, _models[arch], folder, chance.random(), 6, began[1], n_write)
+        end = in_child(act, folder, wait_s, began=began)
+        if end.said or (end.kind, end.value) not in [("ended", 0), ("hang", 0)][: 2 - is_last]:
+            raise Finding(f"{arch}, engine {number}: {end}")
+        n_killed += end.kind == "hang"
+        parts = {*folder.glob("states/*/*.part")}
+        n_within += len(parts) > 0
+        for part in parts:
+            part.unlink()
+    n_state = 0
+    logs = sorted(folder.glob(f"logs/*{SUFFIX}"), key=lambda path: path.stat().st_mtime_ns)
+    for found in replayed(*logs):
+        obstacle = found["obstacle"]
+        is_cut = isinstance(obstacle, str) and obstacle.endswith(" is cut.")
+        if found["difference"] or (obstacle and not is_cut) or found["n_taken"]:
+            raise Finding(f"{arch}: {found}")
+        n_state += found["n_state"]
+    return (
+        f"{n_killed} killed, {n_within} with a file begun; {'some' if n_state else 'none'} restored"
+    )
+
+
+def _converse(
+    path: Path, folder: Path, seed: float, n_turn: int, began: int = -1, n_write: int = 0
+) -> int:
+    """Go on with two chats, and keep them. Their texts are the same in every process.
+
+    began: gets a byte when the chats begin, or before the data of this number of writes are synced.
+    """
+    os.environ[VARIABLE] = str(folder / "logs")
+    os.environ["OUTRIDER_STATES"] = str(folder / "states")
+    chance = random.Random(seed)
+    engine = Engine.open(path, EngineConfig.of(n_thread=1, context_length=1024, n_ubatch=64))
+    engine.keep_in(folder / "states")
+    while engine.keep():
+        pass
+    writes = itertools.count(1)
+
+    def sync(descriptor: int) -> None:
+        if next(writes) == n_write:
+            os.write(began, b"!")
+        real(descriptor)
+
+    real, kept_file.sync = kept_file.sync, sync
+    if began >= 0 and not n_write:
+        os.write(began, b"!")
+    for _ in range(n_turn):
+        owner, messages = chance.choice("ab"), list[Any]()
+        for number in range(chance.randint(1, 4)):
+            text = " ".join(random.Random(f"{owner}{number}").choices(("fox", "owl"), k=30))
+            messages += [{"role": "user", "content": text}, {"role": "assistant", "content": "No."}]
+        list(engine.answer(of_chat(messages[:-1], Sampling(temperature=0), 8, owner=owner)))
+        while engine.keep():
+            pass
+    engine.close()
+    return 0
 
 
 def attack_worker(seed: int, _folder: Path) -> str:
