@@ -13,12 +13,12 @@ import pytest
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
+import fork_server
 from fake_worker import DEVICE
-from fork_server import fork_children
 from PySide6.QtCore import QEvent
 from PySide6.QtWidgets import QApplication
 from window_page import WindowPage
-from window_samples import WAIT_MS, Model, Opener
+from window_samples import FAKE_WORKER, WAIT_MS, Model, Opener
 from worker_inside import WorkerInside
 
 from app.session.worker_link import EngineLink
@@ -54,7 +54,10 @@ def model(tmp_path: Path) -> Model:
 
 @pytest.fixture
 def open_window(qapp: QApplication, qtbot: Any, tmp_path: Path) -> Iterator[Opener]:
-    """Open windows with the fake worker in this process, or with a command's in one of its own."""
+    """Open windows with the fake worker in this process, or with a command's in one of its own.
+
+    The fake worker's is forked: its imports take longer than most tests.
+    """
     windows: list[WindowPage] = []
     if not (tmp_path / "settings.json").exists():
         manual = {"automatic": False, "method": "promoe", "models": {}}
@@ -66,6 +69,8 @@ def open_window(qapp: QApplication, qtbot: Any, tmp_path: Path) -> Iterator[Open
             # is styled again, which takes half of the time of building a window.
             qapp.sendPostedEvents(None, QEvent.Type.DeferredDelete)
             qapp.setStyleSheet("")
+        if command is FAKE_WORKER:
+            command = fork_server.command(FAKE_WORKER[1:], ("fake_worker",))
         link = EngineLink(command) if command else EngineLink(["inside"], WorkerInside)
         window = WindowPage(link, tmp_path / "settings.json")
         window.qtbot = qtbot
@@ -120,7 +125,7 @@ def fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def forked_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fork the process of the tools, whose imports take a second."""
-    fork_children(monkeypatch, "backend.tools.host")
+    fork_server.fork_children(monkeypatch, "backend.tools.host")
 
 
 @pytest.fixture(autouse=True)

@@ -637,7 +637,7 @@ def test_a_worker_that_hangs_is_noticed(
     qtbot: Any, open_window: Opener, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("backend.protocol.connection.PING_S", 0.1)
-    window = open_window(model(hang_after=10), FAKE_WORKER)
+    window = open_window(model(hang_after=10), [*FAKE_WORKER])  # with its own id
     window.ask()
     window.wait_text(20)
     os.kill(window.link.pid, signal.SIGSTOP)
@@ -651,7 +651,7 @@ def test_a_worker_that_hangs_is_noticed(
 
 
 def test_closing_the_window_ends_the_worker(qtbot: Any, open_window: Opener, model: Model) -> None:
-    window = open_window(model(text=ENDLESS, token_s=0.02), FAKE_WORKER)
+    window = open_window(model(text=ENDLESS, token_s=0.02), [*FAKE_WORKER])  # with its own id
     window.ask()
     window.wait_text()
     pid = window.link.pid

@@ -13,6 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
 from factory import make_tiny
 from waiting import WAIT_S
@@ -74,6 +75,8 @@ class Home:
         monkeypatch.setattr(children, "command", self._command)
 
     def _command(self, module: str, *words: str) -> list[str]:
+        if self.children[module] is CHILDREN[WORKER]:
+            return fork_server.command([FAKE_WORKER], ("fake_worker",))
         return [*self.children[module], *(() if module == WORKER else words)]
 
     def run(self, *words: str) -> int:
