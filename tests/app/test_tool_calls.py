@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel
+from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QTextBrowser
 from tool_server import group
 from window_page import WindowPage
 from window_samples import WAIT_MS, Model, Opener
@@ -221,6 +221,21 @@ def test_a_call_without_an_answer_can_be_asked_again_after_a_restart(
     again.press("Allow once")
     wait_end(again)
     again.calls.servers.shut_down()
+
+
+def test_long_arguments_are_seen_while_they_are_asked(with_tools: Window) -> None:
+    window = with_tools(["files__echo", {"text": "word " * 400 + "END"}])
+
+    def seen() -> bool:
+        blocks = cards(window)[0].findChildren(QTextBrowser)
+        return any(block.isVisible() and "END" in block.toPlainText() for block in blocks)
+
+    window.ask("Say it.")
+    wait_states(window, ASKED)
+    assert seen()
+    window.press("Refuse")
+    wait_end(window)
+    assert not seen(), "they fold again"
 
 
 def test_closing_the_window_ends_the_servers(with_tools: Window) -> None:
