@@ -19,6 +19,7 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
 from app.text.language import translate
 from app.widgets import theme
+from app.widgets.scroll_column import BAR_WIDTH
 
 _COLUMNS = str(QT_TRANSLATE_NOOP("library", "Columns"))
 _N_MEASURED = 100  # rows whose cells decide on the width of a column
@@ -130,7 +131,13 @@ def fit(table: QTableView, leaves: Sequence[int]) -> None:
     wanted = [
         max(header.sectionSizeHint(i), table.sizeHintForColumn(i)) for i in range(header.count())
     ]
-    over = theme.wide(_NAME_WIDTH) + sum(wanted[1:]) - table.viewport().width()
+    page = table.parentWidget()
+    layout = page.layout() if page is not None else None
+    if page is None or layout is None:
+        return
+    edges = layout.contentsMargins()  # a table that is not shown yet has no width
+    room = page.width() - edges.left() - edges.right() - BAR_WIDTH
+    over = theme.wide(_NAME_WIDTH) + sum(wanted[1:]) - room
     for column in leaves:
         if over > 0:
             table.setColumnHidden(column, True)

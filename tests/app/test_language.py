@@ -122,6 +122,8 @@ def test_the_german_file_is_complete_and_up_to_date(tmp_path: Path) -> None:
             assert places[0] == places[1], f"{source!r} and {form!r} have other places"
             ends = [text.rstrip()[-1:] in ".!?\u2026:" for text in (source, form)]
             assert ends[0] == ends[1], f"{source!r} and {form!r} end otherwise"
+            is_joined = re.search(r"[a-zäöüß]\u2026$", form)  # the ellipsis stands for words
+            assert not is_joined, f"{form!r} lacks a space before the ellipsis"
 
 
 def calls_of_text(path: Path) -> Iterator[tuple[str, set[str | None]]]:

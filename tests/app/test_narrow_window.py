@@ -1,8 +1,10 @@
 """A narrow window, in the language with the longest words."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from factory import make_tiny
 from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QAbstractButton, QApplication, QSplitter
 from test_transcript import ask, wait_idle
@@ -30,6 +32,25 @@ def test_the_panes_follow_the_window_and_the_hand(qtbot: Any, open_window: Opene
     assert dragged < right - 200
     window.resize(2500, 1300)
     assert window.panel.width() == dragged
+
+
+def test_a_table_hides_the_columns_that_have_no_room(
+    qtbot: Any, open_window: Opener, tmp_path: Path
+) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    make_tiny("qwen3moe", "Q8_0", folder / "good.gguf")
+    window = open_window()
+    window.library.library.add_folder(folder)
+    for width, are_hidden in ((1800, False), (700, True), (1800, False)):
+        window.resize(width, 800)
+        window.show_library()
+        view = window.library.view
+        qtbot.waitUntil(lambda: len(view.shown) == 1, timeout=WAIT_MS)
+        n_column = view.table.model().columnCount()
+        hidden = [column for column in range(n_column) if view.table.isColumnHidden(column)]
+        assert bool(hidden) == are_hidden and not {0, 1} & set(hidden)
+        window.show_chat()
 
 
 @pytest.mark.parametrize("width", [520, 620])
