@@ -235,21 +235,18 @@ class AnswerView(BlockOwner):
         self._branches.show_branch(message.branch if may_step else (1, 1))
 
     def _have_view(self, index: int) -> None:
-        """Have a view of a block's kind; prose becomes a table when the line below a head comes."""
+        """Have a view of a block's kind. The line below a head, or a fence's end, changes it."""
         block = self._splitter.blocks[index]
+        kind = TableCard if block.is_table else TextBlock
         if index < len(self._views):
             before = self._views[index]
-            if isinstance(before, TableCard) == block.is_table:
+            if isinstance(before, CodeCard if block.is_code else kind):
                 return
             self._blocks.removeWidget(before)
             before.hide()
             before.deleteLater()
             del self._views[index]
-        view: _View
-        if block.is_code:
-            view = CodeCard(block.language)
-        else:
-            view = TableCard() if block.is_table else TextBlock()
+        view = CodeCard(block.language) if block.is_code else kind()
         self._views.insert(index, view)
         self._blocks.insertWidget(index, view)
         # Screen readers read in the order of the stack.

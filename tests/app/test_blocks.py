@@ -40,6 +40,17 @@ def test_code_and_prose_are_told_apart() -> None:
     assert blocks[4].text.strip() == "After `inline` code."
 
 
+def test_a_fence_of_mathematics_is_a_formula_once_it_is_complete() -> None:
+    splitter = BlockSplitter()
+    splitter.append("So:\n```math\nx^2 \\\\\ny\n")
+    assert splitter.blocks[-1].is_code
+    splitter.append("```\nEnd")
+    splitter.finish()
+    assert [block.is_code for block in splitter.blocks] == [False, False, False]
+    assert splitter.blocks[1].text == "$$\nx^2 \\\\\ny\n$$\n"
+    assert splitter.blocks[2].text == "End"
+
+
 @given(st.lists(st.integers(0, len(TEXT)), max_size=40))
 def test_cuts_do_not_matter(cuts: list[int]) -> None:
     places = sorted({0, len(TEXT), *cuts})

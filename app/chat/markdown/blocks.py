@@ -1,7 +1,8 @@
 """Split a growing Markdown text into blocks, so that only the last one is rendered again.
 
 A fence of code is one wherever it begins: at any indentation, in a quotation, on the line of a list
-item, or behind words that lead to it. Its content loses the indentation of the fence.
+item, or behind words that lead to it. Its content loses the indentation of the fence. A fence of
+"math", as GitHub has it, is a formula once it is complete.
 """
 
 from __future__ import annotations
@@ -129,6 +130,8 @@ class BlockSplitter:
             if self._n_inner:
                 self._n_inner -= 1
             else:
+                if self._open is not None and self._open.language.lower() == "math":
+                    self._open.is_code, self._open.text = False, f"$$\n{self._open.text}$$\n"
                 self._fence, self._open, self._last_line = "", None, ""
                 self._indent = 0 if self._n_quote else self._indent
                 return
