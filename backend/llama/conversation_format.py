@@ -223,7 +223,7 @@ class ConversationFormat:
             "parser": {
                 "format": applied["format"],
                 "parser": applied["parser"],
-                "opened": opened,
+                "opened": self._read_opening(applied, messages, options),
                 "prefill": unmarked(applied["prefill"]),
                 "continued": continued,
                 "marks": preserved,
@@ -243,6 +243,19 @@ class ConversationFormat:
                 ],
             },
         }
+
+    def _read_opening(self, applied: Json, messages: Sequence[Json], options: Json) -> str:
+        """Return what opens an answer, as llama.cpp's parser reads it.
+
+        That of DeepSeek V3.2 knows what a question is followed by, and not what a tool's result is.
+        """
+        opened: str = applied["generation_prompt"]
+        if messages[-1]["role"] != "tool":
+            return opened
+        parser = _chat.Parser(applied["format"], opened, applied["parser"])
+        if json.loads(parser.parse(""))["n_read"] >= 0:
+            return opened
+        return str(self._apply([{"role": "user", "content": "a"}], options)["generation_prompt"])
 
     def _guarded(self, options: Json, images: bool) -> Json:
         """Return the options with marks in the texts of others, which are the tools."""

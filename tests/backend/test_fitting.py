@@ -530,3 +530,28 @@ def n_control(prompt: str) -> int:
         return [0] * sum(part.count(text) for text in CONTROL)
 
     return len(tokens_of(prompt, count, False))
+
+
+@pytest.mark.parametrize("thinks", [False, True])
+def test_a_call_behind_a_result_is_read_as_one_behind_a_question(thinks: bool) -> None:
+    """Its prompt ends otherwise, in which llama.cpp's parser of DeepSeek V3.2 reads no call."""
+    made = ConversationFormat(template("deepseek-ai-DeepSeek-V3.2"), "<s>", "</s>")
+    function = {"name": "f", "arguments": '{"a": "b"}'}
+    call = {"id": "c1", "type": "function", "function": function}
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "b"},
+    ]
+    said = (
+        'I look.\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter '
+        'name="a" string="true">c</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>'
+    )
+    options = {"tools": [tool], "tool_choice": "auto", "thinking": thinks}
+    for sent in (messages[:1], messages):
+        rendered = made.render(sent, options)
+        answer = split(rendered, "So.</think>" * thinks + said, 9)
+        assert (answer.reasoning, answer.content) == ("So." * thinks, "I look.")
+        assert [(c.name, c.arguments) for c in answer.tool_calls] == [("f", '{"a":"c"}')]
