@@ -2,12 +2,12 @@
 
     python tests/benchmarks/agent_sessions.py [FAMILY ...] [--rendered] [--steps] [--states FOLDER]
 
-Each family has a small random model of its architecture, its real template and a part of a real
-vocabulary. What the model says is written here: calls with real sizes, in the form that the
-template shows, but with other white space, another order of keys and some other splits into tokens,
-as models write them. A client (the forms of Claude Code, Codex and opencode) sends each answer back
-as it received it, with its JSON written again. The system prompt has 10,000 tokens; one step
-compacts the conversation.
+Each family has a small random model of its architecture, its real template and a real vocabulary.
+What the model says is written here: calls with real sizes, in the form that the template shows, but
+with other white space, another order of keys and some other splits into tokens, as models write
+them. A client (the forms of Claude Code, Codex and opencode) sends each answer back as it received
+it, with its JSON written again. The system prompt has 10,000 tokens; one step compacts the
+conversation.
 
 `share`: of the tokens of the step before (prompt and answer), those that this step reused. Where a
 question follows, templates drop thoughts, and a compaction drops all but the system prompt: there
@@ -37,7 +37,7 @@ sys.path += [str(Path(__file__).resolve().parents[1] / name) for name in ("", "b
 import factory.writing as writing
 from chat_formats import template
 from factory.vocabulary import Vocabulary
-from gguf import GGUFReader
+from gguf import GGUFReader, GGUFValueType, TokenType
 from reciter import with_template
 from served import KEY, Served
 
@@ -47,7 +47,6 @@ from backend.engine.open_answer import OpenAnswer
 from backend.protocol.settings import EngineConfig
 
 VOCABULARY = Path(__file__).resolve().parents[3] / "shared/data/chat-formats/vocab"
-N_MERGE = 20_000
 N_STEP, N_COMPACTED = 30, 21
 FAMILIES = {  # architecture, template, the token that ends an answer, client
     "Qwen3.5": ("qwen35moe", "Qwen3.5-4B", "<|im_end|>", "claude"),
@@ -64,10 +63,11 @@ FAMILIES = {  # architecture, template, the token that ends an answer, client
         "opencode",
     ),
 }
+ORDERED = ("GLM", "DeepSeek")  # their grammars hold arguments in the order of the schema
 CONTROL = re.compile(
-    r"<[|｜][^<>|｜'\"\s{}]+[|｜]?>|<[a-z_]+[|｜]>|<(?:bos|eos)>|\[/?[A-Z_]{3,}\]|<\|\"\|>"
+    r"<(?!｜DSML)[|｜][^<>|｜'\"\s{}]+[|｜]?>|<[a-z_]+[|｜]>|<(?:bos|eos)>|\[/?[A-Z_]{3,}\]|<\|\"\|>"
 )
-DEFINED = re.compile(r"</?(?:think|tool_call|tool_response|arg_key|arg_value)>")
+DEFINED = re.compile(r"</?(?:think|tool_call|tool_response|arg_key|arg_value)>|｜DSML｜")
 TOOLS = {
     "read_file": {"path": "string", "offset": "integer", "limit": "integer"},
     "run_command": {"command": "string", "timeout_s": "integer"},
@@ -75,34 +75,31 @@ TOOLS = {
 }
 
 
-def vocabulary(name: str, end: str) -> Callable[[], Vocabulary]:
-    """Return a maker of the first tokens of a real vocabulary, with the marks of a template."""
-    fields = GGUFReader(VOCABULARY / "ggml-vocab-qwen35.gguf").fields
-    n_all = len(fields["tokenizer.ggml.merges"].data)
+def vocabulary(arch: str, name: str, end: str) -> dict[str, tuple[Any, ...]]:
+    """Return a real vocabulary as with_template() takes it, with the marks of a template.
 
-    def some(key: str, n: int) -> list[str]:
-        field = fields[key]
-        return [bytes(field.parts[i]).decode() for i in field.data[:n]]
-
-    merges = some("tokenizer.ggml.merges", min(N_MERGE, n_all))
-    tokens = some("tokenizer.ggml.tokens", 256 + len(merges) + 2000)
-    known = set(tokens)
-    merges = [m for m in merges if m.replace(" ", "") in known]
-    source = template(name)
-    control = sorted({*CONTROL.findall(source), end, "<|endoftext|>"})
-    if name.startswith("openai"):  # the model's own marks, of which the template has no word
-        control = sorted({*control, "<|call|>", "<|constrain|>"})
-    defined = sorted({*DEFINED.findall(source)} - set(control))
-    n = len(tokens)
-    made = Vocabulary(
-        (*tokens, *control, *defined),
-        (1,) * n + (3,) * len(control) + (4,) * len(defined),
-        tuple(merges),
-        n + control.index("<|endoftext|>"),
-        n + control.index(end),
-        n + control.index("<|endoftext|>"),
-    )
-    return lambda: made
+    Gemma 4 has its own. The others have that of Qwen 3.5, whose file has free places for marks.
+    """
+    source = "gemma-4" if arch == "gemma4" else "qwen35"
+    reader = GGUFReader(VOCABULARY / f"ggml-vocab-{source}.gguf")
+    fields = {
+        key: (field.contents(), field.types[0], field.types[-1])
+        for key, field in reader.fields.items()
+        if key.startswith("tokenizer.") and key != "tokenizer.chat_template"
+    }
+    tokens, types = fields["tokenizer.ggml.tokens"][0], fields["tokenizer.ggml.token_type"][0]
+    if arch != "gemma4":
+        text = template(name)
+        marks = {**dict.fromkeys(DEFINED.findall(text), TokenType.USER_DEFINED)}
+        marks |= dict.fromkeys([*CONTROL.findall(text), end], TokenType.CONTROL)
+        if name.startswith("openai"):  # the model's own marks, of which the template has no word
+            marks |= dict.fromkeys(["<|call|>", "<|constrain|>"], TokenType.CONTROL)
+        free = [i for i, token in enumerate(tokens) if token.startswith("[PAD")]
+        known = set(tokens)
+        for place, mark in zip(free, sorted(set(marks) - known), strict=False):
+            tokens[place], types[place] = mark, marks[mark]
+    fields["tokenizer.ggml.eos_token_id"] = (tokens.index(end), GGUFValueType.UINT32)
+    return fields
 
 
 # What is said.
@@ -281,9 +278,13 @@ class Voice:
         """Return the answer as this model would write it."""
         partial, said = sequence.partial, self.said
         assert partial.messages is not None
-        rendered = partial.rendered
+        rendered, prompts = partial.rendered, self.engine.prompts
+        before = prompts.format(partial.messages, partial.options)
         start, end = rendered.thinking_start, (rendered.thinking_ends or [""])[0]
+        is_closed = bool(end) and before.rstrip().endswith(end.strip())  # no thought is wanted
         if not said["calls"]:
+            if is_closed:
+                return str(said["text"])
             thought = said["thought"] + "\n" + end + "\n\n" if end else ""
             if start == "<|channel|>analysis<|message|>":
                 final = "<|start|>assistant<|channel|>final<|message|>"
@@ -303,8 +304,6 @@ class Voice:
         message = {"role": "assistant", "content": said["text"], "tool_calls": calls}
         message["reasoning_content"] = said["thought"]
         results = [{"role": "tool", "tool_call_id": c["id"], "content": "RESULT"} for c in calls]
-        prompts = self.engine.prompts
-        before = prompts.format(partial.messages, partial.options)
         behind = prompts.format([*partial.messages, message, *results], partial.options)
         n = n_equal(before, behind)  # type: ignore[arg-type]
         if n < len(before):
@@ -317,8 +316,16 @@ class Voice:
             "<|end|>" if "<|call|>" in behind else "RESULT",
         ]
         marks = [m for m in marks if m != "<|end|>" or not rendered.thinking_start]
+        if is_closed and n < len(before):
+            n_end = len(end.strip())
+            n = behind.index(end.strip(), max(n - n_end, 0)) + n_end
+        elif n < len(before) and behind[n - 2 : n] == "<|":
+            n -= 2  # both go on with a mark
         raw = behind[n:]
         raw = raw[: min(at for m in marks if m and (at := raw.find(m)) >= 0)]
+        if said["text"] not in raw:  # the template puts it behind the results
+            at = raw.index("<|tool_call>")
+            raw = raw[:at] + said["text"] + raw[at:]
         for _, arguments in said["calls"]:
             for form in (json.dumps(arguments), json.dumps(arguments, separators=(",", ":"))):
                 raw = raw.replace(form, json.dumps(arguments, indent=1))
@@ -348,10 +355,12 @@ def session(family: str, folder: Path, arguments: argparse.Namespace) -> tuple[f
     """Print the figures of a session. Return the least share, and what went wrong."""
     arch, name, end, client_name = FAMILIES[family]
     client_name = arguments.client or client_name
-    made = vocabulary(name, end)
-    writing.tiny_vocabulary = made
+    real = vocabulary(arch, name, end)
+    tokens = tuple(real["tokenizer.ggml.tokens"][0])
+    made = Vocabulary(tokens, (1,) * len(tokens), (), 0, 0, 0)  # as large
+    writing.tiny_vocabulary = lambda: made
     path = writing.make_tiny(arch, "Q8_0", folder / "t.gguf", n_ctx=65536)
-    path = with_template(path, folder / "m.gguf", template(name))
+    path = with_template(path, folder / "m.gguf", template(name), vocabulary=real)
     config = EngineConfig(cache_rate=1.0, context_length=arguments.context, n_thread=1)
     engine = Engine.open(path, config)
     if arguments.states:
@@ -379,7 +388,7 @@ def session(family: str, folder: Path, arguments: argparse.Namespace) -> tuple[f
     for step in range(arguments.n_step):
         if step == N_COMPACTED:
             client.compact("A summary of what was done so far:\n" + lines(chance, 3000))
-        voice.said = answer_of(step, chance, family.startswith("GLM"))
+        voice.said = answer_of(step, chance, family.startswith(ORDERED))
         reply = httpx.post(
             served.url + client.path, json=client.body(), headers={"x-api-key": KEY}, timeout=900
         )

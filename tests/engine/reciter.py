@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -68,10 +70,12 @@ def with_template(
     without: str = "",
     pooling: int | None = None,
     word: str = "",
+    vocabulary: Mapping[str, tuple[Any, ...]] = MappingProxyType({}),
 ) -> Path:
     """Write a copy of a model with another chat template, or with none, and without a tensor.
 
     pooling: llama.cpp's number of the pooling that the copy names. word: the text of WORD_TOKEN.
+    vocabulary: another one of as many tokens, as arguments of GGUFWriter.add_key_value() by key.
     """
     reader = GGUFReader(path)
     writer = GGUFWriter(out, reader.fields["general.architecture"].contents())
@@ -80,6 +84,8 @@ def with_template(
             "general.architecture",
             "tokenizer.chat_template",
         ):
+            if vocabulary and key.startswith("tokenizer."):
+                continue
             kind = value.types[-1] if len(value.types) > 1 else None
             contents = value.contents()
             if word and key == "tokenizer.ggml.tokens":
@@ -87,6 +93,8 @@ def with_template(
             if word and key == "tokenizer.ggml.token_type":
                 contents[WORD_TOKEN] = TokenType.USER_DEFINED
             writer.add_key_value(key, contents, value.types[0], kind)
+    for key, arguments in vocabulary.items():
+        writer.add_key_value(key, *arguments)
     if template is not None:
         writer.add_chat_template(template)
     if pooling is not None:
