@@ -396,13 +396,14 @@ class Fields:
             self._inner[name] = [Fields(self.get(name, OBJECT, {}), self.path(name), self)]
         return self._inner[name][0]
 
-    def tables(self, name: str) -> list[Fields]:
-        """Return the fields of each object in a list."""
+    def tables(self, name: str, *, last: bool = False) -> list[Fields]:
+        """Return the fields of each object in a list. last: all but the last one are past."""
         if name not in self._inner:
             given = list(enumerate(self.get(name, LIST, [])))
-            if self.is_past:
-                self.leave(*(f"{name}.{i}" for i, v in given if not isinstance(v, dict)))
-                given = [(i, v) for i, v in given if isinstance(v, dict)]
+            n_past = len(given) if self.is_past else len(given) - 1 if last else 0
+            if gone := [i for i, v in given[:n_past] if not isinstance(v, dict)]:
+                self.leave(*(f"{name}.{i}" for i in gone))
+                given = [(i, v) for i, v in given if i not in gone]
             path = self.path(name)
             self._inner[name] = [Fields(v, f"{path}.{i}", self) for i, v in given]
         return self._inner[name]
@@ -718,7 +719,7 @@ _DATA_CHARS = 200  # a longer text without white space is no words
 
 def messages_of(fields: Fields, name: str) -> list[Fields]:
     """Return the messages, or items, of a conversation. All but a last one of the user are past."""
-    messages = fields.tables(name)
+    messages = fields.tables(name, last=True)
     for message in messages:
         is_answer = message.data.get("role") in ("assistant", "tool", "function")
         is_item = message.data.get("type", "message") != "message"
@@ -747,6 +748,10 @@ def read_part(part: Fields, read: Callable[[Fields, str], Json | None]) -> Json:
     try:
         if (found := read(part, kind)) is not None:
             return found
+        source = part.data.get("source")
+        if isinstance(source, dict) and isinstance(source.get("type"), str):
+            words = f"is {shown(source['type'])}, which this server cannot read"
+            raise part.refusal("source.type", words)
         raise part.refusal("type", f"is {shown(kind)}, which this server cannot read")
     except RequestRefused:
         if not part.is_past:

@@ -221,7 +221,7 @@ class Offered:
             schema = tool.get("parameters", OBJECT) or _object("")
             words = tool.get("description", TEXT, "")
             self._take(_function(kind, words, schema), Form(kind, kind))
-        elif kind in _OF_OPENAI and tool.table("environment").get("type", TEXT, "local") == "local":
+        elif kind in _OF_OPENAI and _is_of_client(tool):
             name = "computer" if kind.startswith("computer") else kind
             tool.ignore_all()
             self._take(_function(name, *_OF_OPENAI[kind]), Form(kind, name))
@@ -271,6 +271,13 @@ class Offered:
             if wanted in names if name else form.kind.partition("_")[0] == kind.partition("_")[0]:
                 found.append(full)
         return found
+
+
+def _is_of_client(tool: Fields) -> bool:
+    """Return whether a tool of OpenAI's runs where the client is. A screen's place is a word."""
+    if not isinstance(tool.get("environment", either(TEXT, OBJECT), {}), dict):
+        return True
+    return bool(tool.table("environment").get("type", TEXT, "local") == "local")
 
 
 def _function(name: str, description: str, parameters: Json) -> Json:
@@ -339,7 +346,13 @@ def _chosen(choice: Fields, offered: Offered) -> tuple[list[Json], str]:
     """Return the tools that a tool_choice allows, and the choice among them."""
     if choice.get("type", TEXT, "function") == "allowed_tools":
         allowed = choice.table("allowed_tools") if "allowed_tools" in choice.data else choice
-        names = {name for entry in tools_in(allowed) for name in offered.chosen(entry)}
+        names: set[str] = set()
+        for entry in tools_in(allowed):
+            names.update(found := offered.chosen(entry))
+            if not found and offered.tools:
+                if (kind := entry.get("type", TEXT, "function")) in ("function", "custom"):
+                    raise entry.refusal("name", "is no tool of this request")
+                entry.leave("", kind=kind)
         kept = [tool for tool in offered.tools if tool_name(tool) in names]
         return kept, allowed.get("mode", TEXT, "auto")
     if not offered.tools:

@@ -258,6 +258,22 @@ def test_what_the_user_asks_about_now_is_refused_by_its_place(kind: str) -> None
         read_response({"input": [said]}, Kept())
 
 
+def test_what_is_no_message_is_left_out_of_the_history_and_named() -> None:
+    now = {"role": "user", "content": "b"}
+    for odd in (None, "a", 5, [now]):
+        ask = read_chat({"messages": [odd, now]})
+        assert [m["content"] for m in ask.messages] == ["b"] and ask.ignored == ("messages.0",)
+        for read in (read_chat, read_message):
+            with pytest.raises(RequestRefused, match=r"messages\.1 must be an object"):
+                read({"messages": [now, odd]})
+
+
+def test_a_source_that_cannot_be_read_is_refused_by_its_place() -> None:
+    part = {"type": "document", "source": {"type": "url", "url": "https://a.example/b.pdf"}}
+    with pytest.raises(RequestRefused, match=r"content\.0\.source\.type is url, which"):
+        read_message({"messages": [{"role": "user", "content": [part]}]})
+
+
 @pytest.mark.parametrize("start", ["UklGRgAA", "R0lGODlh"])
 def test_an_image_of_another_form_is_refused_now_and_left_out_later(start: str) -> None:
     part = {"type": "image_url", "image_url": {"url": f"data:image/x;base64,{start}"}}

@@ -184,6 +184,21 @@ def test_a_demanded_call_without_a_tool_is_refused(tools: Any) -> None:
         response(SEARCH, tool_choice={"type": "web_search_preview"})
 
 
+def test_a_tools_environment_may_be_a_word() -> None:
+    screen = {"type": "computer_use_preview", "display_width": 9, "display_height": 9}
+    assert offered(response({**screen, "environment": "browser"})) == ["computer"]
+
+
+def test_a_tool_that_is_allowed_and_not_offered_is_told() -> None:
+    choice = {"type": "allowed_tools", "mode": "auto"}
+    for kind in ("function", "custom"):
+        with pytest.raises(RequestRefused, match=r"tools\.0\.name is no tool of this request"):
+            response(SEARCH, tool_choice={**choice, "tools": [{"type": kind, "name": "other"}]})
+    hosted = {**choice, "tools": [{"type": "web_search"}, SEARCH]}
+    ask = response(SEARCH, {"type": "web_search"}, tool_choice=hosted)
+    assert "tool_choice.tools.0 (web_search)" in ask.ignored and offered(ask) == ["search"]
+
+
 def test_tools_that_a_search_has_found_can_be_called() -> None:
     search = {"type": "tool_search", "execution": "client", "parameters": {"type": "object"}}
     ask = response(search)
