@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import fork_server
 import pytest
 
-from backend.llama.batch_log import SUFFIX, VARIABLE
+from backend.llama.batch_log import SUFFIX, VARIABLE, line_of, read
 
 MODULE = "backend.evaluation.replay"
 
@@ -20,6 +21,16 @@ def replayed(*logs: Path) -> list[dict[str, Any]]:
     done = fork_server.run(["-m", MODULE, *map(str, logs)], (MODULE,), os.environ, 300)
     assert len(done.stdout.splitlines()) == len(logs), done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def spoil(log: Path, change: Callable[[list[Any]], Any]) -> None:
+    """Change the entries of a log. change: returns what stands in the place of one; []: nothing."""
+    total, lines = 0, []
+    for entry in [change(entry) for entry in read(log)]:
+        if entry:
+            line, total = line_of(entry, total)
+            lines.append(line)
+    log.write_text("".join(lines))
 
 
 class Oracle:

@@ -926,11 +926,11 @@ def test_what_was_interrupted_comes_back(
 
 
 def test_a_failure_says_why_and_can_be_tried_again(hub: FakeHub, downloads: Downloads) -> None:
-    hub.faults = [Fault("status", status=451)]
+    hub.faults = [Fault("status", status=418)]
     job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, downloads.folder)
     number = downloads.add(job)
     until(lambda: state(downloads, number) is State.FAILED)
-    assert "an answer that was not expected (HTTP 451)" in only(downloads).trouble
+    assert "an answer that was not expected (HTTP 418)" in only(downloads).trouble
     assert downloads.add(job) == number
     until(lambda: state(downloads, number) is State.DONE)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from asking import of_text
 from endless import make_endless
 from factory import make_tiny
 from loopback import Server, needs_rpc, server
-from oracle import Oracle
+from oracle import Oracle, spoil
 from scripts import Script
 
 from backend.engine.engine import Engine, EngineError
@@ -116,10 +117,14 @@ def other_server(device: Server, oracle: Oracle) -> Iterator[None]:
         return
     with server() as other:
         for log in oracle.logs:
-            log.write_text(log.read_text().replace(device.option, other.option))
+            _rename(log, device.option, other.option)
         yield
         for log in oracle.logs:
-            log.write_text(log.read_text().replace(other.option, device.option))
+            _rename(log, other.option, device.option)
+
+
+def _rename(log: Path, before: str, after: str) -> None:
+    spoil(log, lambda entry: json.loads(json.dumps(entry).replace(before, after)))
 
 
 @needs_rpc

@@ -29,6 +29,7 @@ from backend.engine import keeping
 from backend.engine.engine import Engine, EngineError
 from backend.engine.keeping import Keeping
 from backend.engine.kept_states import DISK_SHARE, KeptStates, key_of, root_of
+from backend.engine.own_answers import OwnAnswers
 from backend.engine.runner import Runner
 from backend.gguf import identity
 from backend.gguf.model_file import read_model
@@ -287,7 +288,7 @@ def root_with(folder: Path, **changes: Any) -> str:
         assert hasattr(getattr(loaded, of), name)
         setattr(getattr(loaded, of), name, value)
     passes: Any = SimpleNamespace(loaded=loaded)
-    found = Keeping(passes, folder)
+    found = Keeping(passes, folder, OwnAnswers(1))
     root = found.root()
     found.close()
     return root

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from asking import jointly, of_text
 from chats import GREEDY, QUESTIONS, model, n_read
-from oracle import Oracle
+from oracle import Oracle, spoil
 
 from backend.engine.engine import Engine
-from backend.llama import api, batch_log
+from backend.llama import api
 from backend.protocol.errors import EngineError
 from backend.protocol.request import Request
 
@@ -35,16 +35,6 @@ def test_a_state_goes_back_within_the_last_pass_only(
     list(engine.answer(of_text(tuple(range(20, 40)), GREEDY, 2)))  # a last pass of one token
     assert engine.loaded.context.forget_from(len(engine.passes.tokens) - 2) is not is_checked
     assert bool(oracle.difference()) is not is_checked
-
-
-def spoil(log: Path, change: Callable[[list[Any]], Any]) -> None:
-    """Change the entries of a log. change: returns what stands in the place of one; []: nothing."""
-    total, lines = 0, []
-    for entry in [change(entry) for entry in batch_log.read(log)]:
-        if entry:
-            line, total = batch_log.line_of(entry, total)
-            lines.append(line)
-    log.write_text("".join(lines))
 
 
 save, restore, copy = api.Context.save, api.Context._restore, api.Context.copy_sequence
