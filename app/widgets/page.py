@@ -69,6 +69,9 @@ class Page(QWidget):
         layout.addWidget(self.area, 1)
 
 
+_BESIDE_CAPTION = 24  # pixels between a caption and its field
+
+
 class Section(QFrame):
     """A card with a title, and rows that have a caption and a field."""
 
@@ -82,7 +85,7 @@ class Section(QFrame):
         self.form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
         self.form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.FieldsStayAtSizeHint)
         self.form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
-        self.form.setHorizontalSpacing(24)
+        self.form.setHorizontalSpacing(0)  # Qt forgets it where it asks if a row is too long
         self.form.setVerticalSpacing(10)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(18, 14, 18, 16)
@@ -96,7 +99,8 @@ class Section(QFrame):
             field.setAccessibleName(caption)
         label = QLabel(caption)
         label.setBuddy(field)
-        label.setMinimumSize(170, FIELD_HEIGHT)  # aligned with the field
+        label.setMinimumSize(170 + _BESIDE_CAPTION, FIELD_HEIGHT)  # aligned with the field
+        label.setContentsMargins(0, 0, _BESIDE_CAPTION, 0)
         self.form.addRow(label, field)
 
     def wide(self, field: QWidget) -> None:
