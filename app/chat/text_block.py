@@ -433,7 +433,9 @@ class TextBlock(QTextBrowser):
         made.text()  # Qt fills it in when it is first read, over what was set
         text = self.selected_text()
         if text != self._own_selected_text():
-            made = QMimeData()  # the text of one block says less
+            # The text of one block says less. The clipboard gets no object that Python made: Qt
+            # may delete it after the end of Python, and crashes then.
+            made.clear()
         elif self._widest and made.hasHtml():
             escaped = [html.escape(source) for source in self._selected_sources()]
             made.setHtml(_HTML_IMAGE.sub(lambda _: escaped.pop(0), made.html()))

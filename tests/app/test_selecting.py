@@ -8,6 +8,7 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication, QTextCursor
 from PySide6.QtTest import QTest
+from shiboken6 import Shiboken
 
 from app.chat.answer import AnswerView
 from app.chat.text_block import TextBlock
@@ -49,6 +50,8 @@ def test_a_selection_runs_over_paragraphs_code_and_lists(view: AnswerView) -> No
     drag(first, place(first, "words"), last, place(last, "last", end=True))
     first.copy()
     assert QGuiApplication.clipboard().text() == "words.\nSecond.\nx = 1\na\nlast"
+    # The clipboard may go after Python has ended, which an object of Python does not outlive.
+    assert not Shiboken.createdByPython(QGuiApplication.clipboard().mimeData())
     drag(last, place(last, "last"), code, place(code, "= 1"))
     last.copy()
     assert QGuiApplication.clipboard().text() == "= 1\na\n"
