@@ -90,8 +90,9 @@ UNJUDGED = "fails without the mutant too"
 """The beginning of the verdict where the test file that failed does not pass otherwise."""
 
 # The installed package leads to the files of the checkout: lead each Python to the copy's instead.
+# Python loads only the first sitecustomize of its path: load what a test placed behind this one.
 LEAD = """
-import sys
+import os, sys
 for finder in sys.meta_path:
     for name, place in getattr(finder, "known_source_files", {{}}).items():
         finder.known_source_files[name] = place.replace({root!r}, {copy!r})
@@ -99,6 +100,11 @@ for finder in sys.meta_path:
         finder.submodule_search_locations[name] = [p.replace({root!r}, {copy!r}) for p in places]
     if {native!r} and hasattr(finder, "known_wheel_files"):
         finder.known_wheel_files["backend._native"] = {native!r}
+for place in sys.path:
+    other = os.path.join(place, "sitecustomize.py")
+    if not other.startswith({copy!r}) and os.path.exists(other):
+        exec(compile(open(other, encoding="utf-8").read(), other, "exec"), {{"__name__": __name__}})
+        break
 """
 
 

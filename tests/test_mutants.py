@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import mutants
@@ -87,6 +90,18 @@ def test_a_verdict_holds_while_mutant_file_and_tests_stay() -> None:
         mutants.key_of(mutant, "x = a == b\n", [test], 30),
     }
     assert len(others - {key}) == 4
+
+
+def test_the_copy_leaves_room_for_the_sitecustomize_of_a_test(tmp_path: Path) -> None:
+    """Python loads only the first on its path, which is the one that leads to the copy."""
+    copy, own = tmp_path / "copy", tmp_path / "own"
+    lead = mutants.LEAD.format(root="", copy=f"{copy}{os.sep}", native="")
+    for folder, text in ((copy, lead), (own, "import sys\nsys.marked = [1]")):
+        folder.mkdir()
+        (folder / "sitecustomize.py").write_text(text, encoding="utf-8")
+    path = os.pathsep.join(map(str, (copy, own)))
+    program = [sys.executable, "-c", "import sys; print(sys.marked)"]
+    assert subprocess.check_output(program, env={**os.environ, "PYTHONPATH": path}) == b"[1]\n"
 
 
 def test_verdicts_outlast_a_run_that_is_stopped(tmp_path: Path) -> None:
