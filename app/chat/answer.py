@@ -48,6 +48,7 @@ class AnswerView(BlockOwner):
         edited: (str) the user wants another version of the answer, with this text.
         forked: the user wants a new chat that begins with the messages up to this one.
         deleted: the user wants it removed from the chat.
+        unawaited: the user wants it without the tools that it waits for.
         cards_shown: the cards of the tool calls were shown, or their states have changed.
     """
 
@@ -59,6 +60,7 @@ class AnswerView(BlockOwner):
     edited = Signal(str)
     forked = Signal()
     deleted = Signal()
+    unawaited = Signal()
     cards_shown = Signal()
 
     def __init__(self, message: Message, parent: QWidget | None = None) -> None:
@@ -77,6 +79,10 @@ class AnswerView(BlockOwner):
         self._blocks = QVBoxLayout()
         self._blocks.setSpacing(12)
         self._progress = _small_label("muted")
+        self._without = QuietButton(
+            self.tr("Answer without them"), self.tr("Answer without these tools"), self.unawaited
+        )
+        self._without.hide()
         self._note = _small_label("warning")
         self._note.setWordWrap(True)
         self._figures = ElidedLabel()  # the buttons beside it need their room
@@ -121,6 +127,7 @@ class AnswerView(BlockOwner):
         layout.addLayout(self._blocks)
         layout.addLayout(self._calls)
         layout.addWidget(self._progress)
+        layout.addWidget(self._without, 0, Qt.AlignmentFlag.AlignLeft)
         layout.addWidget(self._note)
         layout.addLayout(foot)
         self._render()
@@ -213,6 +220,7 @@ class AnswerView(BlockOwner):
         waiting = message.ending is Ending.WAITING
         self._progress.setVisible(waiting)
         self._progress.setText(message.progress or self.tr("One moment\u2026"))
+        self._without.setVisible(message.awaits_tools)
         self._note.setVisible(bool(message.note))
         self._note.setText(localized(message.note))
         _dress(self._note, "warning" if message.ending is Ending.CUT_OFF else "muted")

@@ -89,6 +89,7 @@ class ChatPage(QObject):
         view.composer.think.effort_chosen.connect(self._set_effort)
         view.transcript.inspected.connect(self.inspect)
         view.transcript.go_on.connect(session.go_on)
+        view.transcript.unawaited.connect(self._servers.answer_without)
         view.transcript.regenerate.connect(session.regenerate)
         view.transcript.more_wanted.connect(session.more_answers)
         view.transcript.edited.connect(session.edit)
@@ -100,7 +101,7 @@ class ChatPage(QObject):
         for acted in (
             view.transcript.go_on, view.transcript.regenerate, view.transcript.forked,
             view.transcript.more_wanted, view.transcript.edited, view.transcript.stepped,
-            view.transcript.answer_edited, view.transcript.deleted,
+            view.transcript.answer_edited, view.transcript.deleted, view.transcript.unawaited,
         ):  # fmt: skip
             acted.connect(lambda *_: view.composer.setFocus())
         view.loading.cancel.connect(engine.cancel_loading)
@@ -332,6 +333,7 @@ class ChatPage(QObject):
 
     def _set_tools(self, are_on: bool) -> None:
         self._set_own(replace(self._session.preset, tools=are_on))
+        self._session.tools_changed()
 
     def _set_effort(self, effort: str) -> None:
         self._set_own(replace(self._session.preset, effort=effort))
@@ -369,7 +371,9 @@ class ChatPage(QObject):
         servers = self._servers
         has_servers = any(server.is_on for server in servers.settings.servers)
         n_tool = len(servers.tools()) if has_servers else 0
-        composer.tools.show_state(has_servers, n_tool, chat.tools, preset.tools)
+        composer.tools.show_state(
+            has_servers, n_tool, chat.tools, preset.tools, self._servers.awaited()
+        )
         composer.think.show_state(chat, self._thinks(preset), preset.effort)
         composer.show_state(session.can_send, session.is_answering, hint, self._context_words())
         composer.show_files(self.attachments)

@@ -17,14 +17,23 @@ class ToolsSwitch(QPushButton):
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.hide()
 
-    def show_state(self, has_servers: bool, n_tool: int, can: bool, is_on: bool) -> None:
-        """Show the number of tools. can: the model's chat template has a form for tools."""
+    def show_state(
+        self, has_servers: bool, n_tool: int, can: bool, is_on: bool, starting: str = ""
+    ) -> None:
+        """Show the number of tools. can: the model's chat template has a form for tools.
+
+        starting: the servers whose start an answer would wait for.
+        """
         self.setVisible(has_servers)
         self.setEnabled(can and n_tool > 0)
         self.setChecked(is_on and can and n_tool > 0)
         self.setText(self.tr("Tools: {n}").format(n=n_tool) if n_tool else self.tr("Tools"))
         if not can:
             words = self.tr("This model's chat template has no form for tools.")
+        elif not n_tool and starting:
+            words = self.tr("These start: {servers}. An answer waits for them.").format(
+                servers=starting
+            )
         elif not n_tool:
             words = self.tr("No server is ready. The settings show why.")
         elif is_on:

@@ -59,6 +59,7 @@ class Transcript(ScrollColumn):
         answer_edited: (index, text) the user wants another version of an answer, with this text.
         forked: (index) the user wants a new chat with the messages up to this one.
         deleted: (index) the user wants a message removed.
+        unawaited: the user wants the answers without the tools that they wait for.
         inspected: (index) the user wants to see the prompt and the raw text of an answer.
         stepped: (index, -1 or 1) the user wants the branch before or after this one.
         cards_shown: (AnswerView) whose cards of tool calls are new or have changed.
@@ -72,6 +73,7 @@ class Transcript(ScrollColumn):
     answer_edited = Signal(int, str)
     forked = Signal(int)
     deleted = Signal(int)
+    unawaited = Signal()
     inspected = Signal(int)
     stepped = Signal(int, int)
 
@@ -251,6 +253,7 @@ class Transcript(ScrollColumn):
         elif message.role == "assistant":
             view = AnswerView(message)
             view.go_on.connect(self.go_on)
+            view.unawaited.connect(self.unawaited)
             view.regenerate.connect(lambda: self.regenerate.emit(self._index(view)))
             view.more_wanted.connect(lambda n: self.more_wanted.emit(self._index(view), n))
             view.inspected.connect(lambda: self.inspected.emit(self._index(view)))

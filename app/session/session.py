@@ -37,7 +37,7 @@ TakePrompt = Callable[[str, str], None]
 """Takes a rendered prompt, or "" and a sentence that says why there is none."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Turn:
     """An answer in progress or in the queue: the last message of a conversation.
 
@@ -112,8 +112,12 @@ class Session(QObject):
         """Return why a new message is not on disk, in a sentence; "" if it is there."""
         self.owner_of: Callable[[int], str] = lambda _: ""
         """Return the owner of a chat's state on the drive, by the chat's id; "": none is kept."""
-        self.tools_for: Callable[[Conversation], Sequence[Json]] = lambda _: ()
-        """Return the tools that a conversation may use, in OpenAI's form."""
+        self.tools: Callable[[], Sequence[Json]] = lambda: ()
+        """Return the tools that are on, in OpenAI's form."""
+        self.tools_awaited: Callable[[], str] = lambda: ""
+        """Return the servers of tools whose start an answer waits for, in words; "" without one."""
+        self.tools_missing: Callable[[], str] = lambda: ""
+        """Return which servers that are on give no tools, in sentences. Tell each failure once."""
         self.calling: Callable[[], Sequence[tuple[Conversation, bool]]] = lambda: ()
         """Return the conversations whose tool calls wait or run, and whether they run."""
         self._accepts_unkept = False  # the user agreed to send messages that are not kept
@@ -439,14 +443,39 @@ class Session(QObject):
         return any(turn.has(conversation) for turn in self._waiting_turns)
 
     def _begin_answer(self) -> None:
-        while self._waiting_turns and self.engine.state is State.IDLE:
-            turn = self._waiting_turns.pop(0)
-            last = turn.conversation.last
+        awaited = self.tools_awaited()
+        for turn in list(self._waiting_turns):
+            if self.engine.state is not State.IDLE or turn not in self._waiting_turns:
+                return  # it, or what it led to, has begun
+            conversation, last = turn.conversation, turn.conversation.last
             if turn.goes_on and (last is None or not last.can_go_on):
+                self._waiting_turns.remove(turn)
                 continue
             if turn.goes_on:
-                self._prepare_to_go_on(turn.conversation)
-            self._generate(turn)
+                self._prepare_to_go_on(conversation)
+                turn.goes_on = False  # it is prepared, and begins when the tools are there
+            waits = bool(awaited) and self._takes_tools(conversation)
+            self._show_awaited(conversation, awaited if waits else "")
+            if not waits:
+                self._waiting_turns.remove(turn)
+                self._generate(turn)
+
+    def _show_awaited(self, conversation: Conversation, servers: str) -> None:
+        """Show that an answer waits for servers of tools; "": not, or no longer."""
+        answer = conversation.last
+        if answer is not None and (servers or answer.awaits_tools):
+            words = self.tr("Waits for the tools to start: {servers}").format(servers=servers)
+            answer.progress = words if servers else ""
+            answer.awaits_tools = bool(servers)
+            self.report_change(conversation, answer)
+
+    def tools_changed(self) -> None:
+        """Begin an answer that has waited for servers of tools, or show what it still waits for."""
+        if not self.tools_awaited():
+            for turn in self._waiting_turns:
+                self._show_awaited(turn.conversation, "")
+        if self._waiting_turns:
+            self.engine.settle()
 
     def _generate(self, turn: _Turn) -> None:
         conversation = turn.conversation
@@ -458,6 +487,8 @@ class Session(QObject):
         self._thinks_since_s = 0.0
         self.engine.set_state(State.ANSWERING)
         options = self.options_of(conversation)
+        if self._takes_tools(conversation) and (missing := self.tools_missing()):
+            self.notice.emit(Notice(missing, is_trouble=False))
         try:
             longest = preset.max_tokens or -1
             n, owner = len(turn.branches), self.owner_of(conversation.chat_id)
@@ -515,8 +546,12 @@ class Session(QObject):
         model = self.engine.model
         if model is None:
             return ChatOptions()
-        tools = tuple(self.tools_for(conversation))
-        return self._preset_of(conversation).options(model.chat, tools)
+        return self._preset_of(conversation).options(model.chat, tuple(self.tools()))
+
+    def _takes_tools(self, conversation: Conversation) -> bool:
+        """Return whether the tools that are on are offered to the model in a conversation."""
+        model = self.engine.model
+        return model is not None and model.chat.tools and self._preset_of(conversation).tools
 
     def _prepare_to_go_on(self, conversation: Conversation) -> None:
         last = conversation.last
@@ -635,7 +670,7 @@ class Session(QObject):
         if answer is not None:
             answer.ending = ending
             answer.note = note
-            answer.progress = ""
+            answer.progress, answer.awaits_tools = "", False
             self.report_change(conversation, answer)
             self.busy_changed.emit()
 

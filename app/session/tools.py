@@ -7,18 +7,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.session.session import Session
 from app.session.tool_host import ToolHost
 from app.state.conversation import CallState, Conversation, Ending, Message
 from app.state.tool_approval import Call, Calls, Choice, Grants, n_round
+from app.text.messages import localized
 from backend.protocol.chat import Json
 from backend.protocol.messages import Message as HostMessage
 from backend.system import children
 from backend.text import joined, text
 from backend.tools.settings import Imported, Server, ToolSettings, kept_file, read_foreign
 from backend.tools.tool import Tool, offered
+
+AWAITED_MS = 30_000  # after the last start of a server, answers no longer wait
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,10 @@ class ToolServers(QObject):
         self._file = kept_file(path)
         self.settings, self.remark = self._file.load(ToolSettings.from_json, ToolSettings())
         self._states: dict[str, ServerState] = {}
+        self._awaited: set[str] = set()  # servers that start
+        self._told: set[str] = set()  # servers without tools, of which the user knows
+        self._timer = QTimer(self, singleShot=True, interval=AWAITED_MS)
+        self._timer.timeout.connect(self.stop_waiting)
         host.told.connect(self._on_told)
         host.died.connect(self._on_died)
 
@@ -72,6 +79,33 @@ class ToolServers(QObject):
     def definitions(self) -> tuple[Json, ...]:
         """Return the tools that are on, in OpenAI's form."""
         return tuple(tool.definition(name) for name, tool in self.tools().items())
+
+    def awaited(self) -> str:
+        """Return the names of the servers whose start an answer waits for; "" without one."""
+        return ", ".join(s.name for s in self.settings.servers if s.name in self._awaited)
+
+    def answer_without(self) -> None:
+        """Wait no longer for servers that start: the user wants an answer without their tools."""
+        self._told |= self._awaited
+        self.stop_waiting()
+
+    def stop_waiting(self) -> None:
+        """Let answers begin without the tools of servers that have not started yet."""
+        self._awaited.clear()
+        self.changed.emit()
+
+    def missing(self) -> str:
+        """Return which servers that are on give no tools, and why. Tell each failure once."""
+        said = []
+        for name in [s.name for s in self.settings.servers if s.is_on and s.name not in self._told]:
+            if (state := self.state(name)).state == "failed":
+                said.append(f"{name}: {localized(state.sentence)}")
+            elif state.state == "starting":
+                said.append(self.tr("{name}: It has not started yet.").format(name=name))
+            else:
+                continue
+            self._told.add(name)
+        return "\n".join([self.tr("The model gets no tools of:"), *said]) if said else ""
 
     def put(self, server: Server, instead_of: str = "") -> None:
         """Add a server, or replace another. Start it if it is on."""
@@ -149,34 +183,44 @@ class ToolServers(QObject):
         self.changed.emit()
 
     def _start(self, server: Server) -> None:
-        self._states[server.name] = ServerState("starting")
+        self._enter(server.name, ServerState("starting"))
         try:
             config = server.expanded().to_json()
             self.host.send("start", server=server.name, config=config)
         except ValueError as error:  # a variable made it invalid
-            self._states[server.name] = ServerState("failed", error.args[0])
+            self._enter(server.name, ServerState("failed", error.args[0]))
         self.changed.emit()
 
     def _stop(self, name: str) -> None:
-        if self._states.pop(name, None) is not None and self.host.is_running:
+        is_known = name in self._states
+        self._enter(name, ServerState())
+        if is_known and self.host.is_running:
             self.host.send("stop", server=name)
         self.changed.emit()
+
+    def _enter(self, name: str, state: ServerState) -> None:
+        """Set the state of a server. Answers wait for one that starts, also after it was lost."""
+        if state.state != "starting":
+            self._awaited.discard(name)
+        elif self.state(name).state != "starting":
+            self._told.discard(name)
+            self._awaited.add(name)
+            self._timer.start()
+        self._states[name] = state
 
     def _on_told(self, message: HostMessage) -> None:
         server = self.settings.server(message["server"]) if message["type"] == "server" else None
         if server is None or not server.is_on:
             return
-        self._states[server.name] = ServerState(
-            message["state"],
-            message["sentence"],
-            message["last_words"],
-            tuple(map(Tool.from_json, message["tools"])),
-        )
+        tools = tuple(map(Tool.from_json, message["tools"]))
+        told = message["state"], message["sentence"], message["last_words"]
+        self._enter(server.name, ServerState(*told, tools))
         self.changed.emit()
 
     def _on_died(self, fault: str) -> None:
         ended = ServerState("failed", joined(fault, text("tools.host_ended")))
-        self._states = dict.fromkeys(self._states, ended)
+        for name in self._states:
+            self._enter(name, ended)
         self.changed.emit()
 
 
@@ -200,7 +244,9 @@ class ToolCalls(QObject):
         self._allowed_at: dict[int, int] = {}  # rounds when the user last allowed by hand
         self._unsure: set[tuple[str, str]] = set()  # tools and arguments of calls that may have run
         self._n_request = 0
-        session.tools_for = lambda _: servers.definitions()
+        session.tools, session.tools_awaited = servers.definitions, servers.awaited
+        session.tools_missing = servers.missing
+        servers.changed.connect(session.tools_changed)
         session.calling = self._calling
         session.calls_made.connect(self.take)
         session.stopped.connect(self.stop)

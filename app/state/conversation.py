@@ -61,6 +61,7 @@ class Message:
     ending: Ending = Ending.FINISHED
     note: str = ""  # one sentence: why it ended
     progress: str = ""  # while waiting: the engine's present work
+    awaits_tools: bool = False  # waits for servers of tools to start; not in the store
     statistics: Statistics | None = None  # of the part that was generated last
     n_token_before: int = 0  # tokens of the parts before
     reasoning: str = ""

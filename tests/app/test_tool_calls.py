@@ -1,5 +1,6 @@
 """Tool calls in the window: the question, the choices, the run, the result, and the limits."""
 
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from window_samples import WAIT_MS, Model, Opener
 from app.chat.answer import AnswerView
 from app.chat.tool_card import ToolCard
 from app.state.conversation import CallState, Message
+from app.state.preset import Preset
 from backend.tools.settings import Server
 
 SERVER = Path(__file__).resolve().parents[1] / "tool_server.py"
@@ -25,8 +27,11 @@ Window = Callable[..., WindowPage]
 
 
 @pytest.fixture
-def with_tools(open_window: Opener, model: Model, tmp_path: Path) -> Iterator[Window]:
+def with_tools(
+    open_window: Opener, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Window]:
     """Open windows with a server and a model that makes the given calls once."""
+    monkeypatch.setattr("app.session.tools.AWAITED_MS", 1000 * WAIT_MS)
     windows: list[WindowPage] = []
 
     def make(*calls: Any, mode: str = "plain", **more: Any) -> WindowPage:
@@ -35,13 +40,32 @@ def with_tools(open_window: Opener, model: Model, tmp_path: Path) -> Iterator[Wi
         window = open_window(model("caller", calls=written, **options))
         windows.append(window)
         servers = window.calls.servers
-        servers.put(Server("files", sys.executable, (str(SERVER), mode), is_on=True))
-        window.qtbot.waitUntil(lambda: len(servers.tools()) > 0, timeout=WAIT_MS)
+        put(window, mode)
+        window.qtbot.waitUntil(lambda: len(servers.tools()) > 0 or mode == "hang", timeout=WAIT_MS)
         return window
 
     yield make
     for window in windows:
         window.calls.servers.shut_down()
+
+
+def put(window: WindowPage, mode: str) -> None:
+    """Start the server in place of the one before."""
+    server = Server("files", sys.executable, (str(SERVER), mode), is_on=True)
+    window.calls.servers.put(server)
+
+
+def tools_of_answer(window: WindowPage) -> list[str]:
+    """Wait for an answer that echoes its options. Return the tools that were sent."""
+    window.qtbot.waitUntil(lambda: not window.answer.is_live, timeout=WAIT_MS)
+    return [t["function"]["name"] for t in json.loads(window.answer.content).get("tools", ())]
+
+
+def awaits(window: WindowPage) -> bool:
+    """Return whether the last answer says that it waits for the server."""
+    labels = [view.findChildren(QLabel) for view in window.chat.findChildren(AnswerView)]
+    shown = [label.text() for label in itertools.chain(*labels) if label.isVisible()]
+    return "Waits for the tools to start: files" in shown
 
 
 def cards(window: WindowPage) -> list[ToolCard]:
@@ -253,14 +277,51 @@ def test_tools_are_sent_only_where_they_are_wanted_and_possible(
     switch = window.chat.composer.tools
     assert switch.isVisible() and switch.isChecked()
     window.ask()
-    window.qtbot.waitUntil(lambda: not window.session.growing, timeout=WAIT_MS)
-    names = [t["function"]["name"] for t in json.loads(window.answer.content)["tools"]]
-    assert "files__echo" in names
+    assert "files__echo" in tools_of_answer(window)
     switch.click()
     window.ask()
-    window.qtbot.waitUntil(lambda: not window.session.growing, timeout=WAIT_MS)
-    assert "tools" not in json.loads(window.answer.content)
+    assert tools_of_answer(window) == []
     window.session.new_chat()
     assert switch.isChecked()
     window.open_model(model("mute", echo="options", text="x"))
     window.qtbot.waitUntil(lambda: not switch.isEnabled(), timeout=WAIT_MS)
+
+
+def test_an_answer_waits_for_a_server_that_starts(with_tools: Window) -> None:
+    window = with_tools(echo="options", mode="hang")
+    window.ask()
+    window.qtbot.waitUntil(lambda: awaits(window))
+    waiting = window.session.conversation
+    window.press("New chat")
+    window.chat_page.take_preset(Preset(tools=False), for_model=False)
+    window.ask("Another, without tools.")
+    assert tools_of_answer(window) == [] and window.session.growing == [waiting.last]
+    window.session.show(waiting)
+    put(window, "plain")
+    assert "files__echo" in tools_of_answer(window) and not awaits(window)
+    put(window, "hang")  # as after a crash
+    window.press("Retry")
+    window.qtbot.waitUntil(lambda: awaits(window))
+    window.press("Stop")
+    assert not awaits(window) and not window.session.is_answering
+    window.press("Continue")
+    window.qtbot.waitUntil(lambda: awaits(window))
+    window.press("Answer without them")
+    assert tools_of_answer(window) == [] and window.notice == "", "the user knows"
+
+
+def test_a_message_says_once_that_a_server_gives_no_tools(with_tools: Window) -> None:
+    window = with_tools(echo="options", mode="hang")
+    servers = window.calls.servers
+    put(window, "crash")
+    window.ask()
+    assert tools_of_answer(window) == []
+    assert window.notice == "The model gets no tools of:\nfiles: The server has ended."
+    window.ask()
+    assert tools_of_answer(window) == [] and window.notice == ""
+    put(window, "hang")
+    window.ask()
+    window.qtbot.waitUntil(lambda: awaits(window))
+    servers.stop_waiting()  # as after half a minute
+    assert tools_of_answer(window) == []
+    assert window.notice.endswith("files: It has not started yet.")

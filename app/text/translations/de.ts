@@ -35,6 +35,14 @@
 <translation>Antwort</translation>
 </message>
 <message>
+<source>Answer without them</source>
+<translation>Ohne sie antworten</translation>
+</message>
+<message>
+<source>Answer without these tools</source>
+<translation>Ohne diese Werkzeuge antworten</translation>
+</message>
+<message>
 <source>Copy</source>
 <translation>Kopieren</translation>
 </message>
@@ -2558,6 +2566,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Wartet auf die Antwort in einem anderen Chat</translation>
 </message>
 <message>
+<source>Waits for the tools to start: {servers}</source>
+<translation>Wartet auf den Start der Werkzeuge: {servers}</translation>
+</message>
+<message>
 <source>This chat is longer than the context of {tokens}. Its middle is left out: the model sees its beginning and its end.</source>
 <translation>Dieser Chat ist länger als der Kontext von {tokens}. Seine Mitte wird ausgelassen: Das Modell sieht seinen Anfang und sein Ende.</translation>
 </message>
@@ -3091,6 +3103,17 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 </context>
 <context>
+<name>ToolServers</name>
+<message>
+<source>{name}: It has not started yet.</source>
+<translation>{name}: Er ist noch nicht gestartet.</translation>
+</message>
+<message>
+<source>The model gets no tools of:</source>
+<translation>Von diesen Servern bekommt das Modell keine Werkzeuge:</translation>
+</message>
+</context>
+<context>
 <name>ToolsSection</name>
 <message>
 <source>Tools</source>
@@ -3169,6 +3192,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>This model&apos;s chat template has no form for tools.</source>
 <translation>Die Chat-Vorlage dieses Modells hat keine Form für Werkzeuge.</translation>
+</message>
+<message>
+<source>These start: {servers}. An answer waits for them.</source>
+<translation>Es starten: {servers}. Eine Antwort wartet auf sie.</translation>
 </message>
 <message>
 <source>No server is ready. The settings show why.</source>
