@@ -146,7 +146,7 @@ class Keeping:
                 loaded.context.n_piece,
                 plan.n_context if has_factors else 0,
                 file.n_expert_used_by_layer,
-                plan.device_names,
+                plan.device_keys,
                 (placement.n_gpu_layers, placement.shares),
                 loaded.cache.hybrid,
                 loaded.cache.layout,

@@ -33,7 +33,7 @@ def key_of(
         "file" if tier.pack is None else f"{tier.pack.plan.layout}, {len(tier.pack.sources)} files"
     )
     speed = round(math.log2(tier.drive.bytes_per_s)) if tier.drive.bytes_per_s > 0 else 0
-    machine = f"{plan.n_thread} threads, 2^{speed} B/s, {plan.device_names}"
+    machine = f"{plan.n_thread} threads, 2^{speed} B/s, {plan.device_keys}"
     natural = experiment == NO_EXPERIMENT
     numbers = experiment.accuracy, experiment.lookahead, experiment.link_bytes_per_s
     changes = "" if natural else f"{experiment.forced is not None} {numbers}"

@@ -126,7 +126,7 @@ class Weights:
                 "n_expert_used": file.n_expert_used_instead,
                 "device": plan.config.device if devices else "",
                 "backends": [m.file for m in modules() if m.backend],
-                "devices": [share.name for share in devices.devices] if devices else [],
+                "devices": [share.key for share in devices.devices] if devices else [],
                 "n_cpu_layer": len(placement.cpu_layers(file.n_layer)),
                 "shares": placement.shares,
                 "mmproj": "" if vision is None else os.path.abspath(vision.path),

@@ -328,11 +328,11 @@ class Replay:
 
     def _place(self, params: Any, how: dict[str, Any]) -> None:
         """Set the devices, and the layout of the experts. Raises NotComputed for other kernels."""
-        _add_devices(how["backends"], how["device"])
+        remote = _add_devices(how["backends"], how["device"])
         if self._kernels != llama_cpp.llama_print_system_info().decode(errors="replace"):
             raise NotComputed(text("replay.kernels"))
         by_name = function_of("ggml_backend_dev_by_name", ctypes.c_void_p, ctypes.c_char_p)
-        pointers = [by_name(name.encode()) for name in how["devices"]]
+        pointers = [remote.get(key) or by_name(key.encode()) for key in how["devices"]]
         if not all(pointers):
             raise NotComputed(text("replay.no_device", device=", ".join(how["devices"])))
         devices = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, None)
@@ -965,8 +965,12 @@ def _load_backend(path: str) -> None:
     function_of("ggml_backend_load", ctypes.c_void_p, ctypes.c_char_p)(os.fsencode(path))
 
 
-def _add_devices(backends: Sequence[str], option: str) -> None:
-    """Load libraries with backends, and name the devices of other machines to ggml."""
+def _add_devices(backends: Sequence[str], option: str) -> dict[str, int]:
+    """Load libraries with backends, and name the devices of other machines to ggml.
+
+    Return the pointers of these devices by backend.memory.devices.Device.key.
+    """
+    found: dict[str, int] = {}
     pointer, name = ctypes.c_void_p, ctypes.c_char_p
     for path in backends:
         _load_backend(path)
@@ -985,6 +989,8 @@ def _add_devices(backends: Sequence[str], option: str) -> None:
         add_device = function_of("ggml_backend_device_register", None, pointer)
         for i in range(count(server)):
             add_device(get(server, i))
+            found[f"{part}/{i}"] = get(server, i)
+    return found
 
 
 def _is_text(held: Sequence[int | None], tokens: Sequence[int]) -> bool:

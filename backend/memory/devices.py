@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from backend.protocol.settings import DEVICE_AUTO, DEVICE_CPU, REMOTE, check_device
@@ -50,12 +50,23 @@ class Device:
     taken_bytes: int = 0
     """The most that other programs were seen to take while an engine ran
     (backend.memory.headroom)."""
+    number: int = 0
+    """Its number among the devices of its server."""
 
     @classmethod
     def of(cls, info: Any) -> Device:
         """Convert a backend._native.DeviceInfo."""
-        names = cls.__dataclass_fields__.keys() - {"taken_bytes"}
+        names = cls.__dataclass_fields__.keys() - {"taken_bytes", "number"}
         return cls(**{name: getattr(info, name) for name in names})
+
+    @property
+    def key(self) -> str:
+        """A name that is the same in every process.
+
+        ggml counts the devices of all servers that a process has used: the same device is RPC0 in
+        one process and RPC1 in another.
+        """
+        return f"rpc://{self.description}/{self.number}" if self.is_remote else self.name
 
 
 def is_remote(option: str) -> bool:
@@ -125,9 +136,10 @@ def _remote(host: str, port: int) -> list[Device]:
 
     _check_server(host, port)
     try:
-        return [Device.of(info) for info in _native.add_rpc_server(f"{host}:{port}")]
+        found = [Device.of(info) for info in _native.add_rpc_server(f"{host}:{port}")]
     except RuntimeError as error:
         raise DeviceError(text("device.no_remote", reason=str(error))) from None
+    return [replace(device, number=number) for number, device in enumerate(found)]
 
 
 def _check_server(host: str, port: int) -> None:

@@ -173,6 +173,11 @@ class EnginePlan:
         """The devices in use, or "cpu"."""
         return self.devices.names if self.devices else "cpu"
 
+    @property
+    def device_keys(self) -> str:
+        """The devices in use, or "cpu", with a name that is the same in every process."""
+        return ",".join(d.key for d in self.devices.devices) if self.devices else "cpu"
+
     def with_fewest_slots(self) -> EnginePlan:
         """Return the plan with the slots that one token needs, and without a host store."""
         assert self.devices is not None

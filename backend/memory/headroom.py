@@ -49,4 +49,4 @@ def _noted(device: Device) -> int | None:
 
 
 def _key(device: Device) -> str:
-    return f"{device.name} {device.description} {device.total_bytes}"
+    return f"{device.key} {device.description} {device.total_bytes}"

@@ -74,11 +74,13 @@ patched: with experts on slots. Returns bytes by the name of a memory (Device.me
 class Share:
     """The contents of one device, in bytes. headroom_bytes stays free; stage_bytes are slots, too.
 
-    expert_bytes: all experts of its layers, on the device or not.
+    name: ggml's, for sentences. key: as in Device. expert_bytes: all experts of its layers, on the
+    device or not.
     """
 
     pointer: int
     name: str
+    key: str
     layers: range
     headroom_bytes: int
     free_bytes: int
@@ -386,7 +388,9 @@ class _Sizes:
         whole: bool,
     ) -> Share:
         """Return the contents of a device with these layers, without slots."""
-        share = Share(device.pointer, device.name, layers, headroom(device), device.free_bytes)
+        share = Share(
+            device.pointer, device.name, device.key, layers, headroom(device), device.free_bytes
+        )
         if not layers:
             return share
         model = self._model

@@ -25,7 +25,7 @@ from backend.engine.loading import load_plain
 from backend.gguf.model_file import ModelFile, read_model
 from backend.machines import kept
 from backend.memory import headroom
-from backend.memory.devices import Device
+from backend.memory.devices import Device, resolve
 from backend.memory.engine_plan import MachineState, plan_engine
 from backend.memory.host_plan import HostPlan, plan_host
 from backend.memory.placement import DevicePlan, Placement, Wish, plan_devices
@@ -40,7 +40,9 @@ LOAD = {"cache_rate": 0.5, "method": "lru", "context_length": 4096, "n_thread": 
 
 @pytest.fixture(scope="module")
 def device() -> Iterator[Server]:
-    with server() as running:
+    """Provide a device with a number that it has in no process that replays."""
+    with server() as earlier, server() as running:
+        resolve(earlier.option)
         yield running
 
 

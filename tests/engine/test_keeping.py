@@ -270,7 +270,7 @@ def root_with(folder: Path, **changes: Any) -> str:
     """Return the root of a loaded model with these changes, by the places "of__name"."""
     parts = [(Path("m.gguf"), "first", "first")]
     plan = SimpleNamespace(
-        is_plain=False, mapped=False, repack=False, n_context=512, device_names=[],
+        is_plain=False, mapped=False, repack=False, n_context=512, device_keys=[],
         tier=SimpleNamespace(pack=None), placement=SimpleNamespace(n_gpu_layers=0, shares=[]),
     )  # fmt: skip
     file = SimpleNamespace(
@@ -301,7 +301,7 @@ FACTORS = [SimpleNamespace(name="rope_factors_long.weight")]
     "changes",
     [
         {"file__n_expert_used_by_layer": [4, 2]},
-        {"plan__device_names": ["CUDA0"]},
+        {"plan__device_keys": ["CUDA0"]},
         {"placement__n_gpu_layers": 1},
         {"placement__shares": [0.5, 0.5]},
         {"cache__hybrid": "on"},
