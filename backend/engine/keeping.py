@@ -35,6 +35,7 @@ from backend.system.paths import digests_file
 
 if TYPE_CHECKING:
     from backend.engine.loaded_model import LoadedModel
+    from backend.engine.prediction_layer import PredictionLayer
     from backend.engine.scheduler import Scheduler
     from backend.gguf.identity import FileIdentity
     from backend.packs.file import Pack
@@ -63,6 +64,8 @@ class _Passes(Protocol):
 
     @property
     def is_stopped(self) -> bool: ...
+    @property
+    def layer(self) -> PredictionLayer | None: ...
     def mind_memory(self) -> None: ...
 
 
@@ -210,8 +213,10 @@ class Keeping:
                 if not context.forget_from(n, sequence):
                     return 0
             steps = before_of(chain, piece.end)
-            n_state = len(state) - piece.n_checkpoint
-            checkpoint, state = state[n_state:], state[:n_state]
+            n_both = len(state) - piece.n_layer
+            n_state = n_both - piece.n_checkpoint
+            of_layer, checkpoint = state[n_both:], state[n_state:n_both]
+            del state[n_state:]
             if not context.set_state(
                 state, piece.end, sequence, begin=piece.begin, steps=steps, key=piece.key
             ):
@@ -220,6 +225,9 @@ class Keeping:
             n = piece.end
             if piece.checkpoint:
                 context.load(checkpoint, piece.checkpoint, sequence, key=piece.key)
+            if (layer := passes.layer) is not None:
+                held = [*wanted[: piece.begin], *piece.tokens]
+                layer.restore(of_layer, held[: piece.layer or None], piece.begin, sequence)
         if n > n_known:
             cut = context.forget_from if context.n_piece else context.go_back
             n = n_known if cut(n_known, sequence) else 0
@@ -436,6 +444,12 @@ class Keeping:
             n, checkpoint = context.checkpoint(sequence)
             piece = replace(piece, checkpoint=n, n_checkpoint=len(checkpoint))
             state += checkpoint
+        if (layer := self._passes.layer) is not None:
+            n = (layer.has_window and piece.checkpoint) or end
+            if of_layer := layer.state(tokens[:n], piece.begin, sequence):
+                piece = replace(piece, layer=n, n_layer=len(of_layer))
+                state += of_layer
+        if not n_piece:
             self._whole.append((now_s, len(state)))
         room = partial(states.make_room, len(state), self.budget_bytes, waiting.keys)
         states.write(piece, state, room)

@@ -35,7 +35,7 @@ DISK_SHARE = 0.1
 _SUFFIX = ".state"
 _OWN_SUFFIX = ".answers"
 _MAGIC = b"OUTRKEPT"
-_VERSION = 3
+_VERSION = 4
 _PREFIX = struct.Struct("<8sII")
 _CRC = struct.Struct("<I")
 _HEADER_BYTES_MAX = 16 << 20
@@ -52,7 +52,9 @@ class Piece:
     """A piece of a conversation. n: its tokens that the conversation has, from the first on.
 
     made: how its tokens were computed. checkpoint: the tokens to which its state can be cut, with
-    the checkpoint of n_checkpoint bytes that stands behind the state; 0: there is none.
+    the checkpoint of n_checkpoint bytes that stands behind the state; 0: there is none. layer: the
+    tokens to which the layer for multi-token prediction has computed the text, with its state of
+    n_layer bytes at the end; 0: there is none.
     """
 
     path: Path
@@ -63,6 +65,8 @@ class Piece:
     made: Made = field(default_factory=dict)
     checkpoint: int = 0
     n_checkpoint: int = 0
+    layer: int = 0
+    n_layer: int = 0
 
     @property
     def end(self) -> int:
@@ -138,7 +142,13 @@ class KeptStates:
         while best := self._best(known.get(parent, {}), parent, begin, tokens[begin:], n_piece):
             try:
                 head = _read_tokens(best.path, parent)
-                best = replace(best, made=head.made, n_checkpoint=head.n_checkpoint)
+                best = replace(
+                    best,
+                    made=head.made,
+                    n_checkpoint=head.n_checkpoint,
+                    layer=head.layer,
+                    n_layer=head.n_layer,
+                )
             except DamagedState as error:
                 _discard(best.path, error)
                 break
@@ -186,12 +196,21 @@ class KeptStates:
         return (), 0
 
     def learn(self, root: str) -> None:
-        """Begin to read, in another thread, what find() needs to know of the first pieces."""
+        """Begin to read, in another thread, what find() needs to know of the first pieces.
+
+        Files of earlier versions, which nobody finds, are deleted and counted on standard error.
+        """
 
         def read() -> None:
+            n_old = 0
             for owner, name in self._files():
                 if _parent_in(name) == root:
                     self._tokens_of(owner, name)
+                else:
+                    n_old += _delete_old(self._folder / owner / name)
+            if n_old:
+                told = f"Chats had {n_old} states of an earlier version; they were deleted."
+                print(told, file=sys.stderr)
 
         self._reader.submit(faults.guarded("states", read, faults.no_place))
 
@@ -260,9 +279,9 @@ class KeptStates:
     def write(self, piece: Piece, state: bytearray, has_room: Callable[[], bool]) -> None:
         """Begin to write a piece in another thread, if has_room(). REQUIRES: not is_writing.
 
-        piece: one that is missing(). state: with the checkpoint behind it. The owner's shorter
-        versions of it, those of other passes, and those with its checkpoint's tokens are then
-        deleted.
+        piece: one that is missing(). state: with the checkpoint and the layer's state behind it.
+        The owner's shorter versions of it, those of other passes, and those with its checkpoint's
+        tokens are then deleted.
         """
         self._pending = self._writer.submit(self._write, piece, state, has_room)
 
@@ -452,6 +471,8 @@ class _Head(NamedTuple):
     made: Made
     checkpoint: int
     n_checkpoint: int
+    layer: int
+    n_layer: int
     begin: int
     n_bytes: int
 
@@ -462,14 +483,17 @@ def _read_tokens(path: Path, parent: str) -> _Head:
     try:
         tokens, made = tuple(header["tokens"]), header["made"]
         checkpoint, n_checkpoint = map(int, header["checkpoint"])
+        layer, n_layer = map(int, header["layer"])
         key = key_of(parent, tokens, made)
         steps_of(made, 0)
         is_named = (header["parent"], key) == (parent, _key_in(path.name))
+        is_named = is_named and min(n_checkpoint, n_layer) >= 0
+        is_named = is_named and n_checkpoint + n_layer <= n_bytes
     except (KeyError, TypeError, ValueError, struct.error):
         is_named = False
     if not is_named:
         raise DamagedState("it is not what its name says")
-    return _Head(tokens, made, checkpoint, n_checkpoint, begin, n_bytes)
+    return _Head(tokens, made, checkpoint, n_checkpoint, layer, n_layer, begin, n_bytes)
 
 
 def _read_state(piece: Piece) -> bytearray:
@@ -489,6 +513,7 @@ def _write_piece(piece: Piece, state: bytearray) -> bool:
         "tokens": piece.tokens,
         "made": piece.made,
         "checkpoint": [piece.checkpoint, piece.n_checkpoint],
+        "layer": [piece.layer, piece.n_layer],
     }
     try:
         write_whole(piece.path, _packed(header, state), durable=True)
@@ -514,6 +539,17 @@ def _write_note(path: Path, data: bytes) -> bool:
     with contextlib.suppress(OSError):
         write_whole(path, data, durable=True)
     return True
+
+
+def _delete_old(path: Path) -> bool:
+    """Delete a file of an earlier version. Return whether it was one."""
+    with contextlib.suppress(OSError, struct.error):
+        with open(path, "rb", opener=open_regular) as file:
+            magic, version, _ = _PREFIX.unpack(file.read(_PREFIX.size))
+        if magic == _MAGIC and version < _VERSION:
+            path.unlink()
+            return True
+    return False
 
 
 def _discard(path: Path, error: DamagedState) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -50,13 +50,15 @@ _N_CHECK = 8
 class Conversation:
     """A conversation, and its state as llama.cpp writes it; empty if there is none.
 
-    checkpoint: of Context.checkpoint(). owner: of Scheduler.owners.
+    checkpoint: of Context.checkpoint(). owner: of Scheduler.owners. of_layer: of
+    PredictionLayer.state().
     """
 
     tokens: list[int]
     state: bytearray
     checkpoint: tuple[int, bytes] = (0, b"")
     owner: str = ""
+    of_layer: bytearray = field(default_factory=bytearray)
 
 
 class Passes:
@@ -243,7 +245,9 @@ class Passes:
             return Conversation([], bytearray())
         context, sequence = loaded.context, scheduler.last
         state, checkpoint = context.state(0, len(tokens), sequence), context.checkpoint(sequence)
-        return Conversation(tokens, state, checkpoint, scheduler.owners.get(sequence, ""))
+        of_layer = self.layer.state(tokens, 0, sequence) if self.layer is not None else bytearray()
+        owner = scheduler.owners.get(sequence, "")
+        return Conversation(tokens, state, checkpoint, owner, of_layer)
 
     def go_on_with(self, moved: Conversation) -> None:
         """Take a conversation, if the context can hold it. REQUIRES: the context is empty."""
@@ -257,6 +261,8 @@ class Passes:
             self.loaded.scheduler.hold(moved.tokens, owner=moved.owner, has_moved=True)
             if n_checkpoint := moved.checkpoint[0]:
                 context.load(moved.checkpoint[1], n_checkpoint, 0, key=key)
+            if self.layer is not None:
+                self.layer.restore(moved.of_layer, moved.tokens, 0, 0)
 
     def compute(self, plan: PassPlan[Any], last_s: float) -> bool:
         """Compute a pass; an image may take several. Return False when it was stopped.

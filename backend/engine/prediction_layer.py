@@ -3,11 +3,12 @@
 Such a layer (MTP, NextN) computes from a token and the hidden state of the token before it what
 follows that token (DeepSeek-V3, arXiv 2412.19437, section 2.2). Further tokens are guessed with the
 layer's own states. The layer attends to the tokens that it has computed: it reads the text behind
-the model, as llama.cpp's common_speculative_impl_draft_mtp does (common/speculative.cpp). Where a
-state is not known, as behind an image or a text that was restored from the drive, it begins in the
-middle of the text; guesses are then less often right, and no answer is another one. So it does
-where its last guesses were wrong: reading all that was written meanwhile would cost more than it
-gains.
+the model, as llama.cpp's common_speculative_impl_draft_mtp does (common/speculative.cpp). It
+follows one answer at a time, and keeps what it has computed of the other sequences of the context.
+Kept states have it, too. Where a state is not known, as behind an image or tokens that were
+computed while it followed another answer, it begins in the middle of the text; guesses are then
+less often right, and no answer is another one. So it does where its last guesses were wrong:
+reading all that was written meanwhile would cost more than it gains.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ class PredictionLayer:
         self._context: Context | None = None
         self._n_thread = n_thread
         self._patch = patch
+        self._place = 0  # the sequence that it follows
+        # The other sequences: their tokens, of which it has computed those at the end. The one that
+        # was followed last comes last.
+        self._held: dict[int, list[int]] = {}
         self._text: list[int] = []  # the tokens that it has read, or of which it has the states
         self._end = 0  # the layer has computed the tokens before this position, if not all
         # States of the target, from that of the token before _end on.
@@ -68,23 +73,70 @@ class PredictionLayer:
             n_ubatch=min(N_PREDICTION, target.n_ubatch),
             n_thread=self._n_thread,
             n_output=1,
+            n_sequence=target.n_sequence,
             kv_type=kv_type,
             predicts=True,
             callback=self._patch.callback if self._patch is not None else None,
             user_data=self._patch.user_data if self._patch is not None else None,
         )
         self._states = np.empty((target.n_ubatch + 1, target.n_state), np.float32)
+        self._place, self._held = 0, {}
         self._begin_at([])
 
-    def begin(self, tokens: Sequence[int]) -> None:
-        """Receive the tokens in the target's context, before it computes others."""
+    def begin(self, tokens: Sequence[int], place: int) -> None:
+        """Follow a sequence of the target, which has these tokens, before it computes others."""
+        self._turn_to(place)
         n = n_equal(self._text, tokens)
-        if n < len(tokens):  # restored from the drive, or computed by others
+        source = max(self._held, key=lambda other: n_equal(self._held[other], tokens), default=-1)
+        if (n_copied := n_equal(self._held.get(source, []), tokens)) > n:
+            n = self._copy(source, n_copied)
+        if n < len(tokens):  # computed while it followed others
             self._begin_at(tokens)
         elif n < self._end:
             self._cut(n)
         else:
             self._keep(n)
+
+    @property
+    def has_window(self) -> bool:
+        """Whether a state may have the last tokens only, so that a restored one cannot be cut."""
+        return self._model.n_window > 0
+
+    def state(self, tokens: Sequence[int], begin: int, place: int) -> bytearray:
+        """Return the layer's state of a sequence from a position on, which has these tokens.
+
+        Empty where the layer has not computed the last one of them. Reads tokens whose states it
+        has.
+        """
+        context, end = self._context, len(tokens)
+        if context is None:
+            return bytearray()
+        if place == self._place:
+            self._catch_up()
+        text = self._text[: self._end] if place == self._place else self._held.get(place, [])
+        is_computed = n_equal(text, tokens) == end and 0 <= context.first(place) < end
+        if not is_computed or not (context.n_piece or end == len(text)):
+            return bytearray()
+        return context.state(begin, end, place)
+
+    def restore(self, state: bytearray, tokens: Sequence[int], begin: int, place: int) -> None:
+        """Append a state of state() to a sequence of the target, which then has these tokens.
+
+        Without one, or where llama.cpp refuses it, the layer begins behind them.
+        """
+        context, end = self._context, len(tokens)
+        if context is None:
+            return
+        text = self._text[: self._end] if place == self._place else self._held.get(place, [])
+        n = begin if n_equal(text, tokens) >= begin else 0
+        context.forget_from(n if state else 0, place)
+        if state and not context.set_state(state, end, place, begin=begin):
+            context.forget_from(0, place)
+        if place == self._place:
+            self._text, self._end = list(tokens), end
+            self._forget_states()
+        else:
+            self._held[place] = list(tokens)
 
     def observe(
         self,
@@ -142,7 +194,7 @@ class PredictionLayer:
         self.read_s = time.perf_counter() - began_s if n_new > _N_USUAL else 0.0
         guessed = self._follow(context, n, n_most, least_chance, is_stopped)
         self._guessed = (n, guessed[0] if guessed else -1)
-        if not context.forget_from(n):
+        if not context.forget_from(n, self._place):
             self._begin_at(tokens[: n - 1])
         return guessed
 
@@ -177,6 +229,8 @@ class PredictionLayer:
         """
         context = self._context
         assert context is not None
+        while self._held and sum(map(len, self._held.values())) + len(tokens) > context.n_context:
+            self._drop(next(iter(self._held)))
         while self._end < len(tokens):
             piece = tokens[self._end : self._end + context.n_ubatch]
             is_last = with_logits and self._end + len(piece) == len(tokens)
@@ -207,13 +261,13 @@ class PredictionLayer:
         if patch is not None:
             is_token = len(tokens) == 1
             patch.begin_pass(_native.Phase.decode if is_token else _native.Phase.prefill, tokens)
-        is_computed = context.predict(tokens, states, position, with_logits=with_logits) == 0
-        return (patch is None or patch.end_pass()) and is_computed
+        status = context.predict(tokens, states, position, self._place, with_logits=with_logits)
+        return (patch is None or patch.end_pass()) and status == 0
 
     def _begin_at(self, tokens: Sequence[int]) -> None:
         """Begin behind these tokens of the target, whose states are not known."""
         if self._context is not None:
-            self._context.clear()
+            self._context.forget_from(0, self._place)
         self._text = list(tokens)
         self._end = len(tokens)
         self._forget_states()
@@ -221,12 +275,44 @@ class PredictionLayer:
     def _cut(self, n: int) -> None:
         """Forget the layer's states from position n on."""
         assert self._context is not None
-        if not self._context.forget_from(n):
+        if not self._context.forget_from(n, self._place):
             self._begin_at(self._text[:n])
             return
         del self._text[n:]
         self._end = n
         self._forget_states()
+
+    def _turn_to(self, place: int) -> None:
+        """Follow another sequence, from what the layer has of it on. Keep what it has of this."""
+        if place == self._place:
+            return
+        self._catch_up()
+        self._held[self._place] = self._text[: self._end]
+        self._place, self._text = place, self._held.pop(place, [])
+        self._end = len(self._text)
+        self._forget_states()
+
+    def _copy(self, source: int, n: int) -> int:
+        """Begin as another sequence does. Return the tokens of it: n, or 0 where that fails."""
+        assert self._context is not None
+        self._begin_at(self._held[source][:n])
+        if not self._context.copy_sequence(source, self._place, n):
+            self._begin_at([])
+        return self._end
+
+    def _drop(self, place: int) -> None:
+        """Forget a sequence that the layer does not follow."""
+        assert self._context is not None
+        self._context.forget_from(0, place)
+        del self._held[place]
+
+    def _catch_up(self) -> None:
+        """Compute the tokens whose states are known, if that is worth it, and no more of them."""
+        n = len(self._text)
+        if self._end > n:  # it has computed a token that the target has not
+            self._cut(n)
+        elif self._n_wrong < _N_WRONG or n - self._end <= _N_USUAL:
+            self._read(self._text, with_logits=False)
 
     def _judge(self, tokens: Sequence[int]) -> None:
         """Note whether the last guess was right, if this text has a token at its place."""
@@ -240,7 +326,7 @@ class PredictionLayer:
         n = self._n_state - 1 - max(n_left, 0)
         if n > 0:
             assert self._context is not None
-            self._context.clear()
+            self._context.forget_from(0, self._place)
             self._end += n
             self._n_state -= n
             self._states[: self._n_state] = self._states[n : n + self._n_state]

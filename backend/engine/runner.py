@@ -257,7 +257,7 @@ class Runner:
     def _lead(self, layer: PredictionLayer) -> None:
         """Choose the answer that the layer guesses in this pass, and ask it for none yet."""
         if (new := self._scheduler.lead()) is not None:
-            layer.begin(new.computed)
+            layer.begin(new.computed, new.place)
         if (leader := self._scheduler.leader) is not None:
             leader.was_asked = False
 

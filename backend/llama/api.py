@@ -530,7 +530,8 @@ class Context:
         """Whether cells before a window are used again, so that a sequence may lack some."""
         # Behind the sequences of passes: llama.cpp's cells have numbers for LLAMA_MAX_SEQ of them,
         # however many a pass may have. So the context of one answer is that of its defaults.
-        is_cut = not (self.cuts_batches or streams or model.architecture in CACHE_FOR_EACH)
+        stays = self.cuts_batches and not predicts
+        is_cut = not (stays or streams or model.architecture in CACHE_FOR_EACH)
         self._spare = n_sequence if is_cut and n_sequence < _N_SEQUENCE_MAX else 0
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = n_context
@@ -570,6 +571,7 @@ class Context:
         """The tokens that one conversation may have, as in llama.cpp's server."""
         self.n_output: int = n_output
         """The rows of a pass that may have logits; 0: all."""
+        self.n_sequence: int = n_sequence
         self.n_ubatch: int = min(n_ubatch, llama_cpp.llama_n_batch(self._pointer))
         self._memory = llama_cpp.llama_get_memory(self._pointer)
         self._batch = llama_cpp.llama_batch_init(self.n_ubatch, 0, 1)
@@ -750,6 +752,7 @@ class Context:
         tokens: Sequence[int],
         states: NDArray[np.float32],
         position: int,
+        sequence: int = 0,
         *,
         with_logits: bool,
     ) -> int:
@@ -760,7 +763,7 @@ class Context:
         """
         ids = np.asarray(tokens, np.int32)
         places = np.arange(position, position + len(ids), dtype=np.int32)
-        return self._decode_values(states, places, ids, with_logits=with_logits)
+        return self._decode_values(states, places, ids, with_logits=with_logits, sequence=sequence)
 
     def _decode_values(
         self,
@@ -835,7 +838,7 @@ class Context:
             self._remember("clear", True)
         return False
 
-    def _first(self, sequence: int) -> int:
+    def first(self, sequence: int) -> int:
         """Return the first position of a sequence that layers with a window still have; -1: none.
 
         They have all positions from there on (llama_kv_cache::apply_ubatch).
@@ -844,7 +847,7 @@ class Context:
 
     def _lacks(self, position: int, sequence: int) -> bool:
         """Return whether the ring has used cells of a sequence, which has this position, again."""
-        return position >= self._n_ring if self._is_recurrent else self._first(sequence) > 0
+        return position >= self._n_ring if self._is_recurrent else self.first(sequence) > 0
 
     def _can_forget(self, position: int, sequence: int) -> bool:
         """Return whether the positions from this one on can be removed.
@@ -857,7 +860,7 @@ class Context:
         if position <= 0:
             return True
         if self._n_window:
-            return 0 <= self._first(sequence) <= max(0, position + 1 - self._n_window)
+            return 0 <= self.first(sequence) <= max(0, position + 1 - self._n_window)
         if not self._is_recurrent:
             return True
         n = int(llama_cpp.llama_memory_seq_pos_max(self._memory, sequence)) + 1 - position
@@ -1042,7 +1045,7 @@ class Context:
         Empty if llama.cpp fails, or where layers with a window lack some of the last window.
         """
         first = max(begin, end + 1 - self._n_window)
-        if self._n_window and not 0 <= self._first(sequence) <= first:
+        if self._n_window and not 0 <= self.first(sequence) <= first:
             return bytearray()
         with self._only(begin, end, sequence):
             n = llama_cpp.llama_state_seq_get_size(self._pointer, sequence)

@@ -13,6 +13,12 @@ The model's own layer for multi-token prediction guesses, too, if it has one. Ra
 guess, so --accept 0.8 replaces these guesses: each is right with this chance. What is computed for
 them stays the same. A chained model (--chain of the factory) writes a "greedy" text that repeats
 nothing and does not depend on rounding.
+
+    python tests/benchmarks/drafts.py MODEL --back 200 --sequences 4
+
+writes an answer of 200 forced tokens, goes back and writes it again: at once, after another chat,
+and after a restart. Prints how many of the layer's guesses are equal to those before, and the bytes
+of its part of the kept states.
 """
 
 from __future__ import annotations
@@ -22,12 +28,16 @@ import json
 import random
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from backend.engine import prediction_layer
+from backend.engine.drafts import Width
 from backend.engine.engine import Engine
+from backend.engine.open_answer import OpenAnswer
 from backend.engine.prediction_layer import PredictionLayer
 from backend.protocol.request import Request
 from backend.protocol.settings import EngineConfig, Sampling
@@ -55,6 +65,68 @@ class Forced:
         return [t if self._chance.random() < self._accept else t + 1 for t in following]
 
 
+def go_back(path: Path, config: EngineConfig, n: int) -> None:
+    """Print how many of the layer's guesses are equal after each way of going back."""
+    found: dict[int, list[int]] = {}
+    n_bytes: list[int] = []
+    guess, state = PredictionLayer.guess, PredictionLayer.state
+    prediction_layer._N_WRONG = 1 << 30  # random weights guess wrong each time
+
+    def watched(layer: PredictionLayer, tokens: list[int], *_: Any) -> list[int]:
+        guessed = guess(layer, tokens, 1, 0.0, lambda: False)
+        found.setdefault(len(tokens), guessed)
+        return guessed
+
+    def measured(*args: Any) -> bytearray:
+        n_bytes.append(len(of_layer := state(*args)))
+        return of_layer
+
+    PredictionLayer.guess, PredictionLayer.state = watched, measured  # type: ignore[method-assign]
+    Width.choose = lambda width, _: width.n_most  # type: ignore[method-assign]
+    Width.cost = lambda *_: 0.0  # type: ignore[method-assign]
+
+    def said(engine: Engine, seed: int, prompt: str, owner: str) -> dict[int, list[int]]:
+        chosen = random.Random(seed)
+        tokens = [chosen.randrange(3, 200) for _ in range(2 * n)]
+        sample = iter(tokens)
+        OpenAnswer.sample = lambda *_: next(sample)  # type: ignore[method-assign]
+        found.clear()
+        messages = [{"role": "user", "content": prompt}]
+        asked = Request(None, Sampling(temperature=0), n, messages, owner=owner)
+        list(engine.answer(asked))
+        while engine.keep():
+            pass
+        return dict(found)
+
+    with tempfile.TemporaryDirectory() as folder:
+
+        def opened() -> Engine:
+            engine = Engine.open(path, config)
+            engine.keep_in(Path(folder))
+            while engine.keep():
+                pass
+            return engine
+
+        def compare(way: str) -> None:
+            again = said(engine, 1, SENTENCE * 8, "a")
+            n_equal = sum(first[place] == again.get(place) for place in first)
+            stats = engine.statistics()
+            print(f"{way:14} {n_equal} of {len(first)}, {stats.n_prompt - stats.n_reused} read")
+
+        engine = opened()
+        first = said(engine, 1, SENTENCE * 8, "a")
+        said(engine, 2, SENTENCE * 8, "a")
+        compare("going back")
+        said(engine, 3, "Another chat. " * 20, "b")
+        compare("another chat")
+        n_token = len(engine.passes.tokens)
+        engine.close()
+        engine = opened()
+        compare("restart")
+        engine.close()
+    print(f"layer's part: {max(n_bytes)} bytes in a piece, the chat has {n_token} tokens")
+
+
 def main() -> int:
     """Measure and print a table, and one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -72,7 +144,19 @@ def main() -> int:
     )
     parser.add_argument("--sequences", type=int, default=1, help="answers that may run at once")
     parser.add_argument("--accept", type=float, help="force this share of right guesses")
+    parser.add_argument("--back", type=int, default=0, help="tokens of an answer to go back from")
     args = parser.parse_args()
+    if args.back:
+        of_layer = EngineConfig.of(
+            cache_rate=args.rate,
+            device="cpu",
+            context_length=2048,
+            drafts="auto",
+            n_thread=args.threads,
+            n_sequence=args.sequences,
+        )
+        go_back(args.model, of_layer, args.back)
+        return 0
     engines = {}
     for drafts in ("off", "auto"):
         config = EngineConfig.of(

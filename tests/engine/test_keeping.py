@@ -737,9 +737,10 @@ def test_every_flipped_byte_is_noticed(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    "odd", ["1e999", "[" * 100_000, "-1", "null", '"x"', "[]", "{}", '{"tokens": 1e999}']
+    "odd",
+    ["1e999", "[" * 100_000, "[3, 1000]", "[3, -9]", "null", '"x"', "[]", '{"tokens": 1e999}'],
 )
-@pytest.mark.parametrize("key", ["parent", "tokens", "n_bytes", ""])
+@pytest.mark.parametrize("key", ["parent", "tokens", "checkpoint", "layer", "n_bytes", ""])
 def test_an_odd_header_with_its_checksum_is_noticed(key: str, odd: str, tmp_path: Path) -> None:
     states, tokens = KeptStates(tmp_path), list(range(8))
     write(states, "chat-1", tokens)
@@ -781,6 +782,24 @@ def test_what_a_piece_is_of_is_read_once(
     assert not path.exists() and "is read no more" in capsys.readouterr().err
     for states in (writer, looking, learning):
         states.close()
+
+
+def test_states_of_an_earlier_version_are_deleted_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    states = KeptStates(tmp_path)
+    for i in range(4):
+        write(states, f"chat-{i}", [i] * 8)
+    paths = [next((tmp_path / f"chat-{i}").iterdir()) for i in range(4)]
+    for path, version in zip(paths, (0, -1, 1, 0), strict=True):
+        data = bytearray(path.read_bytes())
+        struct.pack_into("<I", data, 8, struct.unpack_from("<I", data, 8)[0] + version)
+        path.write_bytes(data)
+    paths[3].write_bytes(b"OUTR")
+    states.learn("00" * 16)
+    states.close()
+    assert [path.exists() for path in paths] == [True, False, True, True]
+    assert capsys.readouterr().err.startswith("Chats had 1 states of an earlier version")
 
 
 def test_the_oldest_states_leave_first(tmp_path: Path) -> None:
