@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -133,6 +134,9 @@ class FakeEngine(Stepping):
     @property
     def prompts(self) -> FakeEngine:
         return self
+
+    def serves(self, _handle: Any) -> Any:
+        return contextlib.nullcontext()
 
     def format(self, messages: Sequence[Any], options: ChatOptions = ChatOptions()) -> str:
         return " ".join(str(message["content"]) for message in messages)

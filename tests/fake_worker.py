@@ -18,6 +18,7 @@ EngineError, "odd" an unexpected error.
 As a script with an argument, a script in JSON, it only plays that script; see `play`.
 """
 
+import contextlib
 import functools
 import itertools
 import json
@@ -328,6 +329,9 @@ class FakeEngine(Stepping):
     @property
     def prompts(self) -> Any:
         return self
+
+    def serves(self, _handle: Any) -> Any:
+        return contextlib.nullcontext()
 
     def tokenize(self, text: str, *, special: bool = True) -> list[int]:
         return [1] * len(text.split())

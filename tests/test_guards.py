@@ -95,6 +95,7 @@ OTHERS = {
     ("backend/llama/api.py", "llama_cpp.ggml_abort_callback"): "native code",
     ("backend/llama/api.py", "llama_cpp.ggml_backend_sched_eval_callback"): "native code",
     ("backend/llama/api.py", "llama_cpp.llama_log_callback"): "sys.unraisablehook records it",
+    ("backend/llama/splitting.py", "ThreadPoolExecutor"): "who waits gets the error",
     ("backend/llama/vision.py", "weakref.finalize"): "a function of llama.cpp's",
     ("backend/machines/measure.py", "ThreadPoolExecutor"): "list() takes every result",
     ("backend/protocol/client.py", "subprocess.Popen"): "describe_exit() reads its traceback",

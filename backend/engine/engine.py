@@ -31,7 +31,7 @@ from backend.llama.sampler import Sampler
 from backend.llama.vision import ImageChunk
 from backend.methods.cost import PassCost
 from backend.protocol.chat import AnswerText, ChatOptions
-from backend.protocol.errors import EngineError
+from backend.protocol.errors import EngineError, GivenUp
 from backend.protocol.request import GroupAnswer, Handle, Request
 from backend.protocol.settings import DRAFTED_MAX, EngineConfig, Sampling
 from backend.protocol.statistics import Statistics
@@ -229,14 +229,18 @@ class Engine:
         """
         if request.handle.is_cancelled:
             return None
-        if request.prompt is not None:
-            rendered = Rendered("", grammar=request.options.grammar)
-            tokens = self.prompts.prompt_tokens(request.prompt)
-            partial: PartialAnswer | None = self._answer_to(request, tokens, rendered)
-        else:
-            partial = self._resumed(request) if request.goes_on else None
+        partial: PartialAnswer | None
+        try:
             with self.prompts.opens(request.handle):
-                partial = partial or self._rendered_answer(request)
+                if request.prompt is not None:
+                    rendered = Rendered("", grammar=request.options.grammar)
+                    tokens = self.prompts.prompt_tokens(request.prompt)
+                    partial = self._answer_to(request, tokens, rendered)
+                else:
+                    partial = self._resumed(request) if request.goes_on else None
+                    partial = partial or self._rendered_answer(request)
+        except GivenUp:
+            return None
         if partial is None:
             return None
         stops = partial.rendered.stops if partial.rendered is not None else ()
@@ -353,16 +357,15 @@ class Engine:
             raise EngineError("This engine was not opened to compute every output.")
         self._end_answers()
         self.passes.begin(handle := Handle())
-        if isinstance(text, str):
-            prompt = text
-        else:
-            with self.prompts.opens(handle):
-                rendered = self.prompts.rendered(text)
-            if rendered is None:
-                return 0
-            prompt = rendered.prompt
-        with engine_errors():
-            tokens = self.prompts.tokens_of(prompt, add_bos=self._llama.adds_bos)
+        try:
+            with self.prompts.opens(handle), engine_errors():
+                prompt = text
+                if not isinstance(prompt, str):
+                    rendered = self.prompts.rendered(prompt)
+                    prompt = "" if rendered is None else rendered.prompt
+                tokens = self.prompts.tokens_of(prompt, self._llama.adds_bos)
+        except GivenUp:
+            return 0
         tokens = tokens[: min(max_tokens, self.n_context - 1)]
         passes, n_step = self.passes, self._context.n_ubatch
         self.loaded.scheduler.clear()

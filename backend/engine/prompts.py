@@ -19,7 +19,7 @@ from backend.llama.chat_format import ChatFormat, Rendered
 from backend.llama.vision import Chunk, ImageChunk
 from backend.protocol.attachments import UNREAD_IMAGE, Picture, as_text, images_of, in_words
 from backend.protocol.chat import ChatOptions, tool_name
-from backend.protocol.errors import EngineError, RequestError
+from backend.protocol.errors import EngineError, GivenUp, RequestError
 from backend.protocol.request import Handle, Prompt
 from backend.text import text
 
@@ -44,7 +44,7 @@ class Prompts:
 
     def __init__(self, loaded: LoadedModel, begin: Callable[[], None]) -> None:
         self._loaded, self._begin = loaded, begin
-        self._opening: Handle | None = None  # of the request that is rendered or decoded
+        self._opening: Handle | None = None  # of the request that is rendered, split or decoded
         self._reading: PictureReading | None = None  # of an image of this request
         self.answers = OwnAnswers(loaded.llama.n_vocab)
         """The tokens of answers that their owners have received."""
@@ -63,26 +63,30 @@ class Prompts:
 
     def _marked(self, messages: Sequence[Message], options: ChatOptions) -> str:
         with engine_errors():
-            rendered = self._chat_format.render(self._plain(messages), _with_free_choice(options))
-        return "" if rendered is None else rendered.prompt
+            rendered = self._chat_format.render(
+                self._plain(messages), _with_free_choice(options), lambda: self._is_cancelled
+            )
+        if rendered is None:
+            raise GivenUp
+        return rendered.prompt
 
     def tokenize(self, text: str, *, special: bool = True, add_bos: bool = False) -> list[int]:
         """Return the tokens of a text. special: control tokens in the text count as such."""
         with engine_errors():
-            add_bos = add_bos and self._llama.adds_bos
-            return list(self._llama.tokenize(text, special=special, add_bos=add_bos))
+            return self._tokens_of(text, add_bos and self._llama.adds_bos, special)
 
     def count(self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS) -> int:
         """Return the tokens of the prompt that a conversation becomes. Raises EngineError."""
         if images_of(messages):
             self._begin()
         seen = self.seen(messages, keeps=True)
-        assert seen is not None  # nothing cancels it
+        if seen is None:
+            raise GivenUp
         messages, images = seen
         prompt = self._marked(messages, options)
         texts = prompt.split(guard.MEDIA) if images else [prompt]
         with engine_errors():
-            n_text = sum(len(self.tokens_of(t, add_bos=False)) for t in texts)
+            n_text = sum(len(self.tokens_of(t, False)) for t in texts)
         return n_text + sum(map(n_token, images))
 
     def count_image(self, data: str) -> int:
@@ -91,9 +95,10 @@ class Prompts:
         Raises EngineError where it cannot be decoded or the model cannot see.
         """
         self._begin()
-        chunks = None if self._loaded.weights.vision is None else self._chunks(data)
-        if chunks is None:
+        if self._loaded.weights.vision is None:
             raise EngineError(text("engine.no_images"))
+        if (chunks := self._chunks(data)) is None:
+            raise GivenUp
         return n_token(chunks)
 
     def detokenize(self, tokens: Sequence[int]) -> str:
@@ -320,12 +325,12 @@ class Prompts:
         model = self._llama
         bos = model.special_text(model.bos)
         add_bos = is_first and model.adds_bos and not (bos and prompt.startswith(bos))
-        split = self.tokens_of if is_marked else model.tokenize
+        split = self.tokens_of if is_marked else self._tokens_of
         first, *others = prompt.split(guard.MEDIA) if images else [prompt]
         if len(others) != len(images):
             raise EngineError(text("vision.left_out", model=self._loaded.file.name))
         with engine_errors():
-            tokens = split(first, add_bos=add_bos)
+            tokens = split(first, add_bos)
             chunks_by_token = {}
             for chunks, following in zip(images, others, strict=True):
                 for chunk in chunks:
@@ -334,7 +339,7 @@ class Prompts:
                         tokens += [chunk.token] * chunk.n_pos
                     else:
                         tokens += chunk
-                tokens += split(following, add_bos=False)
+                tokens += split(following, False)
         return tokens, chunks_by_token
 
     def _piece(self, piece: str | int, is_first: bool) -> list[int]:
@@ -353,10 +358,16 @@ class Prompts:
             raise EngineError(text("engine.prompt_too_long", n=n, n_context=n_context))
         return tokens
 
-    def tokens_of(self, prompt: str, *, add_bos: bool) -> list[int]:
+    def tokens_of(self, prompt: str, add_bos: bool) -> list[int]:
         """Return the tokens of a prompt, split at the guard's marks."""
-        return guard.tokens_of(
-            prompt, lambda part, bos: self._llama.tokenize(part, add_bos=bos), add_bos
+        return guard.tokens_of(prompt, self._tokens_of, add_bos)
+
+    def _tokens_of(self, text: str, add_bos: bool, special: bool = True) -> list[int]:
+        """Return the tokens of a text. Raises GivenUp when stopped."""
+        if self._is_cancelled:
+            raise GivenUp
+        return self._llama.tokenize(
+            text, special=special, add_bos=add_bos, is_ended=lambda: self._is_cancelled
         )
 
     def _plain(self, messages: Sequence[Message]) -> list[Message]:
@@ -441,12 +452,25 @@ class Prompts:
 
     @contextlib.contextmanager
     def opens(self, handle: Handle) -> Iterator[None]:
-        """Let a handle cancel the rendering or decoding within this block."""
-        self._opening = handle
+        """Let a handle cancel the rendering, splitting or decoding within this block.
+
+        Methods without another answer then raise GivenUp.
+        """
+        before, self._opening = self._opening, handle
         try:
             yield
         finally:
-            self._opening = None
+            self._opening = before
+
+    @contextlib.contextmanager
+    def serves(self, handle: Handle) -> Iterator[None]:
+        """Let a handle cancel this block, which belongs to no answer."""
+        handle.attach(self.heed)
+        try:
+            with self.opens(handle):
+                yield
+        finally:
+            handle.attach(None)
 
     @property
     def _is_cancelled(self) -> bool:

@@ -13,7 +13,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend import check_llama_cpp, check_native
+from backend import check_native
 from backend.gguf.identity import FileIdentity, OpenFiles
 from backend.gguf.tables import (
     CACHE_FOR_EACH,
@@ -45,20 +45,17 @@ from backend.llama.batch_log import (
 from backend.llama.json_matcher import Vocabulary
 from backend.llama.past import UNKNOWN, Made, Past, Step
 from backend.llama.row import Row
+from backend.llama.splitting import LlamaError as LlamaError
+from backend.llama.splitting import Splitter, never
 from backend.system.paths import is_file
 from backend.system.spinning import computing
 from backend.text import text
 
-check_llama_cpp()
 check_native()
 
 import llama_cpp  # noqa: E402  (after the checks)
 
 ProgressCallback = Callable[[float], bool]
-
-
-class LlamaError(RuntimeError):
-    """llama.cpp failed; the text is one plain sentence."""
 
 
 _WARNING, ERROR = 3, 4
@@ -126,93 +123,6 @@ def reason_of(errors: Iterable[str]) -> str:
     return first.split(": ", 1)[-1].rstrip(".")
 
 
-# llama.cpp splits the texts of many vocabularies with std::regex, which recurses for each character
-# that one part of its pattern takes, and overflows a stack of 8 MB after about 15,000 of them. A
-# Python of Windows has a stack of 2 MB; 500 leave room, since MSVC's use was never measured.
-_RUN_CHARS = 500 if sys.platform == "win32" else 5000
-_RUN = re.compile(
-    "|".join(
-        f"(?:{kind}){{{_RUN_CHARS}}}"
-        for kind in (
-            # Letters with their marks: neither space, digit nor the usual punctuation.
-            r"[^\s\d!-/:-@\[-`{-~\u2000-\u206f\u3000-\u303f\uff00-\uff20]",
-            r"\d",
-            r"\s",
-            r"[^\w\s]|_",
-        )
-    )
-)
-
-
-def _parts(text: str) -> Iterator[str]:
-    """Yield a text in one part, or cut within runs of letters, digits, spaces or other signs."""
-    start = 0
-    for run in _RUN.finditer(text) if len(text) >= _RUN_CHARS else ():
-        yield text[start : run.end()]
-        start = run.end()
-    if start < len(text) or not text:
-        yield text[start:]
-
-
-_MARKED_CHARS = 4096  # a shorter text has few marks
-_N_MARKS = 128
-_SPACE = re.compile(r"[ \t\n\v\f\r]*")
-
-
-class Marks:
-    """Control tokens and others that llama.cpp finds in a text before it splits the rest.
-
-    Its time grows with the square of their number. So a text is cut behind some of them, where the
-    pieces have the same tokens as the whole. marks: whether a token takes the white space behind
-    it, by its text.
-    """
-
-    def __init__(self, marks: Mapping[str, bool]) -> None:
-        self._strips = marks
-        self._n_longest = max(map(len, marks), default=0)
-        tree: _Tree = {}
-        for mark in marks:
-            node = tree
-            for letter in mark:
-                node = node.setdefault(letter, {})
-            node[""] = {}
-        self._longest = re.compile(_expression(tree) if marks else "(?!)")
-
-    def pieces(self, text: str) -> Iterator[str]:
-        """Yield a text in pieces with at most about 128 marks each."""
-        start = n_mark = 0
-        for found in self._longest.finditer(text):
-            n_mark += 1
-            if n_mark >= _N_MARKS and found.end() < len(text) and self._is_alone(text, found):
-                yield text[start : found.end()]
-                start, n_mark = found.end(), 0
-                if self._strips[found[0]]:
-                    start = next(_SPACE.finditer(text, start)).end()
-        if start < len(text) or not text:
-            yield text[start:]
-
-    def _is_alone(self, text: str, found: re.Match[str]) -> bool:
-        """Return whether no other mark begins before this one or ends behind it, and overlaps."""
-        begin, end = found.span()
-        first = max(begin - self._n_longest + 1, 0)
-        return not any(
-            (other := self._longest.match(text, at))
-            and other.end() > (begin if at < begin else end)
-            for at in range(first, end)
-        )
-
-
-_Tree = dict[str, "_Tree"]
-"""Texts by their letters; "" ends one."""
-
-
-def _expression(tree: _Tree) -> str:
-    """Return a regular expression of the longest text of a tree, which tries few letters."""
-    ways = [re.escape(letter) + _expression(node) for letter, node in tree.items() if letter]
-    within = ways[0] if len(ways) == 1 and "" not in tree else f"(?:{'|'.join(ways)})"
-    return within + ("?" if "" in tree else "") if ways else ""
-
-
 def kernels() -> str:
     """Return what llama.cpp says of its kernels and of this processor."""
     return str(llama_cpp.llama_print_system_info().decode(errors="replace"))
@@ -239,6 +149,7 @@ class Model:
         if self.architecture in IS_COMPRESSED:  # llama.cpp does not tell it, as it cannot be cut
             self.n_window = int(self._metadata(f"{self.architecture}.attention.sliding_window"))
         self._json_vocabulary: Vocabulary | None = None
+        self.splitter = Splitter(self.vocab)
 
     def _metadata(self, key: str) -> str:
         """Return a value of the file's header as text; "" if it has none."""
@@ -254,50 +165,25 @@ class Model:
     def close(self) -> None:
         """Free the model. Contexts must have been closed before."""
         if self._pointer is not None:
+            self.splitter.close()
             llama_cpp.llama_model_free(self._pointer)
             self._pointer = None
             self._keep_alive.clear()
             self.files.close()
 
-    def tokenize(self, prompt: str, *, special: bool = True, add_bos: bool = False) -> list[int]:
-        """Return the token ids of a text. special: parse control tokens in the text."""
-        if len(prompt) >= _MARKED_CHARS:
-            pieces = self._marks[special].pieces(prompt)
-        else:
-            pieces = iter((prompt,))
-        tokens: list[int] = []
-        parts = (part for piece in pieces for part in _parts(piece))
-        for index, part in enumerate(parts):
-            tokens += self._tokenize(part, special, add_bos and index == 0)
-        return tokens
+    def tokenize(
+        self,
+        prompt: str,
+        *,
+        special: bool = True,
+        add_bos: bool = False,
+        is_ended: Callable[[], bool] = never,
+    ) -> list[int]:
+        """Return the token ids of a text. special: parse control tokens in the text.
 
-    @functools.cached_property
-    def _marks(self) -> tuple[Marks, Marks]:
-        """The tokens that llama.cpp splits a text at: with control tokens in it, and without."""
-        defined, control = llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED, 0
-        control |= llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
-        texts: tuple[dict[str, bool], dict[str, bool]] = {}, {}
-        for token in range(self.n_vocab):
-            attr = llama_cpp.llama_vocab_get_attr(self.vocab, token)
-            if attr & (control | defined) and (mark := self.special_text(token)):
-                strips = bool(attr & llama_cpp.LLAMA_TOKEN_ATTR_RSTRIP)
-                texts[True][mark] = strips
-                if not attr & control:
-                    texts[False][mark] = strips
-        return Marks(texts[False]), Marks(texts[True])
-
-    def _tokenize(self, prompt: str, special: bool, add_bos: bool) -> list[int]:
-        data = prompt.encode("utf-8", errors="replace")
-        n_max = len(data) + 8
-        buffer = (llama_cpp.llama_token * n_max)()
-        n = llama_cpp.llama_tokenize(self.vocab, data, len(data), buffer, n_max, add_bos, special)
-        if n < 0:
-            buffer = (llama_cpp.llama_token * -n)()
-            n = llama_cpp.llama_tokenize(self.vocab, data, len(data), buffer, -n, add_bos, special)
-        tokens = list(buffer[: max(n, 0)])
-        if n < 0 or any(token < 0 for token in tokens):  # -1: the vocabulary lacks a piece
-            raise LlamaError(text("engine.no_tokens"))
-        return tokens
+        Raises GivenUp soon after is_ended() is true.
+        """
+        return self.splitter.tokens(prompt, special=special, add_bos=add_bos, is_ended=is_ended)
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """Return the bytes of a token. Control tokens have none, unless `special`."""

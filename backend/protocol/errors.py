@@ -14,5 +14,12 @@ class EngineError(RuntimeError):
     """The engine failed; the text is one plain sentence for the user."""
 
 
+class GivenUp(RuntimeError):
+    """Nobody waits any more for what was being computed."""
+
+    def __init__(self) -> None:
+        super().__init__("Nobody waits for this any more.")
+
+
 class UntrustedError(EngineError):
     """The model's values are not finite or its files changed, so its results are useless."""

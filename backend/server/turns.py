@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from backend.gguf.header import ModelFileError
 from backend.protocol.attachments import UNSEEN_IMAGE, images_of, in_words
 from backend.protocol.chat import Delta
-from backend.protocol.errors import UntrustedError
+from backend.protocol.errors import GivenUp, UntrustedError
 from backend.protocol.request import GroupAnswer, Handle, Prompt, Request
 from backend.protocol.settings import Sampling
 from backend.protocol.vectors import Vectors
@@ -538,7 +538,8 @@ class _Question(_Turn):
 
     def serve(self, engine: Any) -> None:
         try:
-            self.result = self._question(engine)
+            with engine.prompts.serves(self.handle):
+                self.result = self._question(engine)
         except Exception as error:
             raise _refusal(error, before_answer=True) from error
 
@@ -569,7 +570,8 @@ class _Answer(_Turn):
 
     def choices(self, engine: Any) -> Iterator[_Choice]:
         """Yield the requests to answer. Raises RequestRefused."""
-        check_fits(engine, self.ask)
+        with engine.prompts.serves(self.handle):
+            check_fits(engine, self.ask)
         self.messages = visible(engine, self.ask.messages)
         if self.messages is not self.ask.messages:
             self.fitted(["images-left-out"])
@@ -826,8 +828,8 @@ class _Joint:
         self.is_shared = True
         try:
             self._begun.appendleft(list(turn.choices(self._engine)))
-        except RequestRefused as error:
-            self._end(turn, error)
+        except Exception as error:
+            self._end(turn, _refusal(error, before_answer=True))
             return False
         return True
 
@@ -917,6 +919,8 @@ def _refusal(error: Exception, *, before_answer: bool = False) -> RequestRefused
     """
     if isinstance(error, RequestRefused):
         return error
+    if isinstance(error, GivenUp):
+        return _STOPPED
     if not faults.is_expected(error):
         faults.record("request", error)  # its words may be of another request
         return RequestRefused("Something unexpected failed in the engine.", status=500)

@@ -394,16 +394,9 @@ class Worker:
         if job.answer is not None:
             self._answer(job, engine)
             return None
-        if job.kind == "count":
-            if data := job.message.get("data"):
-                n_token = engine.prompts.count_image(data)
-            else:
-                n_token = len(engine.prompts.tokenize(job.message["text"], special=False))
-            return {"type": "counted", "id": job.id, "n_token": n_token}
-        if job.kind == "format":
-            options = ChatOptions.from_message(job.message.get("options") or {})
-            prompt = engine.prompts.format(job.message["messages"], options)
-            return {"type": "formatted", "id": job.id, "prompt": prompt}
+        if job.kind in ("count", "format"):
+            with engine.prompts.serves(job.handle):
+                return _asked(job, engine)
         if self._advisor is not None:
             self._advisor.forget()
         assert job.kind == "configure", job.kind
@@ -568,6 +561,19 @@ class Worker:
         if job.kind == "load" and self._engine is not None:
             failed["kept"] = True  # the model before is still loaded
         return failed
+
+
+def _asked(job: Job, engine: Engine) -> Message:
+    """Return the final message of a question about a prompt or a part of one."""
+    if job.kind == "format":
+        options = ChatOptions.from_message(job.message.get("options") or {})
+        prompt = engine.prompts.format(job.message["messages"], options)
+        return {"type": "formatted", "id": job.id, "prompt": prompt}
+    if data := job.message.get("data"):
+        n_token = engine.prompts.count_image(data)
+    else:
+        n_token = len(engine.prompts.tokenize(job.message["text"], special=False))
+    return {"type": "counted", "id": job.id, "n_token": n_token}
 
 
 def _in_force(engine: Engine) -> Message:

@@ -632,7 +632,13 @@ def test_nobody_joins_while_the_queue_is_paused() -> None:
 def test_one_that_fails_leaves_the_others_alone() -> None:
     odd, broken = {"error": "It is odd."}, {"fault": EngineError("The drive fails.")}
     engine = JointEngine(a=odd, b={"finish_reason": "cancelled"}, d=broken)
-    found = jointly(engine, *"abcd", n_run=1)
+
+    def tokenize(_text: str, **_more: Any) -> list[int]:
+        raise EngineError("It has no tokens.")
+
+    engine.tokenize = tokenize  # type: ignore[method-assign]
+    found = jointly(engine, *"abcd", long := "e" * 500, n_run=1)
+    assert (found.news[long][-1].status, str(found.news[long][-1])) == (400, "It has no tokens.")
     refused, stopped = found.news["a"][-1], found.news["b"][-1]
     assert (refused.status, str(refused)) == (400, "It is odd.")
     assert (found.news["d"][-1].status, str(found.news["d"][-1])) == (500, "The drive fails.")

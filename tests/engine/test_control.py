@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import llama_cpp
 import pytest
 from asking import Calls, of_chat, of_text
 from factory import make_tiny
@@ -31,7 +32,7 @@ from backend.methods.auto import Learned, Setting
 from backend.methods.catalogue import CACHED, METHODS
 from backend.methods.cost import PassCost
 from backend.packs.write import write
-from backend.protocol.request import Request
+from backend.protocol.request import Handle, Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.system.paths import learned_settings_file
 
@@ -220,6 +221,33 @@ def test_a_request_may_be_cancelled_before_the_engine_takes_it(
     more = [*asked, {"role": "assistant", "content": said}]
     list(engine.answer(of_chat(more, GREEDY, 1)))
     assert engine.statistics().n_reused == engine.statistics().n_prompt - 1
+
+
+@pytest.mark.parametrize("is_text", [False, True])
+def test_a_request_is_cancelled_while_its_prompt_is_split(
+    is_text: bool, open_engine: OpenEngine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine waits for no call of llama.cpp that goes on."""
+    engine, may_end, real = open_engine(tiny), threading.Event(), llama_cpp.llama_tokenize
+    said, n_call = "a word " * 1000, 0
+    chat = () if is_text else [{"role": "user", "content": said}]
+    request = Request(0, GREEDY, 4, chat, said if is_text else None, handle=(handle := Handle()))
+
+    def slow(*args: Any) -> int:
+        nonlocal n_call
+        if len(args[1]) > 4096:
+            n_call += 1
+            handle.cancel()
+            assert may_end.wait(WAIT_S), "the engine waits"
+        return int(real(*args))
+
+    monkeypatch.setattr(llama_cpp, "llama_tokenize", slow)
+    try:
+        assert list(engine.answer(request)) == []
+        assert (engine.finish_reason, n_call) == ("cancelled", 1)
+    finally:
+        may_end.set()
+    assert len(tokens(engine, "\n", 3)) == 3
 
 
 @pytest.mark.parametrize("rate", [0.25, 1.0])

@@ -1,10 +1,12 @@
-"""Texts that llama.cpp cannot split into tokens in one piece."""
+"""Texts that llama.cpp cannot split into tokens in one piece, or not at once."""
 
 from __future__ import annotations
 
 import os
 import random
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,15 +14,24 @@ import llama_cpp
 import pytest
 from factory.vocabulary import tiny_vocabulary
 from gguf import GGUFWriter
+from waiting import WAIT_S
 
-from backend.llama import api
-from backend.llama.api import Marks, Model
+from backend.llama import splitting
+from backend.llama.api import Model
+from backend.llama.splitting import Marks, SplitterClosed
+from backend.protocol.errors import GivenUp
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    made = opened(tmp_path_factory.mktemp("vocabulary") / "v.gguf")
+    yield made
+    made.close()
+
+
+def opened(path: Path) -> Model:
     """Load a vocabulary whose texts llama.cpp splits with std::regex, which recurses."""
-    path, words = tmp_path_factory.mktemp("vocabulary") / "v.gguf", tiny_vocabulary()
+    words = tiny_vocabulary()
     writer = GGUFWriter(path, "llama")
     for add, value in (
         (writer.add_block_count, 1), (writer.add_context_length, 64),
@@ -41,9 +52,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     params = llama_cpp.llama_model_default_params()
     params.vocab_only = True
     files: Any = SimpleNamespace(close=lambda: None)
-    made = Model(llama_cpp.llama_model_load_from_file(os.fsencode(path), params), files)
-    yield made
-    made.close()
+    return Model(llama_cpp.llama_model_load_from_file(os.fsencode(path), params), files)
 
 
 @pytest.mark.parametrize("run", ["!", "7", "a", " ", "\u00e9", "\n", "\U0001f642", "_", "a\u0301"])
@@ -105,15 +114,15 @@ def test_a_text_of_many_marks_has_the_tokens_of_stock_llama_cpp(
     marked: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is cut at marks: llama.cpp's time grows with the square of their number."""
-    monkeypatch.setattr(api, "_MARKED_CHARS", 0)
-    monkeypatch.setattr(api, "_N_MARKS", 1)
+    monkeypatch.setattr(splitting, "_LONG_CHARS", 0)
+    monkeypatch.setattr(splitting, "_N_MARKS", 1)
     rng, n_piece = random.Random(3), 0
     others = ["a", "b", " ", "  ", "\n", "\t", "<", "|", ">", "\u00e9", "\u2581", "<s>", "</s>"]
     for _ in range(3000):
         said = "".join(rng.choice(MARKS + others) for _ in range(rng.randint(1, 20)))
         for special in (True, False):
             for add_bos in (True, False):
-                found = marked.tokenize(said, special=special, add_bos=add_bos)
+                found = marked.splitter.split(said, special, add_bos)
                 assert found == stock(marked, said, special, add_bos), said
         n_piece += len(list(Marks(dict.fromkeys(MARKS, False)).pieces(said)))
     assert n_piece > 6000
@@ -126,3 +135,33 @@ def test_the_pieces_of_a_text_have_few_marks_and_lose_nothing() -> None:
     assert "".join(pieces) == said
     assert max(piece.count("<|im_") for piece in pieces) <= 128
     assert list(marks.pieces("")) == [""] and list(Marks({}).pieces("a<b>")) == ["a<b>"]
+
+
+def test_a_long_text_is_given_up_while_llama_cpp_splits_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its call goes on alone. Two are left alone, a third one waits; closing waits for both."""
+    model, may_end, real = opened(tmp_path / "v.gguf"), threading.Event(), llama_cpp.llama_tokenize
+    begun: list[int] = []
+
+    def slow(*args: Any) -> int:
+        begun.append(len(begun))
+        may_end.wait(WAIT_S)
+        return int(real(*args))
+
+    monkeypatch.setattr(llama_cpp, "llama_tokenize", slow)
+    said = "a b " * 2000
+    for n in (1, 2):
+        with pytest.raises(GivenUp):
+            model.tokenize(said, is_ended=lambda n=n: len(begun) == n)
+    looks: list[int] = []
+    with pytest.raises(GivenUp):
+        model.tokenize(said, is_ended=lambda: looks.append(0) or len(looks) == 3)
+    closing = threading.Thread(target=model.close)
+    closing.start()
+    assert len(begun) == 2 and model.pointer is not None and not may_end.is_set()
+    may_end.set()
+    closing.join(WAIT_S)
+    assert model.pointer is None and len(begun) == 2
+    with pytest.raises(SplitterClosed):
+        model.splitter.beside(lambda splitter: splitter.tokens("a"))
