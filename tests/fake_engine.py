@@ -172,6 +172,8 @@ class FakeEngine(Stepping):
     def keep_in(self, folder: Path) -> None:
         pass
 
+    is_late = False
+
     def keep(self) -> bool:
         return False
 

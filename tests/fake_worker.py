@@ -174,6 +174,8 @@ class FakeEngine(Stepping):
     def keep_in(self, folder: Path) -> None:
         pass
 
+    is_late = False
+
     def keep(self) -> bool:
         self._is_copying = False
         return False

@@ -15,6 +15,7 @@ from backend.engine.drafts import Width
 from backend.engine.error import engine_errors
 from backend.engine.experiment import NO_EXPERIMENT, Experiment
 from backend.engine.keeping import Keeping
+from backend.engine.kept_states import HOUR, Hour
 from backend.engine.loaded_model import LoadedModel, Progress
 from backend.engine.moments import Watch
 from backend.engine.open_answer import OpenAnswer
@@ -446,21 +447,30 @@ class Engine:
             self.loaded.idle()
         self.passes.compare_experts()
 
-    def keep_in(self, folder: Path) -> None:
-        """Keep the state of conversations that have an owner in a folder of the drive."""
-        self.passes.keeping = Keeping(self.passes, folder, self.prompts.answers)
+    def keep_in(self, folder: Path, hour: Hour = HOUR) -> None:
+        """Keep the state of conversations that have an owner in a folder of the drive.
+
+        hour: bounds what is written; as a rule, that of this process.
+        """
+        self.passes.keeping = Keeping(self.passes, folder, self.prompts.answers, hour)
         self.passes.keeping.obey_budget()
 
     def keep(self) -> bool:
         """Write a piece of the conversation's state in the background, between answers.
 
         Takes the copies that have arrived since the last pass. Return False when all is done and
-        none is in flight. A caller with time asks again after some milliseconds.
+        none is in flight. A caller with time asks again after some milliseconds, and while
+        is_late after some seconds.
         """
         self._end_answers()
         are_copying = [patch.stock([]) for patch in self.loaded.patches]
         keeps = self.passes.keeping is not None and self.passes.keeping.step()
         return keeps or any(are_copying)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether keep() has to wait with a state, as enough was written within an hour."""
+        return self.passes.keeping is not None and self.passes.keeping.is_late
 
     def warm(self, owner: str) -> None:
         """Let keep() fetch the experts that an owner's conversation used, until a request comes."""

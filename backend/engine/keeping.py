@@ -5,7 +5,8 @@ that it used are fetched while nothing else is done. States belong to all bytes 
 Its digest is computed while nothing else is done; until it is known, nothing is read or written.
 
 A conversation waits to be written from the end of its request on, as long as its sequence holds it:
-until nothing else is done, or, as a busy engine never idles, for some time between two passes.
+until nothing else is done, or, as a busy engine never idles, for some time between two passes. It
+waits on where the hour has no more room for what it lacks.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend import LLAMA_CPP_PYTHON_VERSION
-from backend.engine.kept_states import KeptStates, Piece, answers_name, n_equal, root_of
+from backend.engine.kept_states import HOUR, Hour, KeptStates, Piece, answers_name, n_equal, root_of
 from backend.engine.own_answers import OwnAnswers
 from backend.engine.scheduler import n_before_image
 from backend.library.digests import Digests
@@ -48,10 +49,6 @@ _WARM_BYTES = 8 << 20
 """Bytes of experts to order at once, and the most that a new request waits for."""
 _BUSY_SHARE = 0.05
 """Share of the time of a busy engine in which pieces are copied and written."""
-_HOUR_S = 3600.0
-_HOUR_BYTES = 2_000_000_000
-"""From this many bytes on, states that are in one piece are not written within an hour: each turn
-writes such a state again."""
 _USED = "experts.used"
 _N_USED = 8
 """Number of owners whose used experts may wait to be written."""
@@ -73,7 +70,8 @@ class _Passes(Protocol):
 class _Waiting:
     """A conversation to be written. root: the parent of its first piece; "": not known yet.
 
-    lacking: its pieces that are not on the drive. keys: of all its pieces.
+    lacking: its pieces that are not on the drive. keys: of all its pieces. is_late: the hour has no
+    room for the first of them.
     """
 
     owner: str
@@ -81,6 +79,7 @@ class _Waiting:
     root: str = ""
     lacking: list[Piece] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
+    is_late: bool = False
 
 
 class Keeping:
@@ -88,15 +87,19 @@ class Keeping:
 
     Use from the engine's thread. folder: of the states. budget_bytes: of all states; 0: none.
     answers: are kept with the states of their owners, so that a prompt finds its states again.
+    hour: bounds what is written.
     """
 
-    def __init__(self, passes: _Passes, folder: Path, answers: OwnAnswers) -> None:
+    def __init__(
+        self, passes: _Passes, folder: Path, answers: OwnAnswers, hour: Hour = HOUR
+    ) -> None:
         self._answers = answers
         answers.read = self._read_answers
         self._passes = passes
-        self._states = KeptStates(folder)
+        self._states = KeptStates(folder, hour)
         self._waiting: dict[int, _Waiting] = {}  # by sequence, the next one first
-        self._whole: list[tuple[float, int]] = []  # times and bytes of states in one piece
+        self._writing = -1  # the sequence of the last piece
+        self._token_bytes = 0.0  # of the last piece
         self._busy_s = self._copy_s = 0.0  # the end and the length of the last step_between()
         self._digests = Digests(digests_file())
         self._libraries = library_files()
@@ -121,6 +124,11 @@ class Keeping:
     def budget_bytes(self) -> int:
         """The most bytes of the drive that all states take; 0: there are none."""
         return self._passes.loaded.config.kept_mib << 20
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the hour had no room for something. Call step() again after some time."""
+        return any(waiting.is_late for waiting in self._waiting.values())
 
     def root(self) -> str:
         """Return the parent of the kept states that the context may read; "" while unknown.
@@ -376,7 +384,10 @@ class Keeping:
             self._used.clear()
         if not self._used:
             return False
-        owner, now = self._used.popitem()
+        owner, now = next(reversed(self._used.items()))
+        if not self._states.hour.has_room(2 * len(now)):
+            return False
+        del self._used[owner]
         before = self._read_used(owner, len(now))
         used = np.minimum(before // 2 + now, np.iinfo(np.uint16).max).astype("<u2")
         fingerprint = self._passes.loaded.file.fingerprint
@@ -396,6 +407,9 @@ class Keeping:
         if unwritten and not self._states.is_writing:
             owner = unwritten.pop()
             data = self._answers.packed(owner)
+            if not self._states.hour.has_room(len(data)):
+                unwritten.add(owner)
+                return False
             self._states.write_note(owner, answers_name(model), model, data)
             return True
         return bool(unwritten)
@@ -404,20 +418,24 @@ class Keeping:
         """Begin to write the next piece, unless one is being written. Return False at the end."""
         if self._states.is_writing:
             return True
-        if not self._states.wait() and self._waiting:  # there is no room, or the drive fails
-            del self._waiting[next(iter(self._waiting))]
+        if not self._states.wait():  # there is no room, or the drive fails
+            self._waiting.pop(self._writing, None)
         if not self.budget_bytes:
             self._waiting.clear()
         root = self.root() if self._waiting else ""
-        while root and self._waiting:
-            sequence, waiting = next(iter(self._waiting.items()))
+        for sequence, waiting in list(self._waiting.items()) if root else ():
             if self._write_piece(sequence, waiting, root):
                 return True
-            del self._waiting[sequence]
+            if not waiting.is_late:
+                del self._waiting[sequence]
         return False
 
     def _write_piece(self, sequence: int, waiting: _Waiting, root: str) -> bool:
-        """Begin to write the next piece of a conversation. Return False if none can be."""
+        """Begin to write the next piece of a conversation. Return False if none can be.
+
+        It is_late then, if only the hour has no room for the piece.
+        """
+        waiting.is_late = False
         if sequence in self._scheduler.moved:
             return False  # other kernels may have computed the tokens
         tokens = self._scheduler.tokens_of(sequence)
@@ -432,13 +450,14 @@ class Keeping:
             )
         if not waiting.lacking:
             return False
-        piece = waiting.lacking.pop(0)
+        piece = waiting.lacking[0]
         end = piece.end
-        is_held = tokens[:end] == waiting.tokens[:end] and (n_piece or len(tokens) == end)
-        now_s = time.monotonic()
-        self._whole = [(at_s, n) for at_s, n in self._whole if now_s - at_s < _HOUR_S]
-        is_held = is_held and (n_piece or sum(n for _, n in self._whole) < _HOUR_BYTES)
-        if not is_held or not (state := context.state(piece.begin, end, sequence)):
+        if tokens[:end] != waiting.tokens[:end] or not (n_piece or len(tokens) == end):
+            return False
+        # The next turn writes the whole state again, or the last piece.
+        has_room = partial(self._states.hour.has_room, is_passing=len(piece.tokens) != n_piece)
+        waiting.is_late = not has_room(int(self._token_bytes * len(piece.tokens)))
+        if waiting.is_late or not (state := context.state(piece.begin, end, sequence)):
             return False
         if not n_piece:
             n, checkpoint = context.checkpoint(sequence)
@@ -449,8 +468,12 @@ class Keeping:
             if of_layer := layer.state(tokens[:n], piece.begin, sequence):
                 piece = replace(piece, layer=n, n_layer=len(of_layer))
                 state += of_layer
-        if not n_piece:
-            self._whole.append((now_s, len(state)))
+        self._token_bytes = len(state) / len(piece.tokens)
+        waiting.is_late = not has_room(len(state))
+        if waiting.is_late:
+            return False
+        del waiting.lacking[0]
+        self._writing = sequence
         room = partial(states.make_room, len(state), self.budget_bytes, waiting.keys)
         states.write(piece, state, room)
         return True

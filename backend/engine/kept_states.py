@@ -31,6 +31,9 @@ from backend.system.paths import open_regular
 
 DISK_SHARE = 0.1
 """Greatest share of the free drive that states take, whatever the budget."""
+HOUR_BYTES = 2_000_000_000
+"""The most bytes that a process writes within any hour: drives wear out."""
+_HOUR_S = 3600.0
 
 _SUFFIX = ".state"
 _OWN_SUFFIX = ".answers"
@@ -103,15 +106,55 @@ def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=_KEY_BYTES).hexdigest()
 
 
+class Hour:
+    """Bounds what is written within any hour to HOUR_BYTES.
+
+    Something that alone is larger needs an hour without other writes, and then counts for as many
+    hours as the bound takes to write it. clock: returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._written: list[tuple[float, int]] = []  # times and bytes
+
+    def has_room(self, n_bytes: int, *, is_passing: bool = False) -> bool:
+        """Return whether so much may be written now.
+
+        is_passing: it is soon written again, with more tokens. Beyond half of the bound it waits
+        until its share of an hour has gone by since the last write: such writes are then spread
+        over the hour, and leave room for what is new.
+        """
+        now_s = self._clock()
+        hours = [(at_s, n, _HOUR_S * max(1.0, n / HOUR_BYTES)) for at_s, n in self._written]
+        self._written = [(at_s, n) for at_s, n, counts_s in hours if now_s - at_s < counts_s]
+        n_hour = sum(n for _, n in self._written) + n_bytes
+        if not self._written or not n_bytes:
+            return True
+        if is_passing and 2 * n_hour > HOUR_BYTES:
+            since_s = now_s - self._written[-1][0]
+            return n_hour <= HOUR_BYTES and since_s >= _HOUR_S * n_bytes / HOUR_BYTES
+        return n_hour <= HOUR_BYTES
+
+    def add(self, n_bytes: int) -> None:
+        """Count bytes that are written now."""
+        self._written.append((self._clock(), n_bytes))
+
+
+HOUR = Hour()
+"""Counts what this process writes, with whatever models."""
+
+
 class KeptStates:
     """Reads and writes pieces. Use from one thread, except for several processes at once.
 
     folder: has a folder for each owner. Its list of files is read for every question, because other
-    processes write to it. A file's tokens are read once: its name stands for them.
+    processes write to it. A file's tokens are read once: its name stands for them. hour: counts
+    what is written; who writes asks it for room.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, hour: Hour = HOUR) -> None:
         self._folder = folder
+        self.hour = hour
         self._tokens: dict[str, tuple[array[int], int]] = {}  # and Piece.checkpoint, by file name
         self._writer = ThreadPoolExecutor(1, "state writer")
         self._reader = ThreadPoolExecutor(1, "state reader")
@@ -287,7 +330,10 @@ class KeptStates:
 
     def _write(self, piece: Piece, state: bytearray, has_room: Callable[[], bool]) -> bool:
         began_s = time.monotonic()
-        is_written = has_room() and _write_piece(piece, state)
+        is_written = has_room()
+        if is_written:
+            self.hour.add(len(state))
+            is_written = _write_piece(piece, state)
         self.written_s = time.monotonic() - began_s
         return is_written
 
@@ -297,6 +343,7 @@ class KeptStates:
         name: of the file. root: of the model.
         """
         path = self._folder / owner / name
+        self.hour.add(len(data))
         self._pending = self._writer.submit(_write_note, path, _packed({"root": root}, data))
 
     def read_note(self, owner: str, name: str, root: str) -> bytes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import queue
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from backend.server.turns import Embedder, Work
 from backend.system import faults
 
 _KEEP_S = 0.01  # between two pieces of the state that is written while no request runs
+_LATE_S = 30.0  # until it is tried again to write what has to wait, as enough was written
 
 
 class EngineThread:
@@ -97,10 +100,12 @@ class EngineThread:
 
     def _run(self) -> None:
         keeps = False  # something of the conversation may not be on the drive
+        worked_s = 0.0
 
         def serve(work: Work) -> None:
-            nonlocal keeps
+            nonlocal keeps, worked_s
             work(self._engine)
+            worked_s = time.monotonic()
             if self._work.empty() and self._engine is not None:
                 self._engine.idle()
                 keeps = True
@@ -108,16 +113,23 @@ class EngineThread:
         def rest() -> None:
             """Write a piece of the conversation's state, or free memory that is no longer used."""
             nonlocal keeps
-            if keeps:
+            idle_s = time.monotonic() - worked_s
+            if keeps or (is_late() and idle_s < (self.unload_after_s or math.inf)):
                 keeps = False
                 keeps = self._engine is not None and self._engine.keep()
             else:
                 self._unload()
 
+        def is_late() -> bool:
+            return self._engine is not None and self._engine.is_late
+
         # The clients have received the errors of their requests; the next request meets the others.
         while True:
+            wait_s = _KEEP_S if keeps else self.unload_after_s
+            if not keeps and is_late():
+                wait_s = min(_LATE_S, wait_s or _LATE_S)
             try:
-                work = self._work.get(timeout=_KEEP_S if keeps else self.unload_after_s)
+                work = self._work.get(timeout=wait_s)
             except queue.Empty:
                 faults.guarded("upkeep", rest, faults.no_place)()
                 continue

@@ -176,6 +176,7 @@ class Worker:
                     self._server.tell()
                 else:
                     self._upkeep(self._engine, self._engine.mind_memory)
+                    self._keeps = self._engine.is_late
 
     def _upkeep(self, engine: Engine, work: Callable[[], bool | None]) -> bool:
         """Do idle work. Return whether more is left; False after a fault."""

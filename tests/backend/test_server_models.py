@@ -14,6 +14,7 @@ from waiting import until
 
 from backend.gguf.header import ModelFileError
 from backend.protocol.errors import EngineError
+from backend.server import engine_host
 
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -128,3 +129,27 @@ def test_a_model_that_nobody_uses_is_freed_and_loaded_again(shelf: Shelf) -> Non
     finally:
         served.close()
     assert shelf.opened[0].n_close == 1
+
+
+class LateEngine(FakeEngine):
+    """Can never write what it keeps."""
+
+    is_late = True
+    n_keep = 0
+
+    def keep(self) -> bool:
+        self.n_keep += 1
+        return False
+
+
+@pytest.mark.parametrize("unload_after_s", [None, 0.05])
+def test_what_waits_to_be_written_is_tried_again_and_keeps_no_model_in_memory(
+    unload_after_s: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_host, "_LATE_S", 0.001)
+    engine = LateEngine()
+    host = engine_host.EngineThread(engine, unload_after_s=unload_after_s)
+    host.submit(lambda _: None)
+    until(lambda: engine.n_close if unload_after_s else engine.n_keep > 3)
+    host.close()
+    assert engine.n_close == 1

@@ -12,7 +12,9 @@ conversation.
 `share`: of the tokens of the step before (prompt and answer), those that this step reused. Where a
 question follows, templates drop thoughts, and a compaction drops all but the system prompt: there
 it is of the tokens with which both begin. --rendered: answers are rendered again, as without own
-tokens. --steps: one line for each step. --states: keep states on the drive.
+tokens. --steps: one line for each step. --states: keep states on the drive, after each step, which
+takes --step-s; say how many bytes are written, as if a token had --token-bytes and the state that
+cannot be cut --state-bytes, and how many there would be without the bound of an hour.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import random
 import re
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +45,7 @@ from reciter import with_template
 from served import KEY, Served
 
 from backend.engine.engine import Engine
-from backend.engine.kept_states import n_equal
+from backend.engine.kept_states import Hour, KeptStates, n_equal
 from backend.engine.open_answer import OpenAnswer
 from backend.protocol.settings import EngineConfig
 
@@ -351,6 +354,49 @@ class Voice:
         return tokens
 
 
+class RealHour(Hour):
+    """Counts the bytes that a real model would write, at the times of a session's steps."""
+
+    def __init__(self, token_bytes: int, state_bytes: int) -> None:
+        super().__init__(lambda: self.now_s)
+        self.now_s, self.written, self.n_token, self.unbounded = 0.0, 0, 0, 0
+        self._real = token_bytes, state_bytes
+        self._tiny: tuple[float, int] | None = None  # the same of the tiny model
+        self._n_piece = 0
+        write = KeptStates.write
+
+        def note(states: KeptStates, piece: Any, state: bytearray, room: Any) -> None:
+            n_state = piece.n_checkpoint
+            self._tiny = (len(state) - 2 * n_state) / len(piece.tokens), n_state
+            self._n_piece, self.n_token = len(state), piece.end
+            write(states, piece, state, room)
+
+        KeptStates.write = note  # type: ignore[method-assign]
+
+    def real(self, n_bytes: int) -> int:
+        if self._tiny is None:
+            return n_bytes
+        n_token = max(n_bytes - 2 * self._tiny[1], 0) / self._tiny[0]
+        return self.size(int(n_token), n_bytes > 2 * self._tiny[1])
+
+    def size(self, n_token: int, has_state: bool) -> int:
+        """Return the bytes of a state. It has the part that cannot be cut twice: at two places."""
+        return n_token * self._real[0] + 2 * self._real[1] * has_state
+
+    def has_room(self, n_bytes: int, *, is_passing: bool = False) -> bool:
+        return super().has_room(self.real(n_bytes), is_passing=is_passing)
+
+    def add(self, n_bytes: int) -> None:
+        n_bytes = self.real(n_bytes) if n_bytes == self._n_piece else n_bytes  # or a note
+        self.written += n_bytes
+        super().add(n_bytes)
+
+    def would_write(self, before: list[int], tokens: list[int], n_piece: int) -> None:
+        """Add what a conversation lacks on a drive that has the one before."""
+        n_kept = n_equal(before, tokens) // n_piece * n_piece if n_piece else 0
+        self.unbounded += self.size(len(tokens) - n_kept, not n_piece)
+
+
 def session(family: str, folder: Path, arguments: argparse.Namespace) -> tuple[float, str]:
     """Print the figures of a session. Return the least share, and what went wrong."""
     arch, name, end, client_name = FAMILIES[family]
@@ -363,8 +409,9 @@ def session(family: str, folder: Path, arguments: argparse.Namespace) -> tuple[f
     path = with_template(path, folder / "m.gguf", template(name), vocabulary=real)
     config = EngineConfig(cache_rate=1.0, context_length=arguments.context, n_thread=1)
     engine = Engine.open(path, config)
+    hour = RealHour(arguments.token_bytes, arguments.state_bytes)
     if arguments.states:
-        engine.keep_in(arguments.states)
+        engine.keep_in(arguments.states, hour)
     if arguments.rendered:
         engine.prompts.remember = lambda *_: None  # type: ignore[method-assign]
     voice, chance = Voice(engine, 1), random.Random(2)
@@ -419,15 +466,23 @@ def session(family: str, folder: Path, arguments: argparse.Namespace) -> tuple[f
             print(f"  {step:2} {n_prompt:6} {reused:6} {share:.3f} {why}", flush=True)
         elif why:
             faults.append(f"step {step}: {share:.3f} {why}")
+        if arguments.states:
+            kept = threading.Event()
+            served.host.submit(lambda engine: (keep_all(engine), kept.set()))
+            kept.wait()
+            hour.would_write(before, sequence.tokens[:-1], engine.loaded.context.n_piece)
+            if arguments.steps:
+                print(f"     {hour.written / 1e9:.2f} GB written, the last up to {hour.n_token}")
+            hour.now_s += arguments.step_s
         before, goes_on = list(sequence.tokens), bool(voice.said["calls"])
         if not goes_on:
             client.ask("Go on with the next part.\n" + lines(chance, 800))
     written = ""
     if arguments.states:
-        while engine.keep():
-            pass
-        n_file = sum(f.stat().st_size for f in arguments.states.rglob("*") if f.is_file())
-        written = f", {n_file / 1e6:.1f} MB of states"
+        written = (
+            f", {hour.written / 1e9:.2f} GB written in {hour.now_s:.0f} s, the last up to "
+            f"{hour.n_token}, without a bound {hour.unbounded / 1e9:.2f}"
+        )
     served.close()
     engine.close()
     rest = [*shares[1:]]
@@ -447,6 +502,11 @@ def session(family: str, folder: Path, arguments: argparse.Namespace) -> tuple[f
 USER = {"role": "user", "content": "a"}
 
 
+def keep_all(engine: Engine) -> None:
+    while engine.keep():
+        pass
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("families", nargs="*", default=list(FAMILIES))
@@ -458,6 +518,9 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=49152)
     parser.add_argument("--parallel", type=int, default=1)
     parser.add_argument("--states", type=Path)
+    parser.add_argument("--step-s", type=float, default=40.0)
+    parser.add_argument("--token-bytes", type=int, default=200_000)
+    parser.add_argument("--state-bytes", type=int, default=0)
     arguments = parser.parse_args()
     os.environ.setdefault("OUTRIDER_STATES", tempfile.mkdtemp())
     for family in arguments.families or FAMILIES:

@@ -25,10 +25,10 @@ from oracle import Oracle, replayed
 from reciter import make_reciter
 from waiting import until
 
-from backend.engine import keeping
+from backend.engine import keeping, kept_states
 from backend.engine.engine import Engine, EngineError
 from backend.engine.keeping import Keeping
-from backend.engine.kept_states import DISK_SHARE, KeptStates, key_of, root_of
+from backend.engine.kept_states import DISK_SHARE, Hour, KeptStates, key_of, root_of
 from backend.engine.own_answers import OwnAnswers
 from backend.engine.runner import Runner
 from backend.gguf import identity
@@ -650,6 +650,70 @@ def test_without_a_budget_nothing_is_kept(
     assert not (tmp_path / "states").exists()
     keep(engine, "chat-1")
     assert not (tmp_path / "states").exists()
+
+
+@pytest.mark.parametrize("arch", ["qwen3moe", "qwen3next"])
+def test_what_an_hour_has_no_room_for_is_written_later(
+    open_engine: OpenEngine,
+    models: Callable[[str], Path],
+    arch: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pieces, and a state in one piece that alone is larger than what an hour has room for."""
+    now_s, written = 0.0, list[tuple[float, int]]()
+
+    class Noted(Hour):
+        def add(self, n_bytes: int) -> None:
+            written.append((now_s, n_bytes))
+            super().add(n_bytes)
+
+    engine = open_engine(models(arch), context_length=1024)
+    engine.keep_in(tmp_path, Noted(lambda: now_s))
+    keep(engine, "chat-1")
+    n_hour = int(1.2 * sum(n for _, n in written))
+    monkeypatch.setattr(kept_states, "HOUR_BYTES", n_hour)
+    assert not engine.is_late
+    long = PROMPT * 2
+    for n in (8, 12):  # the second answer is given while the first one waits
+        said = keep(engine, "chat-1", long, n)
+        assert engine.is_late and len(said) == len(engine.prompts.tokenize(long)) + n - 1
+    while engine.is_late:
+        now_s += 300
+        while engine.keep():
+            pass
+        hour = [n for at_s, n in written if now_s - at_s < 3600]
+        assert sum(hour) <= n_hour or len(hour) == 1
+        assert now_s < 6 * 3600
+    assert now_s >= 3600
+    again = open_engine(models(arch), context_length=1024)
+    again.keep_in(tmp_path, Hour())
+    assert keep(again, "chat-1", long, 12) == said
+    assert again.statistics().n_reused == again.statistics().n_prompt - 1
+
+
+def test_what_is_written_again_leaves_half_of_an_hour_and_is_spread_over_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kept_states, "HOUR_BYTES", 1000)
+    now_s, wrote_s = 0.0, list[float]()
+    hour = Hour(lambda: now_s)
+    for second in range(2 * 3600):
+        now_s = float(second)
+        if hour.has_room(100, is_passing=True):
+            hour.add(100)
+            wrote_s.append(now_s)
+        if second == 100:
+            assert hour.has_room(500) and not hour.has_room(501)  # for what is new
+    assert wrote_s[:5] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    first = [at_s for at_s in wrote_s if at_s < 3600]
+    assert len(first) == 10 and np.diff(first[4:]).min() == 360
+    assert all(sum(a <= b < a + 3600 for b in wrote_s) <= 10 for a in wrote_s)
+    now_s = 20_000.0
+    assert hour.has_room(2500)  # it alone
+    hour.add(2500)
+    for now_s, has_room in ((20_000 + 2.4 * 3600, False), (20_000 + 2.5 * 3600, True)):
+        assert hour.has_room(1) == has_room
 
 
 def test_a_reopened_chat_finds_its_experts(
