@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +14,14 @@ from factory import (
     ARCHITECTURES,
     DENSE,
     MADE,
+    PUBLISHED,
     QUANTS,
     REQUIRED_ARCHITECTURES,
     chain,
     llama_architectures,
     logits_of_each,
     make_large,
+    make_published,
     make_split,
     make_tiny,
     random_data,
@@ -197,6 +200,22 @@ def test_the_large_model_has_its_layers(tmp_path: Path) -> None:
     # Routings vary, but tokens share experts, as in a text.
     assert 32 <= len(np.unique(chosen[0])) <= 96
     path.unlink()  # pytest keeps temporary folders; this file has 360 MB
+
+
+@pytest.mark.parametrize(
+    ("name", "billions", "n_table"),
+    [("gpt-oss-20b", 20.91, 2), ("Gemma 4 26B-A4B", 25.25, 1), ("Qwen3.6-35B-A3B", 34.66, 2)],
+)
+def test_a_published_model_has_its_parameters_in_a_sparse_file(
+    name: str, billions: float, n_table: int, tmp_path: Path
+) -> None:
+    """A small vocabulary is faster; its rows are counted as many as the model has."""
+    _, _, sizes = PUBLISHED[name]
+    path = make_published(tmp_path / "m.gguf", name, is_sparse=True, n_vocab=512)
+    n_weight = sum(math.prod(map(int, t.shape)) for t in GGUFReader(path).tensors)
+    n_weight += n_table * (int(sizes["n_vocab"]) - 512) * int(sizes["n_embd"])  # type: ignore
+    assert round(n_weight / 1e9, 2) == billions
+    assert path.stat().st_blocks * 512 < 1e6 < path.stat().st_size
 
 
 def test_a_chained_model_continues_every_token_with_another(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ From the command line, with `tests` on PYTHONPATH:
 
 from .blocks import random_data
 from .layout import Geometry
+from .published import PUBLISHED
 from .recurrent import PUZZLE
 from .stock import cpu_params, llama_architectures, logits_of_each, routed_experts, stock_logits
 from .vision import N_IMAGE_TOKEN, make_mmproj, make_png
@@ -23,6 +24,7 @@ from .writing import (
     can_predict,
     chain,
     make_large,
+    make_published,
     make_split,
     make_tiny,
     spoil,
@@ -36,6 +38,7 @@ __all__ = [
     "DENSE",
     "MADE",
     "N_IMAGE_TOKEN",
+    "PUBLISHED",
     "PUZZLE",
     "QUANTS",
     "REQUIRED_ARCHITECTURES",
@@ -48,6 +51,7 @@ __all__ = [
     "make_large",
     "make_mmproj",
     "make_png",
+    "make_published",
     "make_split",
     "make_tiny",
     "random_data",

@@ -102,7 +102,7 @@ def _gpt_oss(m: Layout) -> None:
     """Build biases on expert matrices and router, attention sinks and a sliding window."""
     g = m.g
     m.common_keys()
-    m.key(expert_feed_forward_length=g.n_ff_exp, attention__sliding_window=16)
+    m.key(expert_feed_forward_length=g.n_ff_exp, attention__sliding_window=g.n_window)
     m.ends()
     for i in range(g.n_layer):
         m.attention(i, qkv_bias=True, out_bias=True)
@@ -167,11 +167,20 @@ def _gemma4(m: Layout) -> None:
     The router's input differs from the experts' input.
     """
     g = m.g
+    is_windowed = [(i + 1) % g.period != 0 for i in range(g.n_layer)]
+    n_whole, n_kv_whole = g.head_dim_whole or g.head_dim, g.n_head_kv_whole or g.n_head_kv
     m.common_keys()
+    if g.head_dim_whole:
+        m.key(
+            attention__head_count_kv=[g.n_head_kv if w else n_kv_whole for w in is_windowed],
+            attention__key_length=n_whole,
+            attention__value_length=n_whole,
+            rope__dimension_count=n_whole,
+        )
     m.key(
         expert_feed_forward_length=g.n_ff_exp,
-        attention__sliding_window=16,
-        attention__sliding_window_pattern=[i % 2 == 0 for i in range(g.n_layer)],
+        attention__sliding_window=g.n_window,
+        attention__sliding_window_pattern=is_windowed,
         attention__key_length_swa=g.head_dim,
         attention__value_length_swa=g.head_dim,
         rope__dimension_count_swa=g.head_dim,
@@ -179,10 +188,13 @@ def _gemma4(m: Layout) -> None:
         final_logit_softcapping=30.0,
     )
     m.ends()
-    m.add("rope_freqs.weight", g.head_dim // 2, kind="norm")
-    for i in range(g.n_layer):
+    m.add("rope_freqs.weight", n_whole // 2, kind="norm")
+    for i, windowed in enumerate(is_windowed):
         b = f"blk.{i}"
-        m.attention(i, qk_norm="head")
+        if windowed:
+            m.attention(i, qk_norm="head")
+        else:
+            m.attention(i, qk_norm="head", n_head_kv=n_kv_whole, head_dim=n_whole)
         m.norm(f"{b}.post_attention_norm", g.n_embd)
         m.norm(f"{b}.ffn_norm", g.n_embd)
         m.feed_forward(i)

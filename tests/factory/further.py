@@ -97,7 +97,7 @@ def _exaone_moe(m: Layout) -> None:
     _dots1(m)
     m.key(
         expert_shared_feed_forward_length=m.g.n_ff_exp,
-        attention__sliding_window=16,
+        attention__sliding_window=m.g.n_window,
         rope__freq_base_swa=10000.0,
     )
 
@@ -334,7 +334,7 @@ def _afmoe(m: Layout) -> None:
     g = m.g
     m.common_keys()
     m.mixture_keys(2.8)
-    windows(m, [i % 2 == 0 for i in range(g.n_layer)])
+    windows(m, [(i + 1) % g.period for i in range(g.n_layer)])
     m.ends()
     for i in range(g.n_layer):
         b = f"blk.{i}"
@@ -399,7 +399,7 @@ def _hy_v3(m: Layout) -> None:
 def _mimo2(m: Layout) -> None:
     """Build joined q, k, v with short values, sinks, windows, and a dense layer that predicts."""
     g, n_value = m.g, m.g.head_dim // 2
-    is_windowed = [i % 2 == 1 for i in range(g.n_layer + g.n_nextn)]
+    is_windowed = [i % g.period != 0 for i in range(g.n_layer + g.n_nextn)]
     n_head_kv = [g.n_head_kv // (2 - w) for w in is_windowed]
     m.common_keys()
     windows(m, is_windowed)
@@ -427,8 +427,9 @@ def _step35(m: Layout) -> None:
     """Build laguna's heads with other positions, clamped experts, and a layer that predicts."""
     g = m.g
     n_layer = g.n_layer + g.n_nextn
-    is_windowed = [i % 2 == 1 for i in range(n_layer)]
-    n_head = [g.n_head * (1 + w) for w in is_windowed]
+    is_windowed = [i % g.period != 0 for i in range(n_layer)]
+    n_windowed = g.n_head_windowed or 2 * g.n_head
+    n_head = [n_windowed if w else g.n_head for w in is_windowed]
     m.common_keys()
     m.mixture_keys(2.5)
     windows(m, is_windowed)

@@ -40,6 +40,25 @@ class Geometry:
     more experts in common with previous tokens."""
     fused: bool = False
     """Write one gate_up tensor per layer instead of gate and up, if the architecture can."""
+    tied: bool = False
+    """The output matrix is the token embedding."""
+    n_dense: int = 1
+    """Layers without experts before those with some, in architectures that have such."""
+    n_window: int = 16
+    """Tokens that a layer with a window sees."""
+    period: int = 2
+    """One of as many layers sees all tokens, or has attention among recurrent layers."""
+    n_head_windowed: int = 0
+    """Heads of layers with a window, where they differ; 0: twice those of others."""
+    head_dim_whole: int = 0
+    """Length of a head that sees all tokens, in gemma4; 0: that of others."""
+    n_head_kv_whole: int = 0
+    """Heads of keys that all tokens are seen by, in gemma4; 0: as many as others."""
+    n_state: int = 32
+    """Length of a key of a gated delta net."""
+    n_k_head: int = 2
+    n_v_head: int = 4
+    """Heads of keys and of values of a gated delta net."""
     n_table_row: int = 0
     """Rows of a table that is read by rows, as a hole in the file; 0: few, with values."""
     expert_scales: bool = False
@@ -109,7 +128,7 @@ class Layout:
     def mixture_keys(self, scale: float, *, n_shared: int = 1) -> None:
         """Set the keys of routing by sigmoids from the second layer on, with shared experts."""
         self.key(
-            leading_dense_block_count=1,
+            leading_dense_block_count=self.g.n_dense,
             expert_feed_forward_length=self.g.n_ff_exp,
             expert_shared_count=n_shared,
             expert_weights_scale=scale,
@@ -127,7 +146,8 @@ class Layout:
         g = self.g
         self.add("token_embd.weight", g.n_embd, g.n_vocab, kind="embedding")
         self.norm(norm_name, g.n_embd, bias=bias)
-        self.add("output.weight", g.n_embd, g.n_vocab)
+        if not g.tied:
+            self.add("output.weight", g.n_embd, g.n_vocab)
         if bias:
             self.bias("output", g.n_vocab)
 
@@ -145,16 +165,18 @@ class Layout:
         n_head: int = 0,
         n_head_kv: int = 0,
         n_value: int = 0,
+        head_dim: int = 0,
     ) -> None:
         """Add attn_norm, the q, k, v and output matrices, and optional norms and biases.
 
-        normed: whether there is attn_norm. n_head, n_head_kv, n_value: of this layer, if they
-        differ from the model's; n_value is the length of a head's values.
+        normed: whether there is attn_norm. n_head, n_head_kv, n_value, head_dim: of this layer, if
+        they differ from the model's; n_value is the length of a head's values.
         """
         g, b = self.g, f"blk.{layer}"
         n_head, n_head_kv = n_head or g.n_head, n_head_kv or g.n_head_kv
-        n_q, n_kv = n_head * g.head_dim, n_head_kv * g.head_dim
-        n_v = n_head_kv * (n_value or g.head_dim)
+        head_dim = head_dim or g.head_dim
+        n_q, n_kv = n_head * head_dim, n_head_kv * head_dim
+        n_v = n_head_kv * (n_value or head_dim)
         if normed:
             self.norm(f"{b}.attn_norm", g.n_embd, bias=norm_bias)
         if joined:
@@ -164,12 +186,12 @@ class Layout:
                 self.add(f"{b}.attn_{name}.weight", g.n_embd, n)
                 if qkv_bias:
                     self.bias(f"{b}.attn_{name}", n)
-        self.add(f"{b}.attn_output.weight", n_head * (n_value or g.head_dim), g.n_embd)
+        self.add(f"{b}.attn_output.weight", n_head * (n_value or head_dim), g.n_embd)
         if out_bias:
             self.bias(f"{b}.attn_output", g.n_embd)
         if qk_norm:
-            self.norm(f"{b}.attn_q_norm", g.head_dim if qk_norm == "head" else n_q)
-            self.norm(f"{b}.attn_k_norm", g.head_dim if qk_norm == "head" else n_kv)
+            self.norm(f"{b}.attn_q_norm", head_dim if qk_norm == "head" else n_q)
+            self.norm(f"{b}.attn_k_norm", head_dim if qk_norm == "head" else n_kv)
 
     def nextn(self, layer: int) -> None:
         """Add what joins the last hidden state and a token, if the layer predicts further ones."""
@@ -195,12 +217,12 @@ class Layout:
         selection_bias: bool = True,
         n_inside: int = 0,
     ) -> None:
-        """Add a norm, and a dense feed-forward in layer 0, experts and a shared one in others.
+        """Add a norm, and a dense feed-forward in the first layers, or experts and a shared one.
 
         n_shared: hidden values of the shared expert; 0: there is none. n_inside: as for experts.
         """
         self.norm(f"blk.{layer}.ffn_norm", self.g.n_embd)
-        if layer == 0:
+        if layer < self.g.n_dense:
             self.feed_forward(layer)
             return
         self.experts(layer, selection_bias=selection_bias, n_inside=n_inside)

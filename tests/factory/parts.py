@@ -12,9 +12,9 @@ _N_CONV = 4
 
 
 def windows(m: Layout, layers: Iterable[bool | int]) -> None:
-    """Set the keys of sliding windows of 16 tokens, in the layers that are True."""
+    """Set the keys of sliding windows, in the layers that are True."""
     m.key(
-        attention__sliding_window=16,
+        attention__sliding_window=m.g.n_window,
         attention__sliding_window_pattern=[bool(is_windowed) for is_windowed in layers],
         rope__freq_base_swa=5000.0,
     )
@@ -113,23 +113,21 @@ def mixed_streams(m: Layout, b: str, n_stream: int) -> None:
 # Recurrent layers
 
 
-def gated_delta_keys(m: Layout, n_state: int, n_k_head: int = 2, n_v_head: int = 4) -> None:
-    """Set the keys of a gated delta net in all layers but every second one."""
+def gated_delta_keys(m: Layout, n_state: int) -> None:
+    """Set the keys of a gated delta net in all layers but one of a period."""
     m.key(
-        full_attention_interval=2,
+        full_attention_interval=m.g.period,
         ssm__conv_kernel=_N_CONV,
-        ssm__inner_size=n_state * n_v_head,
+        ssm__inner_size=n_state * m.g.n_v_head,
         ssm__state_size=n_state,
-        ssm__time_step_rank=n_v_head,
-        ssm__group_count=n_k_head,
+        ssm__time_step_rank=m.g.n_v_head,
+        ssm__group_count=m.g.n_k_head,
     )
 
 
-def gated_delta_net(
-    m: Layout, b: str, n_state: int, *, joined: bool, n_k_head: int = 2, n_v_head: int = 4
-) -> None:
+def gated_delta_net(m: Layout, b: str, n_state: int, *, joined: bool) -> None:
     """Add a gated delta net. joined: beta and alpha have one matrix."""
-    g = m.g
+    g, n_k_head, n_v_head = m.g, m.g.n_k_head, m.g.n_v_head
     n_key, n_value = n_state * n_k_head, n_state * n_v_head
     m.add(f"{b}.attn_qkv.weight", g.n_embd, 2 * n_key + n_value)
     m.add(f"{b}.attn_gate.weight", g.n_embd, n_value)

@@ -36,7 +36,7 @@ def _qwen35(m: Layout) -> None:
 
 def _qwen3next(m: Layout, *, joined: bool = True, has_experts: bool = True) -> None:
     """Build recurrent (gated delta net) and attention layers, and a gated shared expert."""
-    g, n_state = m.g, 32
+    g, n_state = m.g, m.g.n_state
     m.common_keys(moe=has_experts)
     if has_experts:
         m.key(
@@ -47,7 +47,7 @@ def _qwen3next(m: Layout, *, joined: bool = True, has_experts: bool = True) -> N
     m.ends()
     for i in range(g.n_layer):
         b = f"blk.{i}"
-        if i % 2 == 1:
+        if (i + 1) % g.period == 0:
             m.attention(i, qk_norm="head", n_q_factor=2)
         else:
             m.norm(f"{b}.attn_norm", g.n_embd)

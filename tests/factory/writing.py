@@ -22,6 +22,7 @@ from .blocks import block_size, random_data, row_fits
 from .further import FURTHER
 from .layout import Geometry, Layout, TensorSpec, Value
 from .predicting import PREDICTIONS, add_prediction
+from .published import PUBLISHED
 from .recurrent import RECURRENT
 from .vocabulary import CHAT_TEMPLATE, Vocabulary, tiny_vocabulary
 
@@ -134,6 +135,28 @@ def make_large(
     return path
 
 
+def make_published(path: Path, name: str, *, is_sparse: bool = False, **overrides: Value) -> Path:
+    """Write a model of random weights in the sizes of a published one (PUBLISHED).
+
+    All layers have the bytes of the first one's experts, as with is_repeated of make_large(), and
+    embeddings are spread as there. is_sparse: all tensors are holes, for what reads the header
+    only. overrides: fields of Geometry, such as n_layer.
+    """
+    arch, quant, sizes = PUBLISHED[name]
+    spread: dict[str, Value] = {"embedding_std": 3.0, "embedding_shared": 0.5}
+    layout = _layout(arch, {**spread, **sizes, **overrides})
+    tiny = tiny_vocabulary()
+    n_more = layout.g.n_vocab - len(tiny.tokens)
+    vocabulary = dataclasses.replace(
+        tiny,
+        tokens=(*tiny.tokens, *(f"[{i}]" for i in range(n_more))),
+        token_types=(*tiny.token_types, *[1] * n_more),
+    )
+    kinds = GgmlType[quant], GgmlType.Q8_0
+    _write(path, layout, vocabulary, *kinds, 0, is_repeated=True, is_sparse=is_sparse)
+    return path
+
+
 def chain(path: Path, seed: int = 0) -> Path:
     """Let a model continue each ordinary token with one other, in a cycle through all of them.
 
@@ -194,7 +217,11 @@ def _tiny_layout(arch: str, quant: str, n_vocab: int, overrides: dict[str, Value
     sizes: dict[str, Value] = dict(entry.sizes)
     if block_size(GgmlType[quant])[0] > 32:  # K-quants: rows must be whole blocks of 256
         sizes |= {"n_embd": 256, "n_ff": 256, "n_ff_exp": 256, "n_ff_shexp": 256, "head_dim": 64}
-    sizes |= overrides
+    return _layout(arch, {"n_vocab": n_vocab, **sizes, **overrides})
+
+
+def _layout(arch: str, sizes: dict[str, Value]) -> Layout:
+    entry = _TABLE[arch]
     known = {f.name for f in dataclasses.fields(Geometry)}
     if unknown := set(sizes) - known:
         raise ValueError(f"a geometry has no {', '.join(sorted(unknown))}")
@@ -202,7 +229,7 @@ def _tiny_layout(arch: str, quant: str, n_vocab: int, overrides: dict[str, Value
         raise ValueError(f"llama.cpp does not load fused gate_up tensors for {arch}")
     if sizes.get("n_nextn") and not can_predict(arch):
         raise ValueError(f"the factory has no layer for multi-token prediction of {arch}")
-    geometry = Geometry(n_vocab=n_vocab, **sizes)  # type: ignore[arg-type]
+    geometry = Geometry(**sizes)  # type: ignore[arg-type]
     layout = Layout(entry.gguf_name or arch, geometry)
     entry.build(layout)
     add_prediction(layout)
@@ -253,9 +280,10 @@ def _embeddings(
     """Return rows of tokens with a common part, as bytes of shape (n_bytes,)."""
     n_embd, n_token = spec.shape[0], spec.shape[1]
     shared = geometry.embedding_shared
-    own = math.sqrt(1 - shared) * rng.standard_normal((n_token, n_embd), dtype=np.float32)
-    common = math.sqrt(shared) * rng.standard_normal(n_embd, dtype=np.float32)
-    rows = (geometry.embedding_std * (own + common)).astype(np.float32)
+    rows = rng.standard_normal((n_token, n_embd), dtype=np.float32)  # changed in place: gigabytes
+    rows *= math.sqrt(1 - shared)
+    rows += math.sqrt(shared) * rng.standard_normal(n_embd, dtype=np.float32)
+    rows *= geometry.embedding_std
     return quantize(rows, kind).reshape(-1)
 
 
@@ -267,10 +295,12 @@ def _write(
     dense: GgmlType,
     seed: int,
     is_repeated: bool = False,
+    is_sparse: bool = False,
 ) -> None:
     """Write metadata, then each tensor when it is drawn. At most one expert is in memory.
 
     is_repeated: of expert tensors of one shape, the first is drawn, kept and written for all.
+    is_sparse: all tensors are holes.
     """
     rng = np.random.default_rng(seed)
     drawn: dict[Sequence[int], list[NDArray[np.uint8]]] = {}
@@ -297,7 +327,11 @@ def _write(
     with path.open("ab") as file:
         for spec, kind in zip(layout.tensors, types, strict=True):
             file.write(bytes(-file.tell() % alignment))
-            if spec.kind == "expert":
+            if spec.kind == "hole" or is_sparse:
+                n_per_block, n_bytes = block_size(kind)
+                file.truncate(file.tell() + math.prod(spec.shape) // n_per_block * n_bytes)
+                file.seek(0, os.SEEK_END)
+            elif spec.kind == "expert":
                 n_value = math.prod(spec.shape[:2])
                 std = _SPREAD["expert"] / math.sqrt(spec.shape[0])
                 kept = drawn.setdefault(spec.shape, [])
@@ -306,10 +340,6 @@ def _write(
                     if is_repeated and i == len(kept):
                         kept.append(data)
                     data.tofile(file)
-            elif spec.kind == "hole":
-                n_per_block, n_bytes = block_size(kind)
-                file.truncate(file.tell() + math.prod(spec.shape) // n_per_block * n_bytes)
-                file.seek(0, os.SEEK_END)
             else:
                 _tensor_data(rng, spec, kind, layout.g).tofile(file)
         file.write(bytes(-file.tell() % alignment))
