@@ -1106,8 +1106,12 @@ def _with_gaps(template: _chat.Template, request: Json, plain: str) -> Json:
     gaps.
     """
     tools = json.loads(unmarked(_dumps(request["tools"])))
+    tried = [tools]
 
     def rendered(changed: list[Json]) -> str:
+        if changed in tried:  # rendering many tools takes a second
+            return ""
+        tried.append(changed)
         asked = unmarked(_dumps({**request, "tools": changed}))
         with contextlib.suppress(RuntimeError, ValueError):
             return str(json.loads(template.render(asked))["grammar"])
