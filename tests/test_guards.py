@@ -123,6 +123,7 @@ NO_PLACE = {
     "backend/cli/report.py": "the part goes on to its own end",
     "backend/engine/answer.py": "its errors are in `fault`",
     "backend/engine/embedding_model.py": "the next text loads the model again",
+    "backend/engine/keeping.py": "what was not written is computed again",
     "backend/engine/kept_states.py": "the pieces are read when they are needed",
     "backend/llama/chat_format.py": "the child limits its processor time itself",
     "backend/machines/threads.py": "threads are measured without reads",

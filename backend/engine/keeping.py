@@ -6,7 +6,8 @@ Its digest is computed while nothing else is done; until it is known, nothing is
 
 A conversation waits to be written from the end of its request on, as long as its sequence holds it:
 until nothing else is done, or, as a busy engine never idles, for some time between two passes. It
-waits on where the hour has no more room for what it lacks.
+waits on where the hour has no more room for what it lacks. An engine that is closed writes what
+still waits and has room, for a second at most.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from backend.llama.api import kernels, library_files
 from backend.llama.past import before_of, joined_steps
 from backend.methods import cells
 from backend.protocol.errors import EngineError
+from backend.system import faults
 from backend.system.paths import digests_file
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ _WARM_BYTES = 8 << 20
 """Bytes of experts to order at once, and the most that a new request waits for."""
 _BUSY_SHARE = 0.05
 """Share of the time of a busy engine in which pieces are copied and written."""
+_END_S = 1.0
+"""A window waits for twice as long until its worker ends."""
 _USED = "experts.used"
 _N_USED = 8
 """Number of owners whose used experts may wait to be written."""
@@ -112,9 +116,17 @@ class Keeping:
         self._wanted: list[list[int]] = []  # [MoE layer]
 
     def close(self) -> None:
-        """Finish the piece that is being written."""
+        """Write what is not on the drive yet, for _END_S at most, and finish the piece begun."""
+        faults.guarded("upkeep", self._write_rest, faults.no_place)()
         self._digests.close()
         self._states.close()
+
+    def _write_rest(self) -> None:
+        end_s = time.monotonic() + _END_S
+        while self._passes.loaded.has_context and time.monotonic() < end_s:
+            if not (self._write_answers() or self._write_step() or self._write_used()):
+                break
+            self._states.settle()
 
     @property
     def _scheduler(self) -> Scheduler[Any]:

@@ -8,6 +8,7 @@ owner's folder therefore deletes what only this owner used. docs/formats.md desc
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import hashlib
 import json
@@ -357,6 +358,11 @@ class KeptStates:
         except OSError:
             pass
         return b""
+
+    def settle(self) -> None:
+        """Wait until nothing is being written."""
+        if self._pending is not None:
+            concurrent.futures.wait([self._pending])
 
     def wait(self) -> bool:
         """Wait until nothing is being written. Return False if the last piece was not written."""

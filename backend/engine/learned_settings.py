@@ -12,7 +12,7 @@ from backend.engine.experiment import NO_EXPERIMENT, Experiment
 from backend.memory.engine_plan import EnginePlan
 from backend.methods.auto import Learned
 from backend.methods.tuner import Tuner
-from backend.system.kept_file import read_object, write_json
+from backend.system.kept_file import alone, read_object, write_json
 
 _FORMAT = 1
 _N_KEPT_MAX = 200
@@ -67,10 +67,10 @@ class LearnedSettings:
 
         Ignore a failure of the drive: the method then learns them again.
         """
-        known = [(k, data) for k, data in self._read() if k != key]
-        known.append((key, learned.to_json()))
-        entries = [{"key": k, **data} for k, data in known[-_N_KEPT_MAX:]]
-        with contextlib.suppress(OSError):
+        with alone(self._path), contextlib.suppress(OSError):
+            known = [(k, data) for k, data in self._read() if k != key]
+            known.append((key, learned.to_json()))
+            entries = [{"key": k, **data} for k, data in known[-_N_KEPT_MAX:]]
             write_json(self._path, {"format": _FORMAT, "settings": entries})
 
     def _found(self, tuner: Tuner) -> dict[tuple[str, ...], Learned]:

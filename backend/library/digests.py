@@ -19,7 +19,7 @@ from typing import Any
 
 from backend.gguf.identity import FileIdentity
 from backend.system import faults
-from backend.system.kept_file import read_json, write_json
+from backend.system.kept_file import alone, read_json, write_json
 
 _PIECE_BYTES = 1 << 20
 """Read at once. A request waits for no more than the drive takes for it."""
@@ -51,7 +51,7 @@ class Digests:
 
     def note(self, identity: FileIdentity, sha256: str) -> None:
         """Keep the SHA-256 of a file in this state."""
-        with self._lock:
+        with self._lock, alone(self._path):
             self._known = {**_load(self._path), **self._known, _key(identity): sha256}
             items = list(self._known.items())[-_N_KEPT_MAX:]
             files = {key: [digest, _check(key, digest)] for key, digest in items}

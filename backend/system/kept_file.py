@@ -9,7 +9,7 @@ import math
 import os
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from backend.text import Text, from_json, text, to_json
 
 _BYTES_MAX = 16 << 20
 _WHOLE_MAX = 1 << 63
+_LOCK_S = 5.0
 # Errors of a check of parsed JSON for a missing value or a wrong type.
 _DAMAGE = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)
 
@@ -126,6 +127,23 @@ def write_whole(
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Let no other process change a file that is read and then written with a change.
+
+    Its lock is a file beside it. Where the drive knows no locks, or one is held for _LOCK_S, go on
+    without: others' changes of this moment may then be lost.
+    """
+    from filelock import FileLock  # imports asyncio, which most processes do not need
+
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, NotImplementedError):
+            make_folder(path.parent)
+            lock = FileLock(f"{path}.lock", timeout=_LOCK_S, mode=0o600)
+            stack.enter_context(lock)
+        yield
 
 
 def write_json(path: Path, value: object) -> None:

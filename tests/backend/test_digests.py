@@ -223,6 +223,26 @@ def test_several_processes_keep_their_digests(digests: Digests, tmp_path: Path) 
     assert digests.of(late) == OTHER
 
 
+def test_two_that_note_a_digest_at_once_keep_both(
+    digests: Digests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reads the file and writes it with its own; the second one waits for the first."""
+    files = [a_file(tmp_path / f"file-{n}", n) for n in range(2)]
+    kept, write = tmp_path / "kept" / "digests.json", module.write_json
+    second = threading.Thread(target=Digests(kept).note, args=files[1][1:])
+
+    def begin_another(path: Path, value: object) -> None:
+        if second.ident is None:
+            second.start()
+            second.join(0.1)  # without a lock it is done by then
+        write(path, value)
+
+    monkeypatch.setattr(module, "write_json", begin_another)
+    digests.note(*files[0][1:])
+    second.join()
+    assert all(Digests(kept).of(identity) for _, identity, _ in files)
+
+
 def test_the_oldest_digests_leave_first(digests: Digests, tmp_path: Path) -> None:
     kept = tmp_path / "kept" / "digests.json"
     states = [FileIdentity(1, 2, 3, 4, n) for n in range(1003)]

@@ -637,6 +637,21 @@ def test_a_busy_engine_writes_between_passes(
     assert oracle.approve()["n_state"] == 2
 
 
+@pytest.mark.parametrize("arch", ["qwen3moe", "lfm2moe"])
+def test_a_regular_end_keeps_what_was_answered(
+    arch: str, open_engine: OpenEngine, models: Callable[[str], Path], tmp_path: Path
+) -> None:
+    first, second = (open_engine(models(arch)) for _ in range(2))
+    for engine in (first, second):
+        engine.keep_in(tmp_path)
+        while engine.keep():  # it knows the digests then
+            pass
+    list(first.answer(of_text(PROMPT, GREEDY, 8, owner="chat-1")))
+    tokens = list(first.passes.tokens)
+    first.close()
+    assert read_tokens(second, [*tokens, 1]) == len(tokens)
+
+
 def test_without_a_budget_nothing_is_kept(
     open_engine: OpenEngine, tiny: Path, tmp_path: Path
 ) -> None:
