@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -130,13 +129,6 @@ class FakeEngine(Stepping):
             request, finish_reason=self.reason, n_prompt=stats.n_prompt, n_token=stats.n_token,
             n_reused=stats.n_reused,
         )  # fmt: skip
-
-    @property
-    def prompts(self) -> FakeEngine:
-        return self
-
-    def serves(self, _handle: Any) -> Any:
-        return contextlib.nullcontext()
 
     def format(self, messages: Sequence[Any], options: ChatOptions = ChatOptions()) -> str:
         return " ".join(str(message["content"]) for message in messages)

@@ -18,7 +18,6 @@ EngineError, "odd" an unexpected error.
 As a script with an argument, a script in JSON, it only plays that script; see `play`.
 """
 
-import contextlib
 import functools
 import itertools
 import json
@@ -327,13 +326,6 @@ class FakeEngine(Stepping):
     def end_of(self, request: Request) -> GroupAnswer:
         reason = "cancelled" if request.handle.is_cancelled else self.finish_reason
         return GroupAnswer(request, finish_reason=reason)
-
-    @property
-    def prompts(self) -> Any:
-        return self
-
-    def serves(self, _handle: Any) -> Any:
-        return contextlib.nullcontext()
 
     def tokenize(self, text: str, *, special: bool = True) -> list[int]:
         return [1] * len(text.split())

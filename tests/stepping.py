@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +22,23 @@ class Stepping:
     def __init__(self) -> None:
         self.answering: list[tuple[Request, Iterator[Any]]] = []
         self._n_piece = 0  # of the last step
+
+    @property
+    def prompts(self) -> Any:
+        return self
+
+    words = prompts
+
+    def serves(self, _handle: Handle) -> Any:
+        return contextlib.nullcontext()
+
+    def beside(self, work: Callable[[Any], Any]) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(work(self))
+        except Exception as error:
+            done.set_exception(error)
+        return done
 
     def answer(self, request: Request) -> Iterator[Any]:
         raise NotImplementedError

@@ -6,8 +6,9 @@ import contextlib
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from backend.attachments.reading import PictureReading
 from backend.engine.error import engine_errors
@@ -28,11 +29,42 @@ if TYPE_CHECKING:
     from backend.llama.api import Model
 
 Message = dict[str, Any]
+T = TypeVar("T")
 _NO_OPTIONS = ChatOptions()
 _BORDER_TOKENS = 16
 """Tokens at the end of a prompt that are computed in a pass of their own, at most."""
 _OTHER: Message = {"role": "user", "content": "§"}
 _ANSWER: Message = {"role": "assistant", "content": "a"}
+
+
+class Words:
+    """The vocabulary of a model, beside which the engine's thread computes.
+
+    beside() may be called from any thread, also when the model is gone. The others belong into the
+    work that it does. Methods raise EngineError.
+    """
+
+    def __init__(self, llama: Model) -> None:
+        self._llama = llama
+
+    def beside(self, work: Callable[[Words], T]) -> Future[T] | None:
+        """Do `work(self)` in another thread. Return None if the model is gone."""
+        return self._llama.splitter.beside(lambda: work(self))
+
+    def tokenize(self, text: str, *, special: bool = True, add_bos: bool = False) -> list[int]:
+        """Return the tokens of a text. special: control tokens in the text count as such."""
+        with engine_errors():
+            return self._llama.splitter.split(text, special, add_bos and self._llama.adds_bos)
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens, with control tokens."""
+        return b"".join(self.token_bytes(tokens)).decode(errors="replace")
+
+    def token_bytes(self, tokens: Sequence[int]) -> list[bytes]:
+        """Return the bytes of each token."""
+        if any(not 0 <= token < self._llama.n_vocab for token in tokens):
+            raise EngineError(text("engine.no_token"))
+        return [self._llama.piece(token, special=True) for token in tokens]
 
 
 class Prompts:
@@ -70,6 +102,11 @@ class Prompts:
             raise GivenUp
         return rendered.prompt
 
+    @property
+    def words(self) -> Words:
+        """The vocabulary of the model that is loaded now, for any thread."""
+        return Words(self._llama)
+
     def tokenize(self, text: str, *, special: bool = True, add_bos: bool = False) -> list[int]:
         """Return the tokens of a text. special: control tokens in the text count as such."""
         with engine_errors():
@@ -103,13 +140,11 @@ class Prompts:
 
     def detokenize(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens, with control tokens. Raises EngineError for no token."""
-        return b"".join(self.token_bytes(tokens)).decode(errors="replace")
+        return self.words.detokenize(tokens)
 
     def token_bytes(self, tokens: Sequence[int]) -> list[bytes]:
         """Return the bytes of each token. Raises EngineError for no token."""
-        if any(not 0 <= token < self._llama.n_vocab for token in tokens):
-            raise EngineError(text("engine.no_token"))
-        return [self._llama.piece(token, special=True) for token in tokens]
+        return self.words.token_bytes(tokens)
 
     def prompt_tokens(self, prompt: Prompt) -> list[int]:
         """Return the tokens of a raw prompt. Raises EngineError if it is too long."""

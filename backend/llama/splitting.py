@@ -24,10 +24,6 @@ class LlamaError(RuntimeError):
     """llama.cpp failed; the text is one plain sentence."""
 
 
-class SplitterClosed(RuntimeError):
-    """The vocabulary is gone."""
-
-
 def never() -> bool:
     """Return False: the caller waits to the end."""
     return False
@@ -57,12 +53,12 @@ class Splitter:
         """Wait for the calls under way; refuse others. Call it before the vocabulary is freed."""
         self._threads.shutdown(cancel_futures=True)
 
-    def beside(self, work: Callable[[Splitter], T]) -> Future[T]:
-        """Return what `work(self)` will return, in another thread. Raises SplitterClosed."""
+    def beside(self, work: Callable[[], T]) -> Future[T] | None:
+        """Do work with the vocabulary in another thread. Return None if it is closed."""
         try:
-            return self._threads.submit(work, self)
+            return self._threads.submit(work)
         except RuntimeError:
-            raise SplitterClosed from None
+            return None
 
     def tokens(
         self,
@@ -79,7 +75,8 @@ class Splitter:
         if len(text) < _LONG_CHARS:
             return self._call(text, special, add_bos)
         is_left = False
-        future = self.beside(lambda _: self.split(text, special, add_bos, lambda: is_left))
+        future = self.beside(lambda: self.split(text, special, add_bos, lambda: is_left))
+        assert future is not None
         while not wait([future], _LOOK_S).done:
             if is_ended():
                 is_left = True

@@ -22,6 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn import Server
 
+from backend.protocol.attachments import images_of
 from backend.server import (
     anthropic_messages,
     llama_native,
@@ -283,7 +284,7 @@ class _Tools:
         """Load the model that a request names and asks nothing of, as Ollama does."""
         loaded, names = self._turns.host.model_name, self._turns.model_names
         if loaded is None or (ask.model != loaded and ask.model in names):
-            await self._ask(request, lambda _: None, ask.model)
+            await self._turns.ask(lambda _: None, ask.model, _client(request))
         writer = api.writer(None, ask, self._turns.host.model_name or ask.model)
         assert isinstance(writer, ollama.OllamaWriter)
         return JSONResponse(writer.loaded())
@@ -303,7 +304,9 @@ class _Tools:
         def count(engine: Any) -> int:
             return int(engine.prompts.count(visible(engine, ask.messages), ask.options))
 
-        return int(await self._ask(request, count, ask.model))
+        is_short = not images_of(ask.messages)  # which are decoded for no answer
+        client = _client(request)
+        return int(await self._turns.ask(count, ask.model, client, is_short=is_short))
 
     async def vectors(self, _request: Request, asked: vectors.Asked) -> Response:
         """Let the small model compute a request beside answers."""
@@ -311,9 +314,6 @@ class _Tools:
         if found is None:
             raise vectors.no_model()
         return JSONResponse(asked.written(*found))
-
-    async def _ask(self, request: Request, question: Callable[[Any], Any], model: str = "") -> Any:
-        return await self._turns.ask(question, model, _client(request))
 
 
 def _client(request: Request) -> str:

@@ -391,7 +391,8 @@ class Native:
         def prompt(engine: Any) -> str:
             return str(engine.prompts.format(visible(engine, ask.messages), ask.options))
 
-        return JSONResponse({"prompt": await self._ask(request, prompt, ask.model)})
+        prompt_of = await self._turns.ask(prompt, ask.model, _client(request))
+        return JSONResponse({"prompt": prompt_of})
 
     async def tokenize(self, request: Request, fields: Fields) -> Response:
         """Split a text into tokens; with_pieces: with the text, or the bytes, of each."""
@@ -401,26 +402,26 @@ class Native:
         special = fields.get("parse_special", FLAG, True)
         with_pieces = fields.get("with_pieces", FLAG, False)
 
-        def split(engine: Any) -> list[Any]:
-            tokens = engine.prompts.tokenize(content, special=special, add_bos=add_bos)
+        def split(words: Any) -> list[Any]:
+            tokens = words.tokenize(content, special=special, add_bos=add_bos)
             if not with_pieces:
                 return list(tokens)
-            pieces = map(_text_or_bytes, engine.prompts.token_bytes(tokens))
+            pieces = map(_text_or_bytes, words.token_bytes(tokens))
             return [{"id": i, "piece": p} for i, p in zip(tokens, pieces, strict=True)]
 
-        return JSONResponse({"tokens": await self._ask(request, split)})
+        return JSONResponse({"tokens": await self._turns.words(split, _client(request))})
 
     async def detokenize(self, request: Request, fields: Fields) -> Response:
         """Join tokens to a text."""
         tokens = fields.get("tokens", LIST, [])
         if not all(type(token) is int for token in tokens):
             raise fields.refusal("tokens", "must be a list of whole numbers")
-        text = await self._ask(request, lambda engine: engine.prompts.detokenize(tokens))
-        return JSONResponse({"content": text})
+        join = lambda words: words.detokenize(tokens)  # noqa: E731
+        return JSONResponse({"content": await self._turns.words(join, _client(request))})
 
-    async def _ask(self, request: Request, question: Callable[[Any], Any], model: str = "") -> Any:
-        client = request.headers.get("user-agent", "")[:200]
-        return await self._turns.ask(question, model, client)
+
+def _client(request: Request) -> str:
+    return request.headers.get("user-agent", "")[:200]
 
 
 _LOADING = RequestRefused("The model is not loaded yet.", status=503)

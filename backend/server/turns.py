@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 from backend.gguf.header import ModelFileError
 from backend.protocol.attachments import UNSEEN_IMAGE, images_of, in_words
@@ -58,6 +58,7 @@ _STOPPED = RequestRefused(
     "The answer was stopped on this side; ask again.", status=503, retry_s=RETRY_S
 )
 
+T = TypeVar("T")
 Work = Callable[[Any], None]
 News = Wait | Fitted | Begin | Part | Finish | RequestRefused
 
@@ -176,6 +177,19 @@ class Line:
             self._clients[client] = turns
         return turn
 
+    def question(self, engine: Any) -> _Question | None:
+        """Remove and return the first question that may be answered between two passes.
+
+        Its client goes to the end.
+        """
+        for client, turns in self._clients.items():
+            for turn in turns:
+                if isinstance(turn, _Question) and turn.is_short and turn.has_model(engine):
+                    self._clients.move_to_end(client)
+                    self.remove(turn)
+                    return turn
+        return None
+
     def remove(self, turn: _Turn) -> None:
         """Remove a request, if it still waits."""
         turns = self._clients.get(turn.client)
@@ -213,8 +227,7 @@ class Turns:
         """The requests that are being answered."""
         self._n_free = 0  # requests that may join the present ones
         self._is_paused = False
-        self._n_vectors = 0  # requests to the small model
-        self._computing_vectors = asyncio.Lock()
+        self._vectors, self._words = _Beside(), _Beside()
         self._cramped: Any = None  # an engine that had no room for several answers
         self.may_join = False
         """Whether requests are being answered that others may join."""
@@ -224,7 +237,8 @@ class Turns:
         self.figures = Figures()
         """The tokens and times of the server so far."""
         self._facts: LoadedFacts | None = None  # of the model that the engine last told
-        self._noted: str | None = None  # the model that the facts are of
+        self._vocabulary: Any = None  # Words of backend.engine.prompts
+        self._noted: str | None = None  # the model that these are of
         self._ended_s = time.time()  # when the last request ended
         self.log: deque[dict[str, Any]] = deque(maxlen=N_LOG)
         """The last requests that have ended: at_s (since 1970), took_s, model, and refusal, one
@@ -241,8 +255,9 @@ class Turns:
         self._noted = self.host.model_name
         try:
             self._facts = LoadedFacts(engine.model, engine.vocabulary, engine.cache)
+            self._vocabulary = engine.prompts.words
         except Exception as error:  # the requests are answered all the same
-            self._facts = None
+            self._facts = self._vocabulary = None
             faults.record("facts", error)
 
     @property
@@ -317,9 +332,20 @@ class Turns:
         async for news in self._news(turn):
             yield news
 
-    async def ask(self, question: Callable[[Any], Any], model: str = "", client: str = "") -> Any:
-        """Return `question(engine)`, computed in the engine's thread. Raises RequestRefused."""
-        turn = _Question(question, model, client, self.host, asyncio.get_running_loop())
+    async def ask(
+        self,
+        question: Callable[[Any], Any],
+        model: str = "",
+        client: str = "",
+        *,
+        is_short: bool = True,
+    ) -> Any:
+        """Return `question(engine)`, computed in the engine's thread. Raises RequestRefused.
+
+        is_short: also between two passes of answers.
+        """
+        loop = asyncio.get_running_loop()
+        turn = _Question(question, is_short, model, client, self.host, loop)
         async for _ in self._news(turn):
             pass
         return turn.result
@@ -334,19 +360,26 @@ class Turns:
         embedder = self.host.embedder
         if embedder is None:
             return None
-        if self._n_vectors >= MAX_WAITING:
-            raise _too_many()
         is_gone = threading.Event()
-        self._n_vectors += 1
         try:
-            async with self._computing_vectors:
+            async with self._vectors.place():
                 found = await asyncio.to_thread(compute, embedder, is_gone.is_set)
-        except Exception as error:
-            raise _refusal(error, before_answer=True) from error
         finally:
             is_gone.set()
-            self._n_vectors -= 1
         return embedder.name, found
+
+    async def words(self, work: Callable[[Any], T], client: str = "") -> T:
+        """Return `work(words)` of the loaded model, with Words of backend.engine.prompts.
+
+        It waits for other such requests, and for answers only where a model has to be loaded.
+        Raises RequestRefused.
+        """
+        vocabulary = self._vocabulary if self._noted == self.host.model_name else None
+        if vocabulary is not None:
+            async with self._words.place():
+                if (found := vocabulary.beside(work)) is not None:
+                    return cast(T, await asyncio.wrap_future(found))
+        return cast(T, await self.ask(lambda engine: work(engine.prompts), client=client))
 
     async def _news(self, turn: _Turn) -> AsyncGenerator[News]:
         if self.host.model_name is None and not self.host.models:
@@ -453,6 +486,15 @@ class Turns:
         self._tell_positions()
         return turn
 
+    def next_question(self, engine: Any) -> _Question | None:
+        """Return a question to be answered between two passes, which is a present request then."""
+        with self._lock:
+            if self._is_paused or (turn := self._line.question(engine)) is None:
+                return None
+            self.present.append(turn)
+        self._tell_positions()
+        return turn
+
     def left(self, turn: _Turn) -> None:
         """Take a request from the present ones."""
         with self._lock:
@@ -463,6 +505,27 @@ class Turns:
             n_before = self.host.n_other + len(self.present) - self._n_free
             for turn, position in self._line.positions():
                 turn.tell_position(max(n_before + position, 0))
+
+
+class _Beside:
+    """Requests that are computed beside answers, one after the other."""
+
+    def __init__(self) -> None:
+        self._n, self._lock = 0, asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def place(self) -> AsyncGenerator[None]:
+        """Wait for the others. Raises RequestRefused: if too many wait, or for an error within."""
+        if self._n >= MAX_WAITING:
+            raise _too_many()
+        self._n += 1
+        try:
+            async with self._lock:
+                yield
+        except Exception as error:
+            raise _refusal(error, before_answer=True) from error
+        finally:
+            self._n -= 1
 
 
 class _Turn:
@@ -528,13 +591,13 @@ class _Turn:
 
 
 class _Question(_Turn):
-    """Something to compute that is no answer."""
+    """Something to compute that is no answer. is_short: also between two passes of answers."""
 
     result: Any = None
 
-    def __init__(self, question: Callable[[Any], Any], *place: Any) -> None:
+    def __init__(self, question: Callable[[Any], Any], is_short: bool, *place: Any) -> None:
         super().__init__(*place)
-        self._question = question
+        self._question, self.is_short = question, is_short
 
     def serve(self, engine: Any) -> None:
         try:
@@ -739,6 +802,7 @@ class _Joint:
         self._turns, self._engine = turns, engine
         self._begun: deque[list[_Choice]] = deque()  # requests, with what was not submitted
         self._has_joined = False  # in the place that was given last
+        self._asks_s = 0.0  # when the next question may be answered
         self.is_shared = False
         """Whether a client's request has taken part."""
 
@@ -779,6 +843,7 @@ class _Joint:
 
     def _submit(self) -> None:
         """Submit the owner's next request, and those for which there is room."""
+        self._answer_question()
         if (own := self._turns.host.next_own(self._engine)) is not None:
             self._submit_own(own)
         while self._engine.n_wanted and (choice := self._next_choice()) is not None:
@@ -790,6 +855,19 @@ class _Joint:
                 self._engine.submit(choice.request)
             except Exception as error:
                 self._end(choice.turn, _refusal(error, before_answer=True))
+
+    def _answer_question(self) -> None:
+        """Answer a question that waits; answers then have a multiple of its time before another."""
+        began_s = time.monotonic()
+        if began_s < self._asks_s or (turn := self._turns.next_question(self._engine)) is None:
+            return
+        fault: Exception | None = None
+        try:
+            turn.serve(self._engine)
+        except Exception as error:
+            fault = error
+        self._end(turn, fault)
+        self._asks_s = time.monotonic() + _REST * (time.monotonic() - began_s)
 
     def _submit_own(self, own: Own) -> None:
         own.attach(self)
@@ -850,6 +928,8 @@ class _Joint:
         turn.end(error)
 
 
+_REST = 3
+"""The time for answers after a question, in multiples of its own."""
 _PIECE_CHARS = 1 << 14
 _CHARS_OF_TOKEN = 4  # a usual text has more in a token
 

@@ -376,6 +376,20 @@ def test_the_properties_are_those_of_the_model(served: Served) -> None:
     assert get(served, "/lora-adapters").json() == []
 
 
+def test_texts_are_split_and_joined_while_an_answer_is_written() -> None:
+    engine = FakeEngine(gate=threading.Event())
+    served = Served(engine)
+    try:
+        with asked(served, "/completion", {"prompt": "a"}):
+            assert engine.reading.wait(WAIT_S)
+            assert served.post("/tokenize", {"content": "ab c"}).json() == {"tokens": [2, 1]}
+            assert served.post("/detokenize", {"tokens": [1]}).json() == {"content": "x"}
+            assert served.post("/detokenize", {"tokens": [5000]}).status_code == 400
+            assert served.turns.present
+    finally:
+        served.close()
+
+
 def test_properties_wait_for_an_engine_that_has_just_begun() -> None:
     """A busy machine may serve a first request before the engine has told its facts."""
     gate, engine = threading.Event(), FakeEngine()

@@ -580,7 +580,7 @@ def test_an_engine_without_room_is_asked_once_and_answers_alone(
 
 @pytest.mark.parametrize("why", ["other", "question"])
 def test_nobody_joins_who_must_wait(why: str) -> None:
-    """The owner's own requests come first, and a question is no answer."""
+    """The owner's own requests come first, and a long question is no answer."""
     engine, counts = JointEngine(), []
 
     async def ask() -> None:
@@ -590,7 +590,8 @@ def test_nobody_joins_who_must_wait(why: str) -> None:
         await found.ask("a")
         question = None
         if why == "question":
-            question = asyncio.ensure_future(found.turns.ask(lambda e: e.model.name))
+            asked = found.turns.ask(lambda e: e.model.name, is_short=False)
+            question = asyncio.ensure_future(asked)
             await settle()
         await found.ask("b")
         found.host.n_other = int(why == "other")
@@ -604,6 +605,39 @@ def test_nobody_joins_who_must_wait(why: str) -> None:
         assert found.kinds("b")[-1:] == [Finish]
         if question is not None:
             assert await question == "fake"
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("rest", [0, 1e9])
+def test_short_questions_are_answered_between_passes_if_answers_had_their_time(
+    rest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backend.server.turns._REST", rest)
+    engine = JointEngine()
+
+    def fails(engine: Any) -> None:
+        raise EngineError(f"It is {len(engine.running)}.")
+
+    async def ask() -> None:
+        found = Jointly(engine)
+        for prompt in "abc":
+            await found.ask(prompt)
+        asked = [(fails, "d"), (lambda e: e.model.name, "e"), (lambda _: "last", "a")]
+        questions = [
+            asyncio.ensure_future(found.turns.ask(one, client=client)) for one, client in asked
+        ]
+        await settle()
+        found.host.run_one()
+        await settle()
+        assert [each.done() for each in questions] == [True, not rest, not rest]
+        assert str(questions[0].exception()) == "It is 0."
+        assert found.kinds("a") == found.kinds("c") == [Begin, Part, Finish]
+        while found.host.work:
+            found.host.run_one()
+            await settle()
+        assert [await questions[1], await questions[2]] == ["fake", "last"]
+        assert not found.turns.present and not found.turns.n_open
 
     asyncio.run(ask())
 

@@ -18,7 +18,7 @@ from waiting import WAIT_S
 
 from backend.llama import splitting
 from backend.llama.api import Model
-from backend.llama.splitting import Marks, SplitterClosed
+from backend.llama.splitting import Marks
 from backend.protocol.errors import GivenUp
 
 
@@ -163,5 +163,4 @@ def test_a_long_text_is_given_up_while_llama_cpp_splits_it(
     may_end.set()
     closing.join(WAIT_S)
     assert model.pointer is None and len(begun) == 2
-    with pytest.raises(SplitterClosed):
-        model.splitter.beside(lambda splitter: splitter.tokens("a"))
+    assert model.splitter.beside(lambda: model.tokenize("a")) is None
