@@ -503,6 +503,22 @@ def test_the_state_of_a_deleted_chat_does_not_come_back(
     assert [path.name for path in tmp_path.iterdir()] == ["chat-1"]
 
 
+def test_of_a_conversation_that_is_forgotten_while_it_is_kept_no_more_is_written(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    """A state of cells that are gone would be read for its tokens."""
+    engine = open_engine(tiny, context_length=1024)
+    engine.keep_in(tmp_path)
+    keep(engine, "chat-1", "the end")  # the model's digest is known
+    assert len(keep(engine, "chat-2")) > 256
+    list(engine.answer(of_text("then " + PROMPT, GREEDY, 8, owner="chat-3")))
+    assert engine.keep()
+    engine.forget()
+    while engine.keep():
+        pass
+    assert [len(list(tmp_path.glob(f"chat-{i}/*.state"))) for i in (1, 2, 3)] == [1, 2, 1]
+
+
 def test_what_is_not_trusted_takes_no_other_chat_with_it(
     open_engine: OpenEngine, tiny: Path, tmp_path: Path
 ) -> None:
