@@ -200,11 +200,11 @@ def plan_group(engine: Engine, n_asked: int, n_cell: int, n_request: int) -> Gro
     """Plan a group of the engine's model. Raises EngineError.
 
     n_asked: the number of sequences, 0: the best one. n_cell: cells of the context for one request.
-    n_request: all requests there are.
+    n_request: all requests there are, at least one.
     """
     if engine.file.architecture in ONE_SEQUENCE:
         return GroupPlan(1, _config(engine, 1, n_cell), text("engine.one_sequence"))
-    most = min(_memory_most(engine, n_cell), N_MOST, max(n_request, 1))
+    most = min(_memory_most(engine, n_cell), N_MOST, n_request)
     if not n_asked and engine.loaded.plan.devices is None and engine.loaded.config.kv_type == "f16":
         most = min(most, _N_TILED - 1)
     if not n_asked and n_request > 1:  # rounds of equal size: a last one of few would be slow
@@ -212,7 +212,7 @@ def plan_group(engine: Engine, n_asked: int, n_cell: int, n_request: int) -> Gro
     if n_asked:
         n = max(min(n_asked, most), 1)
         why = text("group.asked", n=n)
-        if n < min(n_asked, max(n_request, 1)):
+        if n < min(n_asked, n_request):
             why = text("group.memory", n=n, asked=n_asked, cells=n_cell)
         return GroupPlan(n, _config(engine, n, n_cell), why)
     if most == 1:

@@ -27,8 +27,8 @@ class Recording:
         engine: Engine,
         file: ModelFile,
         *,
-        scores: bool = False,
-        inputs: bool = False,
+        scores: bool,
+        inputs: bool,
         max_bytes: int = 0,
     ) -> None:
         self._engine = engine

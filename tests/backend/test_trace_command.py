@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -81,12 +80,17 @@ def test_a_trace_of_some_prompts(
     assert len(trace.future()) == 12
 
 
-def record(path: Path, rate: float, method: str, **options: Any) -> tuple[Trace, list[list[int]]]:
-    """Record two prompts. Return the trace and the tokens of the answers."""
+def record(
+    path: Path, rate: float, method: str, *, more: bool = False
+) -> tuple[Trace, list[list[int]]]:
+    """Record two prompts. Return the trace and the tokens of the answers.
+
+    more: with scores and inputs.
+    """
     config = EngineConfig(cache_rate=rate, method=method, n_thread=1, context_length=256)
     engine = Engine.open(path, config)
     try:
-        recording = Recording(engine, read_model(path), **options)
+        recording = Recording(engine, read_model(path), scores=more, inputs=more)
         answers = []
         for text in ("one two three", "one two four"):
             prompt = Prompt(({"role": "user", "content": text},), 1)
@@ -115,7 +119,7 @@ def test_every_prompt_is_recorded_from_its_first_token_on(tiny: Path) -> None:
 def test_the_routing_is_that_of_the_router_on_the_inputs(tmp_path: Path) -> None:
     """Inputs, weights and scores agree, and the experts with the best scores are chosen."""
     path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_expert=16, n_expert_used=4)
-    trace, _ = record(path, 0.25, "promoe", scores=True, inputs=True)
+    trace, _ = record(path, 0.25, "promoe", more=True)
     assert trace.inputs is not None and trace.scores is not None and trace.weights is not None
     assert trace.has_inputs is not None and trace.has_inputs.all()
     assert trace.n_routed[0].tolist() == [trace.n_token[0]] * (trace.n_layer - 1) + [1]

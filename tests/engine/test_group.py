@@ -35,6 +35,7 @@ from backend.protocol.chat import ChatOptions
 from backend.protocol.errors import EngineError
 from backend.protocol.request import GroupAnswer, Handle, Request
 from backend.protocol.settings import Sampling
+from backend.text import text
 
 OpenEngine = Callable[..., Engine]
 
@@ -502,7 +503,10 @@ def test_the_plan_gives_every_request_its_room(
     assert plan_group(engine, 0, n_cell=40, n_request=126).n == 63  # 64 compute all cells
     assert plan_group(engine, 0, n_cell=40, n_request=64).n == 32  # and a 64th would be alone
     assert plan_group(engine, 64, n_cell=40, n_request=100).n == 64
-    assert plan_group(engine, 3, n_cell=40, n_request=6).n == 3
+    for n_request in (3, 6):
+        made = plan_group(engine, 3, n_cell=40, n_request=n_request)
+        assert (made.n, made.sentence) == (3, text("group.asked", n=3))
+    assert plan_group(engine, 3, n_cell=40, n_request=2).sentence == text("group.asked", n=2)
 
 
 def test_little_memory_is_used_for_more_requests_too(
@@ -515,6 +519,8 @@ def test_little_memory_is_used_for_more_requests_too(
     assert 1 < few < 60
     monkeypatch.setattr("backend.engine.group_plan.available_bytes", lambda: 50 << 20)
     assert plan_group(engine, 0, n_cell=16384, n_request=60).n < few
+    made = plan_group(engine, 60, n_cell=16384, n_request=60)
+    assert made.n < 60 and made.sentence == text("group.memory", n=made.n, asked=60, cells=16384)
 
 
 def watched(engine: Engine, seconds: dict[str, float], n: int) -> tuple[list[list[int]], set[str]]:
