@@ -111,17 +111,18 @@ def near(changed: Iterable[str]) -> list[tuple[int, Path]]:
     """Return the test files that depend on changed files, with the number of imports between.
 
     The nearest come first, and none that is REACH imports farther. In one distance those come first
-    that are called like what changed, then those of its area, then those that use little else.
-    Names are relative to the root.
+    whose folder is called like the innermost of what changed, then those that are called like it,
+    then those that use little else. Names are relative to the root.
     """
     tests = sorted(path for path in set(modules().values()) if is_test(path))
     distance: dict[Path | str, int] = {}
     queue: deque[tuple[int, Path | str]] = deque()
-    words, areas = set(), set()
+    words: set[str] = set()
+    areas: dict[str, int] = {}  # how deep the folder of this name is
     for name in changed:
         path = ROOT / name
         words |= set(re.findall(r"[a-z]{4,}", f"{path.parent.name}_{path.stem}"))
-        areas |= set(path.relative_to(ROOT).parts)
+        areas |= {part: n for n, part in enumerate(path.relative_to(ROOT).parts, 1)}
         queue.append((0, path))
         if native := re.match(r"backend/native/(\w+)/", name):
             queue.append((1, "backend._chat" if native[1] == "chat" else "backend._native"))
@@ -146,9 +147,9 @@ def near(changed: Iterable[str]) -> list[tuple[int, Path]]:
             else:
                 queue.append((steps + 1, user))
 
-    def rank(test: Path) -> tuple[int, int, bool, int, Path]:
+    def rank(test: Path) -> tuple[int, int, int, int, Path]:
         n_alike = len(words & set(test.stem.replace("_", " ").split()))
-        return distance[test], -n_alike, test.parent.name not in areas, len(used(test)), test
+        return distance[test], -areas.get(test.parent.name, 0), -n_alike, len(used(test)), test
 
     found = sorted((test for test in tests if test in distance), key=rank)
     return [(distance[t], t) for t in found if distance[t] <= distance[found[0]] + REACH]
