@@ -1,4 +1,4 @@
-"""A thin line of progress while a model loads."""
+"""A thin line of progress of work that a person may end: a model loads, chats are imported."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from app.text.messages import localized
 
 
 class LoadingStrip(QWidget):
-    """Shows the model, the progress, and Cancel.
+    """Shows the work, the progress, and a button that ends it.
 
     Signals:
-        cancel: the user wants to cancel loading.
+        cancel: the user wants to end the work.
     """
 
     cancel = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, name: str, button: str, ends: str, parent: QWidget | None = None) -> None:
+        """Make a hidden strip. name, ends: what a screen reader says of the bar and the button."""
         super().__init__(parent)
+        self._words = ""
         self._label = QLabel()
         self._label.setProperty("role", "muted")
         self._bar = QProgressBar()
         self._bar.setTextVisible(False)
         self._bar.setRange(0, 1000)
-        self._bar.setAccessibleName(self.tr("Loading"))
-        cancel = QPushButton(self.tr("Cancel"))
+        self._bar.setAccessibleName(name)
+        cancel = QPushButton(button)
         cancel.setProperty("role", "quiet")
-        cancel.setAccessibleName(self.tr("Cancel loading"))
+        cancel.setAccessibleName(ends)
         cancel.clicked.connect(self.cancel)
         row = QHBoxLayout()
         row.addWidget(self._label, 1)
@@ -45,17 +47,15 @@ class LoadingStrip(QWidget):
         """Return the shown text."""
         return self._label.text()
 
-    def begin(self, title: str) -> None:
-        """Show that loading has begun."""
-        self._title = title
+    def begin(self, words: str) -> None:
+        """Show that work has begun. words: what it is, without a full stop."""
+        self._words = words
         self._bar.setValue(0)
-        self._label.setText(self.tr("Loading {model}\u2026").format(model=title))
+        self._label.setText(self.tr("{words}\u2026").format(words=words))
         self.show()
 
     def show_progress(self, fraction: float, stage: str) -> None:
         """Show the progress (0 to 1) and the stage."""
         self._bar.setValue(round(1000 * min(max(fraction, 0.0), 1.0)))
-        text = self.tr("Loading {model}, {share}").format(
-            model=self._title, share=units.percent(fraction)
-        )
+        text = f"{self._words}, {units.percent(fraction)}"
         self._label.setText(f"{text}: {localized(stage)}" if stage else text)

@@ -398,7 +398,7 @@ class ChatPage(QObject):
         state, path = engine.state, engine.path
         view.loading.setVisible(state is State.LOADING)
         if state is State.LOADING and path is not None:
-            view.loading.begin(models.title(path))
+            view.loading.begin(self.tr("Loading {model}").format(model=models.title(path)))
         self.show_composer()
         self._show_welcome()
 

@@ -20,7 +20,12 @@ class ChatView(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("chat")
-        self.loading = LoadingStrip()
+        self.loading = LoadingStrip(
+            self.tr("Loading"), self.tr("Cancel"), self.tr("Cancel loading")
+        )
+        self.exchange = LoadingStrip(
+            self.tr("Import or export"), self.tr("Stop"), self.tr("Stop the import or export")
+        )
         self.banner = Banner()
         self.welcome = Welcome()
         self.transcript = Transcript()
@@ -37,6 +42,7 @@ class ChatView(QWidget):
         layout.setSpacing(8)
         self.find_bar = FindBar(self.transcript)
         layout.addLayout(_column(self.loading))
+        layout.addLayout(_column(self.exchange))
         layout.addLayout(_column(self.find_bar))
         layout.addWidget(self._stack, 1)
         layout.addLayout(_column(self.banner))

@@ -2,34 +2,56 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
+from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtWidgets import QFileDialog, QWidget
 
 from app.session.chats import Chats
 from app.state.engine_state import Notice
 from app.store import exchange
+from app.store.chats import ChatStore
 from app.store.schema import StoreError
 from app.text import units
 from app.text.language import translate
 from app.widgets import files
+from app.widgets.background import Background
+from backend.text import text
+
+PROGRESS_MS = 200
 
 
 class ChatExchange(QObject):
-    """Export and import.
+    """Export and import, one after the other, in a thread.
 
     Signals:
         notice: (Notice) the result.
+        begun: (str) what has begun, in words.
+        progressed: (share, words) of the present work.
+        ended: nothing is left to do.
     """
 
     notice = Signal(object)
+    begun = Signal(str)
+    progressed = Signal(float, str)
+    ended = Signal()
+    _came = Signal(object, object)  # from the thread: what has ended, and what to tell
 
-    def __init__(self, chats: Chats, window: QWidget) -> None:
+    def __init__(self, chats: Chats, is_at_leisure: Callable[[], bool], window: QWidget) -> None:
         super().__init__(window)
-        self._chats = chats
+        self._chats, self._is_at_leisure = chats, is_at_leisure
         self._window = window
+        self._background = Background("exchange")
+        self._under_way: dict[exchange.Progress, str] = {}  # with what it is, in words
+        self._shown: exchange.Progress | None = None
+        self._timer = QTimer(self, interval=PROGRESS_MS)
+        self._timer.timeout.connect(self._show_progress)
+        self._came.connect(self._end)
 
     def ask_export(self, chat_id: int, kind: str) -> None:
         """Ask for a file name and write one chat, or all for the id 0; `kind`: "md" or "json"."""
@@ -48,28 +70,34 @@ class ChatExchange(QObject):
 
     def export(self, chat_id: int, path: Path) -> None:
         """Write one chat, as Markdown if the name ends in .md, else as JSON; for the id 0 all."""
-        store = self._chats.store
-        ids = [chat_id] if chat_id else sorted(row.id for row in self._chats.rows())
-        try:
-            if chat_id and path.suffix.lower() in (".md", ".markdown", ".txt"):
+        is_text = bool(chat_id) and path.suffix.lower() in (".md", ".markdown", ".txt")
+
+        def work(store: ChatStore, progress: exchange.Progress) -> int:
+            if is_text:
                 conversation = store.load(chat_id)
-                text = exchange.to_markdown(conversation) if conversation else ""
-                path.write_text(text, encoding="utf-8", newline="\n")
-            else:
-                with path.open("w", encoding="utf-8", newline="\n") as file:
-                    exchange.write_json(store, ids, file)
-        except StoreError as error:
-            self.notice.emit(Notice(str(error)))
-        except OSError as error:
-            sentence = self.tr("{file} could not be written: {reason}.").format(
-                file=path.name, reason=error.strerror or error
-            )
-            self.notice.emit(Notice(sentence))
-        else:
+                said = exchange.to_markdown(conversation) if conversation else ""
+                path.write_text(said, encoding="utf-8", newline="\n")
+                return 1
+            ids = [chat_id] if chat_id else sorted(row.id for row in store.chats())
+            part = path.with_name(f"{path.name}.part")
+            try:
+                with part.open("w", encoding="utf-8", newline="\n") as file:
+                    exchange.write_json(store, ids, file, progress)
+                if not progress.is_stopped:
+                    os.replace(part, path)
+            finally:
+                part.unlink(missing_ok=True)
+            return len(ids)
+
+        def done(progress: exchange.Progress, n: int) -> None:
+            if progress.is_stopped:
+                return
             sentence = self.tr("{chats} written to {file}.").format(
-                chats=units.count(len(ids), "chat"), file=path.name
+                chats=units.count(n, "chat"), file=path.name
             )
             self.notice.emit(Notice(sentence, is_trouble=False))
+
+        self._begin(self.tr("Writing {file}").format(file=path.name), path, work, done)
 
     def ask_import(self) -> None:
         """Ask for a file and import its chats."""
@@ -84,22 +112,30 @@ class ChatExchange(QObject):
             self.import_file(Path(name))
 
     def import_file(self, path: Path) -> None:
-        """Import the chats of a file, an archive or a folder, and show the first."""
-        QApplication.setOverrideCursor(Qt.CursorShape.WaitCursor)  # a year of chats takes seconds
-        try:
-            imported = exchange.import_chats(self._chats.store, path)
-        except (exchange.ImportRefused, StoreError) as error:
-            self.notice.emit(Notice(str(error)))
-            return
-        finally:
-            QApplication.restoreOverrideCursor()
-        ids = imported.ids
-        self._chats.reload_list()
-        if ids:
-            self._chats.open(ids[0])
+        """Import the chats of a file, an archive or a folder.
+
+        Show the first, unless the user has begun something else meanwhile.
+        """
+        shown = self._chats.open_id
+
+        def work(store: ChatStore, progress: exchange.Progress) -> exchange.Imported:
+            return exchange.import_chats(store, path, progress)
+
+        def done(progress: exchange.Progress, imported: exchange.Imported) -> None:
+            self._chats.reload_list()
+            may_open = self._chats.open_id == shown and self._is_at_leisure()
+            if imported.ids and may_open and not progress.is_stopped:
+                self._chats.open(imported.ids[0])
+            self.notice.emit(self._told(path, imported, progress.is_stopped))
+
+        self._begin(self.tr("Importing {file}").format(file=path.name), path, work, done)
+
+    def _told(self, path: Path, imported: exchange.Imported, is_stopped: bool) -> Notice:
         words = self.tr("{chats} imported from {file}.").format(
-            chats=units.count(len(ids), "chat"), file=path.name
+            chats=units.count(len(imported.ids), "chat"), file=path.name
         )
+        if is_stopped:
+            words += " " + self.tr("The others were left out, because you stopped it.")
         if imported.n_bad:
             bad = units.count(imported.n_bad, "chat")
             words += " " + self.tr("{chats} could not be read.").format(chats=bad)
@@ -109,7 +145,62 @@ class ChatExchange(QObject):
                 "",
                 imported.n_lost,
             )
-        self.notice.emit(Notice(words, is_trouble=bool(imported.n_bad)))
+        return Notice(words, is_trouble=bool(imported.n_bad))
+
+    def stop(self) -> None:
+        """End the present work and what waits: an import after a chat, an export without a file."""
+        for progress in self._under_way:
+            progress.is_stopped = True
+
+    def shut_down(self) -> None:
+        """Stop, and wait for the thread for a moment."""
+        self.stop()
+        self._background.shut_down()
+
+    def _begin(
+        self,
+        words: str,
+        path: Path,
+        work: Callable[[ChatStore, exchange.Progress], Any],
+        done: Callable[[exchange.Progress, Any], None],
+    ) -> None:
+        """Do `work` in the thread, then `done` with its result, or say why it failed."""
+        progress = exchange.Progress()
+        self._under_way[progress] = words
+        if not self._timer.isActive():
+            self._timer.start()  # work that ends before the first look is not shown
+
+        def job() -> None:
+            try:
+                with self._chats.store.for_thread() as store:
+                    result = work(store, progress)
+            except (exchange.ImportRefused, StoreError) as error:
+                failed(str(error))
+            except OSError as error:
+                reason = error.strerror or str(error)
+                failed(text("file.not_written", file=path.name, reason=reason))
+            else:
+                self._came.emit(progress, functools.partial(done, progress, result))
+
+        def failed(sentence: str) -> None:
+            self._came.emit(progress, lambda: self.notice.emit(Notice(sentence)))
+
+        self._background.later(job, failed)
+
+    def _end(self, progress: exchange.Progress, tell: Callable[[], None]) -> None:
+        """Tell the result. REQUIRES: the window's thread."""
+        del self._under_way[progress]
+        if not self._under_way:
+            self._timer.stop()
+            self.ended.emit()
+        tell()
+
+    def _show_progress(self) -> None:
+        progress, words = next(iter(self._under_way.items()))
+        if progress is not self._shown:
+            self._shown = progress
+            self.begun.emit(words)
+        self.progressed.emit(progress.share, units.count(progress.n_chat, "chat"))
 
 
 def file_name(title: str) -> str:

@@ -82,6 +82,7 @@ class ChatStore:
         self.path = opened.path
         self.connection = opened.connection
         self._lock = opened.lock
+        self._turn = opened.turn
         self._checkpoint: threading.Thread | None = None
         self.cut_off: list[int] = []
         """The chats with an answer that the end of the last window has cut off, newest last."""
@@ -101,6 +102,23 @@ class ChatStore:
     def is_kept(self) -> bool:
         """Return whether the chats are on a disk."""
         return self.path is not None
+
+    @contextlib.contextmanager
+    def for_thread(self) -> Iterator[ChatStore]:
+        """Yield the same chats for long work in a thread. Raises StoreError.
+
+        It has a connection of its own, so that the window reads meanwhile. Its changes and the
+        window's take turns.
+        """
+        if self.path is None:  # in memory: there is one connection
+            yield self
+            return
+        with self.reading():
+            connection = schema.connect(self.path)
+        try:
+            yield ChatStore(schema.Opened(connection, self.path, turn=self._turn))
+        finally:
+            connection.close()
 
     def close(self) -> None:
         """Purge deleted chats and close the file."""
@@ -524,8 +542,24 @@ class ChatStore:
             ) from error
 
     @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read what stays the same until the end, whatever another connection changes."""
+        with self.reading(), self._turn if self.path is None else contextlib.nullcontext():
+            self.connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self.connection.rollback()
+
+    @contextlib.contextmanager
     def writing(self, durable: bool = True) -> Iterator[sqlite3.Connection]:
         """Run a change as one transaction. `durable`: it survives a loss of power."""
+        with self._turn:
+            yield from self._changing(durable)
+        if durable:
+            self.shorten_journal()
+
+    def _changing(self, durable: bool) -> Iterator[sqlite3.Connection]:
         connection = self.connection
         try:
             connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
@@ -541,15 +575,13 @@ class ChatStore:
             if connection.in_transaction:
                 connection.rollback()
             raise
-        if durable:
-            self._shorten_journal()
 
     def _trouble(self, error: sqlite3.Error, sentence: Text) -> StoreError:
         if schema.is_damage(error) and self.path is not None:
             schema.mark_for_check(self.path)
         return StoreError(sentence)
 
-    def _shorten_journal(self) -> None:
+    def shorten_journal(self) -> None:
         """Write a long journal into the file, in a thread, because that waits for the disk."""
         if self.path is None or (self._checkpoint and self._checkpoint.is_alive()):
             return

@@ -1,6 +1,6 @@
 """Export and import of chats: JSON with all branches, Markdown with the shown branch.
 
-An exported file is imported without loss. A file is checked whole before the store changes.
+An exported file is imported without loss. Imported chats are hidden until all are there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import sqlite3
 import time
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -32,9 +32,20 @@ FORMAT = "outrider-chats"
 VERSION = 2  # 1 had thoughts inside the content
 FILE_BYTES_MAX = 256 << 20
 N_MESSAGE_MAX = 1_000_000
+PIECE_CHARS = 1 << 18  # of messages that are written at once; another change waits for them
+_ARRIVING_S = 4e9  # deleted_s of a hidden chat; what an error leaves of it is purged
 _HEAD = re.compile(r"<!-- outrider chat (?:(\d{1,9}) )?([0-9a-f]{8}) -->\n")
 _NAMES = {"user": "You", "assistant": "Answer", "tool": "Result"}
 _LIVE = (Ending.WAITING, Ending.STREAMING)
+
+
+@dataclass(eq=False)
+class Progress:
+    """How far an import or export is, and whether it has to stop. Two threads share it."""
+
+    n_chat: int = 0
+    share: float = 0.0
+    is_stopped: bool = False
 
 
 class ImportRefused(ValueError):
@@ -87,21 +98,28 @@ def to_markdown(conversation: Conversation) -> str:
     return "\n".join(parts) + f"\n<!-- {mark} end -->\n"
 
 
-def to_json(store: ChatStore, chat_ids: Iterable[int]) -> str:
+def to_json(store: ChatStore, chat_ids: Sequence[int]) -> str:
     """Return chats with all their branches as JSON."""
     file = io.StringIO()
     write_json(store, chat_ids, file)
     return file.getvalue()
 
 
-def write_json(store: ChatStore, chat_ids: Iterable[int], file: TextIO) -> None:
-    """Write chats with all their branches as JSON, one after the other."""
+def write_json(
+    store: ChatStore, chat_ids: Sequence[int], file: TextIO, progress: Progress | None = None
+) -> None:
+    """Write chats with all their branches as JSON, one after the other, until a stop."""
+    progress = progress or Progress()
     begin = "[\n"
     file.write(f'{{\n "format": "{FORMAT}",\n "version": {VERSION},\n "chats": ')
-    with store.reading():
-        for chat in filter(None, (_chat_json(store, chat_id) for chat_id in chat_ids)):
-            file.write(begin + json.dumps(with_ids(chat), ensure_ascii=False, indent=1))
-            begin = ",\n"
+    with store.snapshot():
+        for number, chat_id in enumerate(chat_ids):
+            if progress.is_stopped:
+                return
+            progress.n_chat, progress.share = number, number / len(chat_ids)
+            if (chat := _chat_json(store, chat_id)) is not None:
+                file.write(begin + json.dumps(with_ids(chat), ensure_ascii=False, indent=1))
+                begin = ",\n"
     file.write("\n ]\n}" if begin == ",\n" else "[]\n}")
 
 
@@ -125,16 +143,18 @@ def import_file(store: ChatStore, path: Path) -> list[int]:
     return import_chats(store, path).ids
 
 
-def import_chats(store: ChatStore, path: Path) -> Imported:
+def import_chats(store: ChatStore, path: Path, progress: Progress | None = None) -> Imported:
     """Read a file into the store; of another program also its archive, or its folder.
 
     A file of this program is read whole or not at all. Of another one a chat that cannot be read
-    is left out and counted. Raises ImportRefused, and StoreError if the disk fails.
+    is left out and counted. An import that `progress` stops leaves whole chats. Raises
+    ImportRefused, and StoreError if the disk fails.
     """
+    progress = progress or Progress()
     try:
         if foreign.is_export(path):
             place = foreign.Place(path)
-            ids = _insert(store, map(_of_foreign, place.chats()))
+            ids = _insert(store, _of_place(place, progress), progress)
             return Imported(ids, place.n_bad, place.n_lost)
         if not path.is_file():
             raise ImportRefused(text("chats.import_no_file", file=path.name))
@@ -159,7 +179,13 @@ def import_chats(store: ChatStore, path: Path) -> Imported:
     except (ValueError, RecursionError, OverflowError) as error:
         reason = str(error) if type(error) is ValueError else text("chats.import_not_chats")
         raise ImportRefused(text("chats.import_refused", file=path.name, reason=reason)) from error
-    return Imported(_insert(store, chats))
+    return Imported(_insert(store, chats, progress))
+
+
+def _of_place(place: foreign.Place, progress: Progress) -> Iterator[_Chat]:
+    for chat in place.chats():
+        progress.share = place.share
+        yield _of_foreign(chat)
 
 
 def _of_foreign(chat: foreign.Foreign) -> _Chat:
@@ -321,40 +347,64 @@ def _checked_message(data: Any, place: int, version: int) -> _Message:
     return _Message(parent, message)
 
 
-def _insert(store: ChatStore, chats: Iterable[_Chat]) -> list[int]:
-    """Write the chats in one transaction."""
-    ids = []
-    with store.writing() as connection, schema.indexed_at_once(connection):
-        for chat in chats:
-            now_s = time.time()
-            cursor = connection.execute(
-                "INSERT INTO chat (title, is_pinned, created_s, changed_s, slides, preset) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
-                (
-                    chat.title, int(chat.is_pinned), chat.created_s or now_s,
-                    chat.changed_s or now_s, int(chat.slides),
-                    chat.preset.to_text() if chat.preset else None,
-                ),
-            )  # fmt: skip
-            chat_id = int(cursor.lastrowid or 0)
-            places = _insert_messages(connection, chat_id, chat.messages, now_s)
-            leaf = chat.leaf if chat.leaf is not None else len(places) - 1
-            connection.execute(
-                "UPDATE chat SET leaf_id = ? WHERE id = ?",
-                (places[leaf] if places else None, chat_id),
-            )
-            ids.append(chat_id)
+def _insert(store: ChatStore, chats: Iterable[_Chat], progress: Progress) -> list[int]:
+    """Write chats, hidden, in short transactions. Show them when all are there, or at a stop."""
+    ids: list[int] = []
+    places: list[int] = []  # ids of the messages of the present chat
+    for piece in _pieces(chats, progress):
+        now_s = time.time()
+        with store.writing(durable=False) as connection, schema.indexed_at_once(connection):
+            for chat, begin, end in piece:
+                if not begin:
+                    ids.append(_insert_hidden(connection, chat, now_s))
+                    places = []
+                for item in chat.messages[begin:end]:
+                    parent_id = places[item.parent] if item.parent is not None else None
+                    at_s = item.at_s or now_s
+                    places.append(insert(connection, ids[-1], parent_id, item.message, at_s))
+                if places and end == len(chat.messages):
+                    leaf = places[chat.leaf if chat.leaf is not None else -1]
+                    connection.execute("UPDATE chat SET leaf_id = ? WHERE id = ?", (leaf, ids[-1]))
+        store.shorten_journal()
+    with store.writing() as connection:
+        connection.executemany(
+            "UPDATE chat SET deleted_s = NULL WHERE id = ?", [(chat_id,) for chat_id in ids]
+        )
     return ids
 
 
-def _insert_messages(
-    connection: sqlite3.Connection, chat_id: int, messages: list[_Message], now_s: float
-) -> list[int]:
-    places: list[int] = []
-    for item in messages:
-        parent_id = places[item.parent] if item.parent is not None else None
-        places.append(insert(connection, chat_id, parent_id, item.message, item.at_s or now_s))
-    return places
+def _pieces(chats: Iterable[_Chat], progress: Progress) -> Iterator[list[tuple[_Chat, int, int]]]:
+    """Yield what is written at once: chats, or a part of one, from a message up to another."""
+    piece: list[tuple[_Chat, int, int]] = []
+    n_char = 0
+    for number, chat in enumerate(chats):
+        if progress.is_stopped:
+            break
+        progress.n_chat = number + 1
+        if isinstance(chats, Sized):
+            progress.share = number / len(chats)
+        begin = 0
+        for end, item in enumerate(chat.messages, 1):
+            n_char += len(item.message.content)
+            if n_char > PIECE_CHARS:
+                yield [*piece, (chat, begin, end)]
+                piece, n_char, begin = [], 0, end
+        if not begin or begin < len(chat.messages):
+            piece.append((chat, begin, len(chat.messages)))
+    if piece:
+        yield piece
+
+
+def _insert_hidden(connection: sqlite3.Connection, chat: _Chat, now_s: float) -> int:
+    cursor = connection.execute(
+        "INSERT INTO chat (title, is_pinned, created_s, changed_s, slides, preset, deleted_s) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            chat.title, int(chat.is_pinned), chat.created_s or now_s, chat.changed_s or now_s,
+            int(chat.slides), chat.preset.to_text() if chat.preset else None, _ARRIVING_S,
+        ),
+    )  # fmt: skip
+    return int(cursor.lastrowid or 0)
 
 
 def _text(value: Any) -> str:

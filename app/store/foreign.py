@@ -15,7 +15,7 @@ import json
 import re
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -52,39 +52,49 @@ class Place:
     """A file, an archive or a folder.
 
     n_bad: chats that could not be read. n_lost: pictures, files and voices that chats name and that
-    did not come. Both are known after `chats`.
+    did not come. Both are known after `chats`. share: the part that was read, 0 to 1.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.n_bad = self.n_lost = 0
+        self.share = 0.0
 
     def chats(self) -> Iterator[Foreign]:
         """Yield the chats. Raises OSError, ValueError and zipfile.BadZipFile."""
         if self._path.is_dir():
             names = sorted(p.relative_to(self._path).as_posix() for p in self._path.rglob("*"))
-            yield from self._of(names, lambda name: (self._path / name).open("rb"))
+            sizes = {name: (self._path / name).stat().st_size for name in names}
+            yield from self._of(sizes, lambda name: (self._path / name).open("rb"))
         elif zipfile.is_zipfile(self._path):
             with zipfile.ZipFile(self._path) as archive:
-                yield from self._of(archive.namelist(), archive.open)
+                sizes = {info.filename: info.file_size for info in archive.infolist()}
+                yield from self._of(sizes, archive.open)
         else:
             names = sorted(p.name for p in self._path.parent.iterdir())
             with open(self._path, "rb") as file:
                 pictures = _Pictures(names, lambda name: (self._path.parent / name).open("rb"))
-                yield from self._of_list(file, pictures)
+                yield from self._of_list(file, pictures, 0, self._path.stat().st_size)
 
-    def _of(self, names: list[str], opened: Callable[[str], IO[bytes]]) -> Iterator[Foreign]:
+    def _of(self, names: dict[str, int], opened: Callable[[str], IO[bytes]]) -> Iterator[Foreign]:
+        """Yield the chats of the files with these names and sizes."""
         pictures = _Pictures(names, opened)
+        n_byte, n_read = sum(size for name, size in names.items() if _FILES.fullmatch(name)), 0
         for name in names:
             if _FILES.fullmatch(name):
                 with opened(name) as file:
-                    yield from self._of_list(file, pictures)
+                    yield from self._of_list(file, pictures, n_read, n_byte)
+                n_read += names[name]
             elif name.endswith("thread.json") and (log := name[:-11] + "messages.jsonl") in names:
                 with opened(name) as about, opened(log) as lines:
                     yield from self._read(functools.partial(jan, about, lines), pictures)
 
-    def _of_list(self, file: IO[bytes], pictures: _Pictures) -> Iterator[Foreign]:
+    def _of_list(
+        self, file: IO[bytes], pictures: _Pictures, n_read: int, n_byte: int
+    ) -> Iterator[Foreign]:
+        """Yield the chats of one file. n_read: bytes of those before, n_byte: of all."""
         for item in items(file):
+            self.share = (n_read + file.tell()) / max(n_byte, 1)
             yield from self._read(functools.partial(_read, item), pictures)
 
     def _read(
@@ -108,7 +118,7 @@ class _Pictures:
     n_lost: files that a chat names and the export lacks, or that are no pictures.
     """
 
-    def __init__(self, names: list[str], opened: Callable[[str], IO[bytes]]) -> None:
+    def __init__(self, names: Iterable[str], opened: Callable[[str], IO[bytes]]) -> None:
         self._opened = opened
         self._names = sorted((name.rpartition("/")[2], name) for name in names)
         self.n_lost = 0

@@ -6,9 +6,10 @@ import errno
 import functools
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.store.tagged_thoughts import split
@@ -175,12 +176,16 @@ class StoreError(Exception):
 
 @dataclass
 class Opened:
-    """An open database. Without `path` it is in memory, and `trouble` says why."""
+    """An open database. Without `path` it is in memory, and `trouble` says why.
+
+    turn: held by the connection that changes the database.
+    """
 
     connection: sqlite3.Connection
     path: Path | None
     trouble: str = ""
     lock: sqlite3.Connection | None = None
+    turn: threading.Lock = field(default_factory=threading.Lock)
 
 
 def open_database(path: Path, steps: Sequence[str] = STEPS) -> Opened:
@@ -260,12 +265,17 @@ class _Newer(Exception):
     """The file has a newer version than this program knows."""
 
 
-def _connect(target: str | Path) -> sqlite3.Connection:
+def connect(target: str | Path) -> sqlite3.Connection:
+    """Connect with a file that is open already, or with a new database in memory."""
     connection = sqlite3.connect(
         target, timeout=BUSY_S, isolation_level=None, check_same_thread=False
     )
     connection.text_factory = _text
     connection.execute("PRAGMA foreign_keys = ON")
+    # A checkpoint waits for the disk, so the store runs it in a thread.
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute("PRAGMA cache_size = -16000")
+    connection.execute("PRAGMA fullfsync = ON")  # on macOS, as kept_file.sync()
     return connection
 
 
@@ -280,13 +290,9 @@ def _open_file(path: Path, steps: Sequence[str]) -> sqlite3.Connection:
     for part in (path.with_name(f"{path.name}{ending}") for ending in ("-wal", "-shm")):
         if os.path.lexists(part):
             os.close(open_regular(part, os.O_RDONLY))
-    connection = _connect(path)
+    connection = connect(path)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
-        # A checkpoint waits for the disk, so the store runs it in a thread.
-        connection.execute("PRAGMA wal_autocheckpoint = 0")
-        connection.execute("PRAGMA cache_size = -16000")
-        connection.execute("PRAGMA fullfsync = ON")  # on macOS, as kept_file.sync()
         mark = _mark_path(path)
         if exists(mark) or path.stat().st_size <= CHECKED_BYTES:
             if connection.execute("PRAGMA quick_check (1)").fetchone()[0] != "ok":
@@ -333,7 +339,7 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[str]) -> None:
 
 
 def _empty(steps: Sequence[str]) -> sqlite3.Connection:
-    connection = _connect(":memory:")
+    connection = connect(":memory:")
     migrate(connection, steps)
     return connection
 

@@ -96,7 +96,7 @@ class MainWindow(QMainWindow):
             self.session, (store.path or settings_path).with_name(TOOLS_FILE), self
         )
         self.sidebar = Sidebar(self.chats)
-        self.exchange = ChatExchange(self.chats, self)
+        self.exchange = ChatExchange(self.chats, self._is_at_leisure, self)
         self.library = LibraryPage(
             self.engine,
             settings_path.with_name("library.json"),
@@ -315,6 +315,10 @@ class MainWindow(QMainWindow):
         session.busy_changed.connect(self._remember_chat)
         self.sidebar.list.exported.connect(self.exchange.ask_export)
         self.exchange.notice.connect(session.notice)
+        self.exchange.begun.connect(self.chat.exchange.begin)
+        self.exchange.progressed.connect(self.chat.exchange.show_progress)
+        self.exchange.ended.connect(self.chat.exchange.hide)
+        self.chat.exchange.cancel.connect(self.exchange.stop)
         self.chat.find_bar.closed.connect(self.chat.composer.setFocus)
         session.conversation_replaced.connect(self.chat.find_bar.hide)
         self.titles = Titles(session, self.chats, lambda: self.settings.titles, self)
@@ -600,6 +604,10 @@ class MainWindow(QMainWindow):
         super().resizeEvent(event)
         self._arrangement.fit(self.width())
 
+    def _is_at_leisure(self) -> bool:
+        """Return whether another chat may be shown: nothing is typed or answered in this one."""
+        return not (self.chat.composer.input.toPlainText() or self.session.is_answering)
+
     def quit(self) -> None:
         """Close the window, also one that would stay in the tray."""
         self._is_quitting = True
@@ -628,5 +636,6 @@ class MainWindow(QMainWindow):
         self.controls.packs.stop()
         self.library.shut_down()
         self.link.shut_down()
+        self.exchange.shut_down()
         self.chats.close()
         super().closeEvent(event)

@@ -386,14 +386,15 @@ def test_out_and_in_again(
     say(qtbot, window, "Question")
     before = said(window)
     window.exchange.export(window.chats.open_id, tmp_path / f"out.{kind}")
-    assert f"written to out.{kind}" in window.chat.banner.sentence
+    window.wait_notice(f"written to out.{kind}")
     window.exchange.import_file(tmp_path / f"out.{kind}")
+    window.wait_notice("imported")
     assert len(window.chats.rows()) == 2 and said(window) == before
     (tmp_path / "bad.json").write_text("[")
     window.exchange.import_file(tmp_path / "bad.json")
-    assert window.chat.banner.sentence.startswith("bad.json cannot be imported")
+    window.wait_notice("bad.json cannot be imported")
     window.exchange.export(window.chats.open_id, tmp_path / "missing" / "out.md")
-    assert "could not be written" in window.chat.banner.sentence
+    window.wait_notice("could not be written")
 
 
 def test_late_text_does_not_reach_another_chat(

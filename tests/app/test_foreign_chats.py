@@ -16,9 +16,9 @@ from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication
 from window_samples import Opener
 
-from app.store import foreign
+from app.store import exchange, foreign
 from app.store.chats import ChatStore
-from app.store.exchange import ImportRefused, import_chats
+from app.store.exchange import ImportRefused, Progress, import_chats
 
 PNG = make_png(np.zeros((4, 4, 3), np.uint8))
 
@@ -197,9 +197,39 @@ def test_an_export_is_dropped_on_the_window(open_window: Opener, tmp_path: Path)
     QApplication.sendEvent(window, QDropEvent(QPointF(9, 9), copy, data, left, none))
     sentence = "1\u00a0chat imported from conversations.json. 1\u00a0chat could not be read."
     sentence += " Not in the export: 1 picture, file or voice; the text marks where."
-    assert window.chat.banner.sentence == sentence
-    assert window.session.conversation.title == "A cat"
+    window.wait_notice(sentence)
+    shown = window.session.conversation
+    assert shown.title == "A cat"
+    window.chat.composer.input.setPlainText("While I write,")
     window.exchange.import_file(path)
-    window.exchange.export(0, tmp_path / "all.json")  # all chats
-    assert window.chat.banner.sentence == "2\u00a0chats written to all.json."
+    window.exchange.export(0, tmp_path / "all.json")  # all chats, one thing after the other
+    window.wait_notice("2\u00a0chats written to all.json.")
+    assert window.session.conversation is shown and window.draft == "While I write,"
     assert len(import_chats(window.chats.store, tmp_path / "all.json").ids) == 2
+
+
+def test_an_import_leaves_the_window_its_turns_and_stops_after_a_chat(
+    store: ChatStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "PIECE_CHARS", 5)
+    path = tmp_path / "conversations.json"
+    path.write_text(json.dumps([chatgpt()] * 9))
+
+    class Writing(Progress):
+        """A person writes after each chat, and stops the import after the third."""
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, value)
+            if name == "n_chat" and value:
+                assert {row.title for row in store.chats()} <= {"Mine"}, "none is shown yet"
+                store.new_chat("Mine")
+                self.is_stopped = value == 3
+
+    progress = Writing()
+    with store.for_thread() as own:
+        imported = import_chats(own, path, progress)
+    assert 0 < progress.share <= 1
+    titles = [row.title for row in store.chats()]
+    assert sorted(titles) == ["A cat"] * 3 + ["Mine"] * 3
+    assert all([said for *_, said in shown(store, i)][-1] == "Later." for i in imported.ids)
+    assert len(store.search("later")) == 3

@@ -225,12 +225,12 @@
 <translation>Chat exportieren</translation>
 </message>
 <message>
-<source>{file} could not be written: {reason}.</source>
-<translation>{file} konnte nicht geschrieben werden: {reason}.</translation>
-</message>
-<message>
 <source>{chats} written to {file}.</source>
 <translation>{chats} in {file} geschrieben.</translation>
+</message>
+<message>
+<source>Writing {file}</source>
+<translation>{file} wird geschrieben</translation>
 </message>
 <message>
 <source>Import chats</source>
@@ -239,6 +239,14 @@
 <message>
 <source>Chats (*.json *.md *.zip);;All files (*)</source>
 <translation>Chats (*.json *.md *.zip);;Alle Dateien (*)</translation>
+</message>
+<message>
+<source>Importing {file}</source>
+<translation>{file} wird importiert</translation>
+</message>
+<message>
+<source>The others were left out, because you stopped it.</source>
+<translation>Die übrigen fehlen, weil Sie den Import angehalten haben.</translation>
 </message>
 <message>
 <source>{chats} could not be read.</source>
@@ -399,6 +407,37 @@
 <message>
 <source>context {used} of {limit}</source>
 <translation>Kontext {used} von {limit}</translation>
+</message>
+<message>
+<source>Loading {model}</source>
+<translation>{model} wird geladen</translation>
+</message>
+</context>
+<context>
+<name>ChatView</name>
+<message>
+<source>Loading</source>
+<translation>Laden</translation>
+</message>
+<message>
+<source>Cancel</source>
+<translation>Abbrechen</translation>
+</message>
+<message>
+<source>Cancel loading</source>
+<translation>Das Laden abbrechen</translation>
+</message>
+<message>
+<source>Import or export</source>
+<translation>Import oder Export</translation>
+</message>
+<message>
+<source>Stop</source>
+<translation>Anhalten</translation>
+</message>
+<message>
+<source>Stop the import or export</source>
+<translation>Import oder Export anhalten</translation>
 </message>
 </context>
 <context>
@@ -1468,24 +1507,8 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <context>
 <name>LoadingStrip</name>
 <message>
-<source>Loading</source>
-<translation>Laden</translation>
-</message>
-<message>
-<source>Cancel</source>
-<translation>Abbrechen</translation>
-</message>
-<message>
-<source>Cancel loading</source>
-<translation>Das Laden abbrechen</translation>
-</message>
-<message>
-<source>Loading {model}…</source>
-<translation>{model} wird geladen …</translation>
-</message>
-<message>
-<source>Loading {model}, {share}</source>
-<translation>{model} wird geladen, {share}</translation>
+<source>{words}…</source>
+<translation>{words} …</translation>
 </message>
 </context>
 <context>
