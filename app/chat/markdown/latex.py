@@ -20,6 +20,9 @@ _OPENING = re.compile(
 _CLOSING = {"$$": "$$", "\\[": "\\]", "\\(": "\\)"}
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _MARKS = re.compile(r"[\\^_=()]")
+_SURE_MARKS = re.compile(r"[\\^_]")  # sums of money have none of them
+_UNFINISHED = re.compile(r"[-+*/=<]\s*\Z")  # the end of "$40-", before another amount
+_NUMBERS = re.compile(r"[\d.,;\s]+")
 _WORDS = re.compile(r"[A-Za-z]{2,}\s|\s[A-Za-z]{2,}")
 _INLINE_CHARS_MAX = 300  # longest formula in single dollars; they may also be amounts of money
 _CHARS_MAX = 10_000  # of a formula that is read
@@ -136,6 +139,7 @@ def _formulas(text: str) -> Iterator[_Formula]:
     missing: set[str] = set()  # closing delimiters that do not occur again
     ticks = _runs_of_ticks(text)
     place = 0
+    amount = -1  # the last dollar that begins no formula, before a digit
     while opening := _OPENING.search(text, place):
         sign, begin, place = opening[0], opening.start(), opening.end()
         if sign[0] == "`":  # code ends at a run of equally many ticks; without one it is text
@@ -148,7 +152,10 @@ def _formulas(text: str) -> Iterator[_Formula]:
         end = -1
         closing = _CLOSING.get(sign, sign.replace("\\begin", "\\end"))
         if sign == "$":
-            end = _end_of_inline(text, begin)
+            has_amount = amount >= 0 and "\n" not in text[amount:begin]
+            end = _end_of_inline(text, begin, has_amount)
+            if end < 0 and text[place : place + 1].isdecimal():
+                amount = begin
         elif closing not in missing:
             end = text.find(closing, place + 1)
             if end < 0:
@@ -171,8 +178,11 @@ def _runs_of_ticks(text: str) -> dict[int, list[int]]:
     return {length: places[::-1] for length, places in runs.items()}
 
 
-def _end_of_inline(text: str, begin: int) -> int:
-    """Return the end of a formula in single dollars that begins here, or -1."""
+def _end_of_inline(text: str, begin: int, has_amount: bool) -> int:
+    """Return the end of a formula in single dollars that begins here, or -1.
+
+    has_amount: an amount of money stands before it in its line.
+    """
     before, after = text[begin - 1 : begin], text[begin + 1 : begin + 2]
     if re.match(r"[\\$\w]", before) or not after or after.isspace():
         return -1
@@ -186,8 +196,12 @@ def _end_of_inline(text: str, begin: int) -> int:
     is_closed = has_marks and re.match(r"[\w)}\]'!]", body[-1])
     if following.isalpha() and len(body) > 1 and not is_closed:
         return -1  # variables of a shell, as in "$HOME:$PATH", but "$2^n$th" has a formula
-    if body[0].isdecimal() and not has_marks and _WORDS.search(body):
-        return -1  # an amount of money, and words
+    if (body[0].isdecimal() or body[0] == ".") and not _SURE_MARKS.search(body):
+        is_cut = _UNFINISHED.search(body) or body.count("(") > body.count(")")
+        if _WORDS.search(body) or is_cut:
+            return -1  # an amount of money, and words or a sign before another one
+        if has_amount and " " in body and _NUMBERS.fullmatch(body):
+            return -1  # "$5 and $6, 10$"; elsewhere such a list is nine times in ten a formula
     return closing.end()
 
 
