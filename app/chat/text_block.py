@@ -62,7 +62,7 @@ FORMULA_SIZE = 1.12  # times the size of the text; the font of formulas has smal
 # more than GitHub's: it underlines what stands between "_", and hides an answer's beginning up to
 # the second line "---" as "front matter".
 _UNDERLINE, _FRONT_MATTER = 0x4000, 0x10_0000
-_FEATURES = QTextDocument.MarkdownFeature(
+FEATURES = QTextDocument.MarkdownFeature(
     QTextDocument.MarkdownFeature.MarkdownDialectGitHub.value & ~(_UNDERLINE | _FRONT_MATTER)
     | QTextDocument.MarkdownFeature.MarkdownNoHTML.value
 )
@@ -139,7 +139,7 @@ class TextBlock(QTextBrowser):
         document = self._new_document()
         source = replace_math(meant.without_marks(text), partial(self._draw, found))
         source = meant.as_meant(source)
-        document.setMarkdown(keep_breaks(source), _FEATURES)
+        document.setMarkdown(keep_breaks(source), FEATURES)
         self._format(document)
         self._place(document, found)
         if _MARKED.search(source):

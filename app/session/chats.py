@@ -68,6 +68,8 @@ class Chats(QObject):
         session.why_not_kept = lambda message: "" if message.id else self._why
         session.owner_of = self._owner_of
         self._rows: list[ChatRow] | None = None
+        self.plain: Callable[[str], str] = str
+        """Return a passage of an answer as it is shown, without the signs of Markdown."""
         self.is_cut = False
         """Whether the last rows() left out chats that may match."""
         self._timer = QTimer(self)
@@ -108,7 +110,7 @@ class Chats(QObject):
             if not search.strip():
                 return self._rows
             by_id = {row.id: row for row in self._rows}
-            results = self.store.search(search)
+            results = self.store.search(search, self.plain)
             self.is_cut = results.is_cut
             return [
                 replace(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPen
+from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPen, QTextLayout
 from PySide6.QtWidgets import QLineEdit, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from app.sidebar.list_model import ChatListModel
+from app.store.chats import ChatRow
 from app.text.language import translate
 from app.widgets import icons, theme
 
@@ -65,12 +66,9 @@ class ChatDelegate(QStyledItemDelegate):
         painter.setFont(option.font)
         painter.drawText(QRectF(room.x(), room.y(), room.width(), ROW), left, title)
         if chat.snippet:
-            metrics = QFontMetrics(small)
-            painter.setFont(small)
-            painter.setPen(theme.colour("muted"))
-            text = metrics.elidedText(chat.snippet, Qt.TextElideMode.ElideRight, int(room.width()))
-            line = QRectF(room.x(), room.y() + ROW - 8, room.width(), metrics.height())
-            painter.drawText(line, left, text)
+            self._snippet(
+                painter, small, QRectF(room.x(), room.y() + ROW - 8, room.width(), 0), chat
+            )
         if hovered or selected:
             self._icon(painter, place, "more")
         elif busy:
@@ -93,6 +91,24 @@ class ChatDelegate(QStyledItemDelegate):
         self, editor: QWidget, option: QStyleOptionViewItem, index: Index
     ) -> None:
         editor.setGeometry(option.rect)
+
+    def _snippet(self, painter: QPainter, font: QFont, room: QRectF, chat: ChatRow) -> None:
+        """Paint the passage, with what was found in it marked as in the transcript."""
+        elided = QFontMetrics(font).elidedText(
+            chat.snippet, Qt.TextElideMode.ElideRight, int(room.width())
+        )
+        layout = QTextLayout(elided, font)
+        mark, at = QTextLayout.FormatRange(), elided.casefold().find(chat.marked.casefold())
+        if chat.marked and at >= 0:
+            mark.start, mark.length = at, len(chat.marked)
+            mark.format.setBackground(theme.colour("accent"))
+            mark.format.setForeground(theme.colour("on_accent"))
+            layout.setFormats([mark])
+        layout.beginLayout()
+        layout.createLine()
+        layout.endLayout()
+        painter.setPen(theme.colour("muted"))
+        layout.draw(painter, room.topLeft())
 
     def _icon(self, painter: QPainter, place: QRectF, name: str) -> None:
         y = place.y() + ROW / 2 - 7

@@ -101,6 +101,8 @@ class ChatListModel(QAbstractListModel):
             )
         if role == roles.AccessibleDescriptionRole and item.id in self.busy:
             return translate("chats", "An answer is being written")
+        if role == roles.AccessibleDescriptionRole:
+            return item.snippet
         return None
 
     def setData(  # noqa: D102

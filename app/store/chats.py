@@ -16,7 +16,7 @@ from app.state.conversation import Conversation, Ending, Message
 from app.state.preset import Preset
 from app.store import schema
 from app.store.schema import StoreError
-from app.store.search import Results, find
+from app.store.search import Plain, Results, find
 from backend.protocol.attachments import Attachment
 from backend.protocol.chat import Delta, ToolCall
 from backend.protocol.statistics import Statistics
@@ -156,10 +156,10 @@ class ChatStore:
             ]  # fmt: skip
         return sorted(rows, key=lambda row: row.order)
 
-    def search(self, text: str) -> Results:
-        """Return the chats that contain the words of a text."""
+    def search(self, text: str, plain: Plain = str) -> Results:
+        """Return the chats that contain the words of a text, with passages without Markdown."""
         with self.reading():
-            return find(self.connection, text)
+            return find(self.connection, text, plain)
 
     # One chat
 

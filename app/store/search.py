@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 N_FOUND = 60  # chats
@@ -12,12 +13,16 @@ PAGE = 400  # messages per query
 BUDGET_S = 0.05  # time limit; the results so far are shown
 SHORT_BUDGET_S = 0.15  # for words that are in no index
 SNIPPET_CHARS = 70
+_AROUND_CHARS = 300  # that are read before and after the words
 SHORT_CHARS = 3  # a shorter word is in no index of parts of words
 SCANNED = 1000  # messages per query that looks for short words
 N_PART = 24
 N_WORD = 12
 
 _WORD = re.compile(r"[^\W_]+")
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.M)
+Plain = Callable[[str], str]
+"""Returns a passage of an answer without the signs of Markdown."""
 _QUOTES = "\"'\u201c\u201d\u201e\u00ab\u00bb"
 
 
@@ -35,13 +40,16 @@ class Found:
     marked: str = ""
 
 
+_Row = tuple[int, int, str, str, int]  # message, chat, role, content, whether it is sure
+
+
 class Results(list[Found]):
     """The chats that were found. is_cut: others may match, too."""
 
     is_cut = False
 
 
-def find(connection: sqlite3.Connection, text: str) -> Results:
+def find(connection: sqlite3.Connection, text: str, plain: Plain = str) -> Results:
     """Return the chats that contain all the words, in the title or in a message."""
     bare = (word.strip(_QUOTES) for word in text.lower().replace("\0", " ").split())
     words = [word for word in bare if word][:N_WORD]
@@ -50,7 +58,7 @@ def find(connection: sqlite3.Connection, text: str) -> Results:
     found = {chat_id: Found(chat_id, "") for chat_id in _titles(connection, words)}
     is_cut = len(found) >= N_FOUND
     if any(len(word) >= 2 or not word.isascii() for word in words) and not is_cut:
-        is_cut = not find_said(connection, words, found)
+        is_cut = not find_said(connection, words, found, plain)
     results = Results(list(found.values())[:N_FOUND])
     results.is_cut = is_cut
     return results
@@ -83,7 +91,9 @@ def _titles(connection: sqlite3.Connection, words: list[str]) -> list[int]:
     return [row[0] for row in rows]
 
 
-def find_said(connection: sqlite3.Connection, words: list[str], found: dict[int, Found]) -> bool:
+def find_said(
+    connection: sqlite3.Connection, words: list[str], found: dict[int, Found], plain: Plain = str
+) -> bool:
     """Add the chats with a message that contains all the words, newest first.
 
     Words that begin so come without their accents. Return False if there may be more.
@@ -104,7 +114,7 @@ def find_said(connection: sqlite3.Connection, words: list[str], found: dict[int,
         while True:
             limits = [value for expression in values for value in (expression, before)]
             rows = _messages(connection, hit, [*limits, PAGE])
-            _take(rows, words, found)
+            _take(rows, words, found, plain)
             if len(found) >= N_FOUND:
                 return False
             if not rows:
@@ -112,10 +122,12 @@ def find_said(connection: sqlite3.Connection, words: list[str], found: dict[int,
             if time.monotonic() > ends_s:
                 return False
             before = rows[-1][0]
-    return bool(parts) or _find_short(connection, words, found)
+    return bool(parts) or _find_short(connection, words, found, plain)
 
 
-def _find_short(connection: sqlite3.Connection, words: list[str], found: dict[int, Found]) -> bool:
+def _find_short(
+    connection: sqlite3.Connection, words: list[str], found: dict[int, Found], plain: Plain
+) -> bool:
     """Add the chats with short words within words: read the messages, newest first."""
     ends_s = time.monotonic() + SHORT_BUDGET_S
     tests, patterns = [], []
@@ -135,27 +147,25 @@ def _find_short(connection: sqlite3.Connection, words: list[str], found: dict[in
     before = connection.execute("SELECT coalesce(max(id), 0) FROM message").fetchone()[0] + 1
     while before > 0:
         values: list[object] = [before, before - SCANNED, *patterns]
-        _take(_messages(connection, hit, values), words, found)
+        _take(_messages(connection, hit, values), words, found, plain)
         before -= SCANNED
         if len(found) >= N_FOUND or (before > 0 and time.monotonic() > ends_s):
             return False
     return True
 
 
-def _messages(
-    connection: sqlite3.Connection, hit: str, values: list[object]
-) -> list[tuple[int, int, str, int]]:
+def _messages(connection: sqlite3.Connection, hit: str, values: list[object]) -> list[_Row]:
     return connection.execute(
-        f"SELECT message.id, chat_id, message.content, is_sure FROM ({hit}) AS hit "
+        f"SELECT message.id, chat_id, role, message.content, is_sure FROM ({hit}) AS hit "
         "JOIN message USING (id) JOIN chat ON chat.id = chat_id AND deleted_s IS NULL "
         "ORDER BY message.id DESC",
         values,
     ).fetchall()
 
 
-def _take(rows: list[tuple[int, int, str, int]], words: list[str], found: dict[int, Found]) -> None:
+def _take(rows: list[_Row], words: list[str], found: dict[int, Found], plain: Plain) -> None:
     """Add the chats of rows that do contain the words."""
-    for message_id, chat_id, content, is_sure in rows:
+    for message_id, chat_id, role, content, is_sure in rows:
         known = found.get(chat_id)
         if len(found) >= N_FOUND if known is None else known.message_id:
             continue
@@ -163,17 +173,37 @@ def _take(rows: list[tuple[int, int, str, int]], words: list[str], found: dict[i
         if is_sure or all(word.casefold() in folded for word in words):
             phrase = " ".join(words)
             marked = phrase if phrase in folded else max(words, key=len)
-            passage = snippet(content, words) if known is None else ""  # its title has the words
+            passage = ""
+            if known is None:  # else its title has the words
+                passage = snippet(content, [marked, *words], plain if role == "assistant" else str)
             found[chat_id] = Found(chat_id, passage, message_id, marked)
 
 
-def snippet(content: str, words: list[str]) -> str:
-    """Return the passage around the first of the words, on one line."""
-    pattern = "(?:" + "|".join(map(re.escape, words)) + ")"
-    place = re.search(r"(?<![^\W_])" + pattern, content, re.IGNORECASE)
-    place = place or re.search(pattern, content, re.IGNORECASE)
+def snippet(content: str, words: list[str], plain: Plain = str) -> str:
+    """Return the passage around the words, the first rather than the others, on one line."""
+    place = _place_of(content, words)
+    if place:
+        fences = [fence.end() for fence in _FENCE.finditer(content, 0, place.start())]
+        begin = max(place.start() - _AROUND_CHARS, 0)
+        begin = max([begin and content.find(" ", begin, place.start()), begin, *fences[-1:]])
+        shown = content[begin : place.end() + _AROUND_CHARS]
+        if len(fences) % 2:  # it is code, which begins below the fence
+            shown = _FENCE.split(content[fences[-1] :], maxsplit=1)[0].partition("\n")[2]
+        else:
+            shown = plain(shown)
+        if shown_place := _place_of(shown, words):  # else they are within the signs
+            content, place = shown, shown_place
     begin = max(place.start() - 24, 0) if place else 0
     text = " ".join(content[begin : begin + SNIPPET_CHARS].split())
     if begin:
         text = "\u2026" + text.partition(" ")[2] if " " in text else "\u2026" + text
     return text
+
+
+def _place_of(content: str, words: list[str]) -> re.Match[str] | None:
+    for wanted in (words[:1], words):
+        pattern = "(?:" + "|".join(map(re.escape, wanted)) + ")"
+        for begin in (r"(?<![^\W_])", ""):
+            if place := re.search(begin + pattern, content, re.IGNORECASE):
+                return place
+    return None

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.chat.page import ChatPage
+from app.chat.plain_text import plain_text
 from app.controls.controller import Controls
 from app.controls.top_bar import TopBar
 from app.library.page import LibraryPage
@@ -96,6 +97,7 @@ class MainWindow(QMainWindow):
             self.session, (store.path or settings_path).with_name(TOOLS_FILE), self
         )
         self.sidebar = Sidebar(self.chats)
+        self.chats.plain = plain_text
         self.exchange = ChatExchange(self.chats, self._is_at_leisure, self)
         self.library = LibraryPage(
             self.engine,

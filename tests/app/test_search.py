@@ -10,6 +10,7 @@ import pytest
 from PySide6.QtCore import Qt
 from window_samples import WAIT_MS, Model, Opener
 
+from app.chat.plain_text import plain_text
 from app.state.conversation import Message
 from app.store import search
 from app.store.chats import ChatStore
@@ -108,6 +109,24 @@ def test_the_passage_around_a_word(content: str, words: list[str], shown: str) -
 
 
 @pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (
+            "Use **the fox** and `fox()` of [a fox](https://e.example)",
+            "Use the fox and fox() of a fox",
+        ),
+        ("x\n```python\nfox = a*b*c\n```\n**y**", "fox = a*b*c"),
+        ("```\nx\n```\n## A _fox_, $x^2$", "A fox, x\u00b2"),
+        ("| **a** | b |\n|---|---|\n| fox | `c` |", "a b fox c"),
+        ("[it](https://fox.example) **is**", "[it](https://fox.example) **is**"),
+        ("1. a\n   - *the* \\*fox\\*", "a the *fox*"),
+    ],
+)
+def test_a_passage_of_an_answer_has_no_signs(qapp: Any, content: str, shown: str) -> None:
+    assert snippet(content, ["fox"], plain_text) == shown
+
+
+@pytest.mark.parametrize(
     ("content", "words"),
     [
         ("ein Donaudampfschiff", "dampf"),
@@ -153,7 +172,7 @@ def test_what_is_cut_is_said(store: ChatStore, monkeypatch: pytest.MonkeyPatch) 
 def test_a_result_leads_to_its_passage_and_marks_it(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model(text="An answer without it. " * 30))
+    window = open_window(model(text="An `answer` without it. " * 30))
     for question in ("Where is the Donaudampfschiff?", "second", "third"):
         window.ask(question)
         window.wait_end()
@@ -162,6 +181,8 @@ def test_a_result_leads_to_its_passage_and_marks_it(
     window.press("New chat")
     window.ask("Of another thing")
     window.wait_end()
+    window.sidebar.search.setText("answer")
+    assert [row.snippet[:9] for row in window.chats.rows("answer")][-1:] == ["An answer"]
     window.sidebar.search.setText("dampf")
     rows, bar = window.sidebar.list, window.chat.find_bar
     qtbot.waitUntil(lambda: len(rows.titles()) == 1, timeout=WAIT_MS)
