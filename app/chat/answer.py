@@ -13,6 +13,7 @@ from app.chat import answer_footer
 from app.chat.branch_switch import BranchSwitch
 from app.chat.code_card import CodeCard
 from app.chat.markdown.blocks import Block, BlockSplitter
+from app.chat.markdown.meant import definitions, refers
 from app.chat.message_editor import MessageEditor, can_change
 from app.chat.table_card import TableCard
 from app.chat.text_block import BlockOwner, TextBlock
@@ -69,6 +70,8 @@ class AnswerView(BlockOwner):
         self._splitter = BlockSplitter()
         self._taken = 0  # characters of the message given to the splitter
         self._dirty = 0  # the first block whose widget is out of date
+        self._stale: list[int] = []  # blocks before it with references that are known now
+        self._defined: dict[str, str] = {}  # addresses by the labels of references
         self._views: list[_View] = []
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
@@ -209,12 +212,17 @@ class AnswerView(BlockOwner):
         if not message.is_live:
             self._dirty = min(self._dirty, self._splitter.finish())
         blocks = self._splitter.blocks
+        self._find_definitions()
         with slices.a_slice() as is_over:
-            for index in range(self._dirty, len(blocks)):
-                self._have_view(index)
-                _fill(self._views[index], blocks[index], caret=live and index == len(blocks) - 1)
-                self._dirty = index + 1
-                if is_over() and index + 1 < len(blocks):
+            while self._stale or self._dirty < len(blocks):
+                if self._stale:
+                    self._fill_again(self._stale.pop())
+                else:
+                    is_last, index = self._dirty == len(blocks) - 1, self._dirty
+                    self._have_view(index)
+                    _fill(self._views[index], blocks[index], caret=live and is_last)
+                    self._dirty = index + 1
+                if is_over() and (self._stale or self._dirty < len(blocks)):
                     slices.later(self, self._render)
                     break
         waiting = message.ending is Ending.WAITING
@@ -242,6 +250,30 @@ class AnswerView(BlockOwner):
         may_step = message.is_joint or not message.is_live  # others are stopped by a step
         self._branches.show_branch(message.branch if may_step else (1, 1))
 
+    def _find_definitions(self) -> None:
+        """Take addresses from complete lines of new text, and show blocks again that refer to them.
+
+        Models write their list of sources last.
+        """
+        new: dict[str, str] = {}
+        for block in self._splitter.blocks[self._dirty :]:
+            whole = block.text.rpartition("\n")[0] if self._message.is_live else block.text
+            new = new if block.is_code else {**definitions(whole), **new}
+        new = {label: address for label, address in new.items() if label not in self._defined}
+        self._defined |= new
+        for index in range(self._dirty if new else 0):
+            block = self._splitter.blocks[index]
+            if not block.is_code and index not in self._stale and refers(block.text, new):
+                self._stale.append(index)
+
+    def _fill_again(self, index: int) -> None:
+        view = self._views[index]
+        if isinstance(view, TableCard):
+            for _ in view.redress():
+                pass
+        else:
+            _fill(view, self._splitter.blocks[index], caret=False)
+
     def _have_view(self, index: int) -> None:
         """Have a view of a block's kind. The line below a head, or a fence's end, changes it."""
         block = self._splitter.blocks[index]
@@ -255,6 +287,8 @@ class AnswerView(BlockOwner):
             before.deleteLater()
             del self._views[index]
         view = CodeCard(block.language) if block.is_code else kind()
+        if not isinstance(view, CodeCard):
+            view.defined = self._defined
         self._views.insert(index, view)
         self._blocks.insertWidget(index, view)
         # Screen readers read in the order of the stack.

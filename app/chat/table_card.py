@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import zip_longest
 
@@ -45,6 +45,7 @@ class TableCard(QFrame):
         super().__init__(parent)
         self.setObjectName("tableCard")
         self._text = ""  # the table as Markdown
+        self.defined: Mapping[str, str] = {}  # as of TextBlock
         self._is_mirrored = False  # the first column stands at the right; Qt cannot do that
         self._n_row = 0  # rows that are shown, without the head
         self._parts: list[TextBlock] = []
@@ -104,6 +105,7 @@ class TableCard(QFrame):
 
     def _new_part(self) -> TextBlock:
         part = TextBlock()
+        part.defined = self.defined
         part.setAccessibleName(self.tr("Part of a table"))
         if self._widths:
             _set_widths(part, self._widths)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -107,6 +107,8 @@ class TextBlock(QTextBrowser):
         self._ideal_width = 0  # 0: not known
         self._anchor: int | None = None  # where the mouse button went down, while it is down
         self._markdown = ""
+        self.defined: Mapping[str, str] = {}
+        """Addresses that other blocks define for references, by their labels."""
         self._finish: Callable[[QTextDocument], None] = _leave
         self._awaited: set[formulas.Key] = set()
         self._is_listening = False  # for formulas that are drawn
@@ -138,7 +140,7 @@ class TextBlock(QTextBrowser):
         found: list[_Formula] = []
         document = self._new_document()
         source = replace_math(meant.without_marks(text), partial(self._draw, found))
-        source = meant.as_meant(source)
+        source = meant.as_meant(source, self.defined)
         document.setMarkdown(keep_breaks(source), FEATURES)
         self._format(document)
         self._place(document, found)

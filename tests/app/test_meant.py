@@ -8,8 +8,10 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QTextCursor, QTextFormat
 
+from app.chat.answer import AnswerView
 from app.chat.text_block import TextBlock
-from app.widgets import theme
+from app.state.conversation import Ending, Message
+from app.widgets import slices, theme
 
 
 @pytest.fixture
@@ -280,11 +282,37 @@ def test_the_bar_of_a_quotation_stands_beside_it(block: TextBlock) -> None:
     assert places[1] == places[0] + block.document().indentWidth()
 
 
-def test_references_are_links_and_their_list_stays(block: TextBlock) -> None:
-    block.show_markdown("see [t][1], [u], [v][9]\n\n[1]: https://d.e\n[U]: https://f.g 'x'")
+def links(block: TextBlock) -> list[str]:
+    """Return the address of the link at each letter, "" without one."""
     cursor, found = QTextCursor(block.document()), []
     while cursor.movePosition(QTextCursor.MoveOperation.NextCharacter):
         found.append(cursor.charFormat().anchorHref())
+    return found
+
+
+def test_references_reach_over_the_blocks_of_an_answer(qtbot: Any) -> None:
+    prose = "word " * 400 + "\n\n"
+    text = f"[old][2] and [t][1]\n{prose}| a |\n|---|\n| [b][1] |\n\n`[1]: https://no.org`\n{prose}"
+    message = Message("assistant", text + "[1]: https://d.e/sou", Ending.STREAMING)
+    view = AnswerView(message)
+    qtbot.addWidget(view)
+    assert not any(any(links(block)) for block in view.blocks_in_order()), "it is not complete"
+    message.content += "rce\n[2]: https://f.g"
+    view.refresh(now=True)
+    qtbot.waitUntil(slices.is_done)
+    first, table, *_ = view.blocks_in_order()
+    assert set(links(first)) == {"", "https://d.e/source"} and set(links(table)) == set(
+        links(first)
+    )
+    message.ending = Ending.FINISHED
+    view.refresh()
+    qtbot.waitUntil(slices.is_done)
+    assert set(links(first)) == {"", "https://d.e/source", "https://f.g"}
+
+
+def test_references_are_links_and_their_list_stays(block: TextBlock) -> None:
+    block.show_markdown("see [t][1], [u], [v][9]\n\n[1]: https://d.e\n[U]: https://f.g 'x'")
+    found = links(block)
     text = block.toPlainText()
     assert found[text.index("t")] == "https://d.e" and found[text.index("u")] == "https://f.g"
     assert "[v][9]" in text and "[1]: https://d.e" in text and "[t]" not in text

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 LINE_SEPARATOR = "\u2028"  # a new line within a paragraph
@@ -106,8 +106,23 @@ def without_marks(text: str) -> str:
     return _MARKS.sub("\ufffd", text)
 
 
-def as_meant(text: str) -> str:
+def definitions(text: str) -> dict[str, str]:
+    """Return the addresses that a text defines for references, by their labels in lower case."""
+    if "]:" not in text:
+        return {}
+    return {found[1].casefold(): found[2] for found in _DEFINED.finditer(_without_code(text))}
+
+
+def refers(text: str, labels: Iterable[str]) -> bool:
+    """Return whether a text may have a reference with one of these labels."""
+    folded = text.casefold()
+    return any(f"[{label}]" in folded for label in labels)
+
+
+def as_meant(text: str, defined: Mapping[str, str] | None = None) -> str:
     """Return Markdown that reads by CommonMark as its writer meant it. Takes linear time.
+
+    defined: addresses that other parts of the same answer define for references.
 
     REQUIRES: the text has no marks (without_marks()) but those of formulas.
     """
@@ -118,7 +133,12 @@ def as_meant(text: str) -> str:
     edits = [*_addresses(without_code), *_links(without_code)]
     shown = _ADDRESS.sub(lambda found: "`" * len(found[0]), without_code)
     edits += [*_tags(shown), *_pictures(shown, text), *_notes(shown), *_tildes(shown)]
-    edits += [*_comments(shown), *_references(without_code), *_nested(shown), *_pipes(shown, text)]
+    edits += [
+        *_comments(shown),
+        *_references(without_code, defined or {}),
+        *_nested(shown),
+        *_pipes(shown, text),
+    ]
     edits += (_Edit(found.start(), found.end(), r"\_\_") for found in _DUNDER.finditer(shown))
     edits += (_Edit(found.end(), found.end(), "\n") for found in _RULE_BELOW.finditer(shown))
     edits += (
@@ -296,12 +316,13 @@ def _comments(shown: str) -> Iterator[_Edit]:
         yield _Edit(begin, end, "")
 
 
-def _references(shown: str) -> Iterator[_Edit]:
+def _references(shown: str, others: Mapping[str, str]) -> Iterator[_Edit]:
     """Make links of references whose addresses stand in lines of their own, and leave the lines.
 
     Qt's reader knows only a definition that stands alone; such lines are a list of sources, too.
     """
-    defined = {found[1].casefold(): found[2] for found in _DEFINED.finditer(shown)}
+    own = {found[1].casefold(): found[2] for found in _DEFINED.finditer(shown)}
+    defined = {**others, **own}
     for found in _REFERRED.finditer(shown) if defined else ():
         label = (found[2] or "")[1:-1] or found[1]
         if address := defined.get(label.casefold()):
