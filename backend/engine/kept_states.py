@@ -122,19 +122,19 @@ class Hour:
         """Return whether so much may be written now.
 
         is_passing: it is soon written again, with more tokens. Beyond half of the bound it waits
-        until its share of an hour has gone by since the last write: such writes are then spread
-        over the hour, and leave room for what is new.
+        until less than half as much was written within its share of an hour: such writes are then
+        spread over the hour, and leave room for what is new.
         """
         now_s = self._clock()
         hours = [(at_s, n, _HOUR_S * max(1.0, n / HOUR_BYTES)) for at_s, n in self._written]
         self._written = [(at_s, n) for at_s, n, counts_s in hours if now_s - at_s < counts_s]
         n_hour = sum(n for _, n in self._written) + n_bytes
-        if not self._written or not n_bytes:
+        if n_hour == n_bytes:
             return True
-        if is_passing and 2 * n_hour > HOUR_BYTES:
-            since_s = now_s - self._written[-1][0]
-            return n_hour <= HOUR_BYTES and since_s >= _HOUR_S * n_bytes / HOUR_BYTES
-        return n_hour <= HOUR_BYTES
+        share_s = _HOUR_S * n_bytes / HOUR_BYTES
+        n_recent = sum(n for at_s, n in self._written if now_s - at_s < share_s)
+        has_passed = 2 * n_hour <= HOUR_BYTES or 2 * n_recent < n_bytes
+        return n_hour <= HOUR_BYTES and (has_passed or not is_passing)
 
     def add(self, n_bytes: int) -> None:
         """Count bytes that are written now."""

@@ -726,23 +726,24 @@ def test_what_an_hour_has_no_room_for_is_written_later(
 def test_what_is_written_again_leaves_half_of_an_hour_and_is_spread_over_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kept_states, "HOUR_BYTES", 1000)
+    """Notes are written in between."""
+    monkeypatch.setattr(kept_states, "HOUR_BYTES", 1_000_000)
     now_s, wrote_s = 0.0, list[float]()
     hour = Hour(lambda: now_s)
-    for second in range(2 * 3600):
-        now_s = float(second)
-        if hour.has_room(100, is_passing=True):
-            hour.add(100)
+    for step in range(2 * 360):
+        now_s = 10.0 * step
+        hour.add(10)
+        if hour.has_room(90_000, is_passing=True):
+            hour.add(90_000)
             wrote_s.append(now_s)
-        if second == 100:
-            assert hour.has_room(500) and not hour.has_room(501)  # for what is new
-    assert wrote_s[:5] == [0.0, 1.0, 2.0, 3.0, 4.0]
-    first = [at_s for at_s in wrote_s if at_s < 3600]
-    assert len(first) == 10 and np.diff(first[4:]).min() == 360
-    assert all(sum(a <= b < a + 3600 for b in wrote_s) <= 10 for a in wrote_s)
+        if step == 10:
+            assert hour.has_room(549_000) and not hour.has_room(551_000)  # for what is new
+    assert wrote_s[:6] == [0.0, 10.0, 20.0, 30.0, 40.0, 370.0]
+    assert np.diff(wrote_s[4:]).min() == 330 and wrote_s[10] < 3600 <= wrote_s[11]
+    assert all(sum(a <= b < a + 3600 for b in wrote_s) <= 11 for a in wrote_s)
     now_s = 20_000.0
-    assert hour.has_room(2500)  # it alone
-    hour.add(2500)
+    assert hour.has_room(2_500_000)  # it alone
+    hour.add(2_500_000)
     for now_s, has_room in ((20_000 + 2.4 * 3600, False), (20_000 + 2.5 * 3600, True)):
         assert hour.has_room(1) == has_room
 
