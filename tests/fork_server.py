@@ -15,6 +15,7 @@ import atexit
 import contextlib
 import functools
 import os
+import re
 import runpy
 import secrets
 import select
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-CAN_FORK = sys.platform == "linux" and not os.environ.get("LD_PRELOAD")
+CAN_FORK = sys.platform == "linux" and not re.search(r"lib\w+san", os.environ.get("LD_PRELOAD", ""))
 """A sanitizer has threads."""
 PRELOAD, PYTHON_PATH = "LD_PRELOAD", "PYTHONPATH"
 PACKET_BYTES = 150_000  # of arguments and environment; a socket's buffer has 200 kB

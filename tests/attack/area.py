@@ -60,12 +60,10 @@ def in_child(
     limit_s: float,
     *,
     memory_bytes: int = 0,
-    began: tuple[int, int] | None = None,
 ) -> End:
     """Run `act` in a forked child and return how it ended.
 
-    memory_bytes: address space that the child may take beyond this process's; 0: no limit. began: a
-    pipe, which is closed here. limit_s counts from the byte on that the child writes to it.
+    memory_bytes: address space that the child may take beyond this process's; 0: no limit.
     """
     out = folder / "said"
     child = os.fork()
@@ -86,10 +84,6 @@ def in_child(
             os.write(2, traceback.format_exc().encode("utf-8", "replace"))
         finally:
             os._exit(status)
-    if began is not None:
-        os.close(began[1])
-        os.read(began[0], 1)
-        os.close(began[0])
     return wait_for(child, out, limit_s)
 
 

@@ -19,7 +19,7 @@ AREAS: dict[str, Area] = {
         Area("core", 10_000, core.attack),
         Area("beside", 400, beside.attack, limit_s=300),
         Area("kill", 9_700, kills.attack_writer, kills.prepare, 300),
-        Area("engine", 25, kills.attack_engine, kills.prepare_engines, 900),
+        Area("engine", 45, kills.attack_engine, kills.prepare_engines, 900),
         Area("worker", 250, kills.attack_worker, kills.prepare_worker, 300),
         Area("window", 50, kills.attack_window, limit_s=600),
         Area("fault", 10_000, faults.attack, faults.prepare, 300),

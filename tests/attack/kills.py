@@ -8,11 +8,15 @@ import os
 import random
 import shutil
 import signal
+import stat
+import sys
 import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import fork_server
+import pytest
 from asking import of_chat
 from benchmarks.chat_kills import Expected, one_round
 from chats import model
@@ -60,16 +64,19 @@ def attack_writer(seed: int, folder: Path) -> str:
     return f"{scenario.name} {'killed' if end.kind == 'hang' else 'was faster'}"
 
 
-_N_KILL = 8
+_N_KILL = 24
 """Engines that are killed one after the other, before one that is not."""
 _ARCHS = ("qwen3moe", "gpt-oss", "qwen35moe")
 """Their states are pieces; in one piece, of a ring; in one piece, with recurrent states."""
-_KEEPING_S, _WRITE_S = 0.5, 0.02
+_CHANGES = {"open", "os.rename", "os.link", "os.remove"}
+"""Audit events of Python that come before a change of a folder."""
+_FORMAT = "backend.llama.format_child"
 _models: dict[str, Path] = {}
 
 
 def prepare_engines(folder: Path) -> None:
     """Write models, and compute the digests without which nothing is kept."""
+    fork_server.command(["-m", _FORMAT], (_FORMAT,))  # whose server the killed engines share
     for arch in () if _models else _ARCHS:
         own = folder / f"engines-{os.getpid()}-{arch}"
         own.mkdir()
@@ -86,14 +93,13 @@ def attack_engine(seed: int, folder: Path) -> str:
     shutil.copy(_models[arch].parent / "digests.json", folder)
     n_within = n_killed = 0
     for number in range(_N_KILL + 1):
-        began, is_last = os.pipe(), number == _N_KILL
-        n_write = 0 if is_last or chance.random() < 0.2 else chance.randint(1, 5)
-        wait_s = 300.0 if is_last else chance.random() ** 2 * (_WRITE_S if n_write else _KEEPING_S)
-        act = partial(_converse, _models[arch], folder, chance.random(), 6, began[1], n_write)
-        end = in_child(act, folder, wait_s, began=began)
-        if end.said or (end.kind, end.value) not in [("ended", 0), ("hang", 0)][: 2 - is_last]:
+        n_change = chance.randint(1, 30) if number < _N_KILL else 0
+        act = partial(_converse, _models[arch], folder, chance.random(), 6, n_change)
+        end = in_child(act, folder, 300)
+        killed = (end.kind, end.value) == ("signal", signal.SIGKILL) and n_change > 0
+        if end.said or not (killed or (end.kind, end.value) == ("ended", 0)):
             raise Finding(f"{arch}, engine {number}: {end}")
-        n_killed += end.kind == "hang"
+        n_killed += killed
         parts = {*folder.glob("states/*/*.part")}
         n_within += len(parts) > 0
         for part in parts:
@@ -106,45 +112,55 @@ def attack_engine(seed: int, folder: Path) -> str:
         if found["difference"] or (obstacle and not is_cut) or found["n_taken"]:
             raise Finding(f"{arch}: {found}")
         n_state += found["n_state"]
-    return (
-        f"{n_killed} killed, {n_within} with a file begun; {'some' if n_state else 'none'} restored"
-    )
+    return f"{n_killed} killed, {n_within} with a file begun; {n_state} restored"
 
 
-def _converse(
-    path: Path, folder: Path, seed: float, n_turn: int, began: int = -1, n_write: int = 0
-) -> int:
+def _converse(path: Path, folder: Path, seed: float, n_turn: int, n_change: int = 0) -> int:
     """Go on with two chats, and keep them. Their texts are the same in every process.
 
-    began: gets a byte when the chats begin, or before the data of this number of writes are synced.
+    n_change: the process is killed before this change of the states' folder; 0: it is not.
     """
     os.environ[VARIABLE] = str(folder / "logs")
-    os.environ["OUTRIDER_STATES"] = str(folder / "states")
-    chance = random.Random(seed)
+    os.environ["OUTRIDER_STATES"] = states = str(folder / "states")
+    fork_server.fork_children(pytest.MonkeyPatch(), _FORMAT)
+    chance, changes = random.Random(seed), itertools.count(1)
     engine = Engine.open(path, EngineConfig.of(n_thread=1, context_length=1024, n_ubatch=64))
     engine.keep_in(folder / "states")
-    while engine.keep():
-        pass
-    writes = itertools.count(1)
+    _keep_all(engine)
+
+    def change(descriptor: int | None = None) -> None:
+        if next(changes) == n_change:
+            if descriptor is not None and stat.S_ISREG(os.fstat(descriptor).st_mode):
+                n_byte = os.fstat(descriptor).st_size  # some of them may not be written yet
+                os.ftruncate(descriptor, chance.choice((n_byte, chance.randint(0, n_byte))))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        name = str(arguments[0]) if event in _CHANGES else ""
+        if name.startswith(states) and (event != "open" or name.endswith(".part")):
+            change()
 
     def sync(descriptor: int) -> None:
-        if next(writes) == n_write:
-            os.write(began, b"!")
+        change(descriptor)
         real(descriptor)
 
     real, kept_file.sync = kept_file.sync, sync
-    if began >= 0 and not n_write:
-        os.write(began, b"!")
+    if n_change:
+        sys.addaudithook(note)
     for _ in range(n_turn):
         owner, messages = chance.choice("ab"), list[Any]()
         for number in range(chance.randint(1, 4)):
             text = " ".join(random.Random(f"{owner}{number}").choices(("fox", "owl"), k=30))
             messages += [{"role": "user", "content": text}, {"role": "assistant", "content": "No."}]
         list(engine.answer(of_chat(messages[:-1], Sampling(temperature=0), 8, owner=owner)))
-        while engine.keep():
-            pass
+        _keep_all(engine)
     engine.close()
     return 0
+
+
+def _keep_all(engine: Engine) -> None:
+    while engine.keep():
+        time.sleep(0.001)
 
 
 def attack_worker(seed: int, _folder: Path) -> str:
