@@ -78,21 +78,25 @@ def plain_sentence(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    """Return `text` without control characters, except newline and tab.
-
-    The text of a model or a file must not control the terminal.
-    """
-    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cs"))
+    """Return a model's text of many lines without what controls a terminal."""
+    return "".join(c for c in text if c in "\n\t" or not _controls(c))
 
 
 def one_line(text: str) -> str:
-    """Return `text` with "?" for what ends a line, controls a terminal or turns the direction."""
-    return "".join("?" if _controls(letter) else letter for letter in text)
+    """Return a name or a sentence with "?" for what controls a terminal.
+
+    That is also what ends a line or turns the direction, which a text of many lines may have.
+    """
+    return "".join("?" if _controls(c) or _breaks(c) else c for c in text)
 
 
 def _controls(letter: str) -> bool:
+    return unicodedata.category(letter) in ("Cc", "Cs")
+
+
+def _breaks(letter: str) -> bool:
     turns = unicodedata.bidirectional(letter) in _TURNS
-    return turns or unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp")
+    return turns or unicodedata.category(letter) in ("Zl", "Zp")
 
 
 def add_engine_options(parser: argparse.ArgumentParser, *names: str, **defaults: Any) -> None:

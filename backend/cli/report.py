@@ -26,8 +26,8 @@ from backend.cli.common import (
     UserError,
     bytes_text,
     number_that,
+    one_line,
     plain_sentence,
-    printable,
     say,
     show_progress,
 )
@@ -90,7 +90,7 @@ class _Report:
         """Add facts, without names of files, folders, user and machine. of: before each name."""
         for name, value in found.items():
             words = without_models(without_names(str(value), *self._known), *self._models)
-            self._facts[section][of + name] = printable(" ".join(words.split())) or "none"
+            self._facts[section][of + name] = one_line(" ".join(words.split())) or "none"
 
     def lacks(self, section: str, error: BaseException | str, of: str = "") -> None:
         """Say why something is missing."""
