@@ -84,7 +84,7 @@ def test_one_whose_prompt_is_being_read_ends(stream: bool) -> None:
         ("/v1/chat/completions", {"messages": HELLO}),
         ("/v1/chat/completions", {"messages": HELLO, "stream": True}),
         ("/v1/messages/count_tokens", {"messages": HELLO}),
-        ("/tokenize", {"content": "a"}),
+        ("/apply-template", {"messages": HELLO}),
     ],
 )
 def test_one_that_waits_leaves_the_queue_and_the_answer_before_it_alone(
