@@ -52,6 +52,8 @@ N_PARALLEL = 4
 """Answers that are computed at once."""
 N_LOG = 50
 """The number of requests in Turns.log."""
+KEEPS_S = 60.0
+"""The time for which a client that has asked keeps others from taking every place."""
 RETRY_S = 5
 
 _STOPPED = RequestRefused(
@@ -234,6 +236,7 @@ class Turns:
         self.n_request = 0
         """Number of requests so far."""
         self._open: set[_Turn] = set()
+        self._asked_s: dict[str, float] = {}  # when the last two clients asked
         self.figures = Figures()
         """The tokens and times of the server so far."""
         self._facts: LoadedFacts | None = None  # of the model that the engine last told
@@ -329,6 +332,9 @@ class Turns:
         Closing the iterator stops the answer. Raises RequestRefused.
         """
         turn = _Answer(ask, client, self.host, asyncio.get_running_loop(), self.figures)
+        with self._lock:
+            others = [(c, at_s) for c, at_s in self._asked_s.items() if c != client]
+            self._asked_s = {**dict(others[-1:]), client: time.monotonic()}
         async for news in self._news(turn):
             yield news
 
@@ -494,6 +500,12 @@ class Turns:
             self.present.append(turn)
         self._tell_positions()
         return turn
+
+    def has_other(self, client: str) -> bool:
+        """Return whether another client has asked for an answer lately."""
+        with self._lock:
+            since_s = time.monotonic() - KEEPS_S
+            return any(c != client and at_s > since_s for c, at_s in self._asked_s.items())
 
     def left(self, turn: _Turn) -> None:
         """Take a request from the present ones."""
@@ -801,6 +813,7 @@ class _Joint:
     def __init__(self, turns: Turns, engine: Any) -> None:
         self._turns, self._engine = turns, engine
         self._begun: deque[list[_Choice]] = deque()  # requests, with what was not submitted
+        self._running: list[_Choice] = []  # submitted, and not ended
         self._has_joined = False  # in the place that was given last
         self._asks_s = 0.0  # when the next question may be answered
         self.is_shared = False
@@ -851,9 +864,11 @@ class _Joint:
                 self._end(choice.turn, _STOPPED)
                 continue
             choice.on_end = self._take
+            self._running.append(choice)
             try:
                 self._engine.submit(choice.request)
             except Exception as error:
+                self._running = [each for each in self._running if each is not choice]
                 self._end(choice.turn, _refusal(error, before_answer=True))
 
     def _answer_question(self) -> None:
@@ -881,25 +896,35 @@ class _Joint:
         """Return the next answer to compute: of a request that joins, or of each begun one in turn.
 
         Both alternate, so that a request for many answers delays no other client by all of them.
+        Nor does one client take every place where another has asked lately.
         """
-        engine, present = self._engine, self._turns.present
+        engine, present, greedy = self._engine, self._turns.present, self._greedy()
         is_new = False
         while True:
             self._begun = deque(each for each in self._begun if each[0].turn in present)
             if not is_new and not (self._begun and self._has_joined):
                 n_free = max(engine.n_sequence - engine.n_open, 0)
                 clients = {choices[0].turn.client for choices in self._begun}
-                turn = self._turns.next_of(engine, n_free, clients)
+                turn = self._turns.next_of(engine, n_free, clients | greedy)
                 if turn is not None:
                     is_new = self._begin(turn)
                     continue
             self._has_joined = is_new
-            if not self._begun:
+            found = next((c for c in self._begun if c[0].turn.client not in greedy), None)
+            if found is None:
                 return None
-            choice, *others = self._begun.popleft()
+            self._begun.remove(found)
+            choice, *others = found
             if others:
                 self._begun.append(others)
             return choice
+
+    def _greedy(self) -> set[str]:
+        """Return the client that has every place but the last, if another has asked lately."""
+        clients = {choice.turn.client for choice in self._running}
+        if len(clients) != 1 or self._engine.n_sequence - self._engine.n_open > 1:
+            return set()
+        return clients if self._turns.has_other(*clients) else set()
 
     def _begin(self, turn: _Answer) -> bool:
         """Have a request precede those that were begun. Return whether there is one to answer."""
@@ -913,6 +938,7 @@ class _Joint:
 
     def _take(self, choice: _Choice, given: GroupAnswer) -> None:
         """Take the end of an answer."""
+        self._running = [each for each in self._running if each is not choice]
         turn = choice.turn
         if turn not in self._turns.present:
             return  # another choice of it has failed

@@ -736,6 +736,31 @@ def test_a_request_for_many_answers_lets_other_clients_in() -> None:
     assert "".join(engine.texts_asked[:7]) == "mxmymzm" and engine.texts_asked[-1] == "second"
 
 
+@pytest.mark.parametrize("keeps_s", [0, 1e9])
+@pytest.mark.parametrize("n", [1, 6])
+def test_a_client_leaves_a_place_to_one_that_has_asked_lately(
+    n: int, keeps_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Be it by one request for many answers, or by many requests."""
+    monkeypatch.setattr("backend.server.turns.KEEPS_S", keeps_s)
+    engine = JointEngine()
+    found, n_running = Jointly(engine, n=n), list[int]()
+
+    async def ask() -> None:
+        await found.ask("before")
+        found.host.run_one()
+        await settle()
+        engine.between = lambda: n_running.append(len(engine.running))
+        for i in range(6 // n):
+            asked = found.turns.answer(read_text({"prompt": "a", "n": n}), "greedy")
+            found.tasks[str(i)] = asyncio.ensure_future(found._take(asked, []))
+            await settle()
+        await found.run((), 1)
+
+    asyncio.run(ask())
+    assert max(n_running) == (3 if keeps_s else 4) and len(n_running) == 6
+
+
 @pytest.mark.parametrize("leaves", ["b", "ab"])
 def test_who_leaves_is_not_answered_and_another_takes_the_place(leaves: str) -> None:
     engine = JointEngine()
