@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -112,17 +112,22 @@ def near(changed: Iterable[str]) -> list[tuple[int, Path]]:
 
     The nearest come first, and none that is REACH imports farther. In one distance those come first
     whose folder is called like the innermost of what changed, then those that are called like it,
-    then those that use little else. Names are relative to the root.
+    then those that say most of the names that it defines, a rare name counting more, then those
+    that use little else. Names are relative to the root.
     """
     tests = sorted(path for path in set(modules().values()) if is_test(path))
     distance: dict[Path | str, int] = {}
     queue: deque[tuple[int, Path | str]] = deque()
     words: set[str] = set()
+    defined: set[str] = set()
     areas: dict[str, int] = {}  # how deep the folder of this name is
     for name in changed:
         path = ROOT / name
         words |= set(re.findall(r"[a-z]{4,}", f"{path.parent.name}_{path.stem}"))
         areas |= {part: n for n, part in enumerate(path.relative_to(ROOT).parts, 1)}
+        if path.suffix == ".py" and path.is_file():
+            text = path.read_text(encoding="utf-8")
+            defined |= set(re.findall(r"^ *(?:def|class) ([a-z]\w+)", text, re.M | re.I))
         queue.append((0, path))
         if native := re.match(r"backend/native/(\w+)/", name):
             queue.append((1, "backend._chat" if native[1] == "chat" else "backend._native"))
@@ -147,11 +152,17 @@ def near(changed: Iterable[str]) -> list[tuple[int, Path]]:
             else:
                 queue.append((steps + 1, user))
 
-    def rank(test: Path) -> tuple[int, int, int, int, Path]:
-        n_alike = len(words & set(test.stem.replace("_", " ").split()))
-        return distance[test], -areas.get(test.parent.name, 0), -n_alike, len(used(test)), test
+    near_ones = [test for test in tests if test in distance]
+    said = {t: defined & set(re.findall(r"\w+", t.read_text(encoding="utf-8"))) for t in near_ones}
+    n_saying = Counter(name for names in said.values() for name in names)
 
-    found = sorted((test for test in tests if test in distance), key=rank)
+    def rank(test: Path) -> tuple[int, int, int, float, int, Path]:
+        n_alike = len(words & set(test.stem.replace("_", " ").split()))
+        share = sum(1 / n_saying[name] for name in sorted(said[test]))
+        area = areas.get(test.parent.name, 0)
+        return distance[test], -area, -n_alike, -share, len(used(test)), test
+
+    found = sorted(near_ones, key=rank)
     return [(distance[t], t) for t in found if distance[t] <= distance[found[0]] + REACH]
 
 

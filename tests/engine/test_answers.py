@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from factory import make_tiny
 from oracle import Oracle
 from reciter import make_reciter
 
+from backend.engine.answer import PartialAnswer, Reading
 from backend.engine.engine import Engine, EngineError, Piece
+from backend.protocol.chat import AnswerText, ChatOptions, Delta
 from backend.protocol.settings import Sampling
 
 OpenEngine = Callable[..., Engine]
@@ -208,6 +211,38 @@ def test_a_conversation_reuses_its_turns(open_engine: OpenEngine, tmp_path: Path
     turns += [assistant(answer), user("Really?")]
     assert text_of(list(engine.answer(of_chat(turns, GREEDY, 20)))) == "yes."
     assert engine.statistics().n_reused >= n_known
+
+
+def test_what_was_shown_of_a_stopped_answer_is_known() -> None:
+    """The reader begins again with the text before, and nothing of it is shown twice."""
+
+    class Reader:
+        """Shows capitals as a thought, and each letter when the next one comes."""
+
+        held = ""
+
+        def feed(self, text: str) -> Delta:
+            said, self.held = (self.held + text)[:-1], (self.held + text)[-1:]
+            return self.shown(said)
+
+        def finish(self) -> Delta:
+            said, self.held = self.held, ""
+            return self.shown(said)
+
+        def shown(self, said: str) -> Delta:
+            thought = "".join(letter for letter in said if letter.isupper())
+            return Delta(thought, said.removeprefix(thought))
+
+    before = PartialAnswer(ChatOptions(), [], 0, GREEDY, None, None)
+    told: list[Delta] = []
+    for text, thought, content in (("AB", "AB", ""), ("Cab", "ABC", "ab"), ("c", "ABC", "abc")):
+        reading = Reading(Reader(), told.append, before)
+        reading.feed(text)
+        reading.close()
+        assert reading.fault is None and reading.shown == AnswerText(thought, content)
+        before = replace(before, text=before.text + text, shown=reading.shown)
+    assert "".join(d.reasoning for d in told) == "ABC"
+    assert "".join(d.content for d in told) == "abc"
 
 
 def test_an_answer_goes_on_where_it_was_cut(open_engine: OpenEngine, tmp_path: Path) -> None:
