@@ -42,16 +42,18 @@ run:
 	@$(PY) packaging/launch.py
 
 # All checks and tests run, whichever fails. The tests run in three processes, because many wait for a child;
-# ARGS="-n 0" makes it one.
+# ARGS="-n 0" makes it one. A file stays in one process, so that its fixtures are made once.
+XDIST = -n 3 --dist loadfile --no-loadscope-reorder
+
 # They start thousands of programs, so bytecode is kept, whatever the environment says.
 test: .dev
 	@status=0; \
 	$(MAKE) --no-print-directory lint || status=1; \
-	QT_QPA_PLATFORM=offscreen PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n 3 $(ARGS) || status=1; \
+	QT_QPA_PLATFORM=offscreen PYTHONDONTWRITEBYTECODE= $(PY) -m pytest $(XDIST) $(ARGS) || status=1; \
 	exit $$status
 
 nightly: .dev
-	@QT_QPA_PLATFORM=offscreen PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n 3 -m night $(ARGS)
+	@QT_QPA_PLATFORM=offscreen PYTHONDONTWRITEBYTECODE= $(PY) -m pytest $(XDIST) -m night $(ARGS)
 
 # The minute counts a rebuild of the native part too.
 fast:

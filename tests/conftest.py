@@ -31,7 +31,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # llama.cpp keeps a remote device until the process ends. A test that loads a model without a
 # device would then connect to it, and llama.cpp ends the process if there is no answer.
-# The default way of pytest-xdist to deal out tests keeps their order in each process.
+# pytest-xdist keeps the order of files in each process, by default and as the Makefile calls it.
 DEVICE_TESTS = {"test_device", "test_host_store", "test_hybrid", "test_on_device"}
 
 
