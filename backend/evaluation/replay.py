@@ -472,6 +472,9 @@ class Replay:
             held = llama_cpp.llama_memory_seq_pos_min(self._memory, sequence)
             if position and not 0 <= held <= first:
                 raise self._without_window(position, sequence)
+            if position and self._whole is not None:
+                window = functools.partial(state_of, self._context, sequence, _PARTIAL)
+                self._whole.complete(sequence, first, window)
 
     def _compute(
         self, batch: Any, rows: list[_Row], status: int, hashes: Hashes, *, is_void: bool

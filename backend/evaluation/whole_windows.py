@@ -8,6 +8,7 @@ cells. Both differ by the order in which attention adds up its sums.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import llama_cpp
@@ -35,7 +36,7 @@ def set_state(context: Any, sequence: int, state: bytes, flags: int = 0) -> bool
 
 
 class WholeWindows:
-    """A context that keeps all cells, beside one with a ring. Every change is made to both.
+    """A context with cells for all, beside one with a ring. Every change is made to both.
 
     context: is freed by close().
     """
@@ -68,6 +69,16 @@ class WholeWindows:
     def set(self, sequence: int, state: bytes) -> None:
         """Give a sequence a state that was read."""
         set_state(self._context, sequence, state)
+
+    def complete(self, sequence: int, first: int, window: Callable[[], bytes]) -> None:
+        """Give a sequence the window of the context with a ring if this one lacks a part of it.
+
+        llama.cpp uses cells behind a window again in this context, too, where it comes across them.
+        first: the first position of the window. window: returns what cannot be cut.
+        """
+        held = llama_cpp.llama_memory_seq_pos_min(self._memory, sequence)
+        if not 0 <= held <= first:
+            set_state(self._context, sequence, window(), _PARTIAL)
 
     def is_causal(self, flag: bool) -> None:
         """Choose whether a token sees those behind it in its pass, as within some images."""

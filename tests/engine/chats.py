@@ -30,11 +30,11 @@ for _i, _answer in enumerate(("They eat mice.", "They sleep, but not for long.")
     CHAT += [{"role": "user", "content": QUESTIONS[_i + 1]}]
 
 
-def model(arch: str, folder: Path, **sizes: Any) -> Path:
+def model(arch: str, folder: Path, kind: str = "Q8_0", **sizes: Any) -> Path:
     """Return a tiny model with the template of its family, or one that drops earlier thoughts."""
     name = FAMILIES.get(arch, FAMILIES["qwen35moe"])
     template = zipfile.ZipFile(TEMPLATES).read(f"{name}.jinja").decode()
-    tiny = make_tiny(arch, "Q8_0", folder / "t.gguf", **sizes)
+    tiny = make_tiny(arch, kind, folder / "t.gguf", **sizes)
     return with_template(tiny, folder / "m.gguf", template)
 
 
