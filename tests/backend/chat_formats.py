@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -114,11 +115,17 @@ def open_format(name: str) -> ChatFormat:
     return chat_format
 
 
+_RENDERED: WeakKeyDictionary[ChatFormat, dict[str, Rendered]] = WeakKeyDictionary()
+
+
 def rendered(chat_format: ChatFormat, messages: list[dict[str, Any]], **options: Any) -> Rendered:
-    """Render a conversation without a stop."""
-    result = chat_format.render(messages, ChatOptions(**options))
-    assert result is not None
-    return result
+    """Render a conversation without a stop, once for all tests: it takes most of their time."""
+    known, asked = _RENDERED.setdefault(chat_format, {}), repr((messages, options))
+    if asked not in known:
+        result = chat_format.render(messages, ChatOptions(**options))
+        assert result is not None
+        known[asked] = result
+    return known[asked]
 
 
 def read(chat_format: ChatFormat, prompt: Rendered, output: str, n_step: int) -> AnswerText:

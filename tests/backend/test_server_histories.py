@@ -5,20 +5,17 @@ The kinds come from the types of the packages openai, anthropic and ollama.
 
 from __future__ import annotations
 
+import functools
 import json
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-import ollama
 import pytest
 import typing_extensions
-from anthropic.types import MessageParam
-from anthropic.types.beta import BetaMessageParam
 from fake_engine import FakeEngine
-from openai.types.chat import ChatCompletionMessageParam
-from openai.types.responses import ResponseInputItemParam
+from later import Later
 from served import Served
 
 from backend.protocol.chat import Delta, is_conversation
@@ -27,6 +24,10 @@ from backend.server.anthropic_messages import read_message
 from backend.server.ask import Ask, Finish, Part, RequestRefused
 from backend.server.openai_chat import read_chat
 from backend.server.openai_responses import Kept, ResponseWriter, read_response
+
+ollama = Later("ollama")
+anthropic, anthropic_beta = Later("anthropic.types"), Later("anthropic.types.beta")
+openai_chat, openai_responses = Later("openai.types.chat"), Later("openai.types.responses")
 
 LAST = {"role": "user", "content": "go on"}
 PNG = "iVBORw0KGgo="
@@ -111,23 +112,31 @@ def in_roles(kind: Any) -> Iterator[Any]:
             yield {"role": role, "content": [result]}
 
 
-HISTORIES: list[tuple[Callable[[Any], Ask], Any]] = [
-    *((chats, m) for kind in members(ChatCompletionMessageParam) for m in in_roles(kind)),
-    *((messages, m) for kind in members(MessageParam | BetaMessageParam) for m in in_roles(kind)),
-    *((responses, item) for item in examples(ResponseInputItemParam)),
-    *((of_ollama, {**m, "role": role}) for role in ("system", "user", "assistant", "tool", "odd")
-      for m in (dict.fromkeys(ollama.Message.model_fields, "words"), {"images": [PNG]}, {})),
-]  # fmt: skip
+@functools.cache
+def histories() -> list[tuple[Callable[[Any], Ask], Any]]:
+    """Return how a message is read, and the message, for all kinds."""
+    of_anthropic = anthropic.MessageParam | anthropic_beta.BetaMessageParam
+    of_openai = openai_chat.ChatCompletionMessageParam
+    inputs = examples(openai_responses.ResponseInputItemParam)
+    fields = dict.fromkeys(ollama.Message.model_fields, "words")
+    return [
+        *((chats, m) for kind in members(of_openai) for m in in_roles(kind)),
+        *((messages, m) for kind in members(of_anthropic) for m in in_roles(kind)),
+        *((responses, item) for item in inputs),
+        *((of_ollama, {**m, "role": role})
+          for role in ("system", "user", "assistant", "tool", "odd")
+          for m in (fields, {"images": [PNG]}, {})),
+    ]  # fmt: skip
 
 
 def test_the_packages_know_many_kinds() -> None:
-    kinds = {json.dumps(m).count('"type"') and json.dumps(m) for _, m in HISTORIES}
+    kinds = {json.dumps(m).count('"type"') and json.dumps(m) for _, m in histories()}
     assert len(kinds) > 100
 
 
 @pytest.mark.parametrize("read", [chats, messages, responses, of_ollama])
 def test_no_kind_of_part_ends_a_conversation(read: Callable[[Any], Ask]) -> None:
-    for _, message in (pair for pair in HISTORIES if pair[0] is read):
+    for _, message in (pair for pair in histories() if pair[0] is read):
         for one in spoiled(message):
             ask = read(one)
             assert is_conversation(list(ask.messages)), one

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import typing_extensions
-from anthropic.types.beta import BetaToolUnionParam
-from openai.types.responses import ToolParam
+from later import Later
 
 from backend.protocol.chat import Delta, ToolCall, tool_name
 from backend.server.anthropic_messages import read_message
@@ -17,6 +16,8 @@ from backend.server.ask import Ask, Finish, Part, RequestRefused
 from backend.server.ollama import read_chat as read_ollama
 from backend.server.openai_chat import ChatWriter, read_chat
 from backend.server.openai_responses import Kept, ResponseWriter, read_response
+
+anthropic, openai = Later("anthropic.types.beta"), Later("openai.types.responses")
 
 HELLO = [{"role": "user", "content": "hi"}]
 SEARCH = {"type": "function", "name": "search", "parameters": {"type": "object"}}
@@ -151,8 +152,8 @@ def test_the_old_form_of_functions_is_answered_in_it() -> None:
 
 def test_a_servers_own_tools_are_left_out_and_named() -> None:
     n_kind = 0
-    for read, kinds in ((response, typing.get_args(ToolParam)),
-                        (message, typing.get_args(BetaToolUnionParam))):  # fmt: skip
+    for read, kinds in ((response, typing.get_args(openai.ToolParam)),
+                        (message, typing.get_args(anthropic.BetaToolUnionParam))):  # fmt: skip
         for kind in kinds:
             hint = typing_extensions.get_type_hints(kind)["type"]
             inner = [typing.get_args(each) or (each,) for each in typing.get_args(hint)]
