@@ -25,6 +25,7 @@ from app.text.messages import localized
 from app.widgets import slices
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.icon_button import IconButton
+from app.widgets.parts import dress, spaced, text_label
 from app.widgets.quiet_button import QuietButton
 
 FRAME_MS = 40  # at most 25 repaints a second
@@ -124,9 +125,7 @@ class AnswerView(BlockOwner):
         foot.addWidget(self._more)
         foot.addWidget(self._branches)
         foot.addStretch(1)
-        layout = self._column = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
+        layout = self._column = spaced(QVBoxLayout(self), 8)
         layout.addLayout(self._blocks)
         layout.addLayout(self._calls)
         layout.addWidget(self._progress)
@@ -231,7 +230,7 @@ class AnswerView(BlockOwner):
         self._without.setVisible(message.awaits_tools)
         self._note.setVisible(bool(message.note))
         self._note.setText(localized(message.note))
-        _dress(self._note, "warning" if message.ending is Ending.CUT_OFF else "muted")
+        dress(self._note, "warning" if message.ending is Ending.CUT_OFF else "muted")
         statistics = message.statistics
         n_token = message.n_token_before + (statistics.n_token if statistics else 0)
         shown = not message.is_live and n_token > 0
@@ -388,15 +387,7 @@ def _fill(view: _View, block: Block, caret: bool) -> None:
         view.show_markdown(block.text.strip("\n") + (CARET if caret else ""))
 
 
-def _dress(label: QLabel, role: str) -> None:
-    if label.property("role") != role:
-        label.setProperty("role", role)
-        label.style().unpolish(label)
-        label.style().polish(label)
-
-
 def _small_label(role: str) -> QLabel:
-    label = QLabel()
-    label.setProperty("role", role)
+    label = text_label(role)
     label.hide()
     return label

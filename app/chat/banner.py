@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLay
 from app.state.engine_state import Notice
 from app.text.messages import localized
 from app.widgets.icon_button import IconButton
+from app.widgets.parts import dress, spaced
 
 
 class Banner(QFrame):
@@ -23,9 +24,7 @@ class Banner(QFrame):
         close = IconButton("close", self.tr("Close this notice"), side=28)
         close.clicked.connect(self.hide)
         self._foot = QWidget()
-        self._buttons = QHBoxLayout(self._foot)
-        self._buttons.setContentsMargins(0, 0, 0, 0)
-        self._buttons.setSpacing(8)
+        self._buttons = spaced(QHBoxLayout(self._foot), 8)
         inner = QVBoxLayout()
         inner.setSpacing(10)
         inner.addWidget(self._text)
@@ -60,9 +59,7 @@ class Banner(QFrame):
         sentence = localized(notice.sentence)
         self._text.setText(sentence)
         self.setAccessibleDescription(sentence)
-        self.setProperty("kind", "trouble" if notice.is_trouble else "plain")
-        self.style().unpolish(self)
-        self.style().polish(self)
+        dress(self, "trouble" if notice.is_trouble else "plain", "kind")
         for index, (label, action) in enumerate(notice.actions):
             button = QPushButton(label)
             if index == 0 and notice.is_trouble:

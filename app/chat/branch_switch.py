@@ -6,6 +6,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from app.widgets.icon_button import IconButton
+from app.widgets.parts import spaced, text_label
 
 
 class BranchSwitch(QWidget):
@@ -23,15 +24,12 @@ class BranchSwitch(QWidget):
         self.hide()
 
     def _fill(self) -> QLabel:
-        label = QLabel()
-        label.setProperty("role", "small")
+        label = text_label("small")
         back = IconButton("left", self.tr("Version before this one"), side=22)
         forth = IconButton("right", self.tr("Version after this one"), side=22)
         back.clicked.connect(lambda: self.stepped.emit(-1))
         forth.clicked.connect(lambda: self.stepped.emit(1))
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(1)
+        layout = spaced(QHBoxLayout(self), 1)
         for widget in (back, label, forth):
             layout.addWidget(widget)
         return label

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QProgressBar, QPushButton, QVBoxLayout, QWidget
 
 from app.state.conversation import CallState
 from app.state.tool_approval import Call, Choice
 from app.widgets.flow_layout import FlowLayout
+from app.widgets.parts import spaced, text_label
 from backend.tools.plain_text import clean
 
 
@@ -29,8 +30,7 @@ class CallFoot(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._shown: tuple[object, ...] = ()
-        self._words = QLabel()
-        self._words.setProperty("role", "small")
+        self._words = text_label("small")
         self._words.setTextFormat(Qt.TextFormat.PlainText)
         self._words.setWordWrap(True)
         self.choices = {
@@ -53,9 +53,7 @@ class CallFoot(QWidget):
         row = FlowLayout()  # a column may be narrow, and German words are long
         for widget in (self._bar, *self.choices.values(), self.stop, self.ask_again):
             row.addWidget(widget)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 2, 0, 0)
-        layout.setSpacing(7)
+        layout = spaced(QVBoxLayout(self), 7, 0, 2)
         layout.addWidget(self._words)
         layout.addLayout(row)
         self.show_nothing()

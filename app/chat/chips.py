@@ -22,6 +22,7 @@ from app.widgets import icons, theme
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.flow_layout import FlowLayout
 from app.widgets.icon_button import IconButton
+from app.widgets.parts import dress, spaced, text_label
 
 NAME_WIDTH = 220  # pixels, at most
 PREVIEW = QSize(64, 40)
@@ -61,9 +62,7 @@ class Chips(QWidget):
             button.clicked.connect(signal)
             buttons.addWidget(button)
         buttons.addStretch(1)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 4, 2)
-        layout.setSpacing(6)
+        layout = spaced(QVBoxLayout(self), 6, 0, 0, 4, 2)
         layout.addLayout(self._flow)
         layout.addWidget(self._words)
         layout.addLayout(buttons)
@@ -179,16 +178,13 @@ class _Chip(QFrame):
         self._name.setText(file.name)
         self._name.setToolTip(file.name)
         self._name.setMaximumWidth(NAME_WIDTH)
-        self._size = QLabel()
-        self._size.setProperty("role", "small")
+        self._size = text_label("small")
         self._bar = QProgressBar()
         self._bar.setTextVisible(False)
         self._bar.setFixedWidth(48)
         self.remove = _Remove(self.tr("Remove {file}").format(file=file.name))
         self.remove.clicked.connect(self.removed)
-        layout = self._row = QHBoxLayout(self)
-        layout.setContentsMargins(8, 3, 3, 3)
-        layout.setSpacing(7)
+        layout = self._row = spaced(QHBoxLayout(self), 7, 8, 3, 3, 3)
         for widget in (self._icon, self._name, self._size, self._bar, self.remove):
             layout.addWidget(widget)
 
@@ -214,10 +210,7 @@ class _Chip(QFrame):
         self._size.setText(words)
         self._size.setVisible(bool(words))
         self.setAccessibleName(f"{file.name}, {file.refusal or words}")
-        if trouble != (self.property("kind") == "trouble"):
-            self.setProperty("kind", "trouble" if trouble else "")
-            self.style().unpolish(self)
-            self.style().polish(self)
+        dress(self, "trouble" if trouble else "", "kind")
         self.updateGeometry()
 
     def _words(self, n_context: int) -> str:

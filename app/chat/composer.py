@@ -31,6 +31,7 @@ from app.session.attachments import Attachments
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.fields import TextField
 from app.widgets.icon_button import IconButton
+from app.widgets.parts import dress, spaced
 
 N_LINE_MAX = 9
 
@@ -229,9 +230,7 @@ class Composer(QFrame):
         foot.addWidget(self.tools)
         foot.addWidget(self.clip)
         foot.addWidget(self.button)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(16, 12, 12, 10)
-        layout.setSpacing(6)
+        layout = spaced(QVBoxLayout(self), 6, 16, 12, 12, 10)
         layout.addWidget(self.chips)
         layout.addWidget(self.input)
         layout.addLayout(foot)
@@ -323,6 +322,4 @@ class Composer(QFrame):
             self.button.setEnabled(self._may_send)
 
     def _show_focus(self, has_focus: bool) -> None:
-        self.setProperty("focused", has_focus)
-        self.style().unpolish(self)
-        self.style().polish(self)
+        dress(self, has_focus, "focused")

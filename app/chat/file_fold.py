@@ -10,6 +10,7 @@ from app.chat.picture_view import PictureButton
 from app.chat.text_block import TextBlock
 from app.session.pictures import Pictures
 from app.text import units
+from app.widgets.parts import spaced
 from backend.protocol.attachments import Attachment
 
 HEAD_WIDTH = 480  # pixels, at most
@@ -41,12 +42,8 @@ class FileFold(QWidget):
         self.button.setToolTip(file.name)
         self.button.setMinimumWidth(1)  # it cuts its text
         self.button.toggled.connect(self._toggle)
-        self._body = QVBoxLayout()
-        self._body.setContentsMargins(8, 0, 0, 6)
-        self._body.setSpacing(0)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(4)
+        self._body = spaced(QVBoxLayout(), 0, 8, 0, 0, 6)
+        layout = spaced(QVBoxLayout(self), 4)
         layout.addWidget(self.button, 0, Qt.AlignmentFlag.AlignLeft)
         layout.addLayout(self._body)
         self._picture: PictureButton | None = None

@@ -6,13 +6,14 @@ import contextlib
 
 from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QTextCharFormat, QTextCursor
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QTextEdit, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QTextEdit, QWidget
 
 from app.chat.transcript import Transcript
 from app.text import units
 from app.widgets import theme
 from app.widgets.fields import LineField, takes_escape
 from app.widgets.icon_button import IconButton
+from app.widgets.parts import text_label
 
 FIND_MS = 120  # delay after the last key
 N_FOUND_MAX = 2000
@@ -60,8 +61,7 @@ class FindBar(QFrame):
         self.words = _Words()
         self.words.setPlaceholderText(self.tr("Find in this chat"))
         self.words.setAccessibleName(self.tr("Find in this chat"))
-        self.count = QLabel()
-        self.count.setProperty("role", "small")
+        self.count = text_label("small")
         self.before = IconButton("up", self.tr("Previous place (Shift+Enter)"), side=28)
         self.after = IconButton("chevron", self.tr("Next place (Enter)"), side=28)
         close = IconButton("close", self.tr("Close the search (Esc)"), side=28)

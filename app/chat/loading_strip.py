@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
 from app.text import units
 from app.text.messages import localized
+from app.widgets.parts import spaced, text_label
 
 
 class LoadingStrip(QWidget):
@@ -22,8 +23,7 @@ class LoadingStrip(QWidget):
         """Make a hidden strip. name, ends: what a screen reader says of the bar and the button."""
         super().__init__(parent)
         self._words = ""
-        self._label = QLabel()
-        self._label.setProperty("role", "muted")
+        self._label = text_label("muted")
         self._bar = QProgressBar()
         self._bar.setTextVisible(False)
         self._bar.setRange(0, 1000)
@@ -35,9 +35,7 @@ class LoadingStrip(QWidget):
         row = QHBoxLayout()
         row.addWidget(self._label, 1)
         row.addWidget(cancel)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(6)
+        layout = spaced(QVBoxLayout(self), 6)
         layout.addLayout(row)
         layout.addWidget(self._bar)
         self.hide()

@@ -7,6 +7,7 @@ from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from app.widgets.fields import TextField, in_paragraphs, say_full, takes_escape, whole_paragraphs
+from app.widgets.parts import spaced
 from app.widgets.quiet_button import QuietButton
 
 N_LINE_MAX = 12
@@ -77,9 +78,7 @@ class MessageEditor(QWidget):
         row.addWidget(QuietButton(*take, lambda: self._end(True)))
         leave = self.tr("Cancel"), self.tr("Leave it as it is")
         row.addWidget(QuietButton(*leave, lambda: self._end(False)))
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(2)
+        layout = spaced(QVBoxLayout(self), 2)
         layout.addWidget(self.field)
         layout.addLayout(row)
         self._fit()

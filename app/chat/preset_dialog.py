@@ -12,7 +12,6 @@ from PySide6.QtWidgets import (
     QButtonGroup,
     QComboBox,
     QDialog,
-    QDialogButtonBox,
     QDoubleSpinBox,
     QFormLayout,
     QHBoxLayout,
@@ -50,6 +49,7 @@ from app.widgets.fields import (
     whole_paragraphs,
 )
 from app.widgets.on_screen import OnScreen
+from app.widgets.parts import saves_or_cancels, spaced, text_label
 from backend.protocol.chat import ChatFacts
 from backend.protocol.settings import Rule, Sampling
 
@@ -74,10 +74,8 @@ class _Thoughts(QWidget):
         self._fields: dict[str, QComboBox] = {}
         self._form = QFormLayout()
         self._form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(10)
-        layout.addWidget(_strong(self.tr("Thoughts")))
+        layout = spaced(QVBoxLayout(self), 10)
+        layout.addWidget(text_label("strong", self.tr("Thoughts")))
         layout.addLayout(self._form)
         usual = self.tr("As the model does: off")
         if chat.thinks_by_default:
@@ -204,22 +202,13 @@ class PresetDialog(QDialog):
             self._group.addButton(scope)
         self._model.setEnabled(bool(model))
         (self._model if for_model and model else self._chat).setChecked(True)
-        kinds = QDialogButtonBox.StandardButton
-        buttons = QDialogButtonBox(kinds.Save | kinds.Cancel)
-        for kind in (kinds.Save, kinds.Cancel):
-            buttons.button(kind).setAccessibleName(buttons.button(kind).text().replace("&", ""))
-        buttons.button(kinds.Save).setProperty("role", "primary")
-        buttons.accepted.connect(self.accept)
-        buttons.rejected.connect(self.reject)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(20, 18, 20, 16)
-        layout.setSpacing(10)
-        layout.addWidget(_strong(self.tr("Own presets")))
+        layout = spaced(QVBoxLayout(self), 10, 20, 18, 20, 16)
+        layout.addWidget(text_label("strong", self.tr("Own presets")))
         layout.addLayout(own_row)
         layout.addWidget(self._with_engine)
-        layout.addWidget(_strong(self.tr("System prompt")))
+        layout.addWidget(text_label("strong", self.tr("System prompt")))
         layout.addWidget(self._system)
-        layout.addWidget(_strong(self.tr("Sampling")))
+        layout.addWidget(text_label("strong", self.tr("Sampling")))
         layout.addLayout(named)
         beside = QHBoxLayout()
         beside.setSpacing(24)
@@ -228,12 +217,12 @@ class PresetDialog(QDialog):
         layout.addLayout(beside)
         layout.addLayout(below)
         layout.addWidget(self._thoughts)
-        self._for = _strong(self.tr("For"))
+        self._for = text_label("strong", self.tr("For"))
         layout.addWidget(self._for)
         layout.addWidget(self._chat)
         layout.addWidget(self._model)
         layout.addSpacing(6)
-        layout.addWidget(buttons)
+        layout.addWidget(saves_or_cancels(self))
 
     @property
     def preset(self) -> Preset:
@@ -394,9 +383,3 @@ def _caption(title: str, field: QWidget) -> QLabel:
     caption.setBuddy(field)
     caption.setMinimumHeight(FIELD_HEIGHT)  # aligned with the field
     return caption
-
-
-def _strong(text: str) -> QLabel:
-    label = QLabel(text)
-    label.setProperty("role", "strong")
-    return label

@@ -15,6 +15,7 @@ from app.state.conversation import Message
 from app.text import units
 from app.widgets.fields import PARAGRAPH_CHARS
 from app.widgets.icon_button import IconButton
+from app.widgets.parts import spaced
 from app.widgets.quiet_button import QuietButton
 from backend.protocol.attachments import Attachment
 
@@ -85,9 +86,7 @@ class UserBubble(QWidget):
         row = QHBoxLayout()
         row.addStretch(1)
         row.addWidget(self._frame)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(2)
+        layout = spaced(QVBoxLayout(self), 2)
         layout.addLayout(row)
         layout.addLayout(foot)
 

@@ -6,7 +6,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import (
     QDialog,
-    QHBoxLayout,
     QLabel,
     QPlainTextEdit,
     QPushButton,
@@ -17,6 +16,8 @@ from PySide6.QtWidgets import (
 
 from app.widgets.fields import in_paragraphs
 from app.widgets.on_screen import OnScreen
+from app.widgets.parts import spaced
+from app.widgets.quiet_button import head_of_card
 
 
 class _Part(QWidget):
@@ -24,8 +25,6 @@ class _Part(QWidget):
 
     def __init__(self, heading: str, copy_name: str) -> None:
         super().__init__()
-        title = QLabel(heading)
-        title.setProperty("role", "strong")
         self._text = ""
         self.field = QPlainTextEdit()
         self.field.setObjectName("report")
@@ -37,14 +36,8 @@ class _Part(QWidget):
         self.copy.setAccessibleName(copy_name)
         self.copy.setAutoDefault(False)
         self.copy.clicked.connect(self._copy)
-        head = QHBoxLayout()
-        head.addWidget(title)
-        head.addStretch(1)
-        head.addWidget(self.copy)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(6)
-        layout.addLayout(head)
+        layout = spaced(QVBoxLayout(self), 6)
+        layout.addLayout(head_of_card(heading, self.copy, role="strong"))
         layout.addWidget(self.field, 1)
 
     def show_text(self, text: str, can_copy: bool = True) -> None:
@@ -88,9 +81,7 @@ class SeenDialog(QDialog):
         close = QPushButton(self.tr("Close"))
         close.setAccessibleName(close.text())
         close.clicked.connect(self.reject)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(20, 16, 20, 16)
-        layout.setSpacing(10)
+        layout = spaced(QVBoxLayout(self), 10, 20, 16, 20, 16)
         layout.addWidget(about)
         layout.addWidget(parts, 1)
         layout.addWidget(close, 0, Qt.AlignmentFlag.AlignRight)

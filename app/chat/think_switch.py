@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from PySide6.QtCore import QT_TRANSLATE_NOOP, QPoint, Qt, Signal
 from PySide6.QtGui import QActionGroup
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QMenu, QPushButton, QWidget
 
 from app.text.language import translate
+from app.widgets.parts import spaced, text_label
 from backend.protocol.chat import ChatFacts
 
 _EFFORTS = {
@@ -33,8 +34,7 @@ class ThinkSwitch(QWidget):
         self.button.setProperty("role", "toggle")
         self.button.setCheckable(True)
         self.button.clicked.connect(self.switched)
-        self.always = QLabel(self.tr("Always thinks"))
-        self.always.setProperty("role", "small")
+        self.always = text_label("small", self.tr("Always thinks"))
         self.always.setToolTip(
             self.tr("This model thinks before every answer. Its chat template has no switch.")
         )
@@ -49,9 +49,7 @@ class ThinkSwitch(QWidget):
         for button in (self.button, self.effort):
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the focus in the field
             button.setCursor(Qt.CursorShape.PointingHandCursor)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(6)
+        layout = spaced(QHBoxLayout(self), 6)
         for widget in (self.effort, self.always, self.button):
             layout.addWidget(widget)
         self._shown: tuple[ChatFacts, bool, str] | None = None

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 from app.chat.text_block import TextBlock
 from app.text import units
 from app.widgets.elided_label import ElidedLabel
+from app.widgets.parts import spaced
 
 PIECE_CHARS = 4000  # of one block; only the last block is laid out again
 LINE_CHARS = 200  # of the last line; more is never visible
@@ -26,12 +27,8 @@ class ThoughtFold(QWidget):
         self._head.setCheckable(True)
         self._head.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the focus where it is
         self._head.toggled.connect(self._toggle)
-        self._body = QVBoxLayout()
-        self._body.setContentsMargins(20, 0, 0, 0)
-        self._body.setSpacing(0)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(6)
+        self._body = spaced(QVBoxLayout(), 0, 20)
+        layout = spaced(QVBoxLayout(self), 6)
         self._last_line = ElidedLabel(Qt.TextElideMode.ElideLeft)
         self._last_line.setProperty("role", "thought")
         self._last_line.setContentsMargins(20, 0, 0, 0)

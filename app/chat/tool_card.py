@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from app.chat.file_fold import FileFold
 from app.chat.text_block import TextBlock
@@ -13,6 +13,7 @@ from app.state.conversation import CallState
 from app.text import units
 from app.text.language import translate
 from app.widgets.elided_label import ElidedLabel
+from app.widgets.parts import spaced, text_label
 from backend.protocol.attachments import Attachment
 from backend.protocol.chat import ToolCall
 from backend.tools.plain_text import arguments_shown, clean
@@ -37,9 +38,7 @@ class _Fold(QWidget):
         self.button.toggled.connect(self._fill)
         self._body = QVBoxLayout()
         self._body.setSpacing(0)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(4)
+        layout = spaced(QVBoxLayout(self), 4)
         layout.addWidget(self.button, 0, Qt.AlignmentFlag.AlignLeft)
         layout.addLayout(self._body)
         self.hide()
@@ -94,8 +93,7 @@ class ToolCard(QFrame):
         self._shown: tuple[ToolCall, CallState] | None = None
         self._name = ElidedLabel()
         self._name.setProperty("role", "strong")
-        self._state = QLabel()
-        self._state.setProperty("role", "small")
+        self._state = text_label("small")
         self._arguments = TextBlock(is_code=True)
         self._arguments.setAccessibleName(self.tr("Arguments"))
         self._long = _Fold()
@@ -106,20 +104,18 @@ class ToolCard(QFrame):
         head.addWidget(self._state)
         self.foot = QVBoxLayout()
         self.foot.setSpacing(6)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(14, 9, 14, 10)
-        layout.setSpacing(5)
+        layout = spaced(QVBoxLayout(self), 5, 14, 9, 14, 10)
         layout.addLayout(head)
         layout.addWidget(self._arguments)
         layout.addWidget(self._long)
         layout.addLayout(self.foot)
         layout.addWidget(self._result)
         self.files: list[FileFold] = []
-        self.unseen = QLabel(
-            self.tr("The loaded model cannot see pictures. It is told that you can.")
+        self.unseen = text_label(
+            "small",
+            self.tr("The loaded model cannot see pictures. It is told that you can."),
+            wraps=True,
         )
-        self.unseen.setProperty("role", "small")
-        self.unseen.setWordWrap(True)
         self.unseen.hide()
         self._body = layout
 

@@ -23,6 +23,7 @@ from app.session.pictures import Pictures
 from app.state.conversation import Conversation, Message
 from app.widgets import slices
 from app.widgets.icon_button import IconButton
+from app.widgets.parts import spaced
 from app.widgets.scroll_column import BAR_WIDTH, ScrollColumn
 
 COLUMN_WIDTH = 760
@@ -96,9 +97,7 @@ class Transcript(ScrollColumn):
 
         self._column = QWidget()
         self._column.setObjectName("transcriptColumn")
-        self._messages = QVBoxLayout(self._column)
-        self._messages.setContentsMargins(0, 28, 0, 20)
-        self._messages.setSpacing(26)
+        self._messages = spaced(QVBoxLayout(self._column), 26, 0, 28, 0, 20)
         self._messages.addStretch(1)  # below the messages, so that a short chat begins at the top
         self._column.setMaximumWidth(COLUMN_WIDTH)
         outside = QWidget()

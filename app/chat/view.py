@@ -11,6 +11,7 @@ from app.chat.find_bar import FindBar
 from app.chat.loading_strip import LoadingStrip
 from app.chat.transcript import COLUMN_WIDTH, Transcript
 from app.chat.welcome import Welcome
+from app.widgets.parts import spaced
 from app.widgets.scroll_column import ScrollColumn
 
 
@@ -37,9 +38,7 @@ class ChatView(QWidget):
         self._welcome.setWidget(self.welcome)
         self._stack.addWidget(self._welcome)
         self._stack.addWidget(self.transcript)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 14, 0, 22)
-        layout.setSpacing(8)
+        layout = spaced(QVBoxLayout(self), 8, 0, 14, 0, 22)
         self.find_bar = FindBar(self.transcript)
         layout.addLayout(_column(self.loading))
         layout.addLayout(_column(self.exchange))

@@ -6,12 +6,13 @@ import textwrap
 
 from PySide6.QtCore import QT_TRANSLATE_NOOP, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent
-from PySide6.QtWidgets import QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
 from app.session import known_models as models
 from app.text import units
 from app.text.language import translate
 from app.widgets import icons, theme
+from app.widgets.parts import spaced, text_label
 from backend.protocol.status import ModelFacts
 
 SUGGESTIONS = (
@@ -78,18 +79,14 @@ class Welcome(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._title = QLabel()
-        self._title.setProperty("role", "title")
-        self._words = QLabel()
-        self._words.setProperty("role", "muted")
+        self._title = text_label("title")
+        self._words = text_label("muted")
         for label in (self._title, self._words):
             label.setAlignment(Qt.AlignmentFlag.AlignHCenter)
             label.setWordWrap(True)
         self._suggestions: list[_Suggestion] = []
         self._shown: tuple[ModelFacts | None, bool, bool] | None = None
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(SIDE, 0, SIDE, 0)
-        layout.setSpacing(10)
+        layout = spaced(QVBoxLayout(self), 10, SIDE, 0, SIDE)
         layout.addStretch(3)
         layout.addWidget(_Mark(), 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addSpacing(12)

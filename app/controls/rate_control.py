@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from PySide6.QtCore import QEvent, Qt, QTimer, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSlider, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QPushButton, QSlider, QVBoxLayout, QWidget
 
 from app.state.slot_range import SlotRange
 from app.text import units
 from app.text.messages import localized
 from app.widgets.elided_label import ElidedLabel
+from app.widgets.parts import dress, spaced, text_label
 from backend.library.estimate import Speed
 from backend.protocol.status import CacheFacts, ModelFacts
 
@@ -58,8 +59,7 @@ class RateControl(QWidget):
         super().__init__(parent)
         self._state = RateState()
         self.speed_of: Callable[[int], Speed | None] = lambda _: None
-        self._caption = QLabel(self.tr("Cache rate"))
-        self._caption.setProperty("role", "muted")
+        self._caption = text_label("muted", self.tr("Cache rate"))
         self.slider = QSlider(Qt.Orientation.Horizontal)
         self.slider.setAccessibleName(self.tr("Cache rate"))
         self.slider.setFixedWidth(SLIDER_WIDTH)
@@ -84,9 +84,7 @@ class RateControl(QWidget):
         words.addWidget(self._asked)
         words.addWidget(self._force)
         words.addStretch(1)
-        layout = self._layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(12)
+        layout = self._layout = spaced(QHBoxLayout(self), 12)
         layout.addStretch(1)
         layout.addWidget(self._caption)
         layout.addWidget(self.slider)
@@ -273,10 +271,7 @@ class RateControl(QWidget):
         self._force.setText(text)
         self._force.setToolTip(text)
         self._force.setVisible(bool(text))
-        if self._force.property("role") != role:
-            self._force.setProperty("role", role)
-            self._force.style().unpolish(self._force)
-            self._force.style().polish(self._force)
+        dress(self._force, role)
 
     def _moved(self) -> None:
         if not self.slider.isSliderDown():

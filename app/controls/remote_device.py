@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QLineEdit, QVBo
 from app.text.language import translate
 from app.text.messages import localized
 from app.widgets.on_screen import OnScreen
+from app.widgets.parts import spaced, text_label
 from backend.protocol.settings import EngineConfig
 
 SCHEME = "rpc://"
@@ -44,8 +45,7 @@ class RemoteDialog(QDialog):
         asked = QLabel(self.tr("Address at which llama.cpp's rpc server runs there"))
         asked.setBuddy(self.address)
         self._warning = QLabel()
-        self._trouble = QLabel()
-        self._trouble.setProperty("role", "warning")
+        self._trouble = text_label("warning")
         for label in (self._warning, self._trouble):
             label.setWordWrap(True)
             label.setTextFormat(Qt.TextFormat.PlainText)
@@ -59,9 +59,7 @@ class RemoteDialog(QDialog):
             button.setAccessibleName(button.text().replace("&", ""))
         buttons.accepted.connect(self._take)
         buttons.rejected.connect(self.reject)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(20, 18, 20, 16)
-        layout.setSpacing(10)
+        layout = spaced(QVBoxLayout(self), 10, 20, 18, 20, 16)
         for widget in (asked, self.address, self._trouble, self._warning):
             layout.addWidget(widget)
         layout.addStretch(1)

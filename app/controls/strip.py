@@ -27,6 +27,7 @@ from app.widgets import theme
 from app.widgets.fields import DropDown, Number
 from app.widgets.icon_button import IconButton
 from app.widgets.mode_switch import ModeSwitch
+from app.widgets.parts import dress, text_label
 from backend.methods.catalogue import METHODS, RUNNABLE
 from backend.protocol.settings import Rule
 from backend.protocol.status import CacheFacts, ModelFacts
@@ -93,9 +94,7 @@ class ControlsStrip(QFrame):
         self._devices: list[tuple[str, str]] = []
         self._remote: list[str] = []
         self._fill_devices()
-        self._sentence = QLabel()
-        self._sentence.setProperty("role", "small")
-        self._sentence.setWordWrap(True)
+        self._sentence = text_label("small", wraps=True)
         close = IconButton("close", self.tr("Close the engine controls"), side=28)
         close.clicked.connect(self.closed)
         # The outer layouts come first: PySide wraps the items of a layout that is filled when it is
@@ -110,8 +109,7 @@ class ControlsStrip(QFrame):
         inner.addLayout(fields)
         fields.setHorizontalSpacing(22)
         fields.setVerticalSpacing(4)
-        caption = QLabel(self.tr("Settings"))
-        caption.setProperty("role", "small")
+        caption = text_label("small", self.tr("Settings"))
         self._fields = fields
         self._columns: dict[str, tuple[QWidget, ...]] = {"": (caption, self.mode)}
         self._arranged = (0, 0, 0)  # columns, the fields in them, and the width of each
@@ -281,16 +279,14 @@ class ControlsStrip(QFrame):
     def _add(self, name: str, rule: Rule, control: DropDown | Number) -> None:
         """Make the column of a setting: its title, its control, and its value in force."""
         title = translate("settings", rule.title)
-        caption = QLabel(title)
-        caption.setProperty("role", "small")
+        caption = text_label("small", title)
         caption.setBuddy(control)
         control.setAccessibleName(title)
         if rule.tooltip:
             control.setToolTip(translate("settings", rule.tooltip))
         changed = control.activated if isinstance(control, DropDown) else control.editingFinished
         changed.connect(self._choose)
-        force = QLabel()
-        force.setProperty("role", "small")
+        force = text_label("small")
         self._force[name] = force
         self._columns[name] = (caption, control, force)
 
@@ -341,10 +337,7 @@ class ControlsStrip(QFrame):
         label = self._force[name]
         label.setText(self.tr("in force: {value}").format(value=value) if value else " ")
         role = "warning" if differs else "small"
-        if label.property("role") != role:
-            label.setProperty("role", role)
-            label.style().unpolish(label)
-            label.style().polish(label)
+        dress(label, role)
         self._controls[name].setAccessibleDescription(label.text().strip())
 
     def _in_force(self, name: str, cache: CacheFacts) -> tuple[str, bool]:

@@ -10,6 +10,7 @@ from app.controls.rate_control import RateControl
 from app.session.local_server import ServerFacts
 from app.widgets.icon_button import IconButton
 from app.widgets.mode_switch import ModeSwitch
+from app.widgets.parts import spaced
 
 _GAP = 6  # pixels, beside the spacing
 _LESS = (
@@ -47,9 +48,7 @@ class TopBar(QWidget):
         self.server.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.server.hide()
         self.more = IconButton("more", self.tr("More"))
-        layout = self._layout = QHBoxLayout(self)
-        layout.setContentsMargins(14, 0, 14, 0)
-        layout.setSpacing(10)
+        layout = self._layout = spaced(QHBoxLayout(self), 10, 14, 0, 14)
         layout.addWidget(self.sidebar)
         layout.addWidget(self._brand)
         layout.addSpacing(_GAP)

@@ -23,6 +23,7 @@ from app.text import units
 from app.text.messages import localized
 from app.widgets import files
 from app.widgets.elided_label import ElidedLabel
+from app.widgets.parts import spaced, text_label
 
 
 class Details(QFrame):
@@ -47,12 +48,9 @@ class Details(QFrame):
         self._place = ElidedLabel(Qt.TextElideMode.ElideMiddle)
         self._place.setProperty("role", "small")
         self._verdict = QLabel()
-        self._basis = QLabel()
-        self._basis.setProperty("role", "small")
-        self._plan_title = QLabel()
-        self._plan_title.setProperty("role", "small")
-        self._checked = QLabel()
-        self._checked.setProperty("role", "small")
+        self._basis = text_label("small")
+        self._plan_title = text_label("small")
+        self._checked = text_label("small")
         for label in (self._verdict, self._basis, self._checked):
             label.setTextFormat(Qt.TextFormat.PlainText)
             label.setMinimumWidth(10)
@@ -82,9 +80,7 @@ class Details(QFrame):
         head.addWidget(self.check)
         head.addWidget(self.folder)
         head.addWidget(self.load)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(20, 14, 20, 16)
-        layout.setSpacing(8)
+        layout = spaced(QVBoxLayout(self), 8, 20, 14, 20, 16)
         layout.addLayout(head)
         layout.addWidget(self._verdict)
         layout.addWidget(self._basis)

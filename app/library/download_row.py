@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout
 from PySide6.QtWidgets import QWidget as Widget
 
 from app.text import units
 from app.text.messages import localized
 from app.widgets.elided_label import ElidedLabel
+from app.widgets.parts import dress, spaced, text_label
 from backend.downloads import token
 from backend.downloads.manager import Download, State
 
@@ -36,9 +37,7 @@ class DownloadRow(QFrame):
         self.download = download
         self._name = ElidedLabel()
         self._name.setProperty("role", "strong")
-        self._state = QLabel()
-        self._state.setProperty("role", "small")
-        self._state.setWordWrap(True)
+        self._state = text_label("small", wraps=True)
         self._state.setTextFormat(Qt.TextFormat.PlainText)
         self._state.setMinimumWidth(10)
         self._bar = QProgressBar()
@@ -55,9 +54,7 @@ class DownloadRow(QFrame):
         words.addWidget(self._name)
         words.addWidget(self._bar)
         words.addWidget(self._state)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(14, 10, 14, 10)
-        layout.setSpacing(10)
+        layout = spaced(QHBoxLayout(self), 10, 14, 10, 14, 10)
         layout.addLayout(words, 1)
         layout.addWidget(self.enter_token)
         layout.addWidget(self.main)
@@ -96,10 +93,7 @@ class DownloadRow(QFrame):
             )
 
     def _show_role(self, role: str) -> None:
-        if self._state.property("role") != role:
-            self._state.setProperty("role", role)
-            self._state.style().unpolish(self._state)
-            self._state.style().polish(self._state)
+        dress(self._state, role)
 
     def _words(self) -> str:
         download = self.download

@@ -31,6 +31,7 @@ from app.text import units
 from app.text.messages import localized
 from app.widgets.fields import SearchField
 from app.widgets.icon_button import IconButton
+from app.widgets.parts import spaced, text_label
 from app.widgets.scroll_column import ScrollColumn
 from backend.downloads import token
 from backend.downloads.address import endpoint
@@ -190,8 +191,7 @@ class GetPage(QWidget):
     # Construction
 
     def _lay_out(self) -> None:
-        title = QLabel(self.tr("Get models"))
-        title.setProperty("role", "title")
+        title = text_label("title", self.tr("Get models"))
         head = QHBoxLayout()
         head.setSpacing(10)
         head.addWidget(title)
@@ -225,9 +225,7 @@ class GetPage(QWidget):
         inside.setLayout(self._column)
         self._scroll.setWidget(inside)
         self._scroll.setAccessibleName(self.tr("Downloads"))
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(24, 18, 24, 14)
-        layout.setSpacing(12)
+        layout = spaced(QVBoxLayout(self), 12, 24, 18, 24, 14)
         layout.addLayout(head)
         layout.addLayout(asked)
         layout.addLayout(there)

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from app.text.messages import localized
 from app.widgets.background import Errand
+from app.widgets.parts import dress, spaced, text_label
 from backend.downloads import token
 from backend.downloads.address import endpoint
 from backend.downloads.errors import DownloadError, host_of
@@ -50,8 +51,7 @@ class TokenLine(QWidget):
         self._is_busy = False
         self._errand = Errand("token", self)
         self._errand.came.connect(self._came)
-        self._label = QLabel()
-        self._label.setProperty("role", "small")
+        self._label = text_label("small")
         self._label.setTextFormat(Qt.TextFormat.PlainText)
         self._label.setWordWrap(True)
         self._label.setMinimumWidth(10)
@@ -71,15 +71,11 @@ class TokenLine(QWidget):
         for button in (self.again, self.forget, self.enter):
             line.addWidget(button)
         self._form = QWidget()
-        form = QHBoxLayout(self._form)
-        form.setContentsMargins(0, 0, 0, 0)
-        form.setSpacing(10)
+        form = spaced(QHBoxLayout(self._form), 10)
         form.addWidget(self.field, 1)
         form.addWidget(self.check)
         form.addWidget(self.cancel)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(6)
+        layout = spaced(QVBoxLayout(self), 6)
         layout.addLayout(line)
         layout.addWidget(self._form)
         self._form.hide()
@@ -111,10 +107,7 @@ class TokenLine(QWidget):
         self._label.setText(self._words(is_open, own))
         is_warning = bool(self._trouble) or (not is_open and bool(token.remark()))
         role = "warning" if is_warning else "small"
-        if self._label.property("role") != role:
-            self._label.setProperty("role", role)
-            self._label.style().unpolish(self._label)
-            self._label.style().polish(self._label)
+        dress(self._label, role)
         self.enter.setVisible(not is_open)
         self.forget.setVisible(not is_open and own is not None)
         self.again.setVisible(not is_open and own is not None and token.is_withheld())

@@ -11,7 +11,6 @@ from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QFileDialog,
     QHBoxLayout,
-    QLabel,
     QLineEdit,
     QMenu,
     QPushButton,
@@ -28,6 +27,7 @@ from app.library.table import HERE, SortedTable, Table
 from app.text import units
 from app.text.messages import localized
 from app.widgets.icon_button import IconButton
+from app.widgets.parts import spaced, text_label
 
 REFRESH_MS = 4000  # the free memory changes while the page is visible
 _LEAVES = (5, 7, 8, 6, 2, 3)  # columns that a narrow page hides, the first first
@@ -72,12 +72,10 @@ class LibraryView(QWidget):
         self.details.check_asked.connect(library.check_file)
         self.details.check_stopped.connect(library.stop_check)
         library.check_moved.connect(lambda: self.details.show_check(library.check))
-        self._empty = QLabel()
-        self._empty.setProperty("role", "muted")
+        self._empty = text_label("muted")
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._empty.setWordWrap(True)
-        self.foot = QLabel()
-        self.foot.setProperty("role", "small")
+        self.foot = text_label("small")
         self.foot.setTextFormat(Qt.TextFormat.PlainText)
         self.foot.setWordWrap(True)
         self._machine = QPushButton()
@@ -139,8 +137,7 @@ class LibraryView(QWidget):
         table.installEventFilter(self)
 
     def _lay_out(self) -> None:
-        title = QLabel(self.tr("Models"))
-        title.setProperty("role", "title")
+        title = text_label("title", self.tr("Models"))
         head = QHBoxLayout()
         head.setSpacing(10)
         head.addWidget(title)
@@ -153,9 +150,7 @@ class LibraryView(QWidget):
         foot = QHBoxLayout()
         foot.addWidget(self.foot, 1)
         foot.addWidget(self._machine)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(24, 18, 24, 14)
-        layout.setSpacing(12)
+        layout = spaced(QVBoxLayout(self), 12, 24, 18, 24, 14)
         layout.addLayout(head)
         layout.addWidget(self.table, 1)
         layout.addWidget(self._empty, 1)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QListWidget, QPlainTextEdit, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QListWidget, QPlainTextEdit, QWidget
 
 from app.pages.licences import Component, components
 from app.text.messages import localized
 from app.widgets.background import Errand
 from app.widgets.page import Page, small
+from app.widgets.parts import text_label
 from backend import __version__
 
 
@@ -22,8 +23,7 @@ class AboutPage(Page):
         self._is_read = False
         self._errand = Errand("parts", self)
         self._errand.came.connect(self._take)
-        version = QLabel(self.tr("Version {version}").format(version=__version__))
-        version.setProperty("role", "strong")
+        version = text_label("strong", self.tr("Version {version}").format(version=__version__))
         self.list = QListWidget()
         self.list.setAccessibleName(self.tr("Parts"))
         self.list.setFixedWidth(280)
@@ -32,8 +32,7 @@ class AboutPage(Page):
         self.text.setReadOnly(True)
         self.text.setTabChangesFocus(True)
         self.text.setAccessibleName(self.tr("Licence"))
-        self._licence = QLabel()
-        self._licence.setProperty("role", "muted")
+        self._licence = text_label("muted")
         self._licence.setTextFormat(Qt.TextFormat.PlainText)
         row = QHBoxLayout()
         row.setSpacing(14)

@@ -21,6 +21,7 @@ from app.session.worker_link import EngineLink
 from app.text import units
 from app.text.messages import localized
 from app.widgets.fields import Tick
+from app.widgets.parts import spaced
 from backend.protocol.status import LearningFacts
 
 REFRESH_MS = 5_000
@@ -53,9 +54,7 @@ class LearningGroup(QGroupBox):
         self.bar.hide()
         self.delete = QPushButton(self.tr("Delete all recordings"))
         self.delete.setAccessibleName(self.delete.text())
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
+        layout = spaced(QVBoxLayout(self), 8)
         for widget in (self.switch, self._explanation, self._state, self.bar, self._size):
             layout.addWidget(widget)
         layout.addWidget(self.delete, 0, Qt.AlignmentFlag.AlignLeft)

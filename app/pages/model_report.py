@@ -27,6 +27,7 @@ from app.text.messages import localized
 from app.widgets import files
 from app.widgets.on_screen import OnScreen
 from app.widgets.page import small
+from app.widgets.parts import spaced
 from backend.system import children
 from backend.text import from_json
 
@@ -89,9 +90,7 @@ class ModelReport(QDialog):
         row.addStretch(1)
         for button in (self.start, self.stop, self.leave):
             row.addWidget(button)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(20, 18, 20, 16)
-        layout.setSpacing(12)
+        layout = spaced(QVBoxLayout(self), 12, 20, 18, 20, 16)
         for widget in (self.words, self._explained, self.bar):
             layout.addWidget(widget)
         layout.addWidget(self.text, 1)

@@ -9,7 +9,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import (
     QButtonGroup,
     QDialog,
-    QDialogButtonBox,
     QFormLayout,
     QHBoxLayout,
     QLabel,
@@ -24,6 +23,7 @@ from app.text.messages import localized
 from app.widgets.fields import FIELD_HEIGHT
 from app.widgets.on_screen import OnScreen
 from app.widgets.page import small
+from app.widgets.parts import saves_or_cancels, spaced, text_label
 from backend.tools.settings import Server
 
 
@@ -34,9 +34,7 @@ class _Pairs(QWidget):
         super().__init__()
         self._name, self._value = name, value
         self._rows: list[tuple[QLineEdit, QLineEdit]] = []
-        self._layout = QVBoxLayout(self)
-        self._layout.setContentsMargins(0, 0, 0, 0)
-        self._layout.setSpacing(6)
+        self._layout = spaced(QVBoxLayout(self), 6)
         more = QPushButton(self.tr("Add"))
         more.setAccessibleName(self.tr("Add: {name}").format(name=name))
         more.setAutoDefault(False)
@@ -93,9 +91,7 @@ class ServerDialog(QDialog):
                 self.command.setText(shlex.join([server.command, *server.args]))
             self._env.fill(dict(server.env))
             self._headers.fill(dict(server.headers))
-        self._warning = QLabel()
-        self._warning.setProperty("role", "warning")
-        self._warning.setWordWrap(True)
+        self._warning = text_label("warning", wraps=True)
         self._warning.setTextFormat(Qt.TextFormat.PlainText)
         self._warning.hide()
         self._form = QFormLayout()
@@ -113,16 +109,7 @@ class ServerDialog(QDialog):
         self._row(self.tr("Environment"), self._env)
         self._row(self.tr("Address"), self.url)
         self._row(self.tr("Headers"), self._headers)
-        standard = QDialogButtonBox.StandardButton
-        buttons = QDialogButtonBox(standard.Save | standard.Cancel)
-        for kind in (standard.Save, standard.Cancel):
-            buttons.button(kind).setAccessibleName(buttons.button(kind).text().replace("&", ""))
-        buttons.button(standard.Save).setProperty("role", "primary")
-        buttons.accepted.connect(self.accept)
-        buttons.rejected.connect(self.reject)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(20, 18, 20, 16)
-        layout.setSpacing(12)
+        layout = spaced(QVBoxLayout(self), 12, 20, 18, 20, 16)
         layout.addLayout(self._form)
         layout.addWidget(
             small(
@@ -133,7 +120,7 @@ class ServerDialog(QDialog):
             )
         )
         layout.addWidget(self._warning)
-        layout.addWidget(buttons)
+        layout.addWidget(saves_or_cancels(self))
         self._group.buttonToggled.connect(self._show_kind)
         (self.is_web if server is not None and server.url else self.is_program).setChecked(True)
         self._show_kind()

@@ -17,6 +17,7 @@ from app.text.messages import localized
 from app.widgets import files
 from app.widgets.fields import Number, Tick, WholeLine
 from app.widgets.page import Section, beside, small
+from app.widgets.parts import dress
 
 
 class ServerSection(Section):
@@ -195,6 +196,4 @@ class ServerSection(Section):
         else:
             words = self.tr("Off.")
         self.status.setText(words)
-        self.status.setProperty("role", "warning" if facts.trouble or is_open else "small")
-        self.status.style().unpolish(self.status)
-        self.status.style().polish(self.status)
+        dress(self.status, "warning" if facts.trouble or is_open else "small")

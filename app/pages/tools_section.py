@@ -23,6 +23,7 @@ from app.text.messages import localized
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.fields import Number, Tick
 from app.widgets.page import Section, beside, small
+from app.widgets.parts import dress, spaced
 from backend.tools.settings import Server
 from backend.tools.tool import Tool
 
@@ -58,13 +59,9 @@ class _Row(QFrame):
         for button in (self._show_tools, self.restart, self.edit, self.remove):
             head.addWidget(button)
         self._list = QWidget()
-        self._list_layout = QVBoxLayout(self._list)
-        self._list_layout.setContentsMargins(24, 2, 0, 4)
-        self._list_layout.setSpacing(4)
+        self._list_layout = spaced(QVBoxLayout(self._list), 4, 24, 2, 0, 4)
         self._list.hide()
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 4, 0, 4)
-        layout.setSpacing(3)
+        layout = spaced(QVBoxLayout(self), 3, 0, 4, 0, 4)
         layout.addLayout(head)
         layout.addWidget(self._command)
         layout.addWidget(self._trouble)
@@ -80,9 +77,7 @@ class _Row(QFrame):
             "failed": self.tr("failed"),
         }
         self._state.setText(words.get(state.state, ""))
-        self._state.setProperty("role", "warning" if state.state == "failed" else "small")
-        self._state.style().unpolish(self._state)
-        self._state.style().polish(self._state)
+        dress(self._state, "warning" if state.state == "failed" else "small")
         self._command.setText(server.shown)
         self._command.setToolTip(f"<p>{html.escape(server.shown)}</p>")  # never read as rich text
         lines = [localized(state.sentence)] if state.sentence else []
@@ -123,9 +118,7 @@ class _Row(QFrame):
             about.setProperty("role", "small")
             about.setText(" ".join((localized(tool.fault) or tool.description).split()))
             line = QWidget()
-            row = QHBoxLayout(line)
-            row.setContentsMargins(0, 0, 0, 0)
-            row.setSpacing(8)
+            row = spaced(QHBoxLayout(line), 8)
             row.addWidget(switch)
             row.addWidget(about, 1)
             row.addWidget(revoke)
@@ -178,9 +171,7 @@ class ToolsSection(Section):
             )
         )
         self._list = QWidget()
-        self._list_layout = QVBoxLayout(self._list)
-        self._list_layout.setContentsMargins(0, 0, 0, 0)
-        self._list_layout.setSpacing(4)
+        self._list_layout = spaced(QVBoxLayout(self._list), 4)
         self.wide(self._list)
         self._none = small(self.tr("There are no servers yet."))
         self._list_layout.addWidget(self._none)
@@ -226,9 +217,7 @@ class ToolsSection(Section):
 
     def _say(self, words: str, is_trouble: bool = False) -> None:
         self._news.setText(words)
-        self._news.setProperty("role", "warning" if is_trouble else "small")
-        self._news.style().unpolish(self._news)
-        self._news.style().polish(self._news)
+        dress(self._news, "warning" if is_trouble else "small")
         self._news.show()
 
     def _show(self) -> None:

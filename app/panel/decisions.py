@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
 from app.text.messages import localized
+from app.widgets.parts import spaced, text_label
+from app.widgets.quiet_button import head_of_card
 
 
 class Decisions(QWidget):
@@ -16,8 +18,8 @@ class Decisions(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._lines: tuple[str, ...] = ()
-        self.last = _text()
-        self.all = _text()
+        self.last = text_label("small", wraps=True)
+        self.all = text_label("small", wraps=True)
         self.all.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.button = QPushButton()
         self.button.setProperty("role", "quiet")
@@ -25,15 +27,8 @@ class Decisions(QWidget):
         self.button.setAccessibleName(self.tr("All decisions"))
         self.button.setCursor(Qt.CursorShape.PointingHandCursor)
         self.button.toggled.connect(lambda _: self._write())
-        title = QLabel(self.tr("What the adaptive method decided"))
-        title.setProperty("role", "strong")
-        head = QHBoxLayout()
-        head.addWidget(title)
-        head.addStretch(1)
-        head.addWidget(self.button)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(4)
+        head = head_of_card(self.tr("What the adaptive method decided"), self.button, role="strong")
+        layout = spaced(QVBoxLayout(self), 4)
         layout.addLayout(head)
         layout.addWidget(self.last)
         layout.addWidget(self.all)
@@ -62,10 +57,3 @@ class Decisions(QWidget):
         self.button.setText(
             self.tr("Only the last") if is_open else self.tr("All %n decision(s)", "", len(lines))
         )
-
-
-def _text() -> QLabel:
-    label = QLabel()
-    label.setProperty("role", "small")
-    label.setWordWrap(True)
-    return label

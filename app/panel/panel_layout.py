@@ -30,6 +30,7 @@ from app.text.messages import localized
 from app.widgets import files
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.icon_button import IconButton
+from app.widgets.parts import spaced
 from app.widgets.scroll_column import BAR_WIDTH, ScrollColumn
 from backend.protocol.status import CacheFacts, ModelFacts
 
@@ -285,18 +286,14 @@ class PanelParts(QObject):
     def _lay_out(self, panel: QFrame) -> None:
         self.content = QWidget()
         self.content.setObjectName("engineContent")
-        layout = QVBoxLayout(self.content)
-        layout.setContentsMargins(20, 14, 20 - BAR_WIDTH, 16)
-        layout.setSpacing(10)
+        layout = spaced(QVBoxLayout(self.content), 10, 20, 14, 20 - BAR_WIDTH, 16)
         layout.addLayout(
             row(label(self.tr("Engine"), "strong"), self.method, self.place, self.now,
                 self.pause, self.wide, self.window, self.more)
         )  # fmt: skip
         self._make_boxes()
         self._map_row = QWidget()
-        both = QHBoxLayout(self._map_row)
-        both.setContentsMargins(0, 0, 0, 0)
-        both.setSpacing(8)
+        both = spaced(QHBoxLayout(self._map_row), 8)
         both.addWidget(self.map, 1)
         both.addWidget(self.stall)
         title = ElidedLabel(n_least=8)  # in a narrow panel the buttons need the room
@@ -372,9 +369,7 @@ class PanelParts(QObject):
     def _make_boxes(self) -> None:
         self._words_box = QFrame()
         self._words_box.setObjectName("verdict")
-        inside = QVBoxLayout(self._words_box)
-        inside.setContentsMargins(14, 10, 14, 10)
-        inside.setSpacing(6)
+        inside = spaced(QVBoxLayout(self._words_box), 6, 14, 10, 14, 10)
         for words in (self.words, self.helps, self.causes):
             inside.addWidget(words)
         inside.addWidget(self.use_it, 0, Qt.AlignmentFlag.AlignLeft)
@@ -435,9 +430,7 @@ def _cut(role: str) -> ElidedLabel:
 def _section(line: QHBoxLayout, *widgets: QWidget) -> QWidget:
     """Return a widget with a row, and widgets below it. Pictures take the remaining height."""
     made = QWidget()
-    layout = QVBoxLayout(made)
-    layout.setContentsMargins(0, 0, 0, 0)
-    layout.setSpacing(6)
+    layout = spaced(QVBoxLayout(made), 6)
     layout.addLayout(line)
     for widget in widgets:
         layout.addWidget(widget)

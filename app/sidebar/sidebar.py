@@ -8,7 +8,6 @@ from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
     QInputDialog,
-    QLabel,
     QPushButton,
     QVBoxLayout,
     QWidget,
@@ -20,6 +19,7 @@ from app.store.chats import ChatRow
 from app.text.messages import localized
 from app.widgets.commands import key_words
 from app.widgets.fields import SearchField, takes_escape
+from app.widgets.parts import spaced, text_label
 
 SEARCH_MS = 60  # delay after the last key
 
@@ -83,9 +83,7 @@ class Sidebar(QFrame):
         self.search.setToolTip(key_words("Ctrl+F"))
         self.list = ChatList()
         self._found: dict[int, ChatRow] = {}  # by the id of the chat: with a passage
-        self._nothing = QLabel()
-        self._nothing.setProperty("role", "muted")
-        self._nothing.setWordWrap(True)
+        self._nothing = text_label("muted", wraps=True)
         self._nothing.setContentsMargins(10, 8, 10, 8)
         self._import = QPushButton(self.tr("Import chats\u2026"))
         self._import.setProperty("role", "quiet")
@@ -94,17 +92,15 @@ class Sidebar(QFrame):
         foot = QHBoxLayout()
         foot.addWidget(self._import)
         foot.addStretch(1)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(12, 14, 8, 10)
-        layout.setSpacing(8)
+        layout = spaced(QVBoxLayout(self), 8, 12, 14, 8, 10)
         layout.addWidget(self.new)
         layout.addWidget(self.search)
         layout.addWidget(self._nothing)
         layout.addWidget(self.list, 1)
         if not chats.store.is_kept:
-            unkept = QLabel(self.tr("Chats are not kept: they end with this window."))
-            unkept.setProperty("role", "warning")
-            unkept.setWordWrap(True)
+            unkept = text_label(
+                "warning", self.tr("Chats are not kept: they end with this window."), wraps=True
+            )
             unkept.setContentsMargins(10, 0, 10, 0)
             unkept.setToolTip(localized(chats.store.trouble))
             layout.addWidget(unkept)

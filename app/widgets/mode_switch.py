@@ -5,6 +5,8 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QSizePolicy, QWidget
 
+from app.widgets.parts import spaced
+
 
 class ModeSwitch(QFrame):
     """Two buttons, one of which is checked.
@@ -31,9 +33,7 @@ class ModeSwitch(QFrame):
         self.manual.setAccessibleName(self.tr("Engine settings by hand"))
         self.manual.setToolTip(self.tr("You set the cache rate, the method and the context."))
         self._group = QButtonGroup(self)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(2, 2, 2, 2)
-        layout.setSpacing(0)
+        layout = spaced(QHBoxLayout(self), 0, 2, 2, 2, 2)
         for button in (self.automatic, self.manual):
             button.setCheckable(True)
             button.setProperty("role", "segment")

@@ -14,6 +14,7 @@ from PySide6.QtWidgets import (
 
 from app.widgets.fields import FIELD_HEIGHT
 from app.widgets.icon_button import IconButton
+from app.widgets.parts import spaced, text_label
 from app.widgets.scroll_column import BAR_WIDTH, ScrollColumn
 
 COLUMN_WIDTH = 760
@@ -32,8 +33,7 @@ class Page(QWidget):
         super().__init__(parent)
         self.setObjectName("page")
         self.setAccessibleName(title)
-        heading = QLabel(title)
-        heading.setProperty("role", "title")
+        heading = text_label("title", title)
         close = IconButton("close", self.tr("Back to the chat (Esc)"))
         close.clicked.connect(self.closed)
         head = QHBoxLayout()
@@ -44,12 +44,8 @@ class Page(QWidget):
         inside = QWidget()
         inside.setObjectName("pageColumn")
         inside.setMaximumWidth(COLUMN_WIDTH)
-        self.column = QVBoxLayout(inside)
-        self.column.setContentsMargins(24, 6, 24, 24)
-        self.column.setSpacing(14)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
+        self.column = spaced(QVBoxLayout(inside), 14, 24, 6, 24, 24)
+        layout = spaced(QVBoxLayout(self), 8)
         layout.addLayout(head)
         if not scrolls:
             inside.setMaximumWidth(16_777_215)
@@ -79,17 +75,14 @@ class Section(QFrame):
         super().__init__(parent)
         self.setObjectName("card")
         self.setAccessibleName(title)
-        heading = QLabel(title)
-        heading.setProperty("role", "strong")
+        heading = text_label("strong", title)
         self.form = QFormLayout()
         self.form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
         self.form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.FieldsStayAtSizeHint)
         self.form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
         self.form.setHorizontalSpacing(0)  # Qt forgets it where it asks if a row is too long
         self.form.setVerticalSpacing(10)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(18, 14, 18, 16)
-        layout.setSpacing(10)
+        layout = spaced(QVBoxLayout(self), 10, 18, 14, 18, 16)
         layout.addWidget(heading)
         layout.addLayout(self.form)
 
@@ -110,9 +103,7 @@ class Section(QFrame):
 
 def small(text: str) -> QLabel:
     """Return a line of explanation."""
-    label = QLabel(text)
-    label.setProperty("role", "small")
-    label.setWordWrap(True)
+    label = text_label("small", text, wraps=True)
     label.setTextFormat(Qt.TextFormat.PlainText)
     return label
 
@@ -120,9 +111,7 @@ def small(text: str) -> QLabel:
 def beside(*widgets: QWidget) -> QWidget:
     """Return one widget that holds widgets in a row."""
     row = QWidget()
-    layout = QHBoxLayout(row)
-    layout.setContentsMargins(0, 0, 0, 0)
-    layout.setSpacing(8)
+    layout = spaced(QHBoxLayout(row), 8)
     for widget in widgets:
         layout.addWidget(widget)
     layout.addStretch(1)

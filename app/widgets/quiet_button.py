@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton
+from PySide6.QtWidgets import QHBoxLayout, QPushButton
+
+from app.widgets.parts import text_label
 
 
 class QuietButton(QPushButton):
@@ -20,13 +22,11 @@ class QuietButton(QPushButton):
             self.clicked.connect(action)
 
 
-def head_of_card(title: str, *buttons: QPushButton) -> QHBoxLayout:
+def head_of_card(title: str, *buttons: QPushButton, role: str = "small") -> QHBoxLayout:
     """Return the head of a card: its title at the left, its buttons at the right."""
     head = QHBoxLayout()
     if title:
-        label = QLabel(title)
-        label.setProperty("role", "small")
-        head.addWidget(label)
+        head.addWidget(text_label(role, title))
     head.addStretch(1)
     for button in buttons:
         head.addWidget(button)

@@ -6,6 +6,8 @@ from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
+from app.widgets.parts import spaced
+
 
 class SidewaysArea(QScrollArea):
     """Holds widgets one below the other in its `column`; `content` has their least width.
@@ -20,9 +22,7 @@ class SidewaysArea(QScrollArea):
         super().__init__(parent)
         self.content = QWidget()
         self.content.setObjectName("sidewaysContent")
-        self.column = QVBoxLayout(self.content)
-        self.column.setContentsMargins(0, 0, 0, 0)
-        self.column.setSpacing(0)
+        self.column = spaced(QVBoxLayout(self.content), 0)
         self.setWidget(self.content)
         self.setWidgetResizable(True)
         self.setFrameShape(QFrame.Shape.NoFrame)

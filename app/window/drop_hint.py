@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFrame, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
 from app.text import units
+from app.widgets.parts import text_label
 
 
 class DropHint(QFrame):
@@ -15,8 +16,7 @@ class DropHint(QFrame):
         super().__init__(parent)
         self.setObjectName("dropHint")
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        self._label = QLabel()
-        self._label.setProperty("role", "title")
+        self._label = text_label("title")
         self._label.setAlignment(Qt.AlignmentFlag.AlignCenter)
         layout = QVBoxLayout(self)
         layout.addWidget(self._label)

@@ -44,6 +44,7 @@ from app.widgets import commands, files
 from app.widgets.on_screen import OnScreen
 from app.widgets.page import Page
 from app.widgets.page_stack import CHAT, Pages
+from app.widgets.parts import spaced
 from app.window.arrangement import Arrangement
 from app.window.drops import Drops
 from app.window.presence import Presence
@@ -203,9 +204,7 @@ class MainWindow(QMainWindow):
         self.setMinimumSize(520, 460)
         central = QWidget()
         central.setObjectName("central")
-        layout = QVBoxLayout(central)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
+        layout = spaced(QVBoxLayout(central), 0)
         layout.addWidget(self.top_bar)
         layout.addWidget(self.controls.strip)
         self.pages = Pages(self._arrangement.splitter)

@@ -1,0 +1,46 @@
+"""Small things that most widgets are made of."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from PySide6.QtWidgets import QBoxLayout, QDialog, QDialogButtonBox, QLabel, QWidget
+
+L = TypeVar("L", bound=QBoxLayout)
+
+
+def text_label(role: str, text: str = "", *, wraps: bool = False) -> QLabel:
+    """Return a label whose look is that of a role in the style sheet."""
+    made = QLabel(text)
+    made.setProperty("role", role)
+    made.setWordWrap(wraps)
+    return made
+
+
+def spaced(
+    layout: L, spacing: int, left: int = 0, top: int = 0, right: int = 0, bottom: int = 0
+) -> L:
+    """Return a layout with these pixels between its items, and around them."""
+    layout.setContentsMargins(left, top, right, bottom)
+    layout.setSpacing(spacing)
+    return layout
+
+
+def dress(widget: QWidget, value: object, name: str = "role") -> None:
+    """Give a widget the look of another value of a property in the style sheet."""
+    if widget.property(name) != value:
+        widget.setProperty(name, value)
+        widget.style().unpolish(widget)
+        widget.style().polish(widget)
+
+
+def saves_or_cancels(dialog: QDialog) -> QDialogButtonBox:
+    """Return the buttons that end a dialog."""
+    kinds = QDialogButtonBox.StandardButton
+    buttons = QDialogButtonBox(kinds.Save | kinds.Cancel)
+    for kind in (kinds.Save, kinds.Cancel):
+        buttons.button(kind).setAccessibleName(buttons.button(kind).text().replace("&", ""))
+    buttons.button(kinds.Save).setProperty("role", "primary")
+    buttons.accepted.connect(dialog.accept)
+    buttons.rejected.connect(dialog.reject)
+    return buttons
