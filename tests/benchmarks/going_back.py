@@ -200,7 +200,7 @@ def main() -> None:
     if arguments.kv:
         settings["kv_type"] = arguments.kv
     # A head has at least a block of 32 values of a quantised cache.
-    heads = {"n_embd": 128, "head_dim": 32} if arguments.kv else {}
+    heads = {"n_embd": 256, "head_dim": 64, "n_rope": 32} if arguments.kv else {}
     os.environ.setdefault("OUTRIDER_STATES", tempfile.mkdtemp())
     for arch in arguments.archs:
         name = NEAREST.get(arch, OTHER)

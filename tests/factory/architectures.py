@@ -85,7 +85,7 @@ def _olmoe(m: Layout) -> None:
 
 def deepseek2(m: Layout) -> None:
     """Build latent attention, a leading dense layer, shared experts and group-limited routing."""
-    g, n_rope, n_lora = m.g, 16, 32
+    g, n_rope, n_lora = m.g, m.g.n_rope, 32
     m.common_keys()
     latent_keys(m, n_rope, n_lora)
     m.mixture_keys(1.5, n_shared=2)

@@ -223,7 +223,7 @@ def _cohere2moe(m: Layout) -> None:
 
 def _indexed_latent(m: Layout) -> None:
     """Build latent attention to the tokens that an indexer chooses, of every layer."""
-    g, n_rope, n_lora = m.g, 16, 32
+    g, n_rope, n_lora = m.g, m.g.n_rope, 32
     m.common_keys()
     latent_keys(m, n_rope, n_lora)
     m.mixture_keys(1.5)
@@ -257,7 +257,7 @@ def _hy_v4(m: Layout) -> None:
 
 def _dots3note(m: Layout) -> None:
     """Build latent attention with gated heads, to a window in every second layer."""
-    g, n_rope = m.g, 16
+    g, n_rope = m.g, m.g.n_rope
     _indexed_latent(m)
     windows(m, [i % 2 for i in range(g.n_layer)])
     m.key(

@@ -24,6 +24,8 @@ class Geometry:
     n_head: int = 4
     n_head_kv: int = 2
     head_dim: int = 16
+    n_rope: int = 16
+    """Values that are rotated of a key, where attention is latent."""
     n_ff: int = 64
     n_ff_exp: int = 64
     n_ff_shexp: int = 64

@@ -72,7 +72,7 @@ def _kimi_linear(m: Layout) -> None:
     _delta_and_latent(m, low="fg")
     m.tensors[:] = [t for t in m.tensors if ".attn_q_" not in t.name]
     for i in range(1, m.g.n_layer, 2):
-        m.add(f"blk.{i}.attn_q.weight", m.g.n_embd, m.g.n_head * (m.g.head_dim + 16))
+        m.add(f"blk.{i}.attn_q.weight", m.g.n_embd, m.g.n_head * (m.g.head_dim + m.g.n_rope))
 
 
 def _kimi_k3(m: Layout) -> None:
@@ -101,7 +101,7 @@ def _kimi_k3(m: Layout) -> None:
 def _delta_and_latent(
     m: Layout, *, low: str = "", whole: str = "", is_flat: bool = False, n_latent: int = 0
 ) -> None:
-    g, n_rope, n_lora = m.g, 16, 32
+    g, n_rope, n_lora = m.g, m.g.n_rope, 32
     m.common_keys()
     latent_keys(m, n_rope, n_lora)
     delta_keys(m)
