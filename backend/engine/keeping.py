@@ -233,21 +233,19 @@ class Keeping:
                 if not context.forget_from(n, sequence):
                     return 0
             steps = before_of(chain, piece.end)
-            n_both = len(state) - piece.n_layer
+            n_both, whole = len(state) - piece.n_layer, memoryview(state)
             n_state = n_both - piece.n_checkpoint
-            of_layer, checkpoint = state[n_both:], state[n_state:n_both]
-            del state[n_state:]
             if not context.set_state(
-                state, piece.end, sequence, begin=piece.begin, steps=steps, key=piece.key
+                whole[:n_state], piece.end, sequence, begin=piece.begin, steps=steps, key=piece.key
             ):
                 self._states.discard(piece)
                 break
             n = piece.end
             if piece.checkpoint:
-                context.load(checkpoint, piece.checkpoint, sequence, key=piece.key)
+                context.load(whole[n_state:n_both], piece.checkpoint, sequence, key=piece.key)
             if (layer := passes.layer) is not None:
                 held = [*wanted[: piece.begin], *piece.tokens]
-                layer.restore(of_layer, held[: piece.layer or None], piece.begin, sequence)
+                layer.restore(whole[n_both:], held[: piece.layer or None], piece.begin, sequence)
         if n > n_known:
             cut = context.forget_from if context.n_piece else context.go_back
             n = n_known if cut(n_known, sequence) else 0

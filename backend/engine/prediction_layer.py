@@ -119,7 +119,9 @@ class PredictionLayer:
             return bytearray()
         return context.state(begin, end, place)
 
-    def restore(self, state: bytearray, tokens: Sequence[int], begin: int, place: int) -> None:
+    def restore(
+        self, state: bytearray | memoryview, tokens: Sequence[int], begin: int, place: int
+    ) -> None:
         """Append a state of state() to a sequence of the target, which then has these tokens.
 
         Without one, or where llama.cpp refuses it, the layer begins behind them.

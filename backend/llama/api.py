@@ -839,7 +839,9 @@ class Context:
         last = max(of, key=lambda c: c.n, default=None)
         return (last.n, last.state.tobytes()) if last is not None else (0, b"")
 
-    def load(self, state: bytes | bytearray, n: int, sequence: int, *, key: str) -> None:
+    def load(
+        self, state: bytes | bytearray | memoryview, n: int, sequence: int, *, key: str
+    ) -> None:
         """Have a checkpoint that another context has saved of the n positions of a sequence.
 
         key: the name in the log of the state that came with it.
@@ -954,7 +956,7 @@ class Context:
 
     def set_state(
         self,
-        state: bytearray,
+        state: bytearray | memoryview,
         end: int,
         sequence: int = 0,
         *,
