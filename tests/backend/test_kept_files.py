@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -138,8 +137,7 @@ def test_consent_and_learning(tmp_path: Path, data: Path, tiny: Path) -> None:
 
 
 def test_headroom_and_facts(tmp_path: Path, data: Path, tiny: Path) -> None:
-    device = SimpleNamespace(name="A", description="b", total_bytes=1, is_remote=False)
-    asked: Device = device  # type: ignore[assignment]
+    asked = Device("A", "b", 0, 1, False, False, False, 1)
     headroom.note_taken(asked, 1 << 30)
     (key,) = json.loads((data / "devices.json").read_text())
     for text in hostile({key: 1}):

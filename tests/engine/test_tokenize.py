@@ -12,6 +12,7 @@ from typing import Any
 
 import llama_cpp
 import pytest
+from factory import cpu_params
 from factory.vocabulary import tiny_vocabulary
 from gguf import GGUFWriter
 from waiting import WAIT_S
@@ -49,7 +50,7 @@ def opened(path: Path) -> Model:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
-    params = llama_cpp.llama_model_default_params()
+    params = cpu_params(llama_cpp)
     params.vocab_only = True
     files: Any = SimpleNamespace(close=lambda: None)
     return Model(llama_cpp.llama_model_load_from_file(os.fsencode(path), params), files)
@@ -94,7 +95,7 @@ def marked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
-    params = llama_cpp.llama_model_default_params()
+    params = cpu_params(llama_cpp)
     params.vocab_only = True
     files: Any = SimpleNamespace(close=lambda: None)
     made = Model(llama_cpp.llama_model_load_from_file(os.fsencode(path), params), files)
