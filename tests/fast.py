@@ -111,20 +111,23 @@ def near(changed: Iterable[str]) -> list[tuple[int, Path]]:
     """Return the test files that depend on changed files, with the number of imports between.
 
     The nearest come first, and none that is REACH imports farther. In one distance those come first
-    whose folder is called like the innermost of what changed, then those that are called like it,
-    then those that say most of the names that it defines, a rare name counting more, then those
-    that use little else. Names are relative to the root.
+    that are called like what changed, then those that say most of the names that it defines, then
+    those that use little else. A rare name counts more, and each counts twice in the tests' folder
+    of the same area. Names are relative to the root.
     """
     tests = sorted(path for path in set(modules().values()) if is_test(path))
     distance: dict[Path | str, int] = {}
     queue: deque[tuple[int, Path | str]] = deque()
     words: set[str] = set()
+    areas: set[str] = set()
     defined: set[str] = set()
-    areas: dict[str, int] = {}  # how deep the folder of this name is
     for name in changed:
         path = ROOT / name
-        words |= set(re.findall(r"[a-z]{4,}", f"{path.parent.name}_{path.stem}"))
-        areas |= {part: n for n, part in enumerate(path.relative_to(ROOT).parts, 1)}
+        areas |= set(path.relative_to(ROOT).parts)
+        called = path.stem
+        if not (ROOT / "tests" / path.parent.name).is_dir():  # its tests have names of their own
+            called += f"_{path.parent.name}"
+        words |= set(re.findall(r"[a-z]{4,}", called))
         if path.suffix == ".py" and path.is_file():
             text = path.read_text(encoding="utf-8")
             defined |= set(re.findall(r"^ *(?:def|class) ([a-z]\w+)", text, re.M | re.I))
@@ -156,11 +159,11 @@ def near(changed: Iterable[str]) -> list[tuple[int, Path]]:
     said = {t: defined & set(re.findall(r"\w+", t.read_text(encoding="utf-8"))) for t in near_ones}
     n_saying = Counter(name for names in said.values() for name in names)
 
-    def rank(test: Path) -> tuple[int, int, int, float, int, Path]:
+    def rank(test: Path) -> tuple[int, int, float, int, Path]:
         n_alike = len(words & set(test.stem.replace("_", " ").split()))
         share = sum(1 / n_saying[name] for name in sorted(said[test]))
-        area = areas.get(test.parent.name, 0)
-        return distance[test], -area, -n_alike, -share, len(used(test)), test
+        share *= 2 if test.parent.name in areas else 1
+        return distance[test], -n_alike, -share, len(used(test)), test
 
     found = sorted(near_ones, key=rank)
     return [(distance[t], t) for t in found if distance[t] <= distance[found[0]] + REACH]
