@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,3 +48,18 @@ def test_each_pass_has_its_own_costs() -> None:
         n_read = token.bytes_read + 60 - (30 + 20)
         assert (sums.bytes_from_host, sums.bytes_from_file) == (30 * n, n_read * n)
         assert [(x.layer, x.stall_s) for x in sums.layers] == [(3, 0.5 * n), (4, 1.0 * n)]
+
+
+def test_the_first_token_is_waited_for_and_the_others_have_a_speed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first one comes from the prompt's pass, so that the speed is of those behind it."""
+    times = iter((100.0, 103.0, 103.5, 105.0))
+    clock = SimpleNamespace(perf_counter=lambda: next(times), monotonic=time.monotonic)
+    monkeypatch.setattr("backend.engine.meter.time", clock)
+    meter = Meter(None)
+    for n_token, speed in ((0, 0.0), (1, 2.0), (4, 2.0)):
+        meter.statistics.n_token = n_token
+        meter.note_choice()
+        assert meter.statistics.ttft_s == pytest.approx(3.0)
+        assert meter.statistics.tokens_per_s == pytest.approx(speed)
