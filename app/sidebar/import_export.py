@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -52,6 +53,9 @@ class ChatExchange(QObject):
         self._timer = QTimer(self, interval=PROGRESS_MS)
         self._timer.timeout.connect(self._show_progress)
         self._came.connect(self._end)
+        with contextlib.suppress(StoreError):
+            if chats.store.arriving():  # the window of an import was killed
+                self._background.later(self._clear, lambda _: None)
 
     def ask_export(self, chat_id: int, kind: str) -> None:
         """Ask for a file name and write one chat, or all for the id 0; `kind`: "md" or "json"."""
@@ -186,6 +190,10 @@ class ChatExchange(QObject):
             self._came.emit(progress, lambda: self.notice.emit(Notice(sentence)))
 
         self._background.later(job, failed)
+
+    def _clear(self) -> None:
+        with self._chats.store.for_thread() as store:
+            store.remove_arriving()
 
     def _end(self, progress: exchange.Progress, tell: Callable[[], None]) -> None:
         """Tell the result. REQUIRES: the window's thread."""

@@ -25,6 +25,7 @@ from backend.system.kept_file import parse_json, parse_kept
 from backend.text import Text, text, to_json
 
 TITLE_CHARS = 60
+ARRIVING_S = 4e9  # deleted_s of a chat that an import has not shown yet
 CHECKPOINT_BYTES = 4 << 20  # a longer journal is written into the file
 
 Rows = list[tuple[Any, ...]]
@@ -287,16 +288,28 @@ class ChatStore:
     def purge(self) -> None:
         """Remove deleted chats for good."""
         with self.reading():
-            query = "SELECT 1 FROM chat WHERE deleted_s IS NOT NULL LIMIT 1"
-            if self.connection.execute(query).fetchone() is None:
+            query = "SELECT 1 FROM chat WHERE deleted_s < ? LIMIT 1"
+            if self.connection.execute(query, (ARRIVING_S,)).fetchone() is None:
                 return
         with self.writing() as connection:
-            connection.execute("DELETE FROM chat WHERE deleted_s IS NOT NULL")
+            connection.execute("DELETE FROM chat WHERE deleted_s < ?", (ARRIVING_S,))
             for table in ("draft", "draft_paste"):
                 connection.execute(
                     f"DELETE FROM {table} "
                     "WHERE chat_id != 0 AND chat_id NOT IN (SELECT id FROM chat)"
                 )
+
+    def arriving(self) -> list[int]:
+        """Return the chats that an import has not shown."""
+        with self.reading():
+            query = "SELECT id FROM chat WHERE deleted_s = ?"
+            return [row[0] for row in self.connection.execute(query, (ARRIVING_S,))]
+
+    def remove_arriving(self) -> None:
+        """Remove the chats of an import that was cut off. It takes as long as the import did."""
+        for chat_id in self.arriving():
+            with self.writing(durable=False) as connection:
+                connection.execute("DELETE FROM chat WHERE id = ?", (chat_id,))
 
     # Messages
 

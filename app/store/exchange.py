@@ -21,7 +21,15 @@ from typing import Any, TextIO
 from app.state.conversation import Conversation, Ending, Message
 from app.state.preset import Preset
 from app.store import foreign, schema
-from app.store.chats import ChatStore, figures_text, insert, read_figures, sound, title_of
+from app.store.chats import (
+    ARRIVING_S,
+    ChatStore,
+    figures_text,
+    insert,
+    read_figures,
+    sound,
+    title_of,
+)
 from app.store.tagged_thoughts import split
 from backend.protocol.chat import ToolCall
 from backend.system.kept_file import parse_json, parse_kept
@@ -33,7 +41,6 @@ VERSION = 2  # 1 had thoughts inside the content
 FILE_BYTES_MAX = 256 << 20
 N_MESSAGE_MAX = 1_000_000
 PIECE_CHARS = 1 << 18  # of messages that are written at once; another change waits for them
-_ARRIVING_S = 4e9  # deleted_s of a hidden chat; what an error leaves of it is purged
 _HEAD = re.compile(r"<!-- outrider chat (?:(\d{1,9}) )?([0-9a-f]{8}) -->\n")
 _NAMES = {"user": "You", "assistant": "Answer", "tool": "Result"}
 _LIVE = (Ending.WAITING, Ending.STREAMING)
@@ -401,7 +408,7 @@ def _insert_hidden(connection: sqlite3.Connection, chat: _Chat, now_s: float) ->
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
             chat.title, int(chat.is_pinned), chat.created_s or now_s, chat.changed_s or now_s,
-            int(chat.slides), chat.preset.to_text() if chat.preset else None, _ARRIVING_S,
+            int(chat.slides), chat.preset.to_text() if chat.preset else None, ARRIVING_S,
         ),
     )  # fmt: skip
     return int(cursor.lastrowid or 0)

@@ -233,3 +233,15 @@ def test_an_import_leaves_the_window_its_turns_and_stops_after_a_chat(
     assert sorted(titles) == ["A cat"] * 3 + ["Mine"] * 3
     assert all([said for *_, said in shown(store, i)][-1] == "Later." for i in imported.ids)
     assert len(store.search("later")) == 3
+
+    class Broken(Progress):
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, value)
+            if value == 3:
+                raise OSError("the drive is gone")
+
+    with pytest.raises(ImportRefused):
+        import_chats(store, path, Broken())
+    assert len(store.chats()) == 6 and len(store.arriving()) == 2
+    store.remove_arriving()
+    assert len(store.chats()) == 6 and store.arriving() == []
