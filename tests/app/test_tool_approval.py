@@ -176,6 +176,9 @@ class Session(QObject):
     def report_calls(self, conversation: Conversation, answer: Message) -> None:
         pass
 
+    def tools_changed(self) -> None:
+        pass
+
 
 class Desk:
     """A chat whose answers call tools of two servers, both ready."""
