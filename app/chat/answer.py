@@ -74,9 +74,7 @@ class AnswerView(BlockOwner):
         self._stale: list[int] = []  # blocks before it with references that are known now
         self._defined: dict[str, str] = {}  # addresses by the labels of references
         self._views: list[_View] = []
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(FRAME_MS)
+        self._timer = QTimer(self, singleShot=True, interval=FRAME_MS)
         self._timer.timeout.connect(self._render)
         self.setAccessibleName(self.tr("Answer"))
 

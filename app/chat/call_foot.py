@@ -8,7 +8,8 @@ from PySide6.QtWidgets import QProgressBar, QPushButton, QVBoxLayout, QWidget
 from app.state.conversation import CallState
 from app.state.tool_approval import Call, Choice
 from app.widgets.flow_layout import FlowLayout
-from app.widgets.parts import spaced, text_label
+from app.widgets.page import small
+from app.widgets.parts import spaced
 from backend.tools.plain_text import clean
 
 
@@ -30,9 +31,7 @@ class CallFoot(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._shown: tuple[object, ...] = ()
-        self._words = text_label("small")
-        self._words.setTextFormat(Qt.TextFormat.PlainText)
-        self._words.setWordWrap(True)
+        self._words = small("")
         self.choices = {
             Choice.REFUSE: self._button(self.tr("Refuse")),
             Choice.ONCE: self._button(self.tr("Allow once")),

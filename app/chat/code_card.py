@@ -42,9 +42,7 @@ class CodeCard(QFrame):
         layout = spaced(QVBoxLayout(self), 5, 14, 7, 8, 8)
         layout.addLayout(head_of_card(language or "text", self._wrap, copy))
         layout.addWidget(self._frame)
-        self._later = QTimer(self)
-        self._later.setSingleShot(True)
-        self._later.setInterval(WAIT_MS)
+        self._later = QTimer(self, singleShot=True, interval=WAIT_MS)
         self._later.timeout.connect(self._colour_all)
 
     def show_text(self, text: str) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout
 from PySide6.QtWidgets import QWidget as Widget
 
 from app.text import units
 from app.text.messages import localized
 from app.widgets.elided_label import ElidedLabel
-from app.widgets.parts import dress, spaced, text_label
+from app.widgets.page import small
+from app.widgets.parts import dress, spaced
 from backend.downloads import token
 from backend.downloads.manager import Download, State
 
@@ -37,8 +38,7 @@ class DownloadRow(QFrame):
         self.download = download
         self._name = ElidedLabel()
         self._name.setProperty("role", "strong")
-        self._state = text_label("small", wraps=True)
-        self._state.setTextFormat(Qt.TextFormat.PlainText)
+        self._state = small("")
         self._state.setMinimumWidth(10)
         self._bar = QProgressBar()
         self._bar.setTextVisible(False)

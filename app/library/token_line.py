@@ -11,7 +11,8 @@ from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, 
 
 from app.text.messages import localized
 from app.widgets.background import Errand
-from app.widgets.parts import dress, spaced, text_label
+from app.widgets.page import small
+from app.widgets.parts import dress, spaced
 from backend.downloads import token
 from backend.downloads.address import endpoint
 from backend.downloads.errors import DownloadError, host_of
@@ -51,9 +52,7 @@ class TokenLine(QWidget):
         self._is_busy = False
         self._errand = Errand("token", self)
         self._errand.came.connect(self._came)
-        self._label = text_label("small")
-        self._label.setTextFormat(Qt.TextFormat.PlainText)
-        self._label.setWordWrap(True)
+        self._label = small("")
         self._label.setMinimumWidth(10)
         self.enter = QPushButton(self.tr("Enter a token\u2026"))
         self.again = QPushButton(self.tr("Ask the keyring again"))

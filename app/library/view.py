@@ -27,6 +27,7 @@ from app.library.table import HERE, SortedTable, Table
 from app.text import units
 from app.text.messages import localized
 from app.widgets.icon_button import IconButton
+from app.widgets.page import small
 from app.widgets.parts import spaced, text_label
 
 REFRESH_MS = 4000  # the free memory changes while the page is visible
@@ -75,9 +76,7 @@ class LibraryView(QWidget):
         self._empty = text_label("muted")
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._empty.setWordWrap(True)
-        self.foot = text_label("small")
-        self.foot.setTextFormat(Qt.TextFormat.PlainText)
-        self.foot.setWordWrap(True)
+        self.foot = small("")
         self._machine = QPushButton()
         self._machine.setProperty("role", "quiet")
         self._machine.setAccessibleName(self.tr("Measure this machine"))

@@ -60,8 +60,7 @@ class DiagnosticsPage(Page):
         )
         self.column.addLayout(row)
         self.column.addWidget(self.text, 1)
-        self._timer = QTimer(self)
-        self._timer.setInterval(REFRESH_MS)
+        self._timer = QTimer(self, interval=REFRESH_MS)
         self._timer.timeout.connect(self.refresh)
 
     def refresh(self) -> None:

@@ -63,8 +63,7 @@ class LearningGroup(QGroupBox):
         link.learning.connect(self.show_facts)
         link.hello.connect(self._ask)
         link.died.connect(lambda _: self.show_facts(None))
-        self._timer = QTimer(self)
-        self._timer.setInterval(REFRESH_MS)
+        self._timer = QTimer(self, interval=REFRESH_MS)
         self._timer.timeout.connect(self._ask)
         self.show_facts(None)
 

@@ -87,8 +87,7 @@ class EnginePanel(QFrame):
         parts.saves.connect(self._save)
         self.strip.picked.connect(self.choose)
         self.time_line.valueChanged.connect(self.choose)
-        self._timer = QTimer(self)
-        self._timer.setInterval(MEMORY_MS)
+        self._timer = QTimer(self, interval=MEMORY_MS)
         self._timer.timeout.connect(self._refresh_memory)
         self.show_model(None, None)
 

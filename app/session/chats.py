@@ -72,9 +72,7 @@ class Chats(QObject):
         """Return a passage of an answer as it is shown, without the signs of Markdown."""
         self.is_cut = False
         """Whether the last rows() left out chats that may match."""
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(SAVE_MS)
+        self._timer = QTimer(self, singleShot=True, interval=SAVE_MS)
         self._timer.timeout.connect(self._save_growth)
         session.added.connect(self._on_added)
         session.changed.connect(self._on_changed)

@@ -36,8 +36,7 @@ class ToolHost(QObject):
         self._decoder = Decoder()
         self._groups: dict[str, int] = {}  # process groups of the servers, by name
         self._n_ping = self._pid = 0
-        self._timer = QTimer(self)
-        self._timer.setInterval(PING_MS)
+        self._timer = QTimer(self, interval=PING_MS)
         self._timer.timeout.connect(self._ping)
 
     @property

@@ -95,10 +95,10 @@ def _down(painter: QPainter, _: QColor) -> None:
     painter.drawPolyline([QPointF(3.8, 8.6), QPointF(8, 12.8), QPointF(12.2, 8.6)])
 
 
-def _panel(painter: QPainter, colour: QColor) -> None:
+def _panel(painter: QPainter, colour: QColor, left: float = 9.4) -> None:
     painter.drawRoundedRect(QRectF(2, 3, 12, 10), 2, 2)
     path = QPainterPath()
-    path.addRect(QRectF(9.4, 3.6, 4, 8.8))
+    path.addRect(QRectF(left, 3.6, 4, 8.8))
     faded = QColor(colour)
     faded.setAlpha(110)
     painter.fillPath(path, faded)
@@ -143,12 +143,7 @@ def _close(painter: QPainter, _: QColor) -> None:
 
 
 def _sidebar(painter: QPainter, colour: QColor) -> None:
-    painter.drawRoundedRect(QRectF(2, 3, 12, 10), 2, 2)
-    path = QPainterPath()
-    path.addRect(QRectF(2.6, 3.6, 4, 8.8))
-    faded = QColor(colour)
-    faded.setAlpha(110)
-    painter.fillPath(path, faded)
+    _panel(painter, colour, 2.6)
 
 
 def _pin(painter: QPainter, _: QColor) -> None:

@@ -439,15 +439,7 @@ class Replay:
         for sequence, position, tokens, has_logits in runs:
             n_held = self._ends.pop(sequence, len(self._held[sequence]))
             if position != n_held or position != len(self._held[sequence]):
-                raise Differs(
-                    text(
-                        "replay.position",
-                        number=self._number,
-                        sequence=sequence,
-                        position=position,
-                        n=n_held,
-                    )
-                )
+                raise self._misplaced(sequence, position, n_held)
             if all(row.sequence != sequence for row in rows):
                 self._require_window(sequence, position)
             for token in tokens:
@@ -538,6 +530,11 @@ class Replay:
     def _number(self) -> int:
         """The number of the present pass, from 1."""
         return self.found.n_pass + self.found.n_void + 1
+
+    def _misplaced(self, sequence: int, position: int, n: int) -> Differs:
+        return Differs(
+            text("replay.position", number=self._number, sequence=sequence, position=position, n=n)
+        )
 
     def _on_rounds(self, why: str) -> None:
         if why == "hybrid":
@@ -848,15 +845,7 @@ class Replay:
         positions = self._positions(picture, len(held))[:, begin : begin + n_row]
         positions = np.ascontiguousarray(positions)
         if position != int(positions.flat[0]) or digest(positions) != places:
-            raise Differs(
-                text(
-                    "replay.position",
-                    number=self._number,
-                    sequence=sequence,
-                    position=position,
-                    n=len(held),
-                )
-            )
+            raise self._misplaced(sequence, position, len(held))
         if digest(rows) != values:
             raise Differs(text("replay.image_values", number=self._number))
         picture.n_done += len(rows)

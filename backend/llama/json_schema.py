@@ -337,12 +337,17 @@ class _Preparation:
             made["prefixItems"] = [self._node(one, depth + 1, opened) for one in first]
         if items not in (True, {}):
             made["items"] = self._node(items, depth + 1, opened)
-        if least := _count_of(given, "minItems"):
-            if least > _COUNT_MAX:
-                self._refuse("minItems of more than 10,000")
-            made["minItems"] = min(least, _COUNT_MAX)
-        if "maxItems" in given:
-            made["maxItems"] = min(_count_of(given, "maxItems"), _COUNT_MAX)
+        return made | self._bounds(given, "Items", _COUNT_MAX)
+
+    def _bounds(self, given: Json, of: str, most: int) -> Json:
+        """Return the least and the largest count of items or characters."""
+        made: Json = {}
+        if least := _count_of(given, f"min{of}"):
+            if least > most:
+                self._refuse(f"min{of} of more than {most:,}")
+            made[f"min{of}"] = min(least, most)
+        if f"max{of}" in given:
+            made[f"max{of}"] = min(_count_of(given, f"max{of}"), most)
         return made
 
     def _string(self, given: Json) -> Json:
@@ -354,13 +359,7 @@ class _Preparation:
                 made["allOf"] = [{"pattern": FORMATS[name]}]
             else:
                 self.not_held[f"the format {ascii(name)[:40]}"] = None
-        if least := _count_of(given, "minLength"):
-            if least > _LENGTH_MAX:
-                self._refuse("minLength of more than 100,000")
-            made["minLength"] = min(least, _LENGTH_MAX)
-        if "maxLength" in given:
-            made["maxLength"] = min(_count_of(given, "maxLength"), _LENGTH_MAX)
-        return made
+        return made | self._bounds(given, "Length", _LENGTH_MAX)
 
     def _pattern(self, pattern: str, may_be_stricter: bool) -> str:
         """Return a pattern for llguidance, or "" for one that is not held."""
