@@ -32,6 +32,7 @@ from backend.methods.auto import Learned, Setting
 from backend.methods.catalogue import CACHED, METHODS
 from backend.methods.cost import PassCost
 from backend.packs.write import write
+from backend.protocol.errors import GivenUp
 from backend.protocol.request import Handle, Request
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.system.paths import learned_settings_file
@@ -245,6 +246,10 @@ def test_a_request_is_cancelled_while_its_prompt_is_split(
     try:
         assert list(engine.answer(request)) == []
         assert (engine.finish_reason, n_call) == ("cancelled", 1)
+        handle = Handle()  # of a question
+        with pytest.raises(GivenUp), engine.prompts.serves(handle):
+            engine.prompts.tokenize(said) if is_text else engine.prompts.count(list(chat))
+        assert n_call == 2
     finally:
         may_end.set()
     assert len(tokens(engine, "\n", 3)) == 3
