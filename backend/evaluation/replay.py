@@ -837,6 +837,7 @@ class Replay:
     ) -> None:
         """Compute rows of an image with stock llama.cpp's own embeddings and positions."""
         picture, held = self._pictures[token], self._held[sequence]
+        n_held = self._ends.pop(sequence, len(held))
         if begin != picture.n_done:
             raise Differs(
                 text("replay.image_rows", number=self._number, n=begin, all=picture.n_done)
@@ -844,8 +845,11 @@ class Replay:
         rows = np.ascontiguousarray(self._embeddings(picture)[begin : begin + n_row])
         positions = self._positions(picture, len(held))[:, begin : begin + n_row]
         positions = np.ascontiguousarray(positions)
-        if position != int(positions.flat[0]) or digest(positions) != places:
-            raise self._misplaced(sequence, position, len(held))
+        is_there = n_held == len(held) and position == int(positions.flat[0])
+        if not is_there or digest(positions) != places:
+            raise self._misplaced(sequence, position, n_held)
+        if begin == 0:
+            self._require_window(sequence, position)
         if digest(rows) != values:
             raise Differs(text("replay.image_values", number=self._number))
         picture.n_done += len(rows)
