@@ -286,6 +286,22 @@ def test_a_stopped_answer_about_an_image_goes_on(models: dict[str, Path]) -> Non
         engine.close()
 
 
+def test_an_answer_about_an_image_goes_on_in_another_load_from_its_text(
+    models: dict[str, Path],
+) -> None:
+    """What an image became is of the model before, which is freed."""
+    engine, other = opened(models["gemma3"]), opened(models["gemma3"], 1.0)
+    try:
+        messages = asked(image(1), "What is it?")
+        said = "".join(p.text for p in engine.answer(of_chat(messages, GREEDY, 4)))
+        engine.change(engine.loaded.config.changed(cache_rate=1.0))
+        begun = [*messages, {"role": "assistant", "content": said}]
+        assert answered(engine, begun, 4) == answered(other, begun, 4)
+    finally:
+        engine.close()
+        other.close()
+
+
 def test_a_user_cannot_write_an_image(models: dict[str, Path]) -> None:
     engine = opened(models["mlp"])
     try:
