@@ -44,7 +44,8 @@ def test_a_conversation_goes_on_in_another_context(is_logged: bool) -> None:
         load=lambda data, n, sequence, *, key: loaded.append((data, n, sequence)),
     )
     scheduler = SimpleNamespace(hold=lambda tokens, **how: held.append((tokens, how)))
-    passes = Passes(SimpleNamespace(context=context, scheduler=scheduler))  # type: ignore[arg-type]
+    parts = {"context": context, "scheduler": scheduler, "cache": SimpleNamespace(drafts="off")}
+    passes = Passes(SimpleNamespace(**parts))  # type: ignore[arg-type]
     passes.go_on_with(Conversation([1, 2, 3, 4], bytearray(b"state")))
     passes.go_on_with(Conversation([1, 2, 3], bytearray()))
     assert not held
