@@ -296,11 +296,12 @@ def test_references_reach_over_the_blocks_of_an_answer(qtbot: Any) -> None:
     message = Message("assistant", text + "[1]: https://d.e/sou", Ending.STREAMING)
     view = AnswerView(message)
     qtbot.addWidget(view)
-    assert not any(any(links(block)) for block in view.blocks_in_order()), "it is not complete"
+    qtbot.waitUntil(slices.is_done)
+    first, table, *_ = view.blocks_in_order()
+    assert not any(links(first) + links(table)), "the definition is not complete"
     message.content += "rce\n[2]: https://f.g"
     view.refresh(now=True)
     qtbot.waitUntil(slices.is_done)
-    first, table, *_ = view.blocks_in_order()
     assert set(links(first)) == {"", "https://d.e/source"} and set(links(table)) == set(
         links(first)
     )
