@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import secrets
 import signal
 from collections.abc import Callable, Iterator
@@ -29,10 +30,10 @@ gc.disable()  # while tests are collected; little of that is garbage
 # the tests that stop them by Ctrl-C would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# llama.cpp keeps a remote device until the process ends. A test that loads a model without a
-# device would then connect to it, and llama.cpp ends the process if there is no answer.
-# pytest-xdist keeps the order of files in each process, by default and as the Makefile calls it.
-DEVICE_TESTS = {"test_device", "test_host_store", "test_hybrid", "test_on_device"}
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the order be random, to see that no test needs another."""
+    parser.addoption("--shuffle", metavar="SEED", help="run the files, and each's tests, shuffled")
 
 
 def pytest_collection_finish() -> None:
@@ -41,9 +42,15 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Move the tests that add devices to the end."""
-    items.sort(key=lambda item: item.path.stem in DEVICE_TESTS)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Shuffle the files, and the tests of each file, if --shuffle gives a seed.
+
+    A file's tests stay together, so that its fixtures are made once.
+    """
+    if seed := config.getoption("shuffle"):
+        chance = random.Random(seed)
+        places = {item.path: chance.random() for item in items}
+        items.sort(key=lambda item: (places[item.path], chance.random()))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -328,3 +328,12 @@ def test_slots_are_those_that_the_engine_allocates(folder: Path) -> None:
         rate = step / 1000
         layout = _native.allocate(_native.Spec("uniform"), shape, slots_of(rate, model.n_expert))
         assert {slots(model, rate)} == {pool.n_slot for pool in layout.pools}
+
+
+def test_what_llama_cpp_warns_of_another_model_is_not_told(folder: Path) -> None:
+    odd, sound = DryRun(tiny(folder, "glm4moe", n_nextn=1)), DryRun(tiny(folder, "qwen3moe"))
+    assert any("nextn" in line for line in odd.warnings())
+    assert not sound.warnings()
+    assert any("nextn" in line for line in odd.warnings())
+    odd.close()
+    sound.close()

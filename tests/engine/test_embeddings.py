@@ -17,6 +17,8 @@ from waiting import until
 
 from backend.engine.embedding_model import EmbeddingModel, embedding_bytes
 from backend.engine.engine import Engine
+from backend.gguf.model_file import read_model
+from backend.memory.plan import kv_bytes
 from backend.protocol.errors import EngineError
 from backend.protocol.settings import EngineConfig
 
@@ -201,3 +203,12 @@ def test_the_plan_leaves_memory_for_it(path: Path, tmp_path: Path) -> None:
     beside = config.changed(embedding_model=str(path))
     assert engine.loaded.weights.find_others(beside) == embedding_bytes(path) > 32 << 20
     engine.close()
+
+
+def test_a_causal_model_needs_memory_for_logits_and_an_attention_cache(tmp_path: Path) -> None:
+    plain = embedding_bytes(make_embedder(tmp_path / "plain.gguf"))
+    path = make_embedder(tmp_path / "causal.gguf", is_causal=True)
+    causal = read_model(path)
+    (embedding,) = (t for t in causal.tensors if t.name == "token_embd.weight")
+    logits = 8 * 64 * embedding.shape[-1]  # 64 tokens, twice
+    assert embedding_bytes(path) - plain == logits + kv_bytes(causal, 64) > logits

@@ -16,11 +16,13 @@ def make_embedder(
     pooling: gguf.PoolingType | None = gguf.PoolingType.MEAN,
     n_context: int = 64,
     arch: str = "bert",
+    *,
+    is_causal: bool = False,
 ) -> Path:
     """Write a model with a vocabulary of some words and all letters. Return its path.
 
     pooling: None: the file names none. arch: bert, or nomic-bert-moe, which has experts in every
-    second layer.
+    second layer. is_causal: says the header; nothing else differs.
     """
     letters = [chr(c) for c in range(33, 127)]
     words = ["\u2581" + word for word in [*_WORDS, *letters]]
@@ -32,7 +34,7 @@ def make_embedder(
     writer.add_feed_forward_length(_N_FF)
     writer.add_head_count(_N_HEAD)
     writer.add_layer_norm_eps(1e-12)
-    writer.add_causal_attention(False)
+    writer.add_causal_attention(is_causal)
     has_experts = arch == "nomic-bert-moe"
     if has_experts:
         writer.add_moe_every_n_layers(2)
