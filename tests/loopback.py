@@ -47,6 +47,27 @@ needs_rpc = pytest.mark.skipif(
 )
 
 
+_model_params = llama_cpp.llama_model_default_params
+_NO_DEVICE = (ctypes.c_void_p * 1)(None)
+
+
+def _on_the_processor() -> Any:
+    """Return llama.cpp's default parameters of loading, for the processor alone."""
+    params = _model_params()
+    params.devices = ctypes.addressof(_NO_DEVICE)
+    return params
+
+
+def _keep_from_devices() -> None:
+    """Let stock llama.cpp load on the processor by default, from now on.
+
+    It keeps a remote device until the process ends, and takes all devices where none is named. It
+    ends the process if the server of one is gone.
+    """
+    for module in (llama_cpp, llama_cpp.llama_cpp):
+        module.llama_model_default_params = _on_the_processor
+
+
 class _Ledger:
     """Use of the device's memory in bytes, in a file that both processes map."""
 
@@ -72,6 +93,7 @@ class Server:
     """How the names of the device begin in sentences."""
 
     def __init__(self, n_thread: int = 1, total_bytes: int = _BYTES) -> None:
+        _keep_from_devices()
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import ARCHITECTURES, can_predict, cpu_params, make_tiny, supported
+from factory import ARCHITECTURES, can_predict, make_tiny, supported
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,7 +81,7 @@ def allocated(
     callback = llama_cpp.llama_log_callback(collect)
     llama_cpp.llama_log_set(callback, ctypes.c_void_p(0))
     try:
-        of_model = cpu_params(llama_cpp)
+        of_model = llama_cpp.llama_model_default_params()
         of_model.load_mtp = predicts
         model = llama_cpp.llama_model_load_from_file(str(path).encode(), of_model)
         assert model

@@ -11,7 +11,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from factory import cpu_params, make_tiny
+from factory import make_tiny
 from factory.embedding import make_embedder
 from waiting import until
 
@@ -32,7 +32,7 @@ class Stock:
         import llama_cpp  # heavy
 
         self._llama = llama_cpp
-        params = cpu_params(llama_cpp)
+        params = llama_cpp.llama_model_default_params()
         self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
         self.vocab = llama_cpp.llama_model_get_vocab(self._model)
         settings = llama_cpp.llama_context_default_params()

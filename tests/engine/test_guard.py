@@ -14,7 +14,6 @@ from typing import Any
 
 import llama_cpp
 import pytest
-from factory import cpu_params
 
 from backend.llama.api import Model
 from backend.llama.guard import (
@@ -39,7 +38,7 @@ ORDINARY = [
 
 @pytest.fixture(scope="module", params=FILES, ids=lambda path: path.stem)
 def model(request: pytest.FixtureRequest) -> Iterator[Model]:
-    params = cpu_params(llama_cpp)
+    params = llama_cpp.llama_model_default_params()
     params.vocab_only = True
     pointer = llama_cpp.llama_model_load_from_file(os.fsencode(request.param), params)
     files: Any = SimpleNamespace(close=lambda: None)

@@ -12,7 +12,6 @@ from typing import Any
 
 import llama_cpp
 import pytest
-from factory import cpu_params
 from factory.vocabulary import tiny_vocabulary
 from gguf import GGUFWriter
 from waiting import WAIT_S
@@ -50,7 +49,7 @@ def opened(path: Path) -> Model:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
-    params = cpu_params(llama_cpp)
+    params = llama_cpp.llama_model_default_params()
     params.vocab_only = True
     files: Any = SimpleNamespace(close=lambda: None)
     return Model(llama_cpp.llama_model_load_from_file(os.fsencode(path), params), files)
@@ -95,7 +94,7 @@ def marked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
-    params = cpu_params(llama_cpp)
+    params = llama_cpp.llama_model_default_params()
     params.vocab_only = True
     files: Any = SimpleNamespace(close=lambda: None)
     made = Model(llama_cpp.llama_model_load_from_file(os.fsencode(path), params), files)

@@ -11,7 +11,7 @@ from .blocks import random_data
 from .layout import Geometry
 from .published import PUBLISHED
 from .recurrent import PUZZLE
-from .stock import cpu_params, llama_architectures, logits_of_each, routed_experts, stock_logits
+from .stock import llama_architectures, logits_of_each, routed_experts, stock_logits
 from .vision import N_IMAGE_TOKEN, make_mmproj, make_png
 from .vocabulary import CHAT_TEMPLATE, tiny_vocabulary
 from .writing import (
@@ -45,7 +45,6 @@ __all__ = [
     "Geometry",
     "can_predict",
     "chain",
-    "cpu_params",
     "llama_architectures",
     "logits_of_each",
     "make_large",

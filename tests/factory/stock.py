@@ -150,7 +150,9 @@ def _context(path: Path, n_threads: int, n_ctx: int, watch: Any) -> Iterator[tup
     llama_cpp.llama_log_set(log, ctypes.c_void_p(0))
     model = context = None
     try:
-        model = llama_cpp.llama_model_load_from_file(str(path).encode(), cpu_params(llama_cpp))
+        model = llama_cpp.llama_model_load_from_file(
+            str(path).encode(), llama_cpp.llama_model_default_params()
+        )
         if not model:
             raise RuntimeError("llama.cpp did not load it: " + "".join(messages[-4:]))
         params = llama_cpp.llama_context_default_params()
@@ -170,19 +172,6 @@ def _context(path: Path, n_threads: int, n_ctx: int, watch: Any) -> Iterator[tup
         if model:
             llama_cpp.llama_model_free(model)
         _silence(llama_cpp)
-
-
-_NO_DEVICE = (ctypes.c_void_p * 1)(None)
-
-
-def cpu_params(llama_cpp: Any) -> Any:
-    """Return llama.cpp's default parameters of loading, for the processor alone.
-
-    llama.cpp takes all devices that the process knows, also those of a test before.
-    """
-    params = llama_cpp.llama_model_default_params()
-    params.devices = ctypes.addressof(_NO_DEVICE)
-    return params
 
 
 def _silence(llama_cpp: Any) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 import llama_cpp
-from factory import cpu_params
 from gguf import GGMLQuantizationType as Type
 from gguf import GGUFReader
 from gguf.quants import dequantize
@@ -74,12 +72,10 @@ def model(config: ModelConfig) -> Model:
 
 
 def load(path: Path, n_ctx: int = 128) -> llama_cpp.Llama:
-    """Load the file in stock llama.cpp, with logits of every position, on the processor alone."""
-    params = cpu_params(llama_cpp)
-    with patch.object(llama_cpp.llama_cpp, "llama_model_default_params", lambda: params):
-        return llama_cpp.Llama(
-            str(path), n_ctx=n_ctx, n_batch=n_ctx, n_threads=2, logits_all=True, verbose=False
-        )
+    """Load the file in stock llama.cpp, with logits of every position."""
+    return llama_cpp.Llama(
+        str(path), n_ctx=n_ctx, n_batch=n_ctx, n_threads=2, logits_all=True, verbose=False
+    )
 
 
 def write(path: Path, model: Model, words: Tokenizer, dense: Type, expert: Type) -> None:
