@@ -8,6 +8,7 @@ from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QTextEdit, QWidget
 
+from app.chat.text_block import TextBlock
 from app.chat.transcript import Transcript
 from app.text import units
 from app.widgets import theme
@@ -58,6 +59,8 @@ class FindBar(QFrame):
         self._found: list[tuple[QTextEdit, QTextCursor]] = []
         self._place = -1
         self._lead = 0  # id of the message to go to
+        self._sought = ""  # the words that were searched
+        self._blocks: list[TextBlock] = []  # where they were
         self.words = _Words()
         self.words.setPlaceholderText(self.tr("Find in this chat"))
         self.words.setAccessibleName(self.tr("Find in this chat"))
@@ -72,6 +75,7 @@ class FindBar(QFrame):
             layout.addWidget(widget)
         self._timer = QTimer(self, singleShot=True, interval=FIND_MS)
         self._timer.timeout.connect(self.search)
+        transcript.changed.connect(self._search_later)
         self.words.composed.connect(self._timer.start)
         self.words.stepped.connect(self.step)
         self.words.closed.connect(self.finish)
@@ -95,6 +99,7 @@ class FindBar(QFrame):
         self.show()
         self.words.setFocus()
         self.words.selectAll()
+        self._sought = ""
         self.search()
 
     def lead(self, message_id: int, words: str) -> None:
@@ -112,25 +117,41 @@ class FindBar(QFrame):
         self.closed.emit()
 
     def search(self) -> None:
-        """Find the words, and show the last place: chats are read from their end.
+        """Find the words, and show the last place of new ones: chats are read from their end.
 
-        A long chat is searched as soon as all of it is shown.
+        A long chat is searched as soon as all of it is shown. Where the same words are found again
+        because the chat has changed, the present place and what the user reads stay.
         """
         self._timer.stop()
         self._clear()
         words = self.words.whole_text
+        if words != self._sought:
+            self._sought, self._place = words, -1
         if words.strip() and not self._transcript.is_whole:
             if self.isVisible():
                 self._timer.start()
-        elif words.strip():
-            for block in self._transcript.text_blocks():
-                found = block.find_all(words, N_FOUND_MAX - len(self._found))
-                self._found += [(block, cursor) for cursor in found]
-        self._place = len(self._found) - 1
-        if self._lead and self._transcript.is_whole:
+            self._show()
+            return
+        self._blocks = self._transcript.text_blocks() if words.strip() else []
+        for block in self._blocks:
+            found = block.find_all(words, N_FOUND_MAX - len(self._found))
+            self._found += [(block, cursor) for cursor in found]
+        is_new, last = self._place < 0, len(self._found) - 1
+        self._place = last if is_new else min(self._place, last)
+        if self._lead:
             self._go_to_message(self._lead)
-            self._lead = 0
-        self._show()
+            self._lead, is_new = 0, True
+        self._show(goes=is_new)
+
+    def _search_later(self) -> None:
+        """Search what has changed in the chat as soon as it stays as it is."""
+        if self.isVisible() and self.words.whole_text.strip():
+            self._timer.start()
+
+    def changeEvent(self, event: QEvent) -> None:  # noqa: D102
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.PaletteChange:  # answers get new documents, without marks
+            self._search_later()
 
     def _go_to_message(self, message_id: int) -> None:
         """Make the first place in a message the present one; without any, show the message."""
@@ -146,21 +167,30 @@ class FindBar(QFrame):
 
     def step(self, step: int) -> None:
         """Go to another place; after the last comes the first."""
-        if self._timer.isActive():
+        is_new = self.words.whole_text != self._sought
+        if self._timer.isActive() or self._is_stale():
             self.search()
-        elif self._found:
+        if self._found and not is_new:
             left, _ = self._found[self._place]
             self._place = (self._place + step) % len(self._found)
-            self._show({id(left), id(self._found[self._place][0])})
+            self._show({id(left), id(self._found[self._place][0])}, goes=True)
+
+    def _is_stale(self) -> bool:
+        """Return whether the chat shows other texts than those that were searched."""
+        has_new = self._blocks != self._transcript.text_blocks()
+        return has_new or any(cursor.isNull() for _, cursor in self._found)
 
     def _clear(self) -> None:
         for block in {id(block): block for block, _ in self._found}.values():
             with contextlib.suppress(RuntimeError):  # its message is no longer shown
                 block.setExtraSelections([])
-        self._found, self._place = [], -1
+        self._found = []
 
-    def _show(self, changed: set[int] | None = None) -> None:
-        """Mark the places of all blocks, or of those with these ids, and go to the present one."""
+    def _show(self, changed: set[int] | None = None, *, goes: bool = False) -> None:
+        """Mark the places of all blocks, or of those with these ids.
+
+        goes: scroll to the present place.
+        """
         for button in (self.before, self.after):
             button.setEnabled(bool(self._found))
         if not self._found:
@@ -184,6 +214,8 @@ class FindBar(QFrame):
             marks.setdefault(id(block), (block, []))[1].append(mark)
         for block, selections in marks.values():
             block.setExtraSelections(selections)
+        if not goes:
+            return
         block, cursor = self._found[self._place]
         line = block.cursorRect(cursor)
         self._transcript.show_place(block.viewport(), QPoint(line.x(), line.center().y()))

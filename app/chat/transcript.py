@@ -64,9 +64,11 @@ class Transcript(ScrollColumn):
         inspected: (index) the user wants to see the prompt and the raw text of an answer.
         stepped: (index, -1 or 1) the user wants the branch before or after this one.
         cards_shown: (AnswerView) whose cards of tool calls are new or have changed.
+        changed: a message was added, removed or shown anew, or the messages take another height.
     """
 
     cards_shown = Signal(object)
+    changed = Signal()
     go_on = Signal()
     regenerate = Signal(int)
     more_wanted = Signal(int, int)
@@ -115,6 +117,7 @@ class Transcript(ScrollColumn):
         bar = self.verticalScrollBar()
         bar.valueChanged.connect(self._scrolled)
         bar.rangeChanged.connect(self._range_changed)
+        bar.rangeChanged.connect(self.changed)
 
     @property
     def follows(self) -> bool:
@@ -212,6 +215,7 @@ class Transcript(ScrollColumn):
         if not isinstance(view, _Result):
             view.refresh()
             self._mark_last()
+            self.changed.emit()
 
     def splice(self, index: int, n: int, new: Sequence[Message]) -> None:
         """Show other messages in place of n. What the user reads stays where it is."""
@@ -242,6 +246,7 @@ class Transcript(ScrollColumn):
         self._messages.removeWidget(view)
         view.hide()
         slices.later(view, partial(_delete, view))
+        self.changed.emit()
 
     def _insert(self, row: int, message: Message) -> None:
         """Insert the view of a message into the list and the layout."""
@@ -272,6 +277,7 @@ class Transcript(ScrollColumn):
         self._give_results(row)
         if isinstance(view, AnswerView) and view.cards:
             self.cards_shown.emit(view)
+        self.changed.emit()
 
     def _give_results(self, row: int) -> None:
         """Show the results around a row in the answer that made the calls."""

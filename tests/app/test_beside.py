@@ -1,6 +1,7 @@
 """What goes on beside a chat: finding words, titles, notifications, the tray, the cache rate."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from app.session.local_server import ServerFacts
 from app.session.titles import clean
 from app.state.engine_state import State
 from app.text import language
+from app.widgets.theme import Choice
 from backend.library.estimate import speed_after
 from backend.protocol.statistics import Statistics
 
@@ -48,6 +50,66 @@ def test_words_are_found_in_the_chat(qtbot: Any, open_window: Opener, model: Mod
     qtbot.keyClick(bar.words, Qt.Key.Key_Escape)
     assert not bar.isVisible() and not block.extraSelections()
     assert QApplication.focusWidget() is window.chat.composer.input
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda window: window.ask("Another needle?"),
+        lambda window: window.session.edit(4, "A needle?"),
+        lambda window: window.session.regenerate(5),
+        lambda window: window.chats.edit_answer(5, "One needle in a heap."),
+        lambda window: window.chats.delete_message(4),
+        lambda window: window.preferences.set_theme(Choice.DARK),
+        lambda window: window.preferences.set_text_size(150),
+    ],
+    ids=["asked", "edited", "regenerated", "rewritten", "deleted", "theme", "size"],
+)
+def test_what_changes_while_words_are_searched_is_searched_again(
+    qtbot: Any, open_window: Opener, model: Model, change: Callable[[Any], None]
+) -> None:
+    window = open_window(model(text="A needle, `hay` and a needle. "))
+    for number in range(3):
+        window.ask(f"Question {number}")
+        window.wait_state(State.IDLE)
+    bar, transcript = window.chat.find_bar, window.chat.transcript
+    bar.begin()
+    qtbot.keyClicks(bar.words, "needle")
+    qtbot.waitUntil(lambda: bar.found > 3, timeout=WAIT_MS)
+    for _ in range(3):
+        qtbot.keyClick(bar.words, Qt.Key.Key_Return)
+    assert bar.count.text() == f"3 of {bar.found}"
+    change(window)
+    window.wait_state(State.IDLE)
+
+    def is_settled() -> bool:
+        blocks = transcript.text_blocks() if transcript.is_whole else []
+        n_there = sum(block.toPlainText().count("needle") for block in blocks)
+        n_marked = sum(len(block.extraSelections()) for block in blocks)
+        return 0 < n_there == n_marked == bar.found
+
+    qtbot.waitUntil(is_settled, timeout=WAIT_MS)
+    assert bar.count.text() == f"3 of {bar.found}"
+    qtbot.keyClick(bar.words, Qt.Key.Key_Return)
+    assert bar.count.text() == f"4 of {bar.found}"
+
+
+def test_the_next_place_is_found_at_once_after_a_change(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(text="A needle. "))
+    window.ask("A question")
+    window.wait_state(State.IDLE)
+    bar = window.chat.find_bar
+    bar.begin()
+    qtbot.keyClicks(bar.words, "needle")
+    qtbot.waitUntil(lambda: bar.found > 0, timeout=WAIT_MS)
+    window.session.edit(0, "Where is the needle?")
+    qtbot.keyClick(bar.words, Qt.Key.Key_Return)  # before the bar searches again by itself
+    window.wait_state(State.IDLE)
+    qtbot.waitUntil(lambda: bar.found > 1, timeout=WAIT_MS)
+    qtbot.keyClick(bar.words, Qt.Key.Key_Return)
+    assert bar.present is not None and bar.present.selectedText() == "needle"
 
 
 def test_an_idle_model_writes_the_title(qtbot: Any, open_window: Opener, model: Model) -> None:
