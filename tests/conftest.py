@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import hypothesis
 import pytest
 from factory import MADE, make_tiny
+from fork_server import fork_children
 from oracle import Oracle
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let the order be random, to see that no test needs another."""
     parser.addoption("--shuffle", metavar="SEED", help="run the files, and each's tests, shuffled")
+
+
+FORKED = "backend.attachments.child", "backend.llama.format_child"
 
 
 def pytest_collection_finish() -> None:
@@ -61,6 +65,28 @@ def models_of_the_factory(tmp_path_factory: pytest.TempPathFactory) -> None:
         folder = folder.parent
     (folder / "factory").mkdir(exist_ok=True)
     os.environ[MADE] = str(folder / "factory")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_children() -> Iterator[Callable[..., list[str]]]:
+    """Fork the small children of all tests: their imports take longer than their work.
+
+    Yield what returns the command of a child that is not forked.
+    """
+    from backend.system import children
+
+    command = children.command
+    with pytest.MonkeyPatch.context() as patch:
+        fork_children(patch, *FORKED)
+        yield command
+
+
+@pytest.fixture
+def started_children(
+    monkeypatch: pytest.MonkeyPatch, forked_children: Callable[..., list[str]]
+) -> None:
+    """Start the children of this test as the program does: it looks at their ends."""
+    monkeypatch.setattr("backend.system.children.command", forked_children)
 
 
 @pytest.fixture(autouse=True)

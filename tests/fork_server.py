@@ -15,6 +15,7 @@ import atexit
 import contextlib
 import functools
 import os
+import queue
 import re
 import runpy
 import secrets
@@ -23,10 +24,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pytest
@@ -100,12 +102,21 @@ def _server(modules: tuple[str, ...], preload: str) -> str:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(f"\0{name}")
         listener.listen(64)
-        process = subprocess.Popen(
-            [sys.executable, __file__, str(listener.fileno()), *modules],
-            env=env | ({PRELOAD: preload} if preload else {}),
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[listener.fileno()],
-        )  # fmt: skip
-    atexit.register(process.kill)
+        arguments: list[str] = [sys.executable, __file__, str(listener.fileno()), *modules]
+        options: dict[str, Any] = {
+            "env": env | ({PRELOAD: preload} if preload else {}),
+            "stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL,
+            "pass_fds": [listener.fileno()],
+        }  # fmt: skip
+        started: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
+
+        def keep() -> None:
+            """Start it and wait: Linux ends it with the thread that started it."""
+            started.put(subprocess.Popen(arguments, **options))
+            threading.Event().wait()
+
+        threading.Thread(target=keep, daemon=True).start()
+        atexit.register(started.get().kill)
     return name
 
 

@@ -825,6 +825,7 @@ def test_a_drive_that_cannot_be_written(
     assert "ValueError: full" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("started_children")
 @pytest.mark.parametrize("module", children.MODULES)
 def test_every_child_process_has_the_guard(module: str) -> None:
     start = f"from backend.system.children import run; sys.exit(run({module!r}))"

@@ -193,6 +193,7 @@ SLOW = (
 )
 
 
+@pytest.mark.usefixtures("started_children")
 @pytest.mark.parametrize(
     ("source", "n_left_out"),
     [

@@ -25,6 +25,8 @@ from backend.protocol.client import RequestFailed, WorkerClient
 from backend.protocol.request import Request
 from backend.protocol.settings import EngineConfig, Sampling
 
+pytestmark = pytest.mark.usefixtures("started_children")
+
 OpenEngine = Callable[..., Engine]
 
 ROOT = Path(__file__).resolve().parents[2]
