@@ -25,4 +25,4 @@ def localized(text: str) -> str:
 
 
 def _template(id: str) -> str:
-    return translate("messages", ENGLISH[id])
+    return translate("", ENGLISH[id])

@@ -16,7 +16,12 @@ from typing import Any, Self
 from backend.methods.catalogue import RUNNABLE
 from backend.protocol.errors import RequestError
 from backend.text import Text, text
-from backend.text.english import QT_TRANSLATE_NOOP
+
+
+def QT_TRANSLATE_NOOP(context: str, words: str) -> str:
+    """Mark words for Qt's tools, which collect them by this name."""
+    return words
+
 
 KV_TYPES = {"f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
 """Types of the attention cache, with bits per value. The quantised ones have a scale per 32."""

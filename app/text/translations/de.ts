@@ -4163,7 +4163,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 </context>
 <context>
-<name>messages</name>
+<name></name>
 <message>
 <source>{why}: the alternatives are tried again.</source>
 <translation>{why}: Die Alternativen werden noch einmal versucht.</translation>
