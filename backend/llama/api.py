@@ -15,7 +15,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ from backend.llama.json_matcher import Vocabulary
 from backend.llama.past import UNKNOWN, Made, Past, Step
 from backend.llama.row import Row
 from backend.llama.splitting import LlamaError as LlamaError
-from backend.llama.splitting import Splitter, never
+from backend.llama.splitting import Splitter
 from backend.system.paths import is_file
 from backend.system.spinning import computing
 from backend.text import text
@@ -150,6 +149,8 @@ class Model:
             self.n_window = int(self._metadata(f"{self.architecture}.attention.sliding_window"))
         self._json_vocabulary: Vocabulary | None = None
         self.splitter = Splitter(self.vocab)
+        self.tokenize = self.splitter.tokens
+        """Returns the tokens of a text."""
 
     def _metadata(self, key: str) -> str:
         """Return a value of the file's header as text; "" if it has none."""
@@ -170,20 +171,6 @@ class Model:
             self._pointer = None
             self._keep_alive.clear()
             self.files.close()
-
-    def tokenize(
-        self,
-        prompt: str,
-        *,
-        special: bool = True,
-        add_bos: bool = False,
-        is_ended: Callable[[], bool] = never,
-    ) -> list[int]:
-        """Return the token ids of a text. special: parse control tokens in the text.
-
-        Raises GivenUp soon after is_ended() is true.
-        """
-        return self.splitter.tokens(prompt, special=special, add_bos=add_bos, is_ended=is_ended)
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """Return the bytes of a token. Control tokens have none, unless `special`."""
@@ -580,17 +567,9 @@ class Context:
 
         Keep the last token's logits, or every token's.
         """
-        computing()
-        batch = self._batch
-        batch.n_tokens = len(tokens)
-        for i, token in enumerate(tokens):
-            batch.token[i] = token
-            batch.pos[i] = position + i
-            batch.n_seq_id[i] = 1
-            batch.seq_id[i][0] = 0
-            batch.logits[i] = all_logits or i == len(tokens) - 1
-        places = range(position, position + len(tokens))
-        return self._compute(batch, zip(tokens, places, repeat(0), strict=False), self._written)
+        end = position + len(tokens)
+        places = zip(tokens, range(position, end), strict=True)
+        return self.decode_rows([Row(t, at, 0, all_logits or at == end - 1) for t, at in places])
 
     def _written(self) -> tuple[str, list[Run]]:
         """Return the batch as the log has it: as llama.cpp gets it."""

@@ -110,17 +110,7 @@ class EmbeddingContext:
         """Tokenise in one call. is_whole: with the tokens that begin and end a text."""
         if len(given) > n_most * _CHARS_PER_TOKEN:
             raise LlamaError(text("embedding.too_long", n=len(given), n_token=n_most))
-        data = given.encode("utf-8", errors="replace")
-        n = len(data) + 8
-        found = (llama_cpp.llama_token * n)()
-        special = special or is_whole
-        n = llama_cpp.llama_tokenize(
-            self._model.vocab, data, len(data), found, n, is_whole, special
-        )
-        tokens = list(found[: max(n, 0)])
-        if n < 0 or any(token < 0 for token in tokens):
-            raise LlamaError(text("engine.no_tokens"))
-        return tokens
+        return self._model.splitter.call(given, special or is_whole, is_whole)
 
     def values(self, tokens: Sequence[int]) -> Any:
         """Compute a text alone. Return its values as float32. Raises LlamaError."""

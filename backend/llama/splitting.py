@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from backend import check_llama_cpp
 from backend.protocol.errors import GivenUp
-from backend.text import text as sentence
+from backend.text import text
 
 check_llama_cpp()
 
@@ -73,7 +73,7 @@ class Splitter:
         Raises LlamaError, and GivenUp soon after is_ended() is true.
         """
         if len(text) < _LONG_CHARS:
-            return self._call(text, special, add_bos)
+            return self.call(text, special, add_bos)
         is_left = False
         future = self.beside(lambda: self.split(text, special, add_bos, lambda: is_left))
         assert future is not None
@@ -94,11 +94,12 @@ class Splitter:
         for index, part in enumerate(parts):
             if is_ended():
                 raise GivenUp
-            tokens += self._call(part, special, add_bos and index == 0)
+            tokens += self.call(part, special, add_bos and index == 0)
         return tokens
 
-    def _call(self, text: str, special: bool, add_bos: bool) -> list[int]:
-        data = text.encode("utf-8", errors="replace")
+    def call(self, given: str, special: bool, add_bos: bool) -> list[int]:
+        """Return the tokens of a text by one call, which nothing ends. Raises LlamaError."""
+        data = given.encode("utf-8", errors="replace")
         n_max = len(data) + 8
         buffer = (llama_cpp.llama_token * n_max)()
         n = llama_cpp.llama_tokenize(self._vocab, data, len(data), buffer, n_max, add_bos, special)
@@ -110,7 +111,7 @@ class Splitter:
             )
         tokens = list(buffer[: max(n, 0)])
         if n < 0 or min(tokens, default=0) < 0:  # -1: the vocabulary lacks a piece
-            raise LlamaError(sentence("engine.no_tokens"))
+            raise LlamaError(text("engine.no_tokens"))
         return tokens
 
     @functools.cached_property
