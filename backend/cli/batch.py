@@ -22,6 +22,7 @@ from backend.cli.common import (
     max_tokens,
     sampling,
     say,
+    show_loading,
     show_progress,
     whole_number,
     write_error,
@@ -144,7 +145,7 @@ def _run(args: argparse.Namespace) -> int:
         if work.n_open == 0:
             return work.tell_all()
         config = engine_config(args, keeps_conversations=False)
-        engine = Engine.open(args.model, config, _show_loading)
+        engine = Engine.open(args.model, config, show_loading)
         try:
             show_progress("")
             return work.answer(engine)
@@ -490,11 +491,6 @@ def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _show_loading(fraction: float, stage: str) -> bool:
-    show_progress(f"{stage} {100 * fraction:.0f} %")
-    return True
 
 
 def _notice(text: str) -> None:

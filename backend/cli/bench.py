@@ -26,7 +26,9 @@ from backend.cli.common import (
     add_engine_options,
     cache_rate,
     engine_config,
+    listed,
     number_that,
+    positive,
     say,
     whole_number,
 )
@@ -73,7 +75,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _add_ways(add: Callable[..., Any]) -> None:
     add(
         "--rates",
-        type=lambda text: tuple(cache_rate(rate) for rate in text.split(",")),
+        type=listed(cache_rate),
         default=(0.25,),
         metavar="R,R,...",
         help="cache rates (default 0.25)",
@@ -109,7 +111,7 @@ def _add_ways(add: Callable[..., Any]) -> None:
     )
     add(
         "--link",
-        type=_positive("the link's speed"),
+        type=positive("the link's speed"),
         default=0.0,
         metavar="GB/s",
         help="throttle the copies of experts to this speed",
@@ -141,7 +143,7 @@ def _add_workload(add: Callable[..., Any]) -> None:
     add("--tokens", type=whole_number(1, 1 << 20), default=64, metavar="N", help="decoded (64)")
     add(
         "--prefill",
-        type=lambda text: tuple(whole_number(1, 1 << 20)(n) for n in text.split(",")),
+        type=listed(whole_number(1, 1 << 20)),
         default=(),
         metavar="N,N,...",
         help="also measure prompts of these lengths, without an answer",
@@ -150,14 +152,14 @@ def _add_workload(add: Callable[..., Any]) -> None:
     add("--rounds", type=whole_number(1, 1000), default=3, metavar="N", help="(default 3)")
     add(
         "--seconds",
-        type=_positive("the time"),
+        type=positive("the time"),
         default=math.inf,
         metavar="S",
         help="begin no turn after this time; keep the measurements until then",
     )
     add(
         "--limit",
-        type=_positive("the limit"),
+        type=positive("the limit"),
         default=30.0,
         metavar="S",
         help="seconds after which a prompt or the decoding of stock llama.cpp is cut off (30)",
@@ -306,10 +308,6 @@ def _bytes(text: str) -> int:
     if not 1 <= value < 1 << 50:
         raise argparse.ArgumentTypeError(f"must be a size such as 2.5e9 or 1.5GB, not '{text}'")
     return int(value)
-
-
-def _positive(what: str) -> Callable[[str], float]:
-    return number_that(lambda value: 0 < value < math.inf, f"{what} must be a positive number")
 
 
 _share = number_that(lambda value: 0 <= value <= 1, "the accuracy must be from 0 to 1")

@@ -14,11 +14,13 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import fields
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from backend.memory.devices import TRUST, is_remote
 from backend.methods.catalogue import RUNNABLE
 from backend.protocol.settings import BY_HAND, EngineConfig, Rule, Sampling, Setup, check_device
+
+T = TypeVar("T")
 
 _TURNS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 """The classes of characters that turn the direction of those behind them."""
@@ -272,6 +274,16 @@ def number(lowest: float, highest: float) -> Callable[[str], float]:
     return number_that(lambda value: lowest <= value <= highest, wanted)
 
 
+def positive(what: str) -> Callable[[str], float]:
+    """Return an argument type: a positive number. what: it, in an error."""
+    return number_that(lambda value: 0 < value < math.inf, f"{what} must be a positive number")
+
+
+def listed(kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    """Return an argument type: values of an argument type, separated by commas."""
+    return lambda text: tuple(map(kind, text.split(",")))
+
+
 def number_that(is_valid: Callable[[float], bool], wanted: str) -> Callable[[str], float]:
     """Return an argument type: a number that `is_valid` accepts. `wanted`: what an error says."""
 
@@ -294,6 +306,12 @@ def show_progress(text: str) -> None:
         sys.stderr.flush()
 
 
+def show_loading(fraction: float, stage: str) -> bool:
+    """Show the progress of loading a model. Return that it shall go on."""
+    show_progress(f"{stage} {100 * fraction:.0f} %")
+    return True
+
+
 def bytes_text(n_bytes: int) -> str:
     """Return a readable size: "17.3 GiB"."""
     value, unit = float(n_bytes), "bytes"
@@ -307,7 +325,7 @@ def bytes_text(n_bytes: int) -> str:
 class Interrupts(contextlib.AbstractContextManager["Interrupts"]):
     """Lets the first Ctrl-C call `stop` and the second raise KeyboardInterrupt.
 
-    seen: the first one came.
+    seen: the first one came. Where Ctrl-C is ignored, or handled already, it stays so.
     """
 
     def __init__(self, stop: Callable[[], None]) -> None:
@@ -316,7 +334,10 @@ class Interrupts(contextlib.AbstractContextManager["Interrupts"]):
         self._before: Any = None
 
     def __enter__(self) -> Interrupts:
-        if threading.current_thread() is threading.main_thread():
+        if (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        ):
             self._before = signal.signal(signal.SIGINT, self._interrupted)
         return self
 

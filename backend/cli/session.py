@@ -7,13 +7,9 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from backend.cli.common import (
-    say,
-    show_progress,
-)
+from backend.cli.common import Interrupts, say, show_loading, show_progress
 from backend.protocol.chat import AnswerText, ChatFacts, ChatOptions, Delta, Json
 from backend.protocol.client import Reply, RequestFailed, WorkerClient, WorkerDied
 from backend.protocol.messages import MAX_BYTES, ProtocolError
@@ -82,7 +78,7 @@ class Session:
         shown = False
         for message in reply:
             if message["type"] == "loading" and sys.stderr is not None and sys.stderr.isatty():
-                show_progress(f"{message['stage']} {100 * message['fraction']:.0f} %")
+                show_loading(message["fraction"], message["stage"])
                 shown = True
             elif message["type"] == "loaded":
                 self.model, self.cache = message["model"], message["cache"]
@@ -155,7 +151,7 @@ class Session:
                 max_tokens=self.settings.max_tokens,
             )
             self._reply = reply
-            with _Interrupts(self._client, reply):
+            with Interrupts(self.stop):
                 progress = _Progress()
                 for message in reply:
                     progress.show(message)
@@ -209,30 +205,3 @@ class _Progress:
         elif self._shown:
             show_progress("")
             self._shown = False
-
-
-class _Interrupts:
-    """During an answer, let the first Ctrl-C stop it and the second raise KeyboardInterrupt."""
-
-    def __init__(self, client: WorkerClient, reply: Reply) -> None:
-        self._client = client
-        self._reply = reply
-        self._asked = False
-        self._before: Any = None
-
-    def __enter__(self) -> None:
-        if (
-            threading.current_thread() is threading.main_thread()
-            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        ):
-            self._before = signal.signal(signal.SIGINT, self._interrupt)
-
-    def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self._asked:
-            raise KeyboardInterrupt
-        self._asked = True
-        self._client.stop(self._reply)

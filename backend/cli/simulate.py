@@ -13,6 +13,7 @@ from backend.cli.common import (
     UserError,
     bytes_text,
     cache_rate,
+    listed,
     say,
     share,
     whole_number,
@@ -70,7 +71,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--rates",
-        type=lambda text: tuple(cache_rate(rate) for rate in text.split(",")),
+        type=listed(cache_rate),
         default=_RATES,
         metavar="R,R,...",
         help="cache rates (default 0.06,0.17,0.33,0.5)",

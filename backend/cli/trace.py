@@ -19,6 +19,7 @@ from backend.cli.common import (
     max_tokens,
     sampling,
     say,
+    show_loading,
     show_progress,
     size,
     write_error,
@@ -76,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     file = read_model(args.model)
     if not file.is_moe:
         raise UserError(f"{args.model.name} is a dense model: it has no experts to record.")
-    engine = Engine.open(args.model, _config(args, file), _show_loading)
+    engine = Engine.open(args.model, _config(args, file), show_loading)
     try:
         show_progress("")
         if engine.cache.mode == "plain":
@@ -197,8 +198,3 @@ def _finish(
     if report["interrupted"]:
         return 128 + signal.SIGINT
     return 0 if recording.full or not report["stopped"] else 1
-
-
-def _show_loading(fraction: float, stage: str) -> bool:
-    show_progress(f"{stage} {100 * fraction:.0f} %")
-    return True

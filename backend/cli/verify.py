@@ -15,7 +15,8 @@ from backend.cli.common import (
     add_engine_options,
     cache_rate,
     engine_config,
-    number_that,
+    listed,
+    positive,
     say,
     whole_number,
 )
@@ -68,7 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--rates",
-        type=_rates,
+        type=listed(cache_rate),
         default=_RATES,
         metavar="R,R,...",
         help="cache rates (default 0.1,0.25,0.5,1.0)",
@@ -89,7 +90,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--sequences",
-        type=_counts,
+        type=listed(whole_number(1, 255)),
         default=(1,),
         metavar="N,N,...",
         help="also with this many sequences at once, such as 1,2,6,32 (default 1)",
@@ -103,7 +104,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--seconds",
-        type=number_that(lambda value: 0 < value < math.inf, "the time must be a positive number"),
+        type=positive("the time"),
         default=math.inf,
         metavar="S",
         help="compute no longer with stock llama.cpp, nor with each method; compare the tokens "
@@ -275,14 +276,6 @@ def _verdict(result: Comparison) -> str:
         f"{result.n_different} of {result.n_value} values differ, from position "
         f"{result.first_position} on, by up to {result.largest_difference:.3g}"
     )
-
-
-def _rates(text: str) -> tuple[float, ...]:
-    return tuple(cache_rate(part) for part in text.split(","))
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    return tuple(whole_number(1, 255)(part) for part in text.split(","))
 
 
 def _methods(text: str) -> tuple[str, ...]:
