@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from backend.llama.past import UNKNOWN, Made, steps_of
 from backend.system import faults
@@ -185,14 +185,7 @@ class KeptStates:
         parent, begin = root, 0
         while best := self._best(known.get(parent, {}), parent, begin, tokens[begin:], n_piece):
             try:
-                head = _read_tokens(best.path, parent)
-                best = replace(
-                    best,
-                    made=head.made,
-                    n_checkpoint=head.n_checkpoint,
-                    layer=head.layer,
-                    n_layer=head.n_layer,
-                )
+                best = replace(_read_piece(best.path, parent)[0], begin=begin, n=best.n)
             except DamagedState as error:
                 _discard(best.path, error)
                 break
@@ -230,13 +223,13 @@ class KeptStates:
             return known
         path = self._folder / owner / name
         try:
-            head = _read_tokens(path, _parent_in(name))
+            piece, *_ = _read_piece(path, _parent_in(name))
         except DamagedState as error:
             _discard(path, error)
         except OSError:
             pass
         else:
-            return self._tokens.setdefault(name, (array("i", head.tokens), head.checkpoint))
+            return self._tokens.setdefault(name, (array("i", piece.tokens), piece.checkpoint))
         return (), 0
 
     def learn(self, root: str) -> None:
@@ -517,44 +510,32 @@ def _read_rest(path: Path, begin: int, n_bytes: int) -> bytearray:
     return state
 
 
-class _Head(NamedTuple):
-    """The header of a piece, and the place and bytes of its state."""
+def _read_piece(path: Path, parent: str) -> tuple[Piece, int, int]:
+    """Return a piece without its place, and the place of its state in the file, and its bytes.
 
-    tokens: tuple[int, ...]
-    made: Made
-    checkpoint: int
-    n_checkpoint: int
-    layer: int
-    n_layer: int
-    begin: int
-    n_bytes: int
-
-
-def _read_tokens(path: Path, parent: str) -> _Head:
-    """Return the header of a piece, as _read_head() does."""
+    Raises as _read_head().
+    """
     header, begin, n_bytes = _read_head(path)
     try:
         tokens, made = tuple(header["tokens"]), header["made"]
         checkpoint, n_checkpoint = map(int, header["checkpoint"])
         layer, n_layer = map(int, header["layer"])
-        key = key_of(parent, tokens, made)
+        piece = Piece(path, parent, 0, tokens, 0, made, checkpoint, n_checkpoint, layer, n_layer)
         steps_of(made, 0)
-        is_named = (header["parent"], key) == (parent, _key_in(path.name))
-        is_named = is_named and min(n_checkpoint, n_layer) >= 0
-        is_named = is_named and n_checkpoint + n_layer <= n_bytes
+        if (header["parent"], piece.key) == (parent, _key_in(path.name)):
+            if min(n_checkpoint, n_layer) >= 0 and n_checkpoint + n_layer <= n_bytes:
+                return piece, begin, n_bytes
     except (KeyError, TypeError, ValueError, struct.error):
-        is_named = False
-    if not is_named:
-        raise DamagedState("it is not what its name says")
-    return _Head(tokens, made, checkpoint, n_checkpoint, layer, n_layer, begin, n_bytes)
+        pass
+    raise DamagedState("it is not what its name says")
 
 
 def _read_state(piece: Piece) -> bytearray:
     """Return the state of a piece. Raises OSError and DamagedState."""
-    head = _read_tokens(piece.path, piece.parent)
-    if head.tokens != piece.tokens:
+    found, begin, n_bytes = _read_piece(piece.path, piece.parent)
+    if found.tokens != piece.tokens:
         raise DamagedState("it was replaced")
-    state = _read_rest(piece.path, head.begin, head.n_bytes)
+    state = _read_rest(piece.path, begin, n_bytes)
     _use(piece.path, piece.begin)
     return state
 
@@ -576,8 +557,8 @@ def _write_piece(piece: Piece, state: bytearray) -> bool:
         return False
     for other in piece.path.parent.glob(_name(piece.parent, "*")):
         with contextlib.suppress(OSError, DamagedState):
-            head = _read_tokens(other, piece.parent)
-            has = head.tokens[: head.checkpoint or None]
+            found, *_ = _read_piece(other, piece.parent)
+            has = found.tokens[: found.checkpoint or None]
             if other != piece.path and has == piece.tokens[: len(has)]:
                 other.unlink()
     return True
