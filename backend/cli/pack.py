@@ -18,6 +18,15 @@ from backend.cli.common import (
 from backend.gguf.model_file import ModelFile, ModelFileError, read_model
 from backend.packs import write as pack
 from backend.packs.benefit import offer
+from backend.packs.file import (
+    PackError,
+    beside,
+    find,
+    in_data_folder,
+    plan_of,
+    read,
+    stripes_in,
+)
 from backend.text import to_json
 
 
@@ -64,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     try:
         return _run(args)
-    except (pack.PackError, ModelFileError) as error:
+    except (PackError, ModelFileError) as error:
         if args.json:
             print(json.dumps({"error": to_json(str(error))}))
         raise UserError(str(error)) from None
@@ -82,12 +91,12 @@ def _run(args: argparse.Namespace) -> int:
         return _check(file, args.out, as_json=args.json)
     layout = args.layout or pack.best_layout(file)
     path = args.out or pack.place_for(file)
-    plan = pack.plan_of(file, layout)
+    plan = plan_of(file, layout)
     if not args.json:
         size = bytes_text(plan.n_bytes)
         say(f"{path} will take {size}, in the layout '{layout}'.")
     written = pack.write(file, layout, path, _progress(as_json=args.json), args.to)
-    found, _ = pack.find(file)
+    found, _ = find(file)
     used = found is not None and found.path.samefile(path)
     if args.json:
         others = [str(other) for other in written.plan.stripes.others]
@@ -120,11 +129,11 @@ def _offer(file: ModelFile, *, as_json: bool) -> int:
 
 def _check(file: ModelFile, path: Path | None, *, as_json: bool) -> int:
     if path is None:
-        found, remark = pack.find(file)
+        found, remark = find(file)
         if found is None:
             raise UserError(remark or f"{file.path.name} has no pack.")
     else:
-        found = pack.read(path, file)
+        found = read(path, file)
     pack.check(found, _progress(as_json=as_json))
     if not as_json:
         say(f"{found.path} is what was written.")
@@ -132,8 +141,8 @@ def _check(file: ModelFile, path: Path | None, *, as_json: bool) -> int:
 
 
 def _delete(file: ModelFile, path: Path | None) -> int:
-    places = [path] if path is not None else [pack.beside(file), pack.in_data_folder(file)]
-    others = [other for place in places for other in pack.stripes_in(place).others]
+    places = [path] if path is not None else [beside(file), in_data_folder(file)]
+    others = [other for place in places for other in stripes_in(place).others]
     gone = [other for other in others if not other.exists()]
     freed = sum(pack.delete(place) for place in places)
     if freed == 0:

@@ -7,17 +7,9 @@ from pathlib import Path
 
 from backend import _native
 from backend.gguf.model_file import ModelFile
+from backend.packs.file import BLOCK_BYTES, Layout, PackError, find, plan_of
 from backend.packs.offer import PackOffer
-from backend.packs.write import (
-    BLOCK_BYTES,
-    Layout,
-    PackError,
-    best_layout,
-    find,
-    place_for,
-    plan_of,
-)
-from backend.packs.write import space_needed as _space_needed
+from backend.packs.write import best_layout, place_for, space_needed
 from backend.system.memory import physical_cores
 from backend.system.paths import exists
 from backend.text import text
@@ -45,7 +37,7 @@ def offer(file: ModelFile, n_thread: int = 0) -> PackOffer | None:
     return PackOffer(
         path=str(path),
         layout=layout,
-        needed_bytes=_space_needed(path, plan),
+        needed_bytes=space_needed(path, plan),
         free_bytes=free_bytes,
         read_gain=read_gain,
         compute_gain=compute_gain,

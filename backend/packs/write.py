@@ -25,8 +25,6 @@ from backend.gguf.tables import TENSOR_TYPES
 from backend.machines.drive import LEAST_FILE_BYTES, joint_speed
 from backend.machines.measure import own_file
 from backend.packs.file import (
-    BLOCK_BYTES,
-    LAYOUTS,
     SUFFIX,
     Layout,
     Pack,
@@ -35,7 +33,6 @@ from backend.packs.file import (
     PackPlan,
     Stripes,
     beside,
-    find,
     in_data_folder,
     is_stripe,
     plan_of,
@@ -45,27 +42,6 @@ from backend.packs.file import (
 from backend.system.kept_file import make_folder, sync, sync_folder
 from backend.system.paths import may_write
 from backend.text import text
-
-__all__ = [
-    "BLOCK_BYTES",
-    "LAYOUTS",
-    "Layout",
-    "Pack",
-    "PackError",
-    "Stripes",
-    "beside",
-    "best_layout",
-    "check",
-    "delete",
-    "find",
-    "in_data_folder",
-    "place_for",
-    "plan_of",
-    "read",
-    "space_needed",
-    "stripes_in",
-    "write",
-]
 
 Progress = Callable[[int, int], bool]
 """Called with the bytes done and the bytes in all. Returns False to stop."""

@@ -14,6 +14,7 @@ from backend.engine.observer import Observer
 from backend.gguf.model_file import ModelFile, read_model
 from backend.machines.drive import Drive
 from backend.packs import write as pack
+from backend.packs.file import find
 from backend.packs.offer import PackOffer
 from backend.protocol.settings import EngineConfig
 
@@ -55,7 +56,7 @@ def test_a_pack_of_another_size_is_not_used(file: ModelFile, n_byte: int) -> Non
     """Its header is whole. What is missing would be read as an expert."""
     written = pack.write(file, "file")
     os.truncate(written.path, written.path.stat().st_size + n_byte)
-    found, remark = pack.find(file)
+    found, remark = find(file)
     assert found is None and remark.startswith("m.pack is not used: ") and remark.endswith(AGAIN)
 
 
@@ -65,9 +66,9 @@ def test_a_description_with_one_more_word_is_not_used(file: ModelFile) -> None:
     for old, new in ((b'"layers"', b'"layerz"'), (b'"stripe"', b'"strips"')):
         if old in data:
             written.path.write_bytes(data.replace(old, new, 1))
-            assert pack.find(file)[0] is None, old
+            assert find(file)[0] is None, old
     written.path.write_bytes(data)
-    assert pack.find(file)[0] is not None
+    assert find(file)[0] is not None
 
 
 def test_why_a_whole_description_is_not_used(file: ModelFile) -> None:
@@ -81,7 +82,7 @@ def test_why_a_whole_description_is_not_used(file: ModelFile) -> None:
     ):
         assert data.count(old) == 1, old
         written.path.write_bytes(data.replace(old, new))
-        found, remark = pack.find(file)
+        found, remark = find(file)
         assert found is None and words in remark, (remark, words)
 
 
@@ -90,7 +91,7 @@ def test_a_file_with_a_byte_too_many_is_no_stripe(file: ModelFile, tmp_path: Pat
     written = pack.write(file, "file", folders=[tmp_path, tmp_path / "b"])
     (other,) = written.plan.stripes.others
     os.truncate(other, other.stat().st_size + 1)
-    found, remark = pack.find(file)
+    found, remark = find(file)
     assert found is None and str(other) in remark
 
 

@@ -22,6 +22,7 @@ from backend.cli import main
 from backend.gguf.model_file import ModelFile, read_model
 from backend.packs import write as pack
 from backend.packs.benefit import offer
+from backend.packs.file import find
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_a_pack_in_use_is_not_replaced(file: ModelFile) -> None:
     with path.open("rb"), pytest.raises(pack.PackError, match="is in use"):
         pack.write(file, "file", path)
     written = pack.write(file, "file", path)
-    assert pack.find(file) == (written, "")
+    assert find(file) == (written, "")
 
 
 def test_a_folder_without_leave_has_no_new_pack(
@@ -106,7 +107,7 @@ def test_every_matrix_lies_where_the_plan_says(
                 n_compared += n
     assert n_compared == file.expert_bytes_total
     pack.check(written)
-    assert pack.find(file) == (written, "")
+    assert find(file) == (written, "")
     assert pack.write(file, "file") == written  # it is there already
     assert pack.delete(written.path) == plan.n_bytes
     assert not any(path.exists() for path, _ in written.files)
@@ -143,7 +144,7 @@ def test_a_wrong_file_of_a_striped_pack(
     else:
         at = next(offset for number, offset in written.plan.layers[1].ranges if number == 2)
         flip(two, 40 if fault == "header" else at)
-    found, remark = pack.find(file)
+    found, remark = find(file)
     if fault == "data":
         assert found is not None
         with pytest.raises(pack.PackError, match=r"m\.pack is damaged: expert 1 of layer 1 is not"):
@@ -165,7 +166,7 @@ def test_a_wrong_file_of_a_striped_pack(
     two.parent.mkdir(exist_ok=True)
     pack.check(pack.write(file, "file", folders=folders))  # under other names
     own = striped(written.path)
-    assert pack.find(file)[1] == "" and not {one, two} & set(own)
+    assert find(file)[1] == "" and not {one, two} & set(own)
     left = {path for path in strange if path.exists()}  # what says that it is of another pack
     assert left == {"swapped": {one, two}, "of another run": {two}}.get(fault, set())
 
@@ -176,7 +177,7 @@ def test_a_striped_pack_of_other_weights_is_not_used(file: ModelFile, folders: l
     with file.path.open("r+b") as handle:
         handle.seek(t.offset)
         handle.write(bytes(t.n_bytes))
-    assert pack.find(read_model(file.path))[1] == (
+    assert find(read_model(file.path))[1] == (
         "m.pack is not used: it was made for another model; write the pack again."
     )
 
@@ -200,7 +201,7 @@ def test_a_head_with_strange_files(stripes: Any, file: ModelFile) -> None:
     head.write_bytes(
         b"OUTRPACK" + (1).to_bytes(4, "little") + len(body).to_bytes(4, "little") + body
     )
-    assert pack.find(file) == (
+    assert find(file) == (
         None,
         "m.pack is not used: it is no pack, or a damaged one; write the pack again.",
     )
@@ -242,7 +243,7 @@ def test_a_striped_pack_goes_on_in_the_same_folders(
     part = file.path.with_name("m.pack.part")
     begun = striped(part)
     assert part.is_file() and all(path.is_file() for path in begun)
-    assert pack.find(file) == (None, "")
+    assert find(file) == (None, "")
     made: list[int] = []
     real: Any = pack._range_of
     monkeypatch.setattr(
@@ -269,9 +270,9 @@ def test_a_pack_is_replaced_only_by_a_complete_one(file: ModelFile, folders: lis
     before = pack.write(file, "file", folders=folders[:2])
     with pytest.raises(pack.PackError, match="continues there"):
         pack.write(file, "file", progress=lambda *_: False, folders=folders[1:])
-    assert pack.find(file) == (before, "")
+    assert find(file) == (before, "")
     after = pack.write(file, "file", folders=folders[1:])
-    assert pack.find(file) == (after, "")
+    assert find(file) == (after, "")
     assert sorted(folders[1].iterdir()) == [striped(after.path)[0]]
     pack.delete(after.path)
     assert [*folders[1].iterdir(), *folders[2].iterdir()] == []
@@ -300,13 +301,13 @@ def test_shares_follow_the_speeds_of_the_drives(
 
 
 def test_a_pack_is_found_beside_the_model_and_in_the_data_folder(file: ModelFile) -> None:
-    assert pack.find(file) == (None, "")
+    assert find(file) == (None, "")
     elsewhere = pack.write(file, "file", pack.in_data_folder(file))
-    assert pack.find(file) == (elsewhere, "")
+    assert find(file) == (elsewhere, "")
     beside = pack.write(file, "file")
-    assert pack.find(file) == (beside, "")
+    assert find(file) == (beside, "")
     assert pack.delete(beside.path) == beside.plan.n_bytes
-    assert pack.find(file) == (elsewhere, "")
+    assert find(file) == (elsewhere, "")
 
 
 @pytest.mark.parametrize("at", ["magic", "text", "data"])
@@ -314,7 +315,7 @@ def test_a_damaged_pack(file: ModelFile, at: str) -> None:
     written = pack.write(file, "file")
     layer = written.plan.layers[1]
     flip(written.path, {"magic": 0, "text": 40, "data": layer.ranges[1][1]}[at])
-    found, remark = pack.find(file)
+    found, remark = find(file)
     if at == "data":
         assert found is not None
         with pytest.raises(pack.PackError, match="expert 1 of layer 1 is not what was written"):
@@ -334,11 +335,11 @@ def test_a_pack_of_a_model_with_other_weights_is_not_used(file: ModelFile) -> No
     file.path.write_bytes(data)
     other = read_model(file.path)
     assert other.fingerprint == file.fingerprint
-    assert pack.find(other)[1] == (
+    assert find(other)[1] == (
         "m.pack is not used: it was made for another model; write the pack again."
     )
     pack.write(other, "file")
-    assert pack.find(other)[1] == ""
+    assert find(other)[1] == ""
 
 
 def test_a_pack_for_another_processor_is_not_used(
@@ -348,9 +349,9 @@ def test_a_pack_for_another_processor_is_not_used(
         pytest.skip("this processor has no layout of its own")
     pack.write(file, "repacked")
     monkeypatch.setattr("backend.packs.file._fingerprint", lambda _types: "other")
-    assert "another processor" in pack.find(file)[1]
+    assert "another processor" in find(file)[1]
     monkeypatch.setattr("backend._native.can_repack", lambda *_: False)
-    assert "computes this model's experts fastest as they are" in pack.find(file)[1]
+    assert "computes this model's experts fastest as they are" in find(file)[1]
 
 
 def test_it_goes_on_where_it_was_stopped(file: ModelFile, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,7 +359,7 @@ def test_it_goes_on_where_it_was_stopped(file: ModelFile, monkeypatch: pytest.Mo
     with pytest.raises(pack.PackError, match="continues there"):
         pack.write(file, "file", progress=lambda done, _: done < 0.8 * total)
     part = file.path.with_name("m.pack.part")
-    assert part.is_file() and pack.find(file) == (None, "")
+    assert part.is_file() and find(file) == (None, "")
     layer = pack.plan_of(file, "file").layers[0]
     flip(part, layer.ranges[3][1])  # what was damaged meanwhile is written again
     made: list[int] = []
@@ -443,7 +444,7 @@ def test_the_command(file: ModelFile, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["verify", model, "--rates", "0.25", "--methods", "lru", "--threads", "1"]) == 0
     assert "identical" in capsys.readouterr().out
     assert main(["pack", model, "--delete"]) == 0
-    assert pack.find(file) == (None, "")
+    assert find(file) == (None, "")
     assert main(["pack", model, "--delete"]) == 1
     assert main(["pack", model, "--out", str(file.path.parent / "no" / "x" / "y.pack")]) == 0
 

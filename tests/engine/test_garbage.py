@@ -22,6 +22,7 @@ from backend.gguf.identity import FileIdentity
 from backend.gguf.model_file import ModelFile, read_model
 from backend.llama.api import ERROR, LlamaError, log
 from backend.packs import write as pack
+from backend.packs.file import LAYOUTS
 from backend.protocol.settings import EngineConfig, Sampling
 
 OpenEngine = Callable[..., Engine]
@@ -309,7 +310,7 @@ def flip(path: Path, place: int) -> None:
 
 
 @pytest.mark.parametrize("method", ["lru", "promoe", "klotski"])
-@pytest.mark.parametrize("layout", pack.LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_damaged_pack_ends_the_answer_that_reads_it(
     layout: pack.Layout, method: str, model: Path, open_engine: OpenEngine
 ) -> None:

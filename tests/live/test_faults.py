@@ -23,6 +23,7 @@ from backend.engine import loading
 from backend.gguf.model_file import read_model
 from backend.llama.api import LlamaError
 from backend.packs import write as pack
+from backend.packs.file import find
 
 HERE = Path(__file__).parent
 needs_preload = pytest.mark.skipif(
@@ -116,7 +117,7 @@ def test_a_pack_is_whole_where_reads_are_short(
     )
     assert done.returncode == 0, done.stderr
     file = read_model(path)
-    found, remark = pack.find(file)
+    found, remark = find(file)
     assert found is not None, remark
     written = found.path.read_bytes()
     pack.delete(found.path)

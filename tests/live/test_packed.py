@@ -16,6 +16,7 @@ from backend.engine import loading
 from backend.gguf.model_file import ModelFile, read_model
 from backend.llama.api import LlamaError
 from backend.packs import write as pack
+from backend.packs.file import LAYOUTS
 
 PROMPTS = (33, 2)
 
@@ -41,7 +42,7 @@ def packed(file: ModelFile, layout: pack.Layout) -> pack.Pack:
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize("layout", pack.LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("arch", "quant", "sizes"),
     [
@@ -71,7 +72,7 @@ def test_a_pack_gives_the_answer_of_the_model(
     without.close()
 
 
-@pytest.mark.parametrize("layout", pack.LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("quant", "width"), [("Q4_0", 256), ("Q4_K", 1024), ("MXFP4", 256)])
 def test_experts_that_are_cut_are_parts_of_the_packed_ones(
     quant: str, width: int, layout: pack.Layout, tmp_path: Path
