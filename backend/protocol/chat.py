@@ -179,7 +179,8 @@ def tool_name(tool: Mapping[str, Any]) -> str:
     return str(tool["function"]["name"])
 
 
-def _is_text(value: object) -> bool:
+def is_text(value: object) -> bool:
+    """Return whether a value from JSON is a text without half characters."""
     try:
         return isinstance(value, str) and value.encode("utf-8") is not None
     except UnicodeEncodeError:
@@ -194,7 +195,7 @@ def _is_message(turn: object) -> bool:
     texts = (turn.get(name) for name in ("reasoning_content", "tool_call_id", "name"))
     return (
         (
-            _is_text(content)
+            is_text(content)
             or (isinstance(content, list) and all(map(_is_part, content)))
             or (content is None and of_assistant)
         )
@@ -202,20 +203,20 @@ def _is_message(turn: object) -> bool:
             calls is None
             or (of_assistant and isinstance(calls, list) and all(map(_is_call, calls)))
         )
-        and all(value is None or _is_text(value) for value in texts)
+        and all(value is None or is_text(value) for value in texts)
     )
 
 
 def _is_part(part: object) -> bool:
     if not isinstance(part, dict) or part.get("type") not in PARTS:
         return False
-    return all(_is_text(part.get(name)) for name in PARTS[part["type"]])
+    return all(is_text(part.get(name)) for name in PARTS[part["type"]])
 
 
 def _is_call(call: object) -> bool:
     function = call.get("function") if isinstance(call, dict) else None
     return isinstance(function, dict) and all(
-        _is_text(function.get(name)) for name in ("name", "arguments")
+        is_text(function.get(name)) for name in ("name", "arguments")
     )
 
 
@@ -226,13 +227,13 @@ def _is_tool(value: object) -> bool:
 
 _OPTIONS: Mapping[str, Any] = {
     "tools": lambda v: isinstance(v, list) and all(map(_is_tool, v)),
-    "tool_choice": _is_text,
+    "tool_choice": is_text,
     "parallel_tool_calls": lambda v: isinstance(v, bool),
     "thinking": lambda v: v is None or isinstance(v, bool),
-    "effort": _is_text,
+    "effort": is_text,
     "variables": lambda v: isinstance(v, dict),
     "json_schema": lambda v: v is None or isinstance(v, dict),
-    "grammar": _is_text,
+    "grammar": is_text,
     "stops": lambda v: isinstance(v, list) and all(isinstance(s, str) and s for s in v),
     "opens": lambda v: isinstance(v, bool),
 }

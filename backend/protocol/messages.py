@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from backend.protocol.attachments import Attachment, Picture
-from backend.protocol.chat import Delta, is_conversation
+from backend.protocol.chat import Delta, is_conversation, is_text
 from backend.protocol.errors import RequestError
 from backend.protocol.settings import KINDS, EngineConfig, Rule
 from backend.protocol.statistics import Batch, Residency, Statistics
@@ -127,16 +127,6 @@ def _parse(body: bytes) -> Message:
 # The requests of a client. Each field has a test, and words for the value that it must have.
 
 
-def _is_text(value: object) -> bool:
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _is_path(value: object) -> bool:
     return isinstance(value, str) and value != "" and "\0" not in value
 
@@ -150,7 +140,7 @@ def _test_of(rule: Rule) -> _Test:
 
 _BOOL: _Test = _test_of(Rule("switch"))
 _INT: _Test = _test_of(Rule("count"))
-_TEXT: _Test = (_is_text, "text")
+_TEXT: _Test = (is_text, "text")
 _PATH: _Test = (_is_path, "a path")
 _OWNER: _Test = (
     lambda value: isinstance(value, str) and re.fullmatch(r"[a-z0-9-]{1,40}", value) is not None,
