@@ -21,7 +21,6 @@ class MemoryCap:
 
     def __init__(self, limit_bytes: int, name: str) -> None:
         """Create the group. Raises CapRefused."""
-        self.limit_bytes = limit_bytes
         self._folder = _make(f"outrider-bench-{os.getpid()}-{name}", limit_bytes)
 
     @property

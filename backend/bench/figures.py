@@ -57,8 +57,6 @@ class Lost:
 class PhaseFigures:
     """Figures of the prompts of one length, or of decoding. Counts and times are per token."""
 
-    n_token: int
-    """Tokens computed in a round."""
     tokens_per_s: Spread
     bound_share: float | None
     """The bound's time over the measured time; None without a bound."""
@@ -95,7 +93,6 @@ class WayFigures:
     page_cache_bytes: int = 0
     load_s: float = 0.0
     first_token_s: float = 0.0
-    reason: str = ""
     compute_alone: bool = False
     """Whether computing alone was measured. If not, the way's own computing time replaces it."""
 
@@ -192,7 +189,6 @@ def _row(way: dict[str, Any], alone: dict[str, Sequence[Turn]], expert_bytes: fl
         page_cache_bytes=max(t["group"].get("page_cache_bytes", 0) for t in turns),
         load_s=facts.get("load_s", 0.0),
         first_token_s=turns[0]["first_token_s"] or 0.0,
-        reason=facts.get("reason", ""),
         compute_alone=len(resident) >= len(turns),
         **start,
     )
@@ -262,7 +258,6 @@ def _phase(
             other=(wall_s - compute_s - stall_s) / wall_s,
         )
     return PhaseFigures(
-        n_token=int(_total(rounds[-1], "n_token")),
         tokens_per_s=Spread.of(speeds),
         bound_share=share,
         bound_tokens_per_s=bound_speed,

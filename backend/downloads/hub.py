@@ -85,12 +85,11 @@ def _repository(address: Address, client: httpx.Client) -> Listing:
         raw = _raw_offers(address, siblings)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DownloadError(text("download.no_sense", host=host_of(base))) from error
-    offers, n_left_out = _offers(files)
-    offers += raw
+    offers = _offers(files) + raw
     if not offers:
         where = f"{address.repository}/{address.path}".rstrip("/")
         raise DownloadError(text("download.no_model", place=where))
-    return Listing(address.repository, offers, n_left_out, bool(about.get("gated")))
+    return Listing(address.repository, offers, bool(about.get("gated")))
 
 
 def json_of(client: httpx.Client, url: str, missing: str = "", tried: str = "") -> Any:
@@ -117,8 +116,8 @@ def bounded(
 
 def _files(
     address: Address, base: str, commit: str, siblings: Iterable[dict[str, Any]]
-) -> Iterable[tuple[str, RemoteFile | None]]:
-    """Yield the wanted GGUF files with their paths, and None for a file that is no use.
+) -> Iterable[tuple[str, RemoteFile]]:
+    """Yield the wanted GGUF files with their paths.
 
     The URLs name a commit, whose files never change. So parts fetched at different times match.
     """
@@ -133,7 +132,6 @@ def _files(
         name = safe_name(path)
         is_other = name is not None and NO_MODEL.search(name) and not is_vision
         if name is None or is_other or not isinstance(size, int) or size <= 0:
-            yield path, None
             continue
         if is_vision and not name.lower().startswith("mmproj"):
             name = f"mmproj-{name}"  # the engine finds it by this beginning
@@ -173,14 +171,14 @@ def _stem(path: str) -> str:
     return f"{found[1]}\0{found[3]}" if found else path
 
 
-def _offers(files: list[tuple[str, RemoteFile | None]]) -> tuple[list[Offer], int]:
-    """Join the parts of split models. Return the offers, and the number of files left out."""
+def _offers(files: list[tuple[str, RemoteFile]]) -> list[Offer]:
+    """Join the parts of split models."""
     groups: dict[str, list[RemoteFile]] = {}
     visions = []
     for path, file in files:
-        if file is not None and _VISION.search(file.name):
+        if _VISION.search(file.name):
             visions.append((path, file))
-        elif file is not None:
+        else:
             groups.setdefault(_stem(path), []).append(file)
     offers = []
     for stem, parts in groups.items():
@@ -193,8 +191,7 @@ def _offers(files: list[tuple[str, RemoteFile | None]]) -> tuple[list[Offer], in
             trouble = text("download.parts_there", n=len(parts), all=int(found[3]))
             offer = replace(offer, trouble=trouble)
         offers.append(offer)
-    offers.sort(key=lambda offer: (offer.size_bytes, offer.name))
-    return offers, sum(file is None for _, file in files)
+    return sorted(offers, key=lambda offer: (offer.size_bytes, offer.name))
 
 
 def _vision_of(
@@ -238,5 +235,4 @@ def _direct(url: str, client: httpx.Client) -> Listing:
         url, name, int(total), linked if _SHA256.fullmatch(linked) else "",
         "" if tag.startswith("W/") else tag,
     )  # fmt: skip
-    offers, _ = _offers([(name, file)])
-    return Listing(url, offers)
+    return Listing(url, _offers([(name, file)]))

@@ -60,13 +60,11 @@ class Offer:
 class Listing:
     """The models at an address, smallest first. source: the repository, or the address.
 
-    n_left_out: GGUF files that are no models or have invalid names. is_gated: the owner grants
-    access on request.
+    is_gated: the owner grants access on request.
     """
 
     source: str
     offers: list[Offer] = field(default_factory=list)
-    n_left_out: int = 0
     is_gated: bool = False
 
 

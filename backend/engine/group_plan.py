@@ -167,14 +167,12 @@ class GroupTimes:
 class GroupPlan:
     """How a group runs. n: requests at once. config: the engine's settings for it.
 
-    n_paper: the smallest n that fulfils the inequalities, or 0 if none does. times: the
-    measurements behind the plan; None if there are none.
+    times: the measurements behind the plan; None if there are none.
     """
 
     n: int
     config: EngineConfig
     sentence: Text | str
-    n_paper: int = 0
     times: GroupTimes | None = None
 
 
@@ -232,7 +230,7 @@ def plan_group(engine: Engine, n_asked: int, n_cell: int, n_request: int) -> Gro
             n, n_paper, binding = choose(times, most)
     config = replace(_config(engine, n, n_cell), method=method)
     sentence = joined(_sentence(n, n_paper, binding, most), how)
-    return GroupPlan(n, config, sentence, n_paper, times)
+    return GroupPlan(n, config, sentence, times)
 
 
 def streams_pay(prompts: Sequence[Sequence[int]], n_answer: int) -> bool:

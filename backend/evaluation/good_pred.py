@@ -32,7 +32,6 @@ class GoodPred:
     accuracy: float
     fetch_rate: float
     tokens_per_s: float
-    stall_s: float
     link_bytes_per_s: float
     bytes_read: int
     compute_s: float
@@ -136,7 +135,6 @@ def _run(
         used / predicted if predicted else 0.0,
         ready / predicted if predicted else 0.0,
         max(len(tokens) - WARM_UP_TOKENS, 0) / wall_s,
-        stall_s,
         link,
         read,
         max(wall_s - stall_s, 0.0),

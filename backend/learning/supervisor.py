@@ -145,7 +145,6 @@ class Learner:
                 n_token=tokens,
                 enough_tokens=recordings.enough_tokens if recordings else 0,
                 share=self._progress,
-                is_paused=self._is_paused,
                 can_learn=not self._obstacle(),
                 sentence=self._sentence(tokens),
             )

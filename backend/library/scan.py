@@ -53,7 +53,6 @@ class Place:
     """A searched folder. trouble: a clause why it was not searched in full, or empty."""
 
     path: Path
-    n_model: int = 0
     trouble: str = ""
 
 
@@ -85,7 +84,7 @@ def scan(
         if is_ollama(root):
             result.folders.append(root / "manifests")
             for _, blob, _ in ollama_models(root):
-                _add(result, place, [blob], 1, cache, seen)
+                _add(result, [blob], 1, cache, seen)
                 if not go_on():
                     return result
             continue
@@ -94,7 +93,7 @@ def scan(
             if groups or folder == root:
                 result.folders.append(folder)
             for paths, n_part in groups:
-                _add(result, place, paths, n_part, cache, seen)
+                _add(result, paths, n_part, cache, seen)
                 if not go_on():
                     return result
     for path in files:
@@ -204,12 +203,11 @@ def _add_file(result: Scan, path: Path, cache: FactsCache, seen: set[tuple[int, 
     """Add a file that the user chose. Add the other parts of a split model with it."""
     names = [part.name for part in part_paths(path) if os.path.exists(part)] or [path.name]
     for paths, n_part in _groups(path.parent, names):
-        _add(result, None, paths, n_part, cache, seen)
+        _add(result, paths, n_part, cache, seen)
 
 
 def _add(
     result: Scan,
-    place: Place | None,
     paths: list[Path],
     n_part: int,
     cache: FactsCache,
@@ -244,8 +242,6 @@ def _add(
             facts = found
         else:
             trouble = found
-    if place is not None:
-        place.n_model += 1
     stamp = tuple(stamps)
     result.entries.append(Entry(paths[0], n_part, size_bytes, facts, trouble, stamp))
 

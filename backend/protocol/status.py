@@ -196,7 +196,6 @@ class LearningFacts:
     enough_tokens: int
     share: float | None
     """Progress of the training, 0 to 1; None where none runs."""
-    is_paused: bool
     can_learn: bool
     """False where the loaded model cannot be learnt; `sentence` says why."""
     sentence: str

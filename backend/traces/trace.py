@@ -140,12 +140,6 @@ class Trace:
         end = int(self.begins[number + 1])
         return slice(end - int(self.n_routed[number, layer]), end)
 
-    def input_rows(self, number: int, layer: int) -> NDArray[np.float32] | None:
-        """Return the layer's inputs in a pass, [n_routed, n_embd], or None without inputs."""
-        if self.inputs is None or self.has_inputs is None or not self.has_inputs[layer]:
-            return None
-        return np.ascontiguousarray(self.inputs[self.rows(number, layer), layer], np.float32)
-
     # Parts of a trace.
 
     def passes(self, begin: int, end: int) -> Trace:

@@ -74,7 +74,7 @@ def test_training_is_shown(qtbot: Any, link: EngineLink) -> None:
     group = LearningGroup(link)
     qtbot.addWidget(group)
     said = "Training in the background (50 %)."
-    facts = LearningFacts(True, 3 << 20, 512 << 20, 900, 1000, 0.5, False, True, said)
+    facts = LearningFacts(True, 3 << 20, 512 << 20, 900, 1000, 0.5, True, said)
     group.show_facts(facts)
     assert group.sentence == facts.sentence and group.delete.isEnabled()
     bar = group.findChild(type(group.bar))
@@ -88,6 +88,6 @@ def test_consent_cannot_be_given_for_a_model_without_use_but_be_withdrawn(
     qtbot.addWidget(group)
     said = "This model has no experts, so there is nothing to learn."
     for is_allowed in (False, True):
-        facts = LearningFacts(is_allowed, 0, 0, 0, 0, None, False, False, said)
+        facts = LearningFacts(is_allowed, 0, 0, 0, 0, None, False, said)
         group.show_facts(facts)
         assert group.switch.isEnabled() == is_allowed and group.sentence == said

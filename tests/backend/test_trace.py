@@ -80,7 +80,6 @@ def test_without_what_is_optional(tmp_path: Path) -> None:
     trace.write(tmp_path / "x")
     again = read_trace(tmp_path / "x")
     check_equal(trace, again)
-    assert again.input_rows(0, 0) is None
 
 
 def test_an_empty_trace_is_one(tmp_path: Path) -> None:
@@ -195,15 +194,6 @@ def test_rows_are_the_last_tokens_of_a_pass() -> None:
     for i in range(trace.n_pass):
         expected[trace.rows(i, 2)] = True
     assert np.array_equal(trace.routed[:, 2], expected)
-
-
-def test_inputs_of_a_layer() -> None:
-    trace = make_trace()
-    rows = trace.input_rows(0, 2)
-    assert rows is not None and rows.dtype == np.float32 and rows.shape == (1, N_EMBD)
-    assert trace.inputs is not None
-    assert np.array_equal(rows, trace.inputs[4:5, 2])
-    assert trace.input_rows(0, 1) is None  # has_inputs says so
 
 
 def test_requests_are_cut_out_and_joined_again() -> None:

@@ -173,8 +173,7 @@ def test_trains_while_nobody_waits(
     one.set_busy(False)
     wait(lambda: one.state().share is not None)
     one.set_busy(True)
-    wait(lambda: one.state().is_paused)
-    assert one.state().sentence.startswith("Training waits for the engine (")
+    wait(lambda: one.state().sentence.startswith("Training waits for the engine ("))
     one.set_busy(False)
     wait(lambda: one.state().share is None)
     final = one.state().sentence
