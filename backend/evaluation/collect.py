@@ -68,13 +68,11 @@ def read_documents(prompts: Sequence[Path], texts: Sequence[Path]) -> list[Docum
     """
     lists = [[Document(p.messages) for p in read_prompts(path)] for path in prompts]
     lists += [[Document(text) for text in _texts(path)] for path in texts]
-    longest = max((len(documents) for documents in lists), default=0)
     places = sorted(
         (i / len(documents), n, i)
         for n, documents in enumerate(lists)
         for i in range(len(documents))
     )  # each file is spread evenly over the whole, so that any part resembles the rest
-    assert len(places) >= longest
     return [lists[n][i] for _, n, i in places]
 
 

@@ -53,6 +53,8 @@ _KEEP_STATES = (
 
 _ENDS_VERSION = 4
 """Logs from this version on have an entry at their end."""
+_BUFFER_TYPE_BYTES = 8 * ctypes.sizeof(ctypes.c_void_p)
+"""struct ggml_backend_buffer_type: six functions, a device and a context."""
 _NO_CELL = 1
 """llama_decode's status where the context has no free cell for a row."""
 _PARTIAL = llama_cpp.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
@@ -352,7 +354,7 @@ class Replay:
         has another address, so that llama.cpp takes the layout as it is.
         """
         get = function_of("ggml_backend_cpu_buffer_type")
-        size = _BufferType.n_bytes
+        size = _BUFFER_TYPE_BYTES
         kind = (ctypes.c_char * size).from_buffer_copy(ctypes.string_at(get(), size))
         layers = b"(%s)" % b"|".join(b"%d" % number for number in range(n_layer))
         overrides = (_BufferOverride * 2)(
@@ -420,17 +422,22 @@ class Replay:
         for i, ((number, answer), row) in enumerate(zip(owners, rows, strict=False)):
             tokens, position = answer.tokens, row.end - 1
             if position < len(tokens) and self._held[row.sequence][position] != tokens[position]:
-                raise Differs(
-                    text(
-                        "replay.other_text",
-                        answer=number,
-                        place=len(tokens),
-                        number=self.found.n_pass + self.found.n_void,
-                        row=i,
-                        sequence=row.sequence,
-                        position=position,
-                    )
-                )
+                raise self._other_text(number, i, row.sequence, position)
+
+    def _other_text(self, answer: int, row: int, sequence: int, position: int) -> Differs:
+        """Return the error about a row that is no token of the answer for which it was planned."""
+        place, number = len(self._answers[answer].tokens), self._number - 1
+        return Differs(
+            text(
+                "replay.other_text",
+                answer=answer,
+                place=place,
+                number=number,
+                row=row,
+                sequence=sequence,
+                position=position,
+            )
+        )
 
     def _pass(self, runs: list[list[Any]], status: int, hashes: Hashes, *, is_void: bool) -> None:
         batch = self._batch
@@ -661,10 +668,9 @@ class Replay:
             state = unpacked(data)
             parts = self._chain(part) if part is not None else []
             tokens = [self._fingerprint, *(token for each in parts for token in each.tokens)]
-            if self._shown.get(digest(state)) == tokens:
-                self.found.n_state += 1
-            else:
-                self.found.n_taken += 1
+            is_shown = self._shown.get(digest(state)) == tokens
+            self.found.n_state += is_shown
+            self.found.n_taken += not is_shown
         else:
             assert part is not None
             if part.state is None:
@@ -754,17 +760,7 @@ class Replay:
         if not _is_text(held, answer.tokens):
             pairs = enumerate(zip(held, answer.tokens, strict=False))
             at = next((i for i, (a, b) in pairs if a != b), min(len(held), len(answer.tokens)))
-            raise Differs(
-                text(
-                    "replay.other_text",
-                    answer=number,
-                    place=len(answer.tokens),
-                    number=self.found.n_pass + self.found.n_void,
-                    row=row,
-                    sequence=of.sequence,
-                    position=at,
-                )
-            )
+            raise self._other_text(number, row, of.sequence, at)
         if answer.is_greedy:
             best = int(self._logits(row).argmax())
             if best != token:
@@ -994,12 +990,6 @@ def _is_text(held: Sequence[int | None], tokens: Sequence[int]) -> bool:
     if len(held) != len(tokens):
         return False
     return held == tokens or all(a in (None, b) for a, b in zip(held, tokens, strict=True))
-
-
-class _BufferType:
-    """struct ggml_backend_buffer_type: six functions, a device and a context."""
-
-    n_bytes = 8 * ctypes.sizeof(ctypes.c_void_p)
 
 
 class _BufferOverride(ctypes.Structure):

@@ -20,7 +20,7 @@ from typing import Any
 
 from backend import _chat
 from backend.llama import generic_calls
-from backend.llama.fitting import Fitted, Fitting, texts_joined, with_system
+from backend.llama.fitting import Fitted, Fitting, texts_joined, with_system, words_of
 from backend.llama.guard import MEDIA, Guard, has_images, is_marked, unmarked
 from backend.protocol.chat import AnswerText, ChatFacts, Delta, Json, ToolCall, restricts
 
@@ -427,7 +427,7 @@ class ConversationFormat:
         finds the message in it.
         """
         *before, last = messages
-        said = AnswerText(last.get("reasoning_content", ""), _text(last["content"]))
+        said = AnswerText(last.get("reasoning_content", ""), words_of(last["content"]))
         applied = self._apply_long(before, options)
         if not said.reasoning and not said.content:
             return applied
@@ -1054,12 +1054,6 @@ def _before(text: str, end: str, is_final: bool) -> str:
 def _is_in_thought(begun: str, starts: Sequence[str], ends: Sequence[str]) -> bool:
     opened = max((begun.rfind(start) for start in starts if start), default=-1)
     return opened >= 0 and all(begun.find(end, opened) < 0 for end in ends)
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    return "".join(str(part.get("text", "")) for part in content or () if isinstance(part, Mapping))
 
 
 def _readable(message: Mapping[str, Any]) -> Json:

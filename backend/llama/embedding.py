@@ -84,25 +84,19 @@ class EmbeddingContext:
             end = llama_cpp.llama_vocab_eos(vocab)
             end = llama_cpp.llama_vocab_sep(vocab) if end < 0 else end
             ends = [end] if llama_cpp.llama_vocab_get_add_eos(vocab) else []
+            has_sep = llama_cpp.llama_vocab_get_add_sep(vocab)
+            between = [llama_cpp.llama_vocab_sep(vocab)] if has_sep else []
             joined = [
-                *([llama_cpp.llama_vocab_bos(vocab)] if self._adds_bos else []),
+                *([llama_cpp.llama_vocab_bos(vocab)] if self._model.adds_bos else []),
                 *self._split(query, n_most),
                 *ends,
-                *([llama_cpp.llama_vocab_sep(vocab)] if self._adds_sep else []),
+                *between,
                 *self._split(document, n_most),
                 *ends,
             ]
         if len(joined) > n_most:
             raise LlamaError(text("engine.prompt_too_long", n=len(joined), n_context=n_most))
         return joined
-
-    @property
-    def _adds_bos(self) -> bool:
-        return bool(llama_cpp.llama_vocab_get_add_bos(self._model.vocab))
-
-    @property
-    def _adds_sep(self) -> bool:
-        return bool(llama_cpp.llama_vocab_get_add_sep(self._model.vocab))
 
     def _split(
         self, given: str, n_most: int, *, is_whole: bool = False, special: bool = False

@@ -364,7 +364,7 @@ class Fitting:
             n_lost = len(messages)
         changed = []
         for message in messages[:n_lost]:
-            if message.get("tool_calls") and _text(message["content"]).strip():
+            if message.get("tool_calls") and words_of(message["content"]).strip():
                 changed.append({"role": message["role"], "content": message["content"]})
                 message = {**message, "content": ""}
             changed.append(message)
@@ -460,7 +460,8 @@ def _shape(messages: Sequence[Json]) -> tuple[list[Json], list[str]]:
 # Texts and contents.
 
 
-def _text(content: Any) -> str:
+def words_of(content: Any) -> str:
+    """Return the texts of a content as one."""
     if isinstance(content, str):
         return content
     return "".join(str(part.get("text", "")) for part in content or () if isinstance(part, Mapping))
@@ -501,7 +502,7 @@ def with_system(messages: Sequence[Json], words: str, gap: str = "\n") -> list[J
     if messages and messages[0]["role"] in _SYSTEM_ROLES:
         first, *rest = messages
         gap = "" if words.startswith("\n") else gap
-        return [{**first, "content": _text(first["content"]) + gap + words}, *rest]
+        return [{**first, "content": words_of(first["content"]) + gap + words}, *rest]
     return [{"role": "system", "content": words}, *messages]
 
 
@@ -540,7 +541,7 @@ def _with_python_calls(message: Json, marks: PythonCalls) -> Json:
         calls.append(f"{call['function']['name']}({', '.join(values)})")
     if not calls:
         return message
-    content = _text(message["content"]) + marks.start + f"[{', '.join(calls)}]" + marks.end
+    content = words_of(message["content"]) + marks.start + f"[{', '.join(calls)}]" + marks.end
     return {**{k: v for k, v in message.items() if k != "tool_calls"}, "content": content}
 
 
@@ -564,7 +565,7 @@ def _result_as_text(message: Json) -> Json:
     content = message["content"]
     is_list = isinstance(content, list)
     images = [part for part in content if part["type"] != "text"] if is_list else ""
-    said = generic_calls.result(message.get("name", ""), _text(content))
+    said = generic_calls.result(message.get("name", ""), words_of(content))
     return _without_calls({**message, "role": "user"}, _plus(said, images, ""))
 
 
@@ -573,12 +574,12 @@ def _texts_in_thoughts(messages: Sequence[Json]) -> list[Json]:
     return [
         {
             **message,
-            "reasoning_content": message["reasoning_content"] + _GAP + _text(message["content"]),
+            "reasoning_content": message["reasoning_content"] + _GAP + words_of(message["content"]),
             "content": "",
         }
         if message.get("tool_calls")
         and message.get("reasoning_content")
-        and _text(message["content"])
+        and words_of(message["content"])
         else message
         for message in messages
     ]

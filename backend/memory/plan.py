@@ -150,7 +150,7 @@ class Needs:
             reason=why_plain(model),
             n_expert=model.n_expert,
             n_slot_min=slots(model, 0.0),
-            slot_bytes=_resident_bytes(model, 1),
+            slot_bytes=sum(model.expert_bytes_per_layer().values()),
             dense_bytes=model.dense_bytes + model.row_bytes(context_length),
             kv_bytes=kv_bytes(model, context_length, kv) + n * one_bytes,
             compute_bytes=compute_bytes(model, context_length, kv.n_ubatch),
@@ -397,10 +397,6 @@ def compute_bytes(model: ModelFile, context_length: int, n_ubatch: int = N_UBATC
     if model.architecture == "minimax-01":  # for each head and pair of tokens, three times
         decays = 3 * 4 * n_head * n_ubatch**2
     return max(logits, n_ubatch * (mask + max(experts, heads)) + decays)
-
-
-def _resident_bytes(model: ModelFile, n_slot: int) -> int:
-    return sum(model.expert_bytes_per_layer().values()) * n_slot
 
 
 def _best_n_slot(needs: Needs, room_bytes: int) -> int | None:

@@ -143,7 +143,8 @@ def advise(
         if name != question.method and (found := option(name, question.n_slot))
     ]
     best = max((c.times for c in caches), default=0.0)
-    cache = next((c for c in sorted(caches, key=_n_slot) if c.times >= NEARLY * best), None)
+    enough = (c for c in caches if c.times >= NEARLY * best)
+    cache = min(enough, key=lambda c: c.n_slot, default=None)
     method = max(methods, key=lambda m: m.times, default=None)
     return Advice(
         share,
@@ -151,10 +152,6 @@ def advise(
         method if method is not None and method.times >= WORTH else None,
         scale,
     )
-
-
-def _n_slot(option: Option) -> int:
-    return option.n_slot
 
 
 def _sizes(n_slot: int, n_most: int) -> Iterator[int]:
