@@ -18,7 +18,7 @@ from pathlib import Path
 
 from backend.gguf.identity import FileChangedError, FileIdentity, OpenFiles
 from backend.library.digests import Digests, pieces
-from backend.library.scan import part_paths
+from backend.library.scan import part_paths, shown
 from backend.system.kept_file import write_whole
 from backend.system.paths import digests_file, is_file, open_regular
 from backend.text import joined, text
@@ -106,7 +106,7 @@ def checksum(
                     if n_byte > all_bytes:
                         raise FileChangedError(at)
                     heard(n_byte / all_bytes)
-                sums.append(PartSum(_shown(at.name), digest.hexdigest(), *stated(at)))
+                sums.append(PartSum(shown(at.name), digest.hexdigest(), *stated(at)))
             files.require_unchanged()
     except OSError as error:
         named = Path(os.fsdecode(error.filename)) if error.filename else at
@@ -114,7 +114,7 @@ def checksum(
     except ValueError as error:  # a path that no system has
         raise _not_read(at, str(error)) from error
     except FileChangedError as error:
-        raise ChecksumError(text("checksum.changed", file=_shown(error.path.name))) from None
+        raise ChecksumError(text("checksum.changed", file=shown(error.path.name))) from None
     known = Digests(digests_file())
     for identity, part in zip(identities, sums, strict=True):
         known.note(identity, part.sha256)
@@ -130,7 +130,7 @@ def stated(path: Path) -> tuple[str, str]:
         if found and real.parent.name == "blobs" and found[1]:
             return found[2], "Ollama"
         if found and real.parent.name == "blobs" and owner.startswith("models--"):
-            return found[2], _shown(owner.removeprefix("models--").replace("--", "/"))
+            return found[2], shown(owner.removeprefix("models--").replace("--", "/"))
     for folder in path.absolute().parents[:_N_FOLDER]:
         with (
             contextlib.suppress(OSError, ValueError),
@@ -159,8 +159,4 @@ def _note(folder: Path, path: Path) -> Path:
 
 
 def _not_read(path: Path, reason: str) -> ChecksumError:
-    return ChecksumError(text("file.not_read", file=_shown(path.name), reason=reason))
-
-
-def _shown(name: str) -> str:
-    return name.encode("utf-8", "replace").decode("utf-8")
+    return ChecksumError(text("file.not_read", file=shown(path.name), reason=reason))

@@ -45,7 +45,7 @@ class Entry:
         """The model's title, or the file's name without suffix and part number; valid Unicode."""
         found = PART_NAME.fullmatch(self.path.name)
         stem = found[1] if found else title_of(self.path)
-        return stem.encode("utf-8", "replace").decode("utf-8")
+        return shown(stem)
 
 
 @dataclass
@@ -149,7 +149,7 @@ def _walk(place: Place, go_on: Callable[[], bool]) -> Iterator[tuple[Path, list[
                 place.trouble = _why_not(error)
             elif not place.trouble:
                 place.trouble = text(
-                    "library.folder_below", folder=_shown(folder.name), trouble=_why_not(error)
+                    "library.folder_below", folder=shown(folder.name), trouble=_why_not(error)
                 )
             continue
         yield folder, sorted(names)
@@ -182,7 +182,8 @@ def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
+    """Return a name of a file or folder as text that can be written."""
     return name.encode("utf-8", "replace").decode("utf-8")
 
 

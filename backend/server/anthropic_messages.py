@@ -228,9 +228,9 @@ class MessageWriter(Writer):
             _event("message_stop"),
         ]
 
-    def failed(self, error: RequestRefused) -> list[Event]:
+    def failed(self, error: RequestRefused, form: Json) -> list[Event]:
         """Return the error."""
-        return [("error", error_json(error))]
+        return [("error", form)]
 
     def whole(self, parts: list[Part], finishes: list[Finish]) -> Json:
         """Return the message."""

@@ -449,9 +449,10 @@ class _Stream:
                     await asyncio.wait({task})
             events = self._writer.closing(self._finishes)
         except RequestRefused as error:
-            events = self._writer.failed(error)
+            events = self._writer.failed(error, self._api.error(error))
         except Exception as error:
-            events = self._writer.failed(_unexpected(error))
+            refused = _unexpected(error)
+            events = self._writer.failed(refused, self._api.error(refused))
         yield self._lines(events) + self._writer.end
 
     def _write(self, news: News | None) -> str:

@@ -300,9 +300,9 @@ class Writer(ABC):
     def closing(self, finishes: list[Finish]) -> list[Event]:
         """Return the last events of a stream. `finishes` has the end of each answer."""
 
-    @abstractmethod
-    def failed(self, error: RequestRefused) -> list[Event]:
-        """Return the last events of a stream that fails after its beginning."""
+    def failed(self, error: RequestRefused, form: Json) -> list[Event]:
+        """Return the last events of a stream that fails later. `form` is the error as JSON."""
+        return [("", form)]
 
     @abstractmethod
     def whole(self, parts: list[Part], finishes: list[Finish]) -> Any:

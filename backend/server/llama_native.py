@@ -132,10 +132,6 @@ class CompletionWriter(Writer):
         """Return the end of each answer. Its text was sent before."""
         return [("", self._final(f, "", [])) for f in finishes]
 
-    def failed(self, error: RequestRefused) -> list[Event]:
-        """Return the error."""
-        return [("", error_json(error))]
-
     def whole(self, parts: list[Part], finishes: list[Finish]) -> Any:
         """Return the answer, or a list if there are several."""
         answers = []

@@ -235,10 +235,6 @@ class OllamaWriter(Writer):
         calls = [("", self._piece(self._calls))] if self._calls.tool_calls else []
         return [*calls, ("", {**self._piece(AnswerText()), **self._figures(finishes)})]
 
-    def failed(self, error: RequestRefused) -> list[Event]:
-        """Return the error."""
-        return [("", error_json(error))]
-
     def whole(self, parts: list[Part], finishes: list[Finish]) -> Json:
         """Return the answer."""
         answer = AnswerText()

@@ -271,10 +271,6 @@ class ChatWriter(Writer):
             events.append(("", {**self._head, **total}))
         return [*events[:-1], timed(events[-1], _sum(finishes))]
 
-    def failed(self, error: RequestRefused) -> list[Event]:
-        """Return the error."""
-        return [("", error_json(error))]
-
     def whole(self, parts: list[Part], finishes: list[Finish]) -> Json:
         """Return all answers."""
         answers = [AnswerText() for _ in finishes]

@@ -308,7 +308,7 @@ class ResponseWriter(Writer):
         last = self._event(f"response.{response['status']}", response=response)
         return [*events, timed(last, finishes[0].timings)]
 
-    def failed(self, error: RequestRefused) -> list[Event]:
+    def failed(self, error: RequestRefused, form: Json) -> list[Event]:
         """Return the event of a failure."""
         fault = {"code": error.code or "server_error", "message": str(error)}
         response = {**self._response("failed"), "error": fault}

@@ -24,7 +24,6 @@ from backend.server.ask import (
     Kind,
     Part,
     Progress,
-    RequestRefused,
     Token,
     Writer,
     either,
@@ -34,7 +33,6 @@ from backend.server.ask import (
     read_stops,
 )
 from backend.server.openai_chat import (
-    error_json,
     finish_reason,
     head,
     read_common,
@@ -132,10 +130,6 @@ class TextWriter(Writer):
         if self._ask.with_usage:
             events.append(("", {**self._head, "choices": [], "usage": usage(finishes)}))
         return [*events[:-1], timed(events[-1], finishes[0].timings)]
-
-    def failed(self, error: RequestRefused) -> list[Event]:
-        """Return the error."""
-        return [("", error_json(error))]
 
     def whole(self, parts: list[Part], finishes: list[Finish]) -> Json:
         """Return all answers."""

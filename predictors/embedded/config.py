@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -122,8 +122,3 @@ def from_dict(cls: type[T], values: dict[str, Any]) -> T:
     """Build a config from a stored dictionary. Ignore keys of other versions."""
     known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     return cls(**{key: value for key, value in values.items() if key in known})
-
-
-def to_dict(config: ModelConfig | TrainConfig) -> dict[str, Any]:
-    """Return the config as plain values for JSON or a checkpoint."""
-    return asdict(config)

@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ from predictors.embedded.config import (
     Stage,
     TrainConfig,
     from_dict,
-    to_dict,
 )
 from predictors.embedded.cores import FreeCores
 from predictors.embedded.data import (
@@ -138,7 +137,7 @@ class Run:
         if self.wanted and not unfinished:
             self.runs.append(Counters(stage.name))
         self.now = self.runs[-1]
-        self.now.settings = to_dict(config)
+        self.now.settings = asdict(config)
 
     def _over(self, run: Counters) -> bool:
         return self._fraction(run) >= 1.0
@@ -158,7 +157,7 @@ class Run:
         checkpoint.save(
             self.folder,
             {
-                "model_config": to_dict(self.model.config),
+                "model_config": asdict(self.model.config),
                 "optimiser": self.optimiser.state_dict(),
                 "text": self.text.state(),
                 "chats": self.n_chat,
