@@ -15,7 +15,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -62,17 +61,13 @@ def corrected(text: str, model: curated.Curated, found: Facts, today: str) -> st
         if item["repository"] != model.repository:
             continue
         if item["file"] == model.file:
-            known = {"name": item["facts"]["name"]}
-            item["facts"] = {**_without_fingerprint(found), **known}
+            item["facts"] = {**asdict(found), "name": item["facts"]["name"]}
+            del item["facts"]["fingerprint"]
             item["checked"] = today
         for name, of_file in item["quantisations"].items():
             if model.title == f"{item['title']} {name}":
                 of_file |= {"file_bytes": found.file_bytes, "checked": today}
     return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
-
-
-def _without_fingerprint(facts: Facts) -> dict[str, Any]:
-    return {name: value for name, value in asdict(facts).items() if name != "fingerprint"}
 
 
 def main(argv: list[str]) -> int:

@@ -20,6 +20,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tarfile
@@ -245,7 +246,7 @@ class Build:
         if not python.exists():
             self.run(sys.executable, "-m", "venv", str(tools))
         pip = (str(python), "-m", "pip", "--disable-pip-version-check", "--quiet")
-        self.run(*pip, "install", *_exactly(_pinned("tools.txt", BUILD_TOOLS)))
+        self.run(*pip, "install", *_exactly("tools.txt", BUILD_TOOLS))
         source = WORK / LLAMA
         shutil.rmtree(source, ignore_errors=True)
         source.mkdir(parents=True)
@@ -335,15 +336,12 @@ def _pinned(name: str, only: Container[str] = (), *, hashes: bool = True) -> Pat
     return path
 
 
-def _exactly(pinned: Path) -> tuple[str, ...]:
-    """Return pip's options that install the lines of a file and nothing else."""
-    if sys.platform != "linux":  # the hashes are those of files for Linux
-        pinned.write_text(
-            "".join(f"{x.split()[0]}\n" for x in pinned.read_text("ascii").splitlines()), "ascii"
-        )
-        return ("--requirement", str(pinned))
+def _exactly(name: str, only: Container[str] = ()) -> tuple[str, ...]:
+    """Return pip's options that install lines of requirements.lock, as _pinned() has them."""
+    is_linux = sys.platform == "linux"  # the hashes are those of files for Linux
     exact = ("--require-hashes", "--no-deps", "--force-reinstall", "--only-binary", ":all:")
-    return (*exact, "--requirement", str(pinned))
+    pinned = _pinned(name, only, hashes=is_linux)
+    return (*(exact if is_linux else ()), "--requirement", str(pinned))
 
 
 def _python_of(environment: Path) -> Path:
@@ -399,7 +397,7 @@ def bundle(build: Build) -> None:
             return
         pip = (str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
         only = () if sys.platform == "linux" else ("pyinstaller",)
-        build.run(*pip, *_exactly(_pinned("pinned.txt", only)))
+        build.run(*pip, *_exactly("pinned.txt", only))
         build.run(str(python), str(HERE / "locked.py"))
     else:
         subprocess.run([python, HERE / "locked.py"], cwd=ROOT, env=build.environment)
@@ -606,21 +604,12 @@ def _headed(runtime: bytes, update: str) -> bytes:
 
 def _section(elf: bytes, name: bytes) -> tuple[int, int] | None:
     """Return offset and size of a section of a 64-bit ELF file, in bytes."""
-    at = int.from_bytes(elf[40:48], "little")
-    size, count, strings = (int.from_bytes(elf[i : i + 2], "little") for i in (58, 60, 62))
-
-    def header(index: int) -> tuple[int, int, int]:
-        entry = elf[at + index * size : at + (index + 1) * size]
-        return (
-            int.from_bytes(entry[0:4], "little"),
-            int.from_bytes(entry[24:32], "little"),
-            int.from_bytes(entry[32:40], "little"),
-        )
-
-    names = header(strings)[1]
-    for index in range(count):
-        offset, place, length = header(index)
-        if elf[names + offset :].startswith(name + b"\0"):
+    (at,) = struct.unpack_from("<Q", elf, 40)
+    size, count, strings = struct.unpack_from("<HHH", elf, 58)
+    headers = [struct.unpack_from("<I20xQQ", elf, at + index * size) for index in range(count)]
+    names = headers[strings][1]
+    for offset, place, length in headers:
+        if elf.startswith(name + b"\0", names + offset):
             return place, length
     return None
 
