@@ -273,7 +273,6 @@ class Fitting:
         if messages and messages[-1]["role"] == "assistant":
             messages = messages[:-1]
         shape, words = _shape(messages)
-        n_lost = float("inf")
         # llama.cpp changes calls and thoughts for some kinds of templates.
         has_more = any(m.get("tool_calls") or m.get("reasoning_content") for m in messages)
         for is_exact in (True,) if has_more else (False, True):
@@ -384,6 +383,7 @@ class Fitting:
 
 
 _FORMS = ("any ids", "nine letters")
+_OF_CALLS = ("tool_calls", "tool_call_id", "name")
 _USER_GOES_ON: Json = {"role": "user", "content": _USER}
 
 
@@ -525,9 +525,9 @@ def _tools_as_text(tools: Sequence[Json], row: ToolList) -> str:
     return words + row.end
 
 
-def _without_calls(message: Json, content: Any) -> Json:
-    kept = {k: v for k, v in message.items() if k not in ("tool_calls", "tool_call_id", "name")}
-    return {**kept, "content": content}
+def _without(message: Json, *names: str, **more: Any) -> Json:
+    """Return a message without some of its fields, and with others."""
+    return {**{name: v for name, v in message.items() if name not in names}, **more}
 
 
 def _with_python_calls(message: Json, marks: PythonCalls) -> Json:
@@ -542,7 +542,7 @@ def _with_python_calls(message: Json, marks: PythonCalls) -> Json:
     if not calls:
         return message
     content = words_of(message["content"]) + marks.start + f"[{', '.join(calls)}]" + marks.end
-    return {**{k: v for k, v in message.items() if k != "tool_calls"}, "content": content}
+    return _without(message, "tool_calls", content=content)
 
 
 def _calls_as_text(messages: Sequence[Json]) -> list[Json]:
@@ -553,7 +553,8 @@ def _calls_as_text(messages: Sequence[Json]) -> list[Json]:
         if calls := message.get("tool_calls"):
             names |= {call.get("id", ""): call["function"]["name"] for call in calls}
             said = generic_calls.written(calls)
-            message = _without_calls(message, _plus(message["content"], said, _GAP))
+            content = _plus(message["content"], said, _GAP)
+            message = _without(message, *_OF_CALLS, content=content)
         if message["role"] == "tool":
             name = names.get(message.get("tool_call_id", ""), "")
             message = _result_as_text({"name": name, **message})
@@ -566,7 +567,7 @@ def _result_as_text(message: Json) -> Json:
     is_list = isinstance(content, list)
     images = [part for part in content if part["type"] != "text"] if is_list else ""
     said = generic_calls.result(message.get("name", ""), words_of(content))
-    return _without_calls({**message, "role": "user"}, _plus(said, images, ""))
+    return _without(message, *_OF_CALLS, role="user", content=_plus(said, images, ""))
 
 
 def _texts_in_thoughts(messages: Sequence[Json]) -> list[Json]:
@@ -591,10 +592,8 @@ def _is_answer(message: Json) -> bool:
 
 def _without_thoughts(messages: Sequence[Json]) -> list[Json]:
     """Return the messages without thoughts, but that of the last, which may be continued."""
-    return [
-        {name: value for name, value in message.items() if name != "reasoning_content"}
-        for message in messages[:-1]
-    ] + list(messages[-1:])
+    kept = [_without(message, "reasoning_content") for message in messages[:-1]]
+    return [*kept, *messages[-1:]]
 
 
 def _orphans_as_text(messages: Sequence[Json]) -> list[Json]:

@@ -239,7 +239,8 @@ class Turns:
         self._asked_s: dict[str, float] = {}  # when the last two clients asked
         self.figures = Figures()
         """The tokens and times of the server so far."""
-        self._facts: LoadedFacts | None = None  # of the model that the engine last told
+        self.last_facts: LoadedFacts | None = None
+        """The facts of the model that was loaded last, which may have been freed."""
         self._vocabulary: Any = None  # Words of backend.engine.prompts
         self._noted: str | None = None  # the model that these are of
         self._ended_s = time.time()  # when the last request ended
@@ -257,21 +258,16 @@ class Turns:
             return
         self._noted = self.host.model_name
         try:
-            self._facts = LoadedFacts(engine.model, engine.vocabulary, engine.cache)
+            self.last_facts = LoadedFacts(engine.model, engine.vocabulary, engine.cache)
             self._vocabulary = engine.prompts.words
         except Exception as error:  # the requests are answered all the same
-            self._facts = self._vocabulary = None
+            self.last_facts = self._vocabulary = None
             faults.record("facts", error)
 
     @property
     def facts(self) -> LoadedFacts | None:
         """The facts of the loaded model, if the engine has told them."""
-        return self._facts if self._noted == self.host.model_name else None
-
-    @property
-    def last_facts(self) -> LoadedFacts | None:
-        """The facts of the model that was loaded last, which may have been freed."""
-        return self._facts
+        return self.last_facts if self._noted == self.host.model_name else None
 
     async def known(self) -> LoadedFacts | None:
         """Return the facts of the loaded model; wait for an engine that has just begun."""
