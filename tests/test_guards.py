@@ -107,6 +107,7 @@ OTHERS = {
     ("backend/system/children.py", "subprocess.Popen"): "who asks the child looks for its record",
     ("backend/tools/host.py", "asyncio.create_task"): "waits for events, and cannot fail",
     ("backend/tools/host.py", "asyncio.gather"): "at the end, when nobody listens",
+    ("backend/tools/host.py", "asyncio.to_thread"): "awaited at once",
     ("backend/tools/transports.py", "asyncio.create_subprocess_exec"): "ServerFault",
     ("backend/worker/advisor.py", "subprocess.Popen"): "the advice has its record",
     ("predictors/embedded/evaluate.py", "llama_cpp.ggml_backend_sched_eval_callback"): (

@@ -485,44 +485,18 @@ async def _pictures(
             reading = FileReading(str(path))
             try:
                 path.write_bytes(base64.b64decode(data))
-                file = await _read(reading)
+                file = await asyncio.to_thread(reading.run)
                 if file.kind == "image":
                     files.append(file)
                 else:
                     refusals[place] = "it is no picture"
             except (RequestError, OSError, ValueError) as error:
                 refusals[place] = str(error.args[0] if error.args else error)
+            except Exception as error:
+                refusals[place] = faults.explain("tool picture", error)
             finally:
                 reading.stop()
     return files, refusals
-
-
-async def _read(reading: FileReading) -> Attachment:
-    """Wait for a file that is read in a thread. Raises RequestError."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Attachment] = loop.create_future()
-
-    def settle(file: Attachment | None, said: str = "") -> None:
-        if done.done():
-            return
-        if file is not None:
-            done.set_result(file)
-        else:
-            done.set_exception(RequestError(said))
-
-    def run() -> None:
-        try:
-            file = reading.run()
-        except RequestError as error:
-            failed(error.args[0])
-        else:
-            loop.call_soon_threadsafe(settle, file)
-
-    def failed(said: str) -> None:
-        loop.call_soon_threadsafe(settle, None, said)
-
-    faults.Thread("tool picture", run, failed=failed).start()
-    return await done
 
 
 def _picture(block: Any) -> str:
