@@ -101,10 +101,10 @@ class EmbeddingContext:
     def _split(
         self, given: str, n_most: int, *, is_whole: bool = False, special: bool = False
     ) -> list[int]:
-        """Tokenise in one call. is_whole: with the tokens that begin and end a text."""
+        """Split a text of a bounded length. is_whole: with the tokens that begin and end it."""
         if len(given) > n_most * _CHARS_PER_TOKEN:
             raise LlamaError(text("embedding.too_long", n=len(given), n_token=n_most))
-        return self._model.splitter.call(given, special or is_whole, is_whole)
+        return self._model.splitter.plain(given, special=special or is_whole, is_whole=is_whole)
 
     def values(self, tokens: Sequence[int]) -> Any:
         """Compute a text alone. Return its values as float32. Raises LlamaError."""

@@ -97,6 +97,20 @@ class Splitter:
             tokens += self.call(part, special, add_bos and index == 0)
         return tokens
 
+    def plain(self, text: str, *, special: bool = False, is_whole: bool = False) -> list[int]:
+        """Return the tokens as one call of llama.cpp does. Raises LlamaError.
+
+        is_whole: with the tokens that begin and end a text. Only long runs of characters are cut,
+        for vocabularies whose texts may be split with std::regex.
+        """
+        recurses = llama_cpp.llama_vocab_type(self._vocab) == llama_cpp.LLAMA_VOCAB_TYPE_BPE
+        if not recurses or len(text) < _RUN_CHARS:
+            return self.call(text, special, is_whole)
+        around = self.call("", special, True) if is_whole else []
+        n_begin = int(llama_cpp.llama_vocab_get_add_bos(self._vocab))
+        tokens = [token for part in _parts(text) for token in self.call(part, special, False)]
+        return [*around[:n_begin], *tokens, *around[n_begin:]]
+
     def call(self, given: str, special: bool, add_bos: bool) -> list[int]:
         """Return the tokens of a text by one call, which nothing ends. Raises LlamaError."""
         data = given.encode("utf-8", errors="replace")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +14,14 @@ import numpy as np
 import pytest
 from factory import make_tiny
 from factory.embedding import make_embedder
+from factory.vocabulary import tiny_vocabulary
+from reciter import with_template
 from waiting import until
 
 from backend.engine.embedding_model import EmbeddingModel, embedding_bytes
 from backend.engine.engine import Engine
 from backend.gguf.model_file import read_model
+from backend.llama import splitting
 from backend.memory.plan import kv_bytes
 from backend.protocol.errors import EngineError
 from backend.protocol.settings import EngineConfig
@@ -212,3 +216,45 @@ def test_a_causal_model_needs_memory_for_logits_and_an_attention_cache(tmp_path:
     (embedding,) = (t for t in causal.tensors if t.name == "token_embd.weight")
     logits = 8 * 64 * embedding.shape[-1]  # 64 tokens, twice
     assert embedding_bytes(path) - plain == logits + kv_bytes(causal, 64) > logits
+
+
+@pytest.fixture(scope="module")
+def recursing(tmp_path_factory: pytest.TempPathFactory) -> EmbeddingModel:
+    """Return a model whose texts llama.cpp splits with std::regex, with a begin and an end."""
+    folder = tmp_path_factory.mktemp("recursing")
+    words, kinds = tiny_vocabulary(), gguf.GGUFValueType
+    vocabulary: dict[str, tuple[Any, ...]] = {
+        "tokenizer.ggml.model": ("gpt2", kinds.STRING),
+        "tokenizer.ggml.pre": ("deepseek-v3", kinds.STRING),
+        "tokenizer.ggml.tokens": (list(words.tokens), kinds.ARRAY, kinds.STRING),
+        "tokenizer.ggml.token_type": (list(words.token_types), kinds.ARRAY, kinds.INT32),
+        "tokenizer.ggml.merges": (list(words.merges), kinds.ARRAY, kinds.STRING),
+        "tokenizer.ggml.bos_token_id": (words.bos_id, kinds.UINT32),
+        "tokenizer.ggml.eos_token_id": (words.eos_id, kinds.UINT32),
+        "tokenizer.ggml.add_bos_token": (True, kinds.BOOL),
+        "tokenizer.ggml.add_eos_token": (True, kinds.BOOL),
+    }
+    plain = make_tiny("qwen3moe", "Q8_0", folder / "plain.gguf", n_ctx=2048)
+    path = with_template(plain, folder / "m.gguf", None, pooling=1, vocabulary=vocabulary)
+    return EmbeddingModel(path)
+
+
+@pytest.mark.parametrize("run", ["a", " ", "!", "\u00e9", "\n"])
+def test_a_long_run_of_characters_ends_no_process(recursing: EmbeddingModel, run: str) -> None:
+    """16,000 equal characters in one call of llama.cpp overflow the stack of its thread."""
+    n = recursing.n_most * 16
+    with pytest.raises(EngineError, match=r"has [\d,]+ tokens, but the context holds only 2,048"):
+        recursing.embed([run * n])
+    with pytest.raises(EngineError, match=r"has [\d,]+ tokens"):
+        recursing.embed([f"<|im_start|>{run * (n - 40)} after"])
+
+
+def test_cut_runs_have_the_tokens_of_the_whole(
+    recursing: EmbeddingModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [f"the cat {run * 300}<|im_end|> sat" for run in ("a", "7", "!", "\u00e9")]
+    whole = recursing.embed(said)
+    monkeypatch.setattr(splitting, "_RUN_CHARS", 10)
+    monkeypatch.setattr(splitting, "_RUN", re.compile(r"[a\u00e9]{100}|!{100}|\d{99}"))
+    cut = recursing.embed(said)
+    assert cut.n_token == whole.n_token and cut.rows == whole.rows
