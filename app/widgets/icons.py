@@ -20,7 +20,11 @@ def paint(painter: QPainter, name: str, rect: QRectF, colour: QColor) -> None:
     pen.setCapStyle(Qt.PenCapStyle.RoundCap)
     pen.setJoinStyle(Qt.PenJoinStyle.RoundJoin)
     painter.setPen(pen)
-    _DRAWINGS[name](painter, colour)
+    for points in _LINES.get(name, ()):
+        places = zip(points[::2], points[1::2], strict=True)
+        painter.drawPolyline([QPointF(x, y) for x, y in places])
+    if (draw := _DRAWINGS.get(name)) is not None:
+        draw(painter, colour)
     painter.restore()
 
 
@@ -66,33 +70,35 @@ def paint_mark(painter: QPainter, rect: QRectF, colours: theme.Colours) -> None:
             painter.drawRoundedRect(place, cell * 0.18, cell * 0.18)
 
 
-def _plus(painter: QPainter, _: QColor) -> None:
-    painter.drawLine(QPointF(8, 3), QPointF(8, 13))
-    painter.drawLine(QPointF(3, 8), QPointF(13, 8))
-
-
-def _send(painter: QPainter, _: QColor) -> None:
-    painter.drawLine(QPointF(8, 13), QPointF(8, 3.4))
-    painter.drawPolyline([QPointF(3.8, 7.4), QPointF(8, 3.2), QPointF(12.2, 7.4)])
+_PAGE = ((9.5, 1.8, 3.5, 1.8, 3.5, 14.2, 12.5, 14.2, 12.5, 4.8, 9.5, 1.8, 9.5, 4.8, 12.5, 4.8),)
+_TEXT = (*_PAGE, (5.8, 8, 10.2, 8), (5.8, 11, 10.2, 11))
+_LINES: dict[str, tuple[tuple[float, ...], ...]] = {
+    "plus": ((8, 3, 8, 13), (3, 8, 13, 8)),
+    "send": ((8, 13, 8, 3.4), (3.8, 7.4, 8, 3.2, 12.2, 7.4)),
+    "chevron": ((4, 6, 8, 10, 12, 6),),
+    "up": ((4, 10, 8, 6, 12, 10),),
+    "down": ((8, 3, 8, 12.6), (3.8, 8.6, 8, 12.8, 12.2, 8.6)),
+    "left": ((10, 4, 6, 8, 10, 12),),
+    "right": ((6, 4, 10, 8, 6, 12),),
+    "wide": ((2.5, 8, 13.5, 8), (5.5, 5, 2.5, 8, 5.5, 11), (10.5, 5, 13.5, 8, 10.5, 11)),
+    "window": (
+        (7, 3.5, 3, 3.5, 3, 13, 12.5, 13, 12.5, 9), (7.5, 8.5, 13, 3), (9.4, 3, 13, 3, 13, 6.6),
+    ),
+    "close": ((4, 4, 12, 12), (12, 4, 4, 12)),
+    "pin": ((8, 10, 8, 14), (4, 10, 12, 10), (5.5, 10, 6.2, 3, 9.8, 3, 10.5, 10)),
+    "text": _TEXT,
+    "document": _TEXT,
+    "markdown": (*_PAGE, (5.8, 11.5, 5.8, 7.6, 8, 10, 10.2, 7.6, 10.2, 11.5)),
+    "code": ((5.5, 4.5, 2, 8, 5.5, 11.5), (10.5, 4.5, 14, 8, 10.5, 11.5), (9, 3.4, 7, 12.6)),
+    "pdf": _PAGE,
+}  # fmt: skip
+"""The lines of icons: x and y of their points. An icon may be lines, a drawing, or both."""
 
 
 def _stop(painter: QPainter, colour: QColor) -> None:
     painter.setBrush(colour)
     painter.setPen(Qt.PenStyle.NoPen)
     painter.drawRoundedRect(QRectF(3.5, 3.5, 9, 9), 2, 2)
-
-
-def _chevron(painter: QPainter, _: QColor) -> None:
-    painter.drawPolyline([QPointF(4, 6), QPointF(8, 10), QPointF(12, 6)])
-
-
-def _up(painter: QPainter, _: QColor) -> None:
-    painter.drawPolyline([QPointF(4, 10), QPointF(8, 6), QPointF(12, 10)])
-
-
-def _down(painter: QPainter, _: QColor) -> None:
-    painter.drawLine(QPointF(8, 3), QPointF(8, 12.6))
-    painter.drawPolyline([QPointF(3.8, 8.6), QPointF(8, 12.8), QPointF(12.2, 8.6)])
 
 
 def _panel(painter: QPainter, colour: QColor, left: float = 9.4) -> None:
@@ -102,20 +108,6 @@ def _panel(painter: QPainter, colour: QColor, left: float = 9.4) -> None:
     faded = QColor(colour)
     faded.setAlpha(110)
     painter.fillPath(path, faded)
-
-
-def _wide(painter: QPainter, _: QColor) -> None:
-    painter.drawLine(QPointF(2.5, 8), QPointF(13.5, 8))
-    painter.drawPolyline([QPointF(5.5, 5), QPointF(2.5, 8), QPointF(5.5, 11)])
-    painter.drawPolyline([QPointF(10.5, 5), QPointF(13.5, 8), QPointF(10.5, 11)])
-
-
-def _window(painter: QPainter, _: QColor) -> None:
-    painter.drawPolyline(
-        [QPointF(7, 3.5), QPointF(3, 3.5), QPointF(3, 13), QPointF(12.5, 13), QPointF(12.5, 9)]
-    )
-    painter.drawLine(QPointF(7.5, 8.5), QPointF(13, 3))
-    painter.drawPolyline([QPointF(9.4, 3), QPointF(13, 3), QPointF(13, 6.6)])
 
 
 def _tick(painter: QPainter, colour: QColor) -> None:
@@ -135,29 +127,6 @@ def _more(painter: QPainter, colour: QColor) -> None:
     painter.setPen(Qt.PenStyle.NoPen)
     for x in (3.2, 8.0, 12.8):
         painter.drawEllipse(QPointF(x, 8), 1.3, 1.3)
-
-
-def _close(painter: QPainter, _: QColor) -> None:
-    painter.drawLine(QPointF(4, 4), QPointF(12, 12))
-    painter.drawLine(QPointF(12, 4), QPointF(4, 12))
-
-
-def _sidebar(painter: QPainter, colour: QColor) -> None:
-    _panel(painter, colour, 2.6)
-
-
-def _pin(painter: QPainter, _: QColor) -> None:
-    painter.drawLine(QPointF(8, 10), QPointF(8, 14))
-    painter.drawLine(QPointF(4, 10), QPointF(12, 10))
-    painter.drawPolyline([QPointF(5.5, 10), QPointF(6.2, 3), QPointF(9.8, 3), QPointF(10.5, 10)])
-
-
-def _left(painter: QPainter, _: QColor) -> None:
-    painter.drawPolyline([QPointF(10, 4), QPointF(6, 8), QPointF(10, 12)])
-
-
-def _right(painter: QPainter, _: QColor) -> None:
-    painter.drawPolyline([QPointF(6, 4), QPointF(10, 8), QPointF(6, 12)])
 
 
 def _pause(painter: QPainter, colour: QColor) -> None:
@@ -188,38 +157,7 @@ def _clip(painter: QPainter, colour: QColor) -> None:
     painter.drawPath(path)
 
 
-def _page(painter: QPainter) -> None:
-    """Draw a sheet of paper with a folded corner."""
-    painter.drawPolyline(
-        [
-            QPointF(9.5, 1.8), QPointF(3.5, 1.8), QPointF(3.5, 14.2), QPointF(12.5, 14.2),
-            QPointF(12.5, 4.8), QPointF(9.5, 1.8), QPointF(9.5, 4.8), QPointF(12.5, 4.8),
-        ]
-    )  # fmt: skip
-
-
-def _text(painter: QPainter, _: QColor) -> None:
-    _page(painter)
-    for y in (8.0, 11.0):
-        painter.drawLine(QPointF(5.8, y), QPointF(10.2, y))
-
-
-def _markdown(painter: QPainter, _: QColor) -> None:
-    _page(painter)
-    painter.drawPolyline(
-        [QPointF(5.8, 11.5), QPointF(5.8, 7.6), QPointF(8, 10), QPointF(10.2, 7.6),
-         QPointF(10.2, 11.5)]
-    )  # fmt: skip
-
-
-def _code(painter: QPainter, _: QColor) -> None:
-    painter.drawPolyline([QPointF(5.5, 4.5), QPointF(2, 8), QPointF(5.5, 11.5)])
-    painter.drawPolyline([QPointF(10.5, 4.5), QPointF(14, 8), QPointF(10.5, 11.5)])
-    painter.drawLine(QPointF(9, 3.4), QPointF(7, 12.6))
-
-
 def _pdf(painter: QPainter, colour: QColor) -> None:
-    _page(painter)
     painter.fillRect(QRectF(5.4, 7.6, 5.2, 4.4), colour)
 
 
@@ -241,10 +179,7 @@ def _trouble(painter: QPainter, colour: QColor) -> None:
 
 
 _DRAWINGS: dict[str, Callable[[QPainter, QColor], None]] = {
-    "plus": _plus, "send": _send, "stop": _stop, "chevron": _chevron, "down": _down,
-    "panel": _panel, "wide": _wide, "window": _window, "controls": _controls,
-    "more": _more, "close": _close, "sidebar": _sidebar, "pin": _pin, "left": _left,
-    "right": _right, "tick": _tick, "up": _up,
-    "pause": _pause, "play": _play, "clip": _clip, "text": _text, "markdown": _markdown,
-    "code": _code, "pdf": _pdf, "document": _text, "image": _image, "trouble": _trouble,
+    "stop": _stop, "panel": _panel, "controls": _controls, "more": _more, "tick": _tick,
+    "sidebar": lambda painter, colour: _panel(painter, colour, 2.6), "pause": _pause,
+    "play": _play, "clip": _clip, "pdf": _pdf, "image": _image, "trouble": _trouble,
 }  # fmt: skip
