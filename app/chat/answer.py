@@ -101,7 +101,7 @@ class AnswerView(BlockOwner):
         self._more.clicked.connect(self._open_menu)
         self._branches = BranchSwitch()
         self._branches.stepped.connect(self.stepped)
-        self._thought: ThoughtFold | None = None
+        self.thought: ThoughtFold | None = None
         self._editor: MessageEditor | None = None
         self._below = (
             self._note, self._figures, self._copy, self._again, self._go_on, self._more,
@@ -146,16 +146,6 @@ class AnswerView(BlockOwner):
     def is_edited(self) -> bool:
         """Return whether the field for another text is open."""
         return self._editor is not None
-
-    @property
-    def thought_label(self) -> str:
-        """Return the line that stands for the thought; empty without one."""
-        return self._thought.label if self._thought is not None else ""
-
-    @property
-    def thought_line(self) -> str:
-        """Return the last line of a growing thought, if it is shown."""
-        return self._thought.last_line if self._thought is not None else ""
 
     @property
     def cards(self) -> list[ToolCard]:
@@ -295,12 +285,12 @@ class AnswerView(BlockOwner):
         message = self._message
         if not message.reasoning.strip():
             return
-        if self._thought is None:
-            self._thought = ThoughtFold()
-            self._column.insertWidget(0, self._thought)
-            self._thought.lower()
+        if self.thought is None:
+            self.thought = ThoughtFold()
+            self._column.insertWidget(0, self.thought)
+            self.thought.lower()
         is_open = message.is_live and not message.content.strip() and not message.tool_calls
-        self._thought.show_thought(message.reasoning, is_open, message.thought_s)
+        self.thought.show_thought(message.reasoning, is_open, message.thought_s)
 
     def _show_calls(self) -> None:
         calls = self._message.tool_calls

@@ -126,31 +126,26 @@ class PictureDialog(QDialog):
         self._data = data
         self.setWindowTitle(name)
         self.setAccessibleName(name)
-        self._canvas = _Canvas()
-        self._canvas.pixmap = preview
-        self._canvas.setAccessibleName(name)
+        self.canvas = _Canvas()
+        self.canvas.pixmap = preview
+        self.canvas.setAccessibleName(name)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self._canvas)
+        layout.addWidget(self.canvas)
         self.setMinimumSize(160, 120)
         self._fit(preview.size())
         pictures.decoded.connect(self._on_decoded)
         if (found := pictures.ask(data, LARGE_SIDE)) is not None:
             self._show(found)
 
-    @property
-    def shown_size(self) -> QSize:
-        """Return the size of the picture that is shown, in pixels."""
-        return self._canvas.pixmap.size()
-
     def _on_decoded(self, data: str, side: int, picture: Picture | None) -> None:
         if side == LARGE_SIDE and data == self._data and picture is not None:
             self._show(picture)
 
     def _show(self, picture: Picture) -> None:
-        self._canvas.pixmap = _pixmap(picture)
-        self._fit(self._canvas.pixmap.size())
-        self._canvas.update()
+        self.canvas.pixmap = _pixmap(picture)
+        self._fit(self.canvas.pixmap.size())
+        self.canvas.update()
 
     def _fit(self, size: QSize) -> None:
         screen = self.screen().availableGeometry()

@@ -22,40 +22,25 @@ class ThoughtFold(QWidget):
         self._text = ""
         self._n_shown = 0
         self._blocks: list[TextBlock] = []
-        self._head = QPushButton()
-        self._head.setProperty("role", "quiet")
-        self._head.setCheckable(True)
-        self._head.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the focus where it is
-        self._head.toggled.connect(self._toggle)
+        self.button = QPushButton()
+        self.button.setProperty("role", "quiet")
+        self.button.setCheckable(True)
+        self.button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the focus where it is
+        self.button.toggled.connect(self._toggle)
         self._body = spaced(QVBoxLayout(), 0, 20)
         layout = spaced(QVBoxLayout(self), 6)
-        self._last_line = ElidedLabel(Qt.TextElideMode.ElideLeft)
-        self._last_line.setProperty("role", "thought")
-        self._last_line.setContentsMargins(20, 0, 0, 0)
-        self._last_line.hide()
-        layout.addWidget(self._head, 0)
-        layout.addWidget(self._last_line)
+        self.last_line = ElidedLabel(Qt.TextElideMode.ElideLeft)
+        self.last_line.setProperty("role", "thought")
+        self.last_line.setContentsMargins(20, 0, 0, 0)
+        self.last_line.hide()
+        layout.addWidget(self.button, 0)
+        layout.addWidget(self.last_line)
         layout.addLayout(self._body)
-        self._head.setSizePolicy(
-            self._head.sizePolicy().Policy.Maximum, self._head.sizePolicy().Policy.Fixed
+        self.button.setSizePolicy(
+            self.button.sizePolicy().Policy.Maximum, self.button.sizePolicy().Policy.Fixed
         )
-        self._label = ""
+        self.label = ""
         self._is_open = False
-
-    @property
-    def last_line(self) -> str:
-        """Return the line that is shown below the button; empty if it is hidden."""
-        return self._last_line.text() if self._last_line.isVisible() else ""
-
-    @property
-    def label(self) -> str:
-        """Return the text of the folded line."""
-        return self._label
-
-    @property
-    def button(self) -> QPushButton:
-        """Return the button that folds and unfolds."""
-        return self._head
 
     def show_thought(self, text: str, is_open: bool, duration_s: float) -> None:
         """Show the reasoning so far."""
@@ -65,13 +50,13 @@ class ThoughtFold(QWidget):
         self._text = text
         label = self.tr("Thinking\u2026 {time}") if is_open else self.tr("Thought for {time}")
         if duration_s > 0:
-            self._label = label.format(time=units.whole_seconds(duration_s))
+            self.label = label.format(time=units.whole_seconds(duration_s))
         else:
-            self._label = self.tr("Thinking\u2026") if is_open else self.tr("Thought")
+            self.label = self.tr("Thinking\u2026") if is_open else self.tr("Thought")
         self._is_open = is_open
-        self._last_line.setText(text[-LINE_CHARS:].rpartition("\n")[2].strip())
+        self.last_line.setText(text[-LINE_CHARS:].rpartition("\n")[2].strip())
         self._show_head()
-        if self._head.isChecked():
+        if self.button.isChecked():
             self._fill()
 
     def _toggle(self, unfolded: bool) -> None:
@@ -82,10 +67,10 @@ class ThoughtFold(QWidget):
             block.setVisible(unfolded)
 
     def _show_head(self) -> None:
-        self._last_line.setVisible(self._is_open and not self._head.isChecked())
-        arrow = "\u25be" if self._head.isChecked() else "\u25b8"
-        self._head.setText(f"{arrow} {self._label}")
-        self._head.setAccessibleName(self.tr("Reasoning: {label}").format(label=self._label))
+        self.last_line.setVisible(self._is_open and not self.button.isChecked())
+        arrow = "\u25be" if self.button.isChecked() else "\u25b8"
+        self.button.setText(f"{arrow} {self.label}")
+        self.button.setAccessibleName(self.tr("Reasoning: {label}").format(label=self.label))
 
     def _fill(self) -> None:
         """Append missing text to the last block, or to new blocks if that is long."""

@@ -97,7 +97,7 @@ class ToolCard(QFrame):
         self._arguments = TextBlock(is_code=True)
         self._arguments.setAccessibleName(self.tr("Arguments"))
         self._long = _Fold()
-        self._result = _Fold()
+        self.result = _Fold()
         head = QHBoxLayout()
         head.setSpacing(8)
         head.addWidget(self._name, 1)
@@ -109,7 +109,7 @@ class ToolCard(QFrame):
         layout.addWidget(self._arguments)
         layout.addWidget(self._long)
         layout.addLayout(self.foot)
-        layout.addWidget(self._result)
+        layout.addWidget(self.result)
         self.files: list[FileFold] = []
         self.unseen = text_label(
             "small",
@@ -118,11 +118,6 @@ class ToolCard(QFrame):
         )
         self.unseen.hide()
         self._body = layout
-
-    @property
-    def result_button(self) -> QPushButton:
-        """Return the button that folds and unfolds the result."""
-        return self._result.button
 
     def show_call(self, call: ToolCall, state: CallState) -> None:
         """Show a call as it grows, and its state."""
@@ -149,7 +144,7 @@ class ToolCard(QFrame):
             for widget in (*self.files, self.unseen):
                 self._body.addWidget(widget)
         label = self.tr("Result: {size}").format(size=units.count(len(text), "character"))
-        self._result.show_text(label, text)
+        self.result.show_text(label, text)
 
     def _show_arguments(self) -> None:
         text = pretty(self.call.arguments)

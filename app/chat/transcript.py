@@ -93,7 +93,7 @@ class Transcript(ScrollColumn):
         self._seen_from = 0  # id of the first message that the model sees after a gap
         self._undressed: Iterator[None] = iter(())
         self._is_dressing = False
-        self._follows = True
+        self.follows = True  # the view stays at the end while text arrives
         self._moving = False
         self._read: tuple[TextBlock, float] | None = None  # the text at the top, and its part above
 
@@ -118,11 +118,6 @@ class Transcript(ScrollColumn):
         bar.valueChanged.connect(self._scrolled)
         bar.rangeChanged.connect(self._range_changed)
         bar.rangeChanged.connect(self.changed)
-
-    @property
-    def follows(self) -> bool:
-        """Return whether the view stays at the end while text arrives."""
-        return self._follows
 
     def view(self, index: int) -> QWidget:
         """Return the widget of one message."""
@@ -173,7 +168,7 @@ class Transcript(ScrollColumn):
     def add(self, message: Message) -> None:
         """Append a message. A message of the user scrolls to the end."""
         if message.role == "user":
-            self._follows = True
+            self.follows = True
         self._insert(len(self._views), message)
         self._mark_last()
 
@@ -194,7 +189,7 @@ class Transcript(ScrollColumn):
         A new style takes the longer for each view the more there are: 2 s for 40 answers. Where the
         user reads or writes within the conversation, it stays as it is.
         """
-        is_read = self.isVisible() and not self._follows
+        is_read = self.isVisible() and not self.follows
         if is_read or any(not isinstance(v, _Result) and v.is_edited for v in self._views):
             return
         views = list(self._views)
@@ -321,7 +316,7 @@ class Transcript(ScrollColumn):
 
     def follow(self) -> None:
         """Scroll to the end and stay there."""
-        self._follows = True
+        self.follows = True
         self._move_to_end()
         self._to_end.hide()
 
@@ -359,7 +354,7 @@ class Transcript(ScrollColumn):
         """Scroll to a point of a widget."""
         column = self._column
         inside = widget.mapTo(column, place)
-        self._follows = False
+        self.follows = False
         self.ensureVisible(inside.x(), inside.y(), 50, 120)
 
     def _controls(self) -> list[QWidget]:
@@ -388,7 +383,7 @@ class Transcript(ScrollColumn):
             self._begin_dressing()
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102
-        if not self._follows and self._read is None:
+        if not self.follows and self._read is None:
             self._read = self._at_top()
         super().resizeEvent(event)
         area = self.viewport().rect()
@@ -420,11 +415,11 @@ class Transcript(ScrollColumn):
     def _scrolled(self, value: int) -> None:
         if not self._moving:
             self._read = None
-            self._follows = value >= self.verticalScrollBar().maximum() - NEAR_END
-        self._to_end.setVisible(not self._follows)
+            self.follows = value >= self.verticalScrollBar().maximum() - NEAR_END
+        self._to_end.setVisible(not self.follows)
 
     def _range_changed(self) -> None:
-        if self._follows:
+        if self.follows:
             self._move_to_end()
         elif self._read is not None:  # another width changes the heights above
             block, above = self._read

@@ -65,10 +65,10 @@ class RateControl(QWidget):
         self.slider.setFixedWidth(SLIDER_WIDTH)
         self._caption.setBuddy(self.slider)
         self._compact = False
-        self._asked = ElidedLabel(n_least=N_LEAST)
-        self._asked.setProperty("role", "strong")
-        self._force = ElidedLabel(n_least=N_LEAST)
-        self._force.setProperty("role", "small")
+        self.asked = ElidedLabel(n_least=N_LEAST)  # of the slider, or decided by the memory
+        self.asked.setProperty("role", "strong")
+        self.force = ElidedLabel(n_least=N_LEAST)  # in force, or why there is no choice
+        self.force.setProperty("role", "small")
         self.apply = QPushButton(self.tr("Apply now"))
         self.apply.setProperty("role", "little")
         self.apply.setAccessibleName(self.tr("Use this cache rate now"))
@@ -81,8 +81,8 @@ class RateControl(QWidget):
         words = QVBoxLayout()
         words.setSpacing(1)
         words.addStretch(1)
-        words.addWidget(self._asked)
-        words.addWidget(self._force)
+        words.addWidget(self.asked)
+        words.addWidget(self.force)
         words.addStretch(1)
         layout = self._layout = spaced(QHBoxLayout(self), 12)
         layout.addStretch(1)
@@ -98,16 +98,6 @@ class RateControl(QWidget):
         self.slider.valueChanged.connect(self._moved)
         self.slider.sliderReleased.connect(self._choose)
         self.show_state(RateState())
-
-    @property
-    def asked_text(self) -> str:
-        """The label of the slider's position, or of the automatic decision."""
-        return self._asked.text()
-
-    @property
-    def force_text(self) -> str:
-        """The line below: the value in force, or why there is no choice."""
-        return self._force.text()
 
     def show_state(self, state: RateState) -> None:
         """Show the values that a model allows, the one asked for, and the one in force."""
@@ -146,12 +136,12 @@ class RateControl(QWidget):
 
     def _words_width(self, compact: bool) -> int:
         """Return the width of the words. While the slider is dragged, it stays the same."""
-        force = (compact and self._force.short) or self._force.text()
-        width = max(self._asked.sizeHint().width(), self._force.width_of(force))
+        force = (compact and self.force.short) or self.force.text()
+        width = max(self.asked.sizeHint().width(), self.force.width_of(force))
         slots = self._state.slots
         if slots is None or self._state.automatic:
             return width
-        widest = self._asked.width_of(self._words(slots, slots.n_expert))
+        widest = self.asked.width_of(self._words(slots, slots.n_expert))
         return max(width, widest, 0 if compact else WORDS_WIDTH)
 
     def _show_parts(self) -> None:
@@ -181,23 +171,23 @@ class RateControl(QWidget):
         model, cache = self._state.model, self._state.cache
         self._set_slider(0, 1, 0)
         if model is None or cache is None:
-            self._asked.setText(self.tr("No model"))
+            self.asked.setText(self.tr("No model"))
             self._set_force("", "small")
         else:
             kind = self.tr("No expert cache") if model.is_moe else self.tr("A dense model")
-            self._asked.setText(kind)
+            self.asked.setText(kind)
             self._set_force(
                 localized(cache.reason) or self.tr("It has no experts to cache."), "small"
             )
-        self.slider.setAccessibleDescription(f"{self._asked.text()}. {self._force.text()}")
+        self.slider.setAccessibleDescription(f"{self.asked.text()}. {self.force.text()}")
 
     def _show_decided(self, slots: SlotRange) -> None:
         cache = self._state.cache
         if cache is None:
             return
         n_slot = slots.n_expert if cache.mode == "plain" else cache.n_slot
-        self._asked.setText(self._words(slots, n_slot))
-        self._asked.setToolTip(self._explain(slots, n_slot))
+        self.asked.setText(self._words(slots, n_slot))
+        self.asked.setToolTip(self._explain(slots, n_slot))
         if self._state.shows_off:
             self._set_force(self.tr("Demo: cache kept small on purpose"), "small")
         elif cache.mode == "plain":
@@ -210,8 +200,8 @@ class RateControl(QWidget):
         if cache is None:
             return
         n_slot = self.slider.value()
-        self._asked.setText(self._words(slots, n_slot))
-        self._asked.setToolTip(self._explain(slots, n_slot))
+        self.asked.setText(self._words(slots, n_slot))
+        self.asked.setToolTip(self._explain(slots, n_slot))
         in_force = slots.n_expert if cache.mode == "plain" else cache.n_slot
         size = units.size(n_slot * slots.bytes_per_slot)
         if in_force == n_slot:
@@ -230,10 +220,10 @@ class RateControl(QWidget):
                 self.tr("{size}; in force: {n} experts").format(size=size, n=in_force), "warning"
             )
             if cache.reason:
-                self._force.setToolTip(localized(cache.reason))
+                self.force.setToolTip(localized(cache.reason))
         self.slider.setAccessibleDescription(
             self.tr("{words} per layer, {size}").format(
-                words=self._asked.text(), size=self._force.text()
+                words=self.asked.text(), size=self.force.text()
             )
         )
 
@@ -265,11 +255,11 @@ class RateControl(QWidget):
 
     def _set_force(self, text: str, role: str, short: str = "") -> None:
         """Show the second line. short: for a bar without room for all of it."""
-        self._force.short = short
-        self._force.setText(text)
-        self._force.setToolTip(text)
-        self._force.setVisible(bool(text))
-        dress(self._force, role)
+        self.force.short = short
+        self.force.setText(text)
+        self.force.setToolTip(text)
+        self.force.setVisible(bool(text))
+        dress(self.force, role)
 
     def _moved(self) -> None:
         if not self.slider.isSliderDown():

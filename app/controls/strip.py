@@ -69,7 +69,7 @@ class ControlsStrip(QFrame):
         self.setAccessibleName(self.tr("Engine controls"))
         self._choice, self._shown_force = EngineChoice(), InForce()
         self._rules = {name: rule for name, rule in EngineChoice.rules().items() if rule.title}
-        self._force: dict[str, QLabel] = {}
+        self.force: dict[str, QLabel] = {}  # the words for the values in force, by setting
         self.mode = ModeSwitch()
         method, self._context, self._device = DropDown(), DropDown(), DropDown()
         for name in RUNNABLE:
@@ -87,7 +87,7 @@ class ControlsStrip(QFrame):
             "context_length": self._context,
             "device": self._device,
         }
-        self._controls: dict[str, DropDown | Number] = {
+        self.controls: dict[str, DropDown | Number] = {
             name: special[name] if name in special else _control(rule)
             for name, rule in self._rules.items()
         }
@@ -115,7 +115,7 @@ class ControlsStrip(QFrame):
         self._arranged = (0, 0, 0)  # columns, the fields in them, and the width of each
         self._has_device = False  # one computes, so that experts may be missing there
         for name, rule in self._rules.items():
-            self._add(name, rule, self._controls[name])
+            self._add(name, rule, self.controls[name])
         fields.setColumnStretch(len(self._columns), 1)
         self._show_on_device(None)
         inner.addWidget(self._sentence)
@@ -141,14 +141,6 @@ class ControlsStrip(QFrame):
     def sentence(self) -> str:
         """The meaning of the choice, in words."""
         return self._sentence.text()
-
-    def control(self, name: str) -> DropDown | Number:
-        """Return the control of a setting, by its name."""
-        return self._controls[name]
-
-    def in_force(self, name: str) -> str:
-        """Return the words for the value in force of a setting, by its name."""
-        return self._force[name].text()
 
     def show_devices(self, devices: list[tuple[str, str]]) -> None:
         """Offer these devices, by name and description, beside the processor."""
@@ -194,7 +186,7 @@ class ControlsStrip(QFrame):
         self.unpack.setVisible(is_writing)
 
     def _describe_method(self, row: int) -> None:
-        control = self._controls["method"]
+        control = self.controls["method"]
         assert isinstance(control, DropDown)
         self._sentence.setText(localized(METHODS[str(control.itemData(row))].sentence))
 
@@ -203,7 +195,7 @@ class ControlsStrip(QFrame):
         self._choice, self._shown_force = choice, force
         self.mode.show_choice(choice.automatic)
         for name in _BY_HAND:
-            self._controls[name].setEnabled(not choice.automatic)
+            self.controls[name].setEnabled(not choice.automatic)
         model, cache = force.model, force.cache
         wanted = "auto" if choice.automatic else choice.method
         n_context = model.context_length if model is not None else 0
@@ -212,7 +204,7 @@ class ControlsStrip(QFrame):
         shown["context_length"] = by_memory or choice.context_length
         self._fill_contexts(shown["context_length"])
         self._show_device()
-        for name, control in self._controls.items():
+        for name, control in self.controls.items():
             if isinstance(control, DropDown):
                 self._pick(control, shown[name])
             elif not control.hasFocus():
@@ -220,7 +212,7 @@ class ControlsStrip(QFrame):
         self._show_on_device(cache)
         self._sentence.setText(self._words(choice))
         if model is None or cache is None:
-            for name in self._force:
+            for name in self.force:
                 self._say(name, "", False)
             return
         told = {name: self._in_force(name, cache) for name in self._rules}
@@ -287,7 +279,7 @@ class ControlsStrip(QFrame):
         changed = control.activated if isinstance(control, DropDown) else control.editingFinished
         changed.connect(self._choose)
         force = text_label("small")
-        self._force[name] = force
+        self.force[name] = force
         self._columns[name] = (caption, control, force)
 
     def _show_on_device(self, cache: CacheFacts | None) -> None:
@@ -298,7 +290,7 @@ class ControlsStrip(QFrame):
             if rule.on_device:
                 for widget in self._columns[name]:
                     widget.setVisible(self._has_device)
-                self._controls[name].setEnabled(cache is not None and cache.mode == "cached")
+                self.controls[name].setEnabled(cache is not None and cache.mode == "cached")
 
     def _arrange(self) -> None:
         """Put the fields that are shown into as many columns as there is room for."""
@@ -334,11 +326,11 @@ class ControlsStrip(QFrame):
             self._arrange()
 
     def _say(self, name: str, value: str, differs: bool) -> None:
-        label = self._force[name]
+        label = self.force[name]
         label.setText(self.tr("in force: {value}").format(value=value) if value else " ")
         role = "warning" if differs else "small"
         dress(label, role)
-        self._controls[name].setAccessibleDescription(label.text().strip())
+        self.controls[name].setAccessibleDescription(label.text().strip())
 
     def _in_force(self, name: str, cache: CacheFacts) -> tuple[str, bool]:
         """Return a setting's value in force, in words, and whether another one was asked for."""
@@ -353,7 +345,7 @@ class ControlsStrip(QFrame):
 
     def _words_of(self, name: str, value: object) -> str:
         """Return the name of a value in the list of a setting."""
-        listed = self._controls[name]
+        listed = self.controls[name]
         assert isinstance(listed, DropDown)
         return listed.itemText(listed.findData(value)) or str(value)
 
@@ -376,7 +368,7 @@ class ControlsStrip(QFrame):
             return
         values: dict[str, Any] = {
             name: control.value() if isinstance(control, Number) else control.currentData()
-            for name, control in self._controls.items()
+            for name, control in self.controls.items()
             if name not in _BY_HAND or not self._choice.automatic
         }
         choice = replace(self._choice, **values)

@@ -83,8 +83,8 @@ class GetPage(QWidget):
             Shown.REPOSITORIES: ColumnTable(REPOSITORIES, 0, self),
             Shown.FILES: GetTable(FILES, self),
         }
-        self._about = QLabel()  # the listed rows
-        self._there = QLabel()  # the models that other programs have
+        self.about = QLabel()  # the listed rows
+        self.there = QLabel()  # the models that other programs have
         self.show_there = QPushButton(self.tr("Show them"))
         self.show_there.setAccessibleName(self.tr("Show the models on this computer"))
         self.measure = QPushButton(self.tr("Measure this computer"))
@@ -92,7 +92,7 @@ class GetPage(QWidget):
             self.tr("Measures drive and memory for two seconds, to forecast the speeds.")
         )
         self._words_label = QLabel()  # on the selected model
-        self._card = QLabel()  # what the hub says of it
+        self.card = QLabel()  # what the hub says of it
         self._card_timer = QTimer(self, singleShot=True, interval=_DESCRIBE_MS)
         self.describe = QPushButton(self.tr("Description"))
         self.describe.setToolTip(self.tr("Asks the hub what this model is and can do."))
@@ -115,14 +115,14 @@ class GetPage(QWidget):
             ).format(host=urlsplit(endpoint()).hostname or endpoint())
         )
         wrapped = (
-            self._words_label, self._card, self._hint, self._privacy, self._about, self._there,
+            self._words_label, self.card, self._hint, self._privacy, self.about, self.there,
         )  # fmt: skip
         for label in (*wrapped, self._folder):
             label.setTextFormat(Qt.TextFormat.PlainText)
             label.setMinimumWidth(10)
         for label in wrapped:
             label.setWordWrap(True)
-        for label in (self._card, self._folder, self._privacy, self._about, self._there):
+        for label in (self.card, self._folder, self._privacy, self.about, self.there):
             label.setProperty("role", "small")
         self.token = TokenLine()
         self._rows: dict[int, DownloadRow] = {}
@@ -143,21 +143,6 @@ class GetPage(QWidget):
     def sentence(self) -> str:
         """Return the sentence below the table, or in its place."""
         return self._words_label.text() or self._hint.text()
-
-    @property
-    def about(self) -> str:
-        """Return the line above the table."""
-        return self._about.text()
-
-    @property
-    def card(self) -> str:
-        """Return what the hub says of the selected model; "" if it was not asked."""
-        return self._card.text()
-
-    @property
-    def there(self) -> str:
-        """Return the line on the models that are on this computer; empty if it is hidden."""
-        return self._there.text()
 
     @property
     def chosen(self) -> Found | None:
@@ -205,11 +190,11 @@ class GetPage(QWidget):
         asked.addWidget(self.list)
         there = QHBoxLayout()
         there.setSpacing(10)
-        there.addWidget(self._there, 1)
+        there.addWidget(self.there, 1)
         there.addWidget(self.show_there)
         about = QHBoxLayout()
         about.setSpacing(10)
-        about.addWidget(self._about, 1)
+        about.addWidget(self.about, 1)
         about.addWidget(self.measure)
         into = QHBoxLayout()
         into.setSpacing(10)
@@ -234,7 +219,7 @@ class GetPage(QWidget):
         layout.addWidget(self.table, 1)
         layout.addWidget(self._hint, 1)
         layout.addWidget(self._words_label)
-        layout.addWidget(self._card)
+        layout.addWidget(self.card)
         layout.addLayout(into)
         layout.addWidget(self._scroll)
         layout.addWidget(self.token)
@@ -339,8 +324,8 @@ class GetPage(QWidget):
         search, chosen, selected = self.search, self.chosen, self._selected()
         self._progress.setVisible(self.is_busy)
         self.list.setVisible(search.shown is not Shown.CURATED)
-        self._about.setText(self._about_words())
-        self._about.setVisible(bool(self._about.text()))
+        self.about.setText(self._about_words())
+        self.about.setVisible(bool(self.about.text()))
         library = search.library
         self.measure.setVisible(library.machine is None and search.shown is Shown.CURATED)
         self.measure.setEnabled(not library.is_measuring)
@@ -348,9 +333,9 @@ class GetPage(QWidget):
             row.entry.facts is not None and not models.is_embedded(row.entry.path)
             for row in library.rows
         )
-        self._there.setText(self._there_words(n_there))
-        for widget in (self._there, self.show_there):
-            widget.setVisible(bool(self._there.text()))
+        self.there.setText(self._there_words(n_there))
+        for widget in (self.there, self.show_there):
+            widget.setVisible(bool(self.there.text()))
         sentence = self._words()
         self._words_label.setText(sentence if selected is not None else "")
         self._words_label.setVisible(selected is not None)
@@ -358,8 +343,8 @@ class GetPage(QWidget):
         self._hint.setVisible(selected is None)
         self.table.setVisible(selected is not None)
         card = search.cards.get(self._repository())
-        self._card.setText(self._card_words(card) if card is not None else "")
-        self._card.setVisible(card is not None)
+        self.card.setText(self._card_words(card) if card is not None else "")
+        self.card.setVisible(card is not None)
         is_unasked = search.shown is Shown.CURATED and card is None
         self.describe.setVisible(is_unasked and chosen is not None)
         action, can_act = self.tr("Download"), not self.is_busy
@@ -535,7 +520,7 @@ class GetPage(QWidget):
 
     def _describe_again(self) -> None:
         """Ask for the shown card again, if its page could not be read."""
-        if not self._card.isHidden():
+        if not self.card.isHidden():
             self._describe()
 
     def _reason(self) -> str:

@@ -46,7 +46,7 @@ class LearningGroup(QGroupBox):
             )
         )
         self._state = _label()
-        self._size = _label()
+        self.amount = _label()
         self.bar = QProgressBar()
         self.bar.setRange(0, 1000)
         self.bar.setTextVisible(False)
@@ -55,7 +55,7 @@ class LearningGroup(QGroupBox):
         self.delete = QPushButton(self.tr("Delete all recordings"))
         self.delete.setAccessibleName(self.delete.text())
         layout = spaced(QVBoxLayout(self), 8)
-        for widget in (self.switch, self._explanation, self._state, self.bar, self._size):
+        for widget in (self.switch, self._explanation, self._state, self.bar, self.amount):
             layout.addWidget(widget)
         layout.addWidget(self.delete, 0, Qt.AlignmentFlag.AlignLeft)
         self.switch.clicked.connect(lambda yes: link.learn("allow" if yes else "forbid"))
@@ -72,11 +72,6 @@ class LearningGroup(QGroupBox):
         """Return the sentence on the state."""
         return self._state.text()
 
-    @property
-    def size_text(self) -> str:
-        """Return the sentence on the size."""
-        return self._size.text()
-
     def show_facts(self, facts: LearningFacts | None) -> None:
         """Show the worker's state; None: there is no worker."""
         self._facts = facts
@@ -87,11 +82,11 @@ class LearningGroup(QGroupBox):
         self.bar.setVisible(facts is not None and facts.share is not None)
         if facts is None:
             self._state.setText(self.tr("The engine is not running."))
-            self._size.clear()
+            self.amount.clear()
             return
         self.bar.setValue(int(1000 * (facts.share or 0.0)))
         self._state.setText(localized(facts.sentence))
-        self._size.setText(self._words_of_size(facts))
+        self.amount.setText(self._words_of_size(facts))
 
     def _words_of_size(self, facts: LearningFacts) -> str:
         size = units.size(facts.n_bytes)

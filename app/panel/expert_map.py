@@ -71,7 +71,7 @@ class ExpertMap(QWidget):
         self._uses = array("I")
         self._n_token = 0
         self._view = View.STATE
-        self._cursor: tuple[int, int] | None = None
+        self.cursor_cell: tuple[int, int] | None = None  # row and expert, of the keyboard
         self._image = QImage()
         self._image_for: object = None  # what the image depends on; None: out of date
         self.expert_bytes = 0
@@ -97,11 +97,6 @@ class ExpertMap(QWidget):
         """Return the uses of each expert, layer by layer; empty if unknown."""
         return self._uses
 
-    @property
-    def cursor_cell(self) -> tuple[int, int] | None:
-        """Return the row and the expert under the keyboard's cursor."""
-        return self._cursor
-
     def show_view(self, view: View) -> None:
         """Change the meaning of the colours."""
         self._view = view
@@ -114,7 +109,7 @@ class ExpertMap(QWidget):
         self._residency = residency if residency and residency.data else None
         now = self._residency
         if before is None or now is None or _shape(before) != _shape(now):
-            self._cursor = None
+            self.cursor_cell = None
             self.update()
         else:
             self.update(self._area())
@@ -202,8 +197,8 @@ class ExpertMap(QWidget):
         shown = self._residency
         if shown is None:
             text = self.tr("No map")
-        elif self._cursor is not None and self.hasFocus():
-            text = self.describe(*self._cursor)
+        elif self.cursor_cell is not None and self.hasFocus():
+            text = self.describe(*self.cursor_cell)
         else:
             n_in = sum(shown.data.translate(_IS_IN))
             text = self.tr(
@@ -249,15 +244,15 @@ class ExpertMap(QWidget):
         if step is None or self._residency is None:
             super().keyPressEvent(event)
             return
-        row, expert = self._cursor or (0, 0)
+        row, expert = self.cursor_cell or (0, 0)
         n_row, n_expert = len(self._residency.moe_layers), self._residency.n_expert
         row = min(max(row + step[0], 0), n_row - 1)
         self._go(row, min(max(expert + step[1], 0), n_expert - 1))
 
     def focusInEvent(self, event: QFocusEvent) -> None:  # noqa: D102
         super().focusInEvent(event)
-        if self._residency is not None and self._cursor is None:
-            self._cursor = (0, 0)
+        if self._residency is not None and self.cursor_cell is None:
+            self.cursor_cell = (0, 0)
         self._update_description()
         self.update()
 
@@ -267,7 +262,7 @@ class ExpertMap(QWidget):
         self.update()
 
     def _go(self, row: int, expert: int) -> None:
-        self._cursor = row, expert
+        self.cursor_cell = row, expert
         self._update_description()
         changed = QAccessibleEvent(self, QAccessible.Event.DescriptionChanged)
         QAccessible.updateAccessibility(changed)
@@ -341,8 +336,8 @@ class ExpertMap(QWidget):
         painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.setPen(theme.colour("focus"))
         painter.drawRect(area.adjusted(-2, 0, 0, -1))
-        if self._cursor is not None:
-            place = self.cell_rect(*self._cursor).adjusted(-2, -2, 1, 1)
+        if self.cursor_cell is not None:
+            place = self.cell_rect(*self.cursor_cell).adjusted(-2, -2, 1, 1)
             painter.setPen(QPen(theme.colour("window"), 4))
             painter.drawRect(place)
             painter.setPen(QPen(theme.colour("focus"), 2))

@@ -28,9 +28,9 @@ class Figures(QWidget):
         super().__init__(parent)
         self._reads: deque[tuple[float, int]] = deque()  # (when, bytes read so far)
         self._values: list[Value] = []
-        self._units: list[QLabel] = []
+        self.captions: list[QLabel] = []
         self._n_column = 0
-        self._notes = [""] * len(self._texts())  # behind the explanations, a remark on this answer
+        self.notes = [""] * len(self._texts())  # behind the explanations, a remark on this answer
         layout = self._layout = QGridLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setHorizontalSpacing(_GAP)
@@ -43,7 +43,7 @@ class Figures(QWidget):
             for widget in (value, unit):
                 widget.setToolTip(explanation)
             self._values.append(value)
-            self._units.append(unit)
+            self.captions.append(unit)
         self._arrange(N_COLUMN)
         self.show_limit(None)
 
@@ -83,7 +83,7 @@ class Figures(QWidget):
         if n_column == self._n_column:
             return
         self._n_column = n_column
-        for index, (value, unit) in enumerate(zip(self._values, self._units, strict=True)):
+        for index, (value, unit) in enumerate(zip(self._values, self.captions, strict=True)):
             row, column = divmod(index, n_column)
             self._layout.addWidget(value, 3 * row, column)
             self._layout.addWidget(unit, 3 * row + 1, column)
@@ -95,7 +95,7 @@ class Figures(QWidget):
         super().resizeEvent(event)
         widest = max(
             max(value.width_of("100\u00a0%") for value in self._values[:4]),
-            max(QFontMetrics(unit.font()).horizontalAdvance(unit.text()) for unit in self._units),
+            max(QFontMetrics(unit.font()).horizontalAdvance(unit.text()) for unit in self.captions),
         )
         fits = (self.width() + _GAP) // (widest + _GAP)
         self._arrange(N_COLUMN if fits >= N_COLUMN else 2)
@@ -105,21 +105,6 @@ class Figures(QWidget):
         """Return the shown figures, in order."""
         return [label.text() for label in self._values]
 
-    @property
-    def bandwidth_unit(self) -> str:
-        """Return the unit of the bandwidth."""
-        return self._units[3].text()
-
-    @property
-    def draft_words(self) -> str:
-        """Return how many guessed tokens were right; empty if none was guessed."""
-        return self._notes[0]
-
-    @property
-    def misses_words(self) -> str:
-        """Return a sentence about special misses; empty if there are none."""
-        return self._notes[4]
-
     def show_limit(self, link_gb_per_s: float | None) -> None:
         """Show the measured bandwidth of the drive beside the present one."""
         if link_gb_per_s is None:
@@ -127,7 +112,7 @@ class Figures(QWidget):
         else:
             limit = units.decimal(link_gb_per_s, 2 if link_gb_per_s < 10 else 1)
             text = self.tr("of {limit} GB/s").format(limit=limit)
-        self._units[3].setText(text)
+        self.captions[3].setText(text)
 
     def clear(self) -> None:
         """Clear the figures."""
@@ -201,8 +186,8 @@ class Figures(QWidget):
 
     def _note(self, index: int, note: str) -> None:
         """Put a note below the explanation of a figure."""
-        if note != self._notes[index]:
-            self._notes[index] = note
+        if note != self.notes[index]:
+            self.notes[index] = note
             explanation = self._texts()[index][1]
             self._values[index].setToolTip(f"{explanation}\n{note}" if note else explanation)
 

@@ -81,7 +81,7 @@ class PanelParts(QObject):
         self.counters.setCheckable(True)
         self.counters.setAccessibleName(self.tr("Counters"))
         self.counters.setToolTip(self.tr("Hits, misses, prefetches and the drive, in figures"))
-        self._legends = Legend(), Legend(), Legend()
+        self.legends = Legend(), Legend(), Legend()
         self._has_hybrid = False
         self._make_menu()
         self._make_views()
@@ -130,7 +130,7 @@ class PanelParts(QObject):
 
     def show_view(self, view: View) -> None:
         """Show the legend of a view of the map."""
-        self._views[view].setChecked(True)
+        self.views[view].setChecked(True)
         items: list[tuple[str, str] | tuple[str, str, str]]
         if view is View.STATE:
             items = [
@@ -146,8 +146,8 @@ class PanelParts(QObject):
                 ("other", self.tr("not in memory")),
                 ("muted", self.tr("stronger: used more often"), ""),
             ]
-        self._legends[0].show_items(items)
-        self._legends[0].setToolTip(self._explanation(view))
+        self.legends[0].show_items(items)
+        self.legends[0].setToolTip(self._explanation(view))
 
     def _explanation(self, view: View) -> str:
         if view is View.USE:
@@ -163,11 +163,6 @@ class PanelParts(QObject):
             "Missing (a miss): just used, and not in memory. The answer waited; few are good.\n"
             "Held: stays until the layer in progress is done."
         )
-
-    @property
-    def state_words(self) -> str:
-        """Return the legend of the map as text."""
-        return self._legends[0].text()
 
     def show_hybrid(self, has_hybrid: bool) -> None:
         """Set whether the processor computes experts that a device lacks; update the legend."""
@@ -197,7 +192,7 @@ class PanelParts(QObject):
     def show_memory(self, model: ModelFacts | None, cache: CacheFacts | None) -> None:
         """Show the requested cache beside the one in force."""
         parts = self.memory.parts()
-        self._legends[2].show_items(
+        self.legends[2].show_items(
             [(name, f"{word} {units.size(n_byte)}") for name, word, n_byte in parts if n_byte > 0]
         )
         text = ""
@@ -263,7 +258,7 @@ class PanelParts(QObject):
             self.saves.emit(what, path)
 
     def _make_views(self) -> None:
-        self._views: dict[View, QPushButton] = {}
+        self.views: dict[View, QPushButton] = {}
         group = QButtonGroup(self)
         for view, name, tip in (
             (View.STATE, self.tr("State"), self.tr("What is in memory and what was just used")),
@@ -277,11 +272,7 @@ class PanelParts(QObject):
             button.setCursor(Qt.CursorShape.PointingHandCursor)
             button.clicked.connect(lambda _=False, view=view: self.view_chosen.emit(view))
             group.addButton(button)
-            self._views[view] = button
-
-    def view_button(self, view: View) -> QPushButton:
-        """Return the button of a view."""
-        return self._views[view]
+            self.views[view] = button
 
     def _lay_out(self, panel: QFrame) -> None:
         self.content = QWidget()
@@ -313,13 +304,13 @@ class PanelParts(QObject):
             )
         )
         self._map_section = _section(
-            row(title, *self._views.values(), self.longest), self._legends[0], self._map_row
+            row(title, *self.views.values(), self.longest), self.legends[0], self._map_row
         )
-        self._legends[1].show_items(
+        self.legends[1].show_items(
             [("compute", self.tr("compute")), ("stall", self.tr("waiting for experts")),
              ("other", self.tr("unexplained"))]
         )  # fmt: skip
-        self._legends[1].setToolTip(
+        self.legends[1].setToolTip(
             self.tr(
                 "Compute: the processor calculates. A smaller model lowers it.\n"
                 "Waiting for experts: they were not in memory. A larger cache lowers it.\n"
@@ -327,10 +318,10 @@ class PanelParts(QObject):
             )
         )
         self._token_section = _section(
-            row(label(self.tr("Tokens"), "strong"), self.scale), self._legends[1], self.strip,
+            row(label(self.tr("Tokens"), "strong"), self.scale), self.legends[1], self.strip,
             self.time_line,
         )  # fmt: skip
-        self._legends[2].setToolTip(
+        self.legends[2].setToolTip(
             self.tr(
                 "Dense part: used by every token, always in memory.\n"
                 "Experts: the cache. More means less waiting.\n"
@@ -339,7 +330,7 @@ class PanelParts(QObject):
             )
         )
         memory = _section(
-            row(label(self.tr("Memory"), "strong"), self.force), self.memory, self._legends[2]
+            row(label(self.tr("Memory"), "strong"), self.force), self.memory, self.legends[2]
         )
         counters = _section(row(self.counters, None), self.figures)
         self._columns = QHBoxLayout()

@@ -133,11 +133,6 @@ def colour(name: str) -> QColor:
     return QColor(getattr(_current, name))
 
 
-def is_dark() -> bool:
-    """Return whether the dark set is in use."""
-    return _current in (DARK, DARK_HIGH)
-
-
 def fixed_family() -> str:
     """Return the font family for code."""
     return _first_installed(_FIXED, QFontDatabase.SystemFont.FixedFont)

@@ -338,7 +338,7 @@ def test_a_picture_has_a_preview_and_is_shown_large(
     qtbot.waitUntil(lambda: button.parentWidget().width() >= button.width())
     qtbot.keyClick(button, Qt.Key.Key_Space)
     (dialog,) = again.findChildren(PictureDialog)
-    qtbot.waitUntil(lambda: dialog.shown_size == QSize(900, 600), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: dialog.canvas.pixmap.size() == QSize(900, 600), timeout=WAIT_MS)
     assert dialog.isVisible() and abs(dialog.width() * 2 - dialog.height() * 3) < 5
     qtbot.keyClick(dialog, Qt.Key.Key_Escape)
     assert not dialog.isVisible()

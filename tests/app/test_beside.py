@@ -197,8 +197,8 @@ def test_the_slider_forecasts_every_position_and_stands_still(
     for n_slot in range(slots.n_slot_min, slots.n_expert + 1):
         rate.slider.setValue(n_slot)
         QApplication.processEvents()
-        assert "token/s" in rate.force_text, n_slot
-        assert rate._asked.shown_text() == rate.asked_text
+        assert "token/s" in rate.force.text(), n_slot
+        assert rate.asked.shown_text() == rate.asked.text()
         places.add((rate.slider.mapTo(window, QPoint(0, 0)).x(), rate.slider.width()))
     assert len(places) == 1
 
@@ -224,7 +224,7 @@ def test_the_bar_cuts_no_word(
                 for _ in range(3):
                     QApplication.processEvents()
                 where = (has_server, mode, width)
-                for label in (rate._asked, rate._force):
+                for label in (rate.asked, rate.force):
                     assert label.shown_text() in (label.text(), label.short), where
                 parts = [p for p in bar.children() if isinstance(p, QWidget) and p.isVisible()]
                 parts.sort(key=lambda part: part.x())
@@ -244,7 +244,7 @@ def test_a_rate_is_applied_in_the_middle_of_an_answer(
     window.ask()
     window.wait_text(30)
     window.move_rate(24)
-    assert rate.apply.isVisible() and "from the next answer" in rate.force_text
+    assert rate.apply.isVisible() and "from the next answer" in rate.force.text()
     n_char = len(window.answer.content)
     rate.apply.click()
     qtbot.waitUntil(lambda: window.engine.cache.n_slot == 24, timeout=WAIT_MS)

@@ -43,7 +43,7 @@ def sent(window: MainWindow) -> list[EngineChoice]:
 
 
 def pick(window: MainWindow, name: str, value: object) -> None:
-    field = window.controls.strip.control(name)
+    field = window.controls.strip.controls[name]
     field.setCurrentIndex(field.findData(value))
     field.activated.emit(field.currentIndex())
 
@@ -92,22 +92,22 @@ def test_the_strip_shows_what_is_asked_for_beside_what_is_in_force(
     strip = window.controls.strip
     qtbot.keyClick(window, Qt.Key.Key_K, Qt.KeyboardModifier.ControlModifier)
     assert strip.isVisible()
-    assert strip.in_force("method") == "in force: promoe"
+    assert strip.force["method"].text() == "in force: promoe"
     pick(window, "method", "lru")
     wait_idle(qtbot, window)
-    assert told[-1].method == "lru" and strip.in_force("method") == "in force: lru"
+    assert told[-1].method == "lru" and strip.force["method"].text() == "in force: lru"
     assert "its turn" in strip.sentence
     pick(window, "context_length", 8192)
     wait_idle(qtbot, window)
-    assert plain(strip.in_force("context_length")) == "in force: 8,192 tokens"
+    assert plain(strip.force["context_length"].text()) == "in force: 8,192 tokens"
     assert window.engine.n_context == 8192
-    threads = strip.control("n_thread")
+    threads = strip.controls["n_thread"]
     assert isinstance(threads, Number)
     threads.setValue(7)
     threads.editingFinished.emit()
     wait_idle(qtbot, window)
     assert told[-1].n_thread == 7
-    assert strip.in_force("n_thread") == "in force: 2"  # this engine has only two
+    assert strip.force["n_thread"].text() == "in force: 2"  # this engine has only two
     qtbot.keyClick(window, Qt.Key.Key_K, Qt.KeyboardModifier.ControlModifier)
     assert not strip.isVisible()
 
@@ -127,7 +127,7 @@ def test_devices_are_those_that_the_worker_knows(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     window = open_window(model())
-    device = window.controls.strip.control("device")
+    device = window.controls.strip.controls["device"]
     qtbot.waitUntil(lambda: device.count() == 4, timeout=WAIT_MS)
     assert [device.itemData(i) for i in range(3)] == ["auto", "cpu", "FAKE0"]
     told = sent(window)
@@ -142,17 +142,17 @@ def test_what_becomes_of_missing_experts_is_asked_where_a_device_computes(
     window = open_window(model())
     window.top_bar.controls.click()
     strip = window.controls.strip
-    hybrid = strip.control("hybrid")
+    hybrid = strip.controls["hybrid"]
     assert not hybrid.isVisible()
-    qtbot.waitUntil(lambda: strip.control("device").count() == 4, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: strip.controls["device"].count() == 4, timeout=WAIT_MS)
     pick(window, "device", "FAKE0")
     wait_idle(qtbot, window)
-    assert hybrid.isVisible() and strip.in_force("hybrid") == "in force: copy"
+    assert hybrid.isVisible() and strip.force["hybrid"].text() == "in force: copy"
     told = sent(window)
     pick(window, "hybrid", "auto")
     wait_idle(qtbot, window)
     assert told[-1].to_message()["hybrid"] == "auto"
-    assert strip.in_force("hybrid") == "in force: both"
+    assert strip.force["hybrid"].text() == "in force: both"
     assert "but for rounding" in strip.sentence
     assert settings.load(tmp_path / "settings.json")[0].engine.hybrid == "auto"
     window.engine.set_rate(1.0)  # nothing is missing
@@ -175,11 +175,11 @@ def test_during_an_answer_settings_wait_for_the_next(
     pick(window, "method", "lru")
     assert told == []
     assert "with the next answer" in window.controls.strip.sentence
-    assert window.controls.strip.in_force("method") == "in force: promoe"
+    assert window.controls.strip.force["method"].text() == "in force: promoe"
     let_go(path)
     qtbot.waitUntil(lambda: bool(told), timeout=WAIT_MS)
     wait_idle(qtbot, window)
-    assert window.controls.strip.in_force("method") == "in force: lru"
+    assert window.controls.strip.force["method"].text() == "in force: lru"
 
 
 def test_a_change_that_fails_leaves_what_is_in_force(
@@ -221,7 +221,7 @@ def test_the_embedded_model_shows_the_cache_even_when_it_is_automatic(
     wait_idle(qtbot, window)
     assert window.engine.cache is not None and window.engine.cache.n_slot == 8
     assert window.top_bar.mode.automatic.isChecked()
-    assert window.top_bar.rate.force_text == "Demo: cache kept small on purpose"
+    assert window.top_bar.rate.force.text() == "Demo: cache kept small on purpose"
     assert window.engine.rate_for(embedded) == 0.25
     assert window.engine.rate_for(model("another")) == 1.0  # the largest that memory permits
 
@@ -237,15 +237,15 @@ def test_a_cache_that_gave_memory_back_is_said(
     path.write_text(json.dumps({"n_slot_left": 5}))
     qtbot.waitUntil(window.chat.banner.isVisible, timeout=WAIT_MS)
     assert window.chat.banner.sentence == "Other programs need memory: 5 experts are kept."
-    assert plain(window.top_bar.rate.asked_text).startswith("25 % · 8 of 32")
-    assert "in force: 5 experts" in window.top_bar.rate.force_text
+    assert plain(window.top_bar.rate.asked.text()).startswith("25 % · 8 of 32")
+    assert "in force: 5 experts" in window.top_bar.rate.force.text()
     path.write_text(json.dumps({"n_slot_left": 8}))
     qtbot.waitUntil(
         lambda: window.engine.cache is not None and window.engine.cache.n_slot == 8,
         timeout=WAIT_MS,
     )
     assert "memory is free again" in window.chat.banner.sentence.lower()
-    assert "in force" not in window.top_bar.rate.force_text
+    assert "in force" not in window.top_bar.rate.force.text()
 
 
 # Packs
@@ -409,7 +409,7 @@ def test_another_machine_is_used_once_it_is_trusted(
     wait_idle(qtbot, window)
     assert told[-1].device == "rpc://127.0.0.1:50052"
     window.reset_settings()
-    assert window.controls.strip.control("device").findData("rpc://127.0.0.1:50052") < 0
+    assert window.controls.strip.controls["device"].findData("rpc://127.0.0.1:50052") < 0
 
 
 def test_the_strip_says_that_the_model_guesses_with_a_layer_of_its_own(
@@ -421,7 +421,7 @@ def test_the_strip_says_that_the_model_guesses_with_a_layer_of_its_own(
     assert "guesses" not in strip.sentence
     pick(window, "drafts", "auto")
     wait_idle(qtbot, window)
-    assert strip.in_force("drafts") == "in force: automatic"
+    assert strip.force["drafts"].text() == "in force: automatic"
     assert "Drafts: a layer of the model itself guesses the next tokens" in strip.sentence
 
 
@@ -483,4 +483,4 @@ def test_no_field_of_the_strip_has_a_wrapped_layout_item(
     strip = open_window(model()).controls.strip
     items = [found for found in gc.get_objects() if type(found) is QWidgetItem]
     wrapped = [item.widget() for item in items]
-    assert not {strip.control("method"), strip.control("device"), strip.mode} & set(wrapped)
+    assert not {strip.controls["method"], strip.controls["device"], strip.mode} & set(wrapped)

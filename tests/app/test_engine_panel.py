@@ -112,9 +112,9 @@ def test_what_the_layer_in_progress_needs_is_framed_and_said(panel: EnginePanel)
 
 
 def test_what_the_processor_computed_has_a_colour_and_words(panel: EnginePanel) -> None:
-    assert "processor" not in panel.parts.state_words
+    assert "processor" not in panel.parts.legends[0].text()
     panel.show_model(MODEL_4, replace(CACHE, device="CUDA0", hybrid="auto"))
-    assert "computed" in panel.parts.state_words
+    assert "computed" in panel.parts.legends[0].text()
     data = bytearray(residency(0))
     data[2 * N_EXPERT + 7] |= 32
     panel.show_residency(Residency(MODEL_4.moe_layers, N_EXPERT, bytes(data)))
@@ -130,14 +130,14 @@ def test_what_the_processor_computed_has_a_colour_and_words(panel: EnginePanel) 
     panel.show_statistics(stats, False)
     assert plain(panel.stall.describe(2)).endswith("the processor computed 10 experts")
     assert "processor" not in panel.stall.describe(1)
-    assert "processor computed 25" in panel.figures.misses_words
+    assert "processor computed 25" in panel.figures.notes[4]
 
 
 def test_right_guesses_are_counted(panel: EnginePanel) -> None:
     panel.show_statistics(replace(ANSWER, n_drafted=12, n_accepted=9), False)
-    assert "9 of 12" in plain(panel.figures.draft_words)
+    assert "9 of 12" in plain(panel.figures.notes[0])
     panel.show_statistics(ANSWER, False)
-    assert not panel.figures.draft_words
+    assert not panel.figures.notes[0]
 
 
 def test_use_is_an_alternative_view(qtbot: Any, panel: EnginePanel) -> None:
@@ -148,12 +148,12 @@ def test_use_is_an_alternative_view(qtbot: Any, panel: EnginePanel) -> None:
 
     colours = theme.colours()
     assert colour(7) == QColor(colours.stall)
-    qtbot.mouseClick(panel.parts.view_button(View.USE), Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(panel.parts.views[View.USE], Qt.MouseButton.LeftButton)
     assert panel.map.view is View.USE
     assert colour(0) == QColor(colours.resident)  # used most, and resident
     assert colour(7) == QColor(colours.other)  # used most, and not resident
     assert colour(3) == QColor(colours.absent)  # never used
-    qtbot.mouseClick(panel.parts.view_button(View.STATE), Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(panel.parts.views[View.STATE], Qt.MouseButton.LeftButton)
     assert colour(7) == QColor(colours.stall)
 
 

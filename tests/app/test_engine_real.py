@@ -64,7 +64,7 @@ def test_an_answer_can_be_looked_at_token_by_token(
     assert told is not None and sum(value & 12 != 0 for value in told.data) == 8 * 4
     assert sum(value & 3 != 0 for value in told.data) <= 8 * 8
     assert panel.parts.place.text().startswith("token 8 of")
-    panel.parts.view_button(View.USE).click()
+    panel.parts.views[View.USE].click()
     panel.map.setFocus()
     qtbot.keyClick(panel.map, Qt.Key.Key_Down)
     assert "Layer 1, expert 0" in panel.map.accessibleDescription()

@@ -96,8 +96,8 @@ def dense(qtbot: Any, window: MainWindow, folder: Path) -> None:
     path = folder / "dense.gguf"
     make_tiny("dense", "Q8_0", path)
     load(qtbot, window, path)
-    assert window.top_bar.rate.asked_text == "A dense model"
-    assert "no experts" in window.top_bar.rate.force_text
+    assert window.top_bar.rate.asked.text() == "A dense model"
+    assert "no experts" in window.top_bar.rate.force.text()
     answers(qtbot, window)
 
 

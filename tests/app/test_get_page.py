@@ -220,7 +220,7 @@ def test_from_the_first_start_to_a_chat_with_a_real_model(
     assert window.chat.isVisible() and not get.isVisible()
     window.show_get_models()
     qtbot.waitUntil(lambda: get.download.text() == "Open", timeout=WAIT_MS)
-    assert get.there == "1\u00a0model on this computer already."
+    assert get.there.text() == "1\u00a0model on this computer already."
     window.press("Open")
     assert window.chat.isVisible()
 
@@ -253,7 +253,7 @@ def test_the_list_needs_no_network(
     every = get.search.found
     assert len(every) == len(curated()[1])
     assert all(item.row.verdict is not None for item in every)
-    assert "26 Nov 2026" in get.about
+    assert "26 Nov 2026" in get.about.text()
     qtbot.keyClicks(get.address, "coder q8 qwen")
     assert [item.offer.name for item in get.search.found] == ["Qwen3 Coder 30B-A3B Instruct Q8_0"]
     assert get.sentence.endswith("Its numbers are estimated, the file was not read.")
@@ -275,12 +275,12 @@ def test_words_find_a_repository(qtbot: Any, open_window: Opener, hub: FakeHub) 
     get = window.library.get
     table = get.table.model()
     assert [table.index(i, 0).data() for i in range(table.rowCount())] == [REPOSITORY]
-    assert get.about == "Repositories with \u201ctiny\u201d, the most used first."
+    assert get.about.text() == "Repositories with \u201ctiny\u201d, the most used first."
     qtbot.keyClick(get.address, Qt.Key.Key_Down)
     qtbot.keyClick(get.table, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: len(get.search.found) == 2 and get.search.found[0].is_exact,
                     timeout=WAIT_MS)  # fmt: skip
-    assert get.about == REPOSITORY and get.download.text() == "Download"
+    assert get.about.text() == REPOSITORY and get.download.text() == "Download"
 
 
 def is_in_sight(table: QTableView) -> bool:
@@ -367,17 +367,17 @@ def test_the_chosen_row_is_described_and_no_other(
     said = "Its page says: \u201cA tiny model of words for tests.\u201d"
     can = "It can think before it answers. It can call tools."
     look_up(qtbot, window, "Wee-")
-    qtbot.waitUntil(lambda: get.card.endswith(said), timeout=WAIT_MS)
-    assert get.card == f"Licence mit. {can} {said}"
+    qtbot.waitUntil(lambda: get.card.text().endswith(said), timeout=WAIT_MS)
+    assert get.card.text() == f"Licence mit. {can} {said}"
     asked = [request.path for request in hub.requests if "resolve" in request.path]
     assert len(set(asked)) == 1 and not get.describe.isVisible()
     get.list.click()
     names = [item.curated.repository for item in get.search.found if item.curated]
     get.table.selectRow(names.index(curated()[1][0].repository))
     hub.requests.clear()
-    assert get.describe.isVisible() and get.card == "" and not hub.requests
+    assert get.describe.isVisible() and get.card.text() == "" and not hub.requests
     get.describe.click()
-    qtbot.waitUntil(lambda: get.card == f"{can} {said}", timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: get.card.text() == f"{can} {said}", timeout=WAIT_MS)
     assert not get.describe.isVisible()
 
 
@@ -391,7 +391,7 @@ def test_a_token_is_entered_where_one_is_needed(
     window = open_window()
     get = window.library.get
     look_up(qtbot, window)
-    qtbot.waitUntil(lambda: get.card == "Its page could not be read.", timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: get.card.text() == "Its page could not be read.", timeout=WAIT_MS)
     window.library.downloads.add(_job(window))
     qtbot.waitUntil(lambda: any(row.enter_token.isVisible() for row in get.rows), timeout=WAIT_MS)
     line = get.token

@@ -102,7 +102,7 @@ def test_no_output_of_a_tool_does_anything(
         assert waiting.state is CallState.NOT_RUN
         outputs += [m for m in conversation.messages if m.role == "tool"][-step - 1 : -1]
         for card in cards(window):
-            card.result_button.click()
+            card.result.button.click()
         QTest.qWait(20)  # loading would begin here
         for card in cards(window):
             for label in card.findChildren(QLabel):

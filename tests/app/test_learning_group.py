@@ -44,7 +44,7 @@ def test_consent_recording_and_deleting(qtbot: Any, link: EngineLink, tmp_path: 
     qtbot.waitUntil(group.switch.isEnabled, timeout=WAIT_MS)
     assert not group.switch.isChecked() and not group.delete.isEnabled()
     assert group.sentence == "Nothing is recorded."
-    assert group.size_text == "There are no recordings."
+    assert group.amount.text() == "There are no recordings."
 
     click(qtbot, group.switch)
     waiting = "Answers will be recorded once a model is loaded."
@@ -55,12 +55,12 @@ def test_consent_recording_and_deleting(qtbot: Any, link: EngineLink, tmp_path: 
         link.generate([{"role": "user", "content": "Hi!"}], {"temperature": 0}, ChatOptions(), 8)
     qtbot.waitUntil(group.delete.isEnabled, timeout=WAIT_MS)
     assert "tokens that training needs" in group.sentence
-    assert group.size_text.endswith("Of each model at most 512\N{NO-BREAK SPACE}MiB are kept.")
+    assert group.amount.text().endswith("Of each model at most 512\N{NO-BREAK SPACE}MiB are kept.")
     assert list(tmp_path.glob("outrider/recordings/*/*.npz"))
 
     click(qtbot, group.delete)
     qtbot.waitUntil(lambda: not group.delete.isEnabled(), timeout=WAIT_MS)
-    assert group.size_text == "There are no recordings."
+    assert group.amount.text() == "There are no recordings."
     assert not list(tmp_path.glob("outrider/recordings/*/*.npz"))
     assert group.switch.isChecked()
     click(qtbot, group.switch)

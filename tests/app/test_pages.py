@@ -91,7 +91,7 @@ def test_colours_and_language_are_chosen_and_kept(open_window: Opener, tmp_path:
     for choice, dark in (("light", False), ("dark", True)):
         page.theme.setCurrentIndex(page.theme.findData(choice))
         page.theme.activated.emit(0)
-        assert theme.is_dark() is dark and saved(tmp_path)["theme"] == choice
+        assert (theme.colours() is theme.DARK) is dark and saved(tmp_path)["theme"] == choice
     page.language.setCurrentIndex(page.language.findData("de"))
     page.language.activated.emit(0)
     assert saved(tmp_path)["language"] == "de"

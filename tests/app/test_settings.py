@@ -147,13 +147,13 @@ def test_a_setting_that_is_defined_once_is_everywhere(
     strip = ControlsStrip()
     qtbot.addWidget(strip)
     strip.show_choice(asked, InForce(MODEL, in_force))
-    flavour, spoons, stirred = map(strip.control, ("flavour", "n_spoon", "stirred"))
+    flavour, spoons, stirred = map(strip.controls.get, ("flavour", "n_spoon", "stirred"))
     assert isinstance(flavour, DropDown) and isinstance(spoons, Number)
     assert isinstance(stirred, DropDown)
     assert flavour.accessibleName() == "Flavour" and flavour.toolTip() == "How it tastes."
     assert [flavour.currentText(), spoons.text(), stirred.currentText()] == ["sugared", "3", "yes"]
-    assert strip.in_force("flavour") == "in force: as it is"
-    assert strip.in_force("n_spoon").strip() == ""
+    assert strip.force["flavour"].text() == "in force: as it is"
+    assert strip.force["n_spoon"].text().strip() == ""
     chosen: list[More] = []
     strip.chosen.connect(chosen.append)
     for field in (flavour, stirred):

@@ -88,10 +88,10 @@ def test_the_colours_of_the_map_differ(colours: Colours) -> None:
 
 def test_the_choice_is_followed(qapp: QApplication) -> None:
     theme.apply(qapp, Choice.LIGHT)
-    assert theme.colours() is LIGHT and not theme.is_dark()
+    assert theme.colours() is LIGHT
     assert qapp.palette().window().color() == QColor(LIGHT.window)
     theme.apply(qapp, Choice.DARK)
-    assert theme.colours() is DARK and theme.is_dark()
+    assert theme.colours() is DARK
     assert "$" not in qapp.styleSheet()
 
 
@@ -102,7 +102,7 @@ def test_contrast_and_size_of_text_can_be_chosen(qapp: QApplication) -> None:
     assert theme.colours() is LIGHT_HIGH and theme.pixels() == round(1.5 * usual)
     assert f"font-size: {theme.pixels()}px" in qapp.styleSheet()
     theme.apply(qapp, Choice.DARK, True, 90)
-    assert theme.is_dark() and theme.pixels() < usual
+    assert theme.colours() is theme.DARK_HIGH and theme.pixels() < usual
     theme.apply(qapp, Choice.DARK)
 
 

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QPlainTextEdit, QWidget
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QApplication,
+    QComboBox,
+    QLabel,
+    QPlainTextEdit,
+    QWidget,
+)
 from window_page import WindowPage
 from window_samples import FAKE_WORKER, WAIT_MS, Model, Opener, let_go
 
@@ -40,6 +47,12 @@ def view(window: WindowPage) -> AnswerView:
     return max(window.chat.findChildren(AnswerView), key=lambda item: top(item))
 
 
+def last_line(window: WindowPage) -> QLabel:
+    """Return the line below the folded thought of the last answer, or an empty one."""
+    thought = view(window).thought
+    return QLabel() if thought is None else thought.last_line
+
+
 def top(widget: QWidget) -> int:
     return widget.mapToGlobal(QPoint(0, 0)).y()
 
@@ -66,13 +79,13 @@ def test_a_live_thought_shows_its_last_line_and_folds_when_the_answer_begins(
     path = model(thought=THOUGHT, text="Yes. " * 40, holds=8)
     window = active(open_window(path))
     window.ask()
-    window.qtbot.waitUntil(lambda: "Second" in view(window).thought_line, timeout=WAIT_MS)
-    assert view(window).thought_label.startswith("Thinking…") and not window.answer.content
-    assert "<think>" not in view(window).thought_line
+    window.qtbot.waitUntil(lambda: "Second" in last_line(window).text(), timeout=WAIT_MS)
+    assert view(window).thought.label.startswith("Thinking…") and not window.answer.content
+    assert "<think>" not in last_line(window).text()
     let_go(path)
     window.qtbot.waitUntil(lambda: bool(blocks(window, "Part of the answer")), timeout=WAIT_MS)
-    assert view(window).thought_line == "" and blocks(window, "Reasoning") == []
-    assert view(window).thought_label.startswith("Thought for ")
+    assert last_line(window).isHidden() and blocks(window, "Reasoning") == []
+    assert view(window).thought.label.startswith("Thought for ")
     window.wait_state(State.IDLE)
     assert window.answer.reasoning == THOUGHT and window.answer.content == "Yes. " * 40
     assert window.answer.raw == f"<think>{THOUGHT}</think>" + "Yes. " * 40
@@ -99,10 +112,10 @@ def test_a_chat_with_a_thought_looks_the_same_after_the_next_start(
     window = open_window(path)
     window.ask()
     window.wait_state(State.IDLE)
-    before = (view(window).thought_label, window.answer_texts())
+    before = (view(window).thought.label, window.answer_texts())
     window.close()
     again = open_window(path)
-    assert (view(again).thought_label, again.answer_texts()) == before
+    assert (view(again).thought.label, again.answer_texts()) == before
     assert again.chats.rows("Second") == [] and again.chats.rows("Yes")
 
 
@@ -129,7 +142,7 @@ def test_an_answer_cut_off_within_its_thought_keeps_it(open_window: Opener, mode
     window.wait_state(State.DEAD)
     answer = window.answer
     assert answer.ending is Ending.CUT_OFF and answer.content == ""
-    assert view(window).thought_label.startswith("Thought for ")
+    assert view(window).thought.label.startswith("Thought for ")
     thought = answer.reasoning
     window.press("Start again and continue")
     window.qtbot.waitUntil(lambda: len(answer.reasoning) > len(thought), timeout=WAIT_MS)
@@ -276,7 +289,7 @@ def test_a_result_folds_into_its_card_and_the_answer_goes_on(
         (card,) = cards(window)
         assert card.state is CallState.DONE
         assert not any(block.isVisible() for block in result_texts(card))
-        card.result_button.click()
+        card.result.button.click()
         assert [block.toPlainText() for block in result_texts(card)] == ["<b>3</b>"]
         assert top(card) < top(view(window))
         window.close()

@@ -55,25 +55,25 @@ def make_rate(qtbot: Any) -> RateControl:
 def test_the_slider_says_percent_experts_and_memory(qtbot: Any) -> None:
     control = make_rate(qtbot)
     assert (control.slider.minimum(), control.slider.maximum()) == (8, 128)
-    assert plain(control.asked_text) == "25 % · 32 of 128 experts"
-    assert plain(control.force_text) == "3.8 GiB of memory"
+    assert plain(control.asked.text()) == "25 % · 32 of 128 experts"
+    assert plain(control.force.text()) == "3.8 GiB of memory"
     control.slider.setSliderDown(True)
     control.slider.setValue(64)
-    assert plain(control.asked_text) == "50 % · 64 of 128 experts"
-    assert plain(control.force_text) == "7.6 GiB of memory"  # while it is held
+    assert plain(control.asked.text()) == "50 % · 64 of 128 experts"
+    assert plain(control.force.text()) == "7.6 GiB of memory"  # while it is held
     control.slider.setSliderDown(False)
     control.show_state(replace(STATE, asked_rate=0.5))
-    assert plain(control.force_text) == "7.6 GiB; in force: 32 experts"
+    assert plain(control.force.text()) == "7.6 GiB; in force: 32 experts"
 
 
 def test_the_slider_says_how_fast_it_would_be(qtbot: Any) -> None:
     control = make_rate(qtbot)
     control.speed_of = lambda n_slot: Speed(n_slot / 2, is_measured=n_slot == 32)
     control.show_state(STATE)
-    assert plain(control.force_text) == "3.8 GiB, 16.0 token/s the last time"
+    assert plain(control.force.text()) == "3.8 GiB, 16.0 token/s the last time"
     control.slider.setSliderDown(True)
     control.slider.setValue(64)
-    assert plain(control.force_text) == "7.6 GiB, about 32.0 token/s"
+    assert plain(control.force.text()) == "7.6 GiB, about 32.0 token/s"
 
 
 def test_what_the_memory_decided_is_said_without_a_slider(qtbot: Any) -> None:
@@ -81,12 +81,12 @@ def test_what_the_memory_decided_is_said_without_a_slider(qtbot: Any) -> None:
     control.show()
     control.show_state(replace(STATE, asked_rate=1.0, automatic=True))
     assert not control.slider.isVisible()
-    assert plain(control.asked_text) == "25 % · 32 of 128 experts"
-    assert plain(control.force_text) == "3.8 GiB of memory"
+    assert plain(control.asked.text()) == "25 % · 32 of 128 experts"
+    assert plain(control.force.text()) == "3.8 GiB of memory"
     whole = replace(CACHE, mode="plain", n_slot=128, method="stock")
     control.show_state(replace(STATE, cache=whole, asked_rate=1.0, automatic=True))
-    assert plain(control.asked_text) == "100 % · 128 of 128 experts"
-    assert control.force_text == "all of it fits in memory"
+    assert plain(control.asked.text()) == "100 % · 128 of 128 experts"
+    assert control.force.text() == "all of it fits in memory"
 
 
 def test_a_rate_is_chosen_on_release_only(qtbot: Any) -> None:
@@ -113,7 +113,7 @@ def test_arrow_keys_choose_after_a_moment(qtbot: Any) -> None:
 def test_what_was_asked_for_and_what_is_in_force_are_both_said(qtbot: Any) -> None:
     control = make_rate(qtbot)
     control.show_state(replace(STATE, asked_rate=0.5, waits=True))
-    assert plain(control.force_text) == "7.6 GiB, from the next answer; now 32 experts"
+    assert plain(control.force.text()) == "7.6 GiB, from the next answer; now 32 experts"
 
 
 def test_a_dense_model_has_a_reason_and_no_slider(qtbot: Any) -> None:
@@ -122,7 +122,7 @@ def test_a_dense_model_has_a_reason_and_no_slider(qtbot: Any) -> None:
     cache = replace(CACHE, mode="plain", reason="This model is dense.")
     control.show_state(RateState(None, dense, cache, 0.25))
     assert not control.slider.isEnabled()
-    assert control.force_text == "This model is dense."
+    assert control.force.text() == "This model is dense."
 
 
 # The map
@@ -203,7 +203,7 @@ def test_figures_have_values_only_where_something_is_known(qtbot: Any) -> None:
     figures.show_statistics(ANSWER, False, False)
     assert figures.values == ["19.4", *["–"] * 7]
     figures.show_limit(1.75)
-    assert figures.bandwidth_unit == "of 1.75 GB/s"
+    assert figures.captions[3].text() == "of 1.75 GB/s"
 
 
 def test_the_strip_shows_the_newest_token_at_the_right(qtbot: Any) -> None:

@@ -397,15 +397,15 @@ def test_the_embedded_model_comes_first_and_then_the_last_one(
 def test_the_rate_changes_between_answers(qtbot: Any, open_window: Opener, model: Model) -> None:
     window = open_window(model())
     rate = window.top_bar.rate
-    assert plain(rate.asked_text) == "25 % · 8 of 32 experts"
+    assert plain(rate.asked.text()) == "25 % · 8 of 32 experts"
     window.move_rate(16)
     qtbot.waitUntil(
         lambda: window.engine.cache is not None and window.engine.cache.n_slot == 16,
         timeout=WAIT_MS,
     )
     window.wait_state(State.IDLE)
-    assert plain(rate.asked_text) == "50 % · 16 of 32 experts"
-    assert plain(rate.force_text) == "458 MiB of memory"
+    assert plain(rate.asked.text()) == "50 % · 16 of 32 experts"
+    assert plain(rate.force.text()) == "458 MiB of memory"
     window.move_rate(32)
     qtbot.waitUntil(
         lambda: window.engine.cache is not None and window.engine.cache.mode == "plain",
@@ -424,7 +424,7 @@ def test_the_rate_changes_within_an_answer(qtbot: Any, open_window: Opener, mode
         window.move_rate(n_slot)
         qtbot.waitUntil(lambda: _n_slot(window) == n_slot, timeout=WAIT_MS)
         assert window.state is State.ANSWERING and not window.engine.change_waits
-        assert "next answer" not in window.top_bar.rate.force_text
+        assert "next answer" not in window.top_bar.rate.force.text()
     window.press("Stop")
     window.wait_state(State.IDLE)
     assert _n_slot(window) == 10
@@ -437,7 +437,7 @@ def test_a_rate_that_loads_the_model_again_waits_for_the_next_answer(
     window.ask()
     window.wait_text()
     window.move_rate(32)
-    force = plain(window.top_bar.rate.force_text)
+    force = plain(window.top_bar.rate.force.text())
     assert "from the next answer" in force and "now 8 experts" in force
     shown = len(window.answer.content)
     qtbot.waitUntil(lambda: len(window.answer.content) > shown, timeout=WAIT_MS)
@@ -507,7 +507,7 @@ def test_a_dense_model_chats_without_a_slider(
 ) -> None:
     window = open_window(model(is_moe=False, reason="This model is dense."))
     assert not window.top_bar.rate.slider.isEnabled()
-    assert window.top_bar.rate.force_text == "This model is dense."
+    assert window.top_bar.rate.force.text() == "This model is dense."
     window.ask()
     window.wait_state(State.IDLE)
     assert window.answer.content and "This model is dense." in window.panel.words.text()

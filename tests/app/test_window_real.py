@@ -107,7 +107,7 @@ def test_the_processor_computes_what_a_device_lacks(qtbot: Any, window: MainWind
     with server() as device:
         window.engine.choose(replace(window.engine.asked, device=device.option, hybrid="cpu-only"))
         load(qtbot, window)
-        assert window.controls.strip.in_force("hybrid") == "in force: compute"
+        assert window.controls.strip.force["hybrid"].text() == "in force: compute"
         ask(window)
         wait_state(qtbot, window, State.IDLE)
         said = answer(window).statistics
@@ -145,9 +145,9 @@ def test_the_cache_rate_changes_without_loading_again(qtbot: Any, window: MainWi
         wait_state(qtbot, window, State.IDLE)
         assert engine.cache is not None
         assert engine.cache.mode == ("plain" if n_slot == 32 else "cached")
-        assert n_slot == 32 or engine.cache.n_slot == n_slot, window.top_bar.rate.force_text
-        assert f"{n_slot} of 32 experts" in window.top_bar.rate.asked_text
-        assert "in force" not in window.top_bar.rate.force_text
+        assert n_slot == 32 or engine.cache.n_slot == n_slot, window.top_bar.rate.force.text()
+        assert f"{n_slot} of 32 experts" in window.top_bar.rate.asked.text()
+        assert "in force" not in window.top_bar.rate.force.text()
         ask(window)
         wait_state(qtbot, window, State.IDLE)
         assert answer(window).statistics is not None

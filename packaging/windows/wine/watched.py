@@ -48,7 +48,7 @@ def told(window: MainWindow) -> dict[str, Any]:
         "model": str(engine.path or ""),
         "n_slot": engine.cache.n_slot if engine.cache else 0,
         "slider": [slider.minimum(), slider.value(), slider.maximum()],
-        "rate": bar.rate.asked_text,
+        "rate": bar.rate.asked.text(),
         "input": window.chat.composer.input.toPlainText(),
         "dialogs": [w.windowTitle() for w in QApplication.topLevelWidgets() if w.isModal()],
         "answers": [
