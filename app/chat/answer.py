@@ -25,7 +25,7 @@ from app.text.messages import localized
 from app.widgets import slices
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.icon_button import IconButton
-from app.widgets.parts import dress, spaced, text_label
+from app.widgets.parts import dress, filled, spaced, text_label
 from app.widgets.quiet_button import QuietButton
 
 FRAME_MS = 40  # at most 25 repaints a second
@@ -114,22 +114,13 @@ class AnswerView(BlockOwner):
         self._calls.setSpacing(8)
         for button in (self._copy, self._go_on, self._again):
             button.hide()
-        foot = QHBoxLayout()
-        foot.setSpacing(4)
-        foot.addWidget(self._figures)
-        foot.addWidget(self._copy)
-        foot.addWidget(self._again)
-        foot.addWidget(self._go_on)
-        foot.addWidget(self._more)
-        foot.addWidget(self._branches)
-        foot.addStretch(1)
-        layout = self._column = spaced(QVBoxLayout(self), 8)
-        layout.addLayout(self._blocks)
-        layout.addLayout(self._calls)
-        layout.addWidget(self._progress)
-        layout.addWidget(self._without, 0, Qt.AlignmentFlag.AlignLeft)
-        layout.addWidget(self._note)
-        layout.addLayout(foot)
+        foot = spaced(QHBoxLayout(), 4)
+        filled(foot, self._figures, self._copy, self._again, self._go_on, self._more)
+        filled(foot, self._branches, 1)
+        self._column = filled(
+            spaced(QVBoxLayout(self), 8), self._blocks, self._calls, self._progress,
+            (self._without, Qt.AlignmentFlag.AlignLeft), self._note, foot,
+        )  # fmt: skip
         self._render()
 
     @property

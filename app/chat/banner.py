@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLay
 from app.state.engine_state import Notice
 from app.text.messages import localized
 from app.widgets.icon_button import IconButton
-from app.widgets.parts import dress, spaced
+from app.widgets.parts import dress, filled, spaced
 
 
 class Banner(QFrame):
@@ -25,14 +25,10 @@ class Banner(QFrame):
         close.clicked.connect(self.hide)
         self._foot = QWidget()
         self._buttons = spaced(QHBoxLayout(self._foot), 8)
-        inner = QVBoxLayout()
-        inner.setSpacing(10)
-        inner.addWidget(self._text)
-        inner.addWidget(self._foot)
+        inner = filled(spaced(QVBoxLayout(), 10), self._text, self._foot)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(16, 12, 10, 12)
-        layout.addLayout(inner, 1)
-        layout.addWidget(close, 0, Qt.AlignmentFlag.AlignTop)
+        filled(layout, (inner, 1), (close, Qt.AlignmentFlag.AlignTop))
         self.hide()
 
     @property

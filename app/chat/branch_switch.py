@@ -6,7 +6,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from app.widgets.icon_button import IconButton
-from app.widgets.parts import spaced, text_label
+from app.widgets.parts import filled, spaced, text_label
 
 
 class BranchSwitch(QWidget):
@@ -29,9 +29,7 @@ class BranchSwitch(QWidget):
         forth = IconButton("right", self.tr("Version after this one"), side=22)
         back.clicked.connect(lambda: self.stepped.emit(-1))
         forth.clicked.connect(lambda: self.stepped.emit(1))
-        layout = spaced(QHBoxLayout(self), 1)
-        for widget in (back, label, forth):
-            layout.addWidget(widget)
+        filled(spaced(QHBoxLayout(self), 1), back, label, forth)
         return label
 
     def show_branch(self, branch: tuple[int, int]) -> None:

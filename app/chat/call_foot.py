@@ -9,7 +9,7 @@ from app.state.conversation import CallState
 from app.state.tool_approval import Call, Choice
 from app.widgets.flow_layout import FlowLayout
 from app.widgets.page import small
-from app.widgets.parts import spaced
+from app.widgets.parts import filled, spaced
 from backend.tools.plain_text import clean
 
 
@@ -52,9 +52,7 @@ class CallFoot(QWidget):
         row = FlowLayout()  # a column may be narrow, and German words are long
         for widget in (self._bar, *self.choices.values(), self.stop, self.ask_again):
             row.addWidget(widget)
-        layout = spaced(QVBoxLayout(self), 7, 0, 2)
-        layout.addWidget(self._words)
-        layout.addLayout(row)
+        filled(spaced(QVBoxLayout(self), 7, 0, 2), self._words, row)
         self.show_nothing()
 
     def show_call(self, call: Call, is_held: bool, max_rounds: int) -> None:

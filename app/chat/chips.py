@@ -22,7 +22,7 @@ from app.widgets import icons, theme
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.flow_layout import FlowLayout
 from app.widgets.icon_button import IconButton
-from app.widgets.parts import dress, spaced, text_label
+from app.widgets.parts import dress, filled, spaced, text_label
 
 NAME_WIDTH = 220  # pixels, at most
 PREVIEW = QSize(64, 40)
@@ -54,18 +54,14 @@ class Chips(QWidget):
         self._words.setProperty("role", "warning")
         self._fit = QPushButton(self.tr("Attach only what fits"))
         self._context = QPushButton(self.tr("Change the context\u2026"))
-        buttons = QHBoxLayout()
-        buttons.setSpacing(6)
+        buttons = spaced(QHBoxLayout(), 6)
         for button, signal in ((self._fit, self.fit_wanted), (self._context, self.context_wanted)):
             button.setProperty("role", "little")
             button.setAccessibleName(button.text())
             button.clicked.connect(signal)
             buttons.addWidget(button)
         buttons.addStretch(1)
-        layout = spaced(QVBoxLayout(self), 6, 0, 0, 4, 2)
-        layout.addLayout(self._flow)
-        layout.addWidget(self._words)
-        layout.addLayout(buttons)
+        filled(spaced(QVBoxLayout(self), 6, 0, 0, 4, 2), self._flow, self._words, buttons)
         self.hide()
 
     @property
@@ -184,9 +180,8 @@ class _Chip(QFrame):
         self._bar.setFixedWidth(48)
         self.remove = _Remove(self.tr("Remove {file}").format(file=file.name))
         self.remove.clicked.connect(self.removed)
-        layout = self._row = spaced(QHBoxLayout(self), 7, 8, 3, 3, 3)
-        for widget in (self._icon, self._name, self._size, self._bar, self.remove):
-            layout.addWidget(widget)
+        self._row = spaced(QHBoxLayout(self), 7, 8, 3, 3, 3)
+        filled(self._row, self._icon, self._name, self._size, self._bar, self.remove)
 
     def show_picture(self, pictures: Pictures | None) -> None:
         """Show a preview of an image that has been read."""

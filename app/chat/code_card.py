@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 from app.chat.markdown import highlight
 from app.chat.text_block import TextBlock
 from app.widgets import slices, theme
-from app.widgets.parts import spaced
+from app.widgets.parts import filled, spaced
 from app.widgets.quiet_button import QuietButton, head_of_card
 from app.widgets.sideways_area import SidewaysArea
 
@@ -39,9 +39,8 @@ class CodeCard(QFrame):
         self._frame.setAccessibleName(self.tr("Code"))
         self._frame.widened.connect(self._offer_wrapping)
         self._bodies = self._frame.column
-        layout = spaced(QVBoxLayout(self), 5, 14, 7, 8, 8)
-        layout.addLayout(head_of_card(language or "text", self._wrap, copy))
-        layout.addWidget(self._frame)
+        head = head_of_card(language or "text", self._wrap, copy)
+        filled(spaced(QVBoxLayout(self), 5, 14, 7, 8, 8), head, self._frame)
         self._later = QTimer(self, singleShot=True, interval=WAIT_MS)
         self._later.timeout.connect(self._colour_all)
 

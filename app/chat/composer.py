@@ -31,7 +31,7 @@ from app.session.attachments import Attachments
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.fields import TextField
 from app.widgets.icon_button import IconButton
-from app.widgets.parts import dress, spaced
+from app.widgets.parts import dress, filled, spaced
 
 N_LINE_MAX = 9
 
@@ -221,19 +221,11 @@ class Composer(QFrame):
         self.meter = ContextMeter()
         self.think = ThinkSwitch()
         self.tools = ToolsSwitch()
-        foot = QHBoxLayout()
-        foot.setSpacing(8)
-        foot.addWidget(self.preset)
-        foot.addWidget(self.meter)
-        foot.addWidget(self._hint, 1)
-        foot.addWidget(self.think)
-        foot.addWidget(self.tools)
-        foot.addWidget(self.clip)
-        foot.addWidget(self.button)
-        layout = spaced(QVBoxLayout(self), 6, 16, 12, 12, 10)
-        layout.addWidget(self.chips)
-        layout.addWidget(self.input)
-        layout.addLayout(foot)
+        foot = filled(
+            spaced(QHBoxLayout(), 8), self.preset, self.meter, (self._hint, 1), self.think,
+            self.tools, self.clip, self.button,
+        )  # fmt: skip
+        filled(spaced(QVBoxLayout(self), 6, 16, 12, 12, 10), self.chips, self.input, foot)
         self.input.submitted.connect(self._submit)
         self.input.focused.connect(self._show_focus)
         self.input.textChanged.connect(self._update_button)

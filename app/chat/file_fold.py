@@ -10,7 +10,7 @@ from app.chat.picture_view import PictureButton
 from app.chat.text_block import TextBlock
 from app.session.pictures import Pictures
 from app.text import units
-from app.widgets.parts import spaced
+from app.widgets.parts import filled, spaced
 from backend.protocol.attachments import Attachment
 
 HEAD_WIDTH = 480  # pixels, at most
@@ -43,9 +43,8 @@ class FileFold(QWidget):
         self.button.setMinimumWidth(1)  # it cuts its text
         self.button.toggled.connect(self._toggle)
         self._body = spaced(QVBoxLayout(), 0, 8, 0, 0, 6)
-        layout = spaced(QVBoxLayout(self), 4)
-        layout.addWidget(self.button, 0, Qt.AlignmentFlag.AlignLeft)
-        layout.addLayout(self._body)
+        left = Qt.AlignmentFlag.AlignLeft
+        filled(spaced(QVBoxLayout(self), 4), (self.button, left), self._body)
         self._picture: PictureButton | None = None
         if file.kind == "image" and pictures is not None:
             self._picture = PictureButton(file.name, file.data, PREVIEW, pictures)

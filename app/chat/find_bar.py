@@ -14,7 +14,7 @@ from app.text import units
 from app.widgets import theme
 from app.widgets.fields import LineField, takes_escape
 from app.widgets.icon_button import IconButton
-from app.widgets.parts import text_label
+from app.widgets.parts import filled, text_label
 
 FIND_MS = 120  # delay after the last key
 N_FOUND_MAX = 2000
@@ -70,9 +70,7 @@ class FindBar(QFrame):
         close = IconButton("close", self.tr("Close the search (Esc)"), side=28)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self.words, 1)
-        for widget in (self.count, self.before, self.after, close):
-            layout.addWidget(widget)
+        filled(layout, (self.words, 1), self.count, self.before, self.after, close)
         self._timer = QTimer(self, singleShot=True, interval=FIND_MS)
         self._timer.timeout.connect(self.search)
         transcript.changed.connect(self._search_later)

@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayou
 
 from app.text import units
 from app.text.messages import localized
-from app.widgets.parts import spaced, text_label
+from app.widgets.parts import filled, spaced, text_label
 
 
 class LoadingStrip(QWidget):
@@ -32,12 +32,8 @@ class LoadingStrip(QWidget):
         cancel.setProperty("role", "quiet")
         cancel.setAccessibleName(ends)
         cancel.clicked.connect(self.cancel)
-        row = QHBoxLayout()
-        row.addWidget(self._label, 1)
-        row.addWidget(cancel)
-        layout = spaced(QVBoxLayout(self), 6)
-        layout.addLayout(row)
-        layout.addWidget(self._bar)
+        row = filled(QHBoxLayout(), (self._label, 1), cancel)
+        filled(spaced(QVBoxLayout(self), 6), row, self._bar)
         self.hide()
 
     @property

@@ -7,7 +7,7 @@ from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from app.widgets.fields import TextField, in_paragraphs, say_full, takes_escape, whole_paragraphs
-from app.widgets.parts import spaced
+from app.widgets.parts import filled, spaced
 from app.widgets.quiet_button import QuietButton
 
 N_LINE_MAX = 12
@@ -72,15 +72,13 @@ class MessageEditor(QWidget):
         self.field.refused.connect(lambda _: say_full(self.field))
         self.field.textChanged.connect(self._fit)
         self.setFocusProxy(self.field)
-        row = QHBoxLayout()
-        row.setSpacing(4)
-        row.addStretch(1)
-        row.addWidget(QuietButton(*take, lambda: self._end(True)))
         leave = self.tr("Cancel"), self.tr("Leave it as it is")
-        row.addWidget(QuietButton(*leave, lambda: self._end(False)))
-        layout = spaced(QVBoxLayout(self), 2)
-        layout.addWidget(self.field)
-        layout.addLayout(row)
+        buttons = (
+            QuietButton(*take, lambda: self._end(True)),
+            QuietButton(*leave, lambda: self._end(False)),
+        )
+        row = filled(spaced(QHBoxLayout(), 4), 1, *buttons)
+        filled(spaced(QVBoxLayout(self), 2), self.field, row)
         self._fit()
 
     def _end(self, is_taken: bool) -> None:

@@ -49,7 +49,7 @@ from app.widgets.fields import (
     whole_paragraphs,
 )
 from app.widgets.on_screen import OnScreen
-from app.widgets.parts import saves_or_cancels, spaced, text_label
+from app.widgets.parts import filled, saves_or_cancels, spaced, text_label
 from backend.protocol.chat import ChatFacts
 from backend.protocol.settings import Rule, Sampling
 
@@ -74,9 +74,8 @@ class _Thoughts(QWidget):
         self._fields: dict[str, QComboBox] = {}
         self._form = QFormLayout()
         self._form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
-        layout = spaced(QVBoxLayout(self), 10)
-        layout.addWidget(text_label("strong", self.tr("Thoughts")))
-        layout.addLayout(self._form)
+        title = text_label("strong", self.tr("Thoughts"))
+        filled(spaced(QVBoxLayout(self), 10), title, self._form)
         usual = self.tr("As the model does: off")
         if chat.thinks_by_default:
             usual = self.tr("As the model does: on")
@@ -202,25 +201,15 @@ class PresetDialog(QDialog):
             self._group.addButton(scope)
         self._model.setEnabled(bool(model))
         (self._model if for_model and model else self._chat).setChecked(True)
-        layout = spaced(QVBoxLayout(self), 10, 20, 18, 20, 16)
-        layout.addWidget(text_label("strong", self.tr("Own presets")))
-        layout.addLayout(own_row)
-        layout.addWidget(self._with_engine)
-        layout.addWidget(text_label("strong", self.tr("System prompt")))
-        layout.addWidget(self._system)
-        layout.addWidget(text_label("strong", self.tr("Sampling")))
-        layout.addLayout(named)
-        beside = QHBoxLayout()
-        beside.setSpacing(24)
-        for form in columns:
-            beside.addLayout(form)
-        layout.addLayout(beside)
-        layout.addLayout(below)
-        layout.addWidget(self._thoughts)
         self._for = text_label("strong", self.tr("For"))
-        layout.addWidget(self._for)
-        layout.addWidget(self._chat)
-        layout.addWidget(self._model)
+        layout = filled(
+            spaced(QVBoxLayout(self), 10, 20, 18, 20, 16),
+            text_label("strong", self.tr("Own presets")), own_row, self._with_engine,
+            text_label("strong", self.tr("System prompt")), self._system,
+            text_label("strong", self.tr("Sampling")), named,
+            filled(spaced(QHBoxLayout(), 24), *columns), below, self._thoughts,
+            self._for, self._chat, self._model,
+        )  # fmt: skip
         layout.addSpacing(6)
         layout.addWidget(saves_or_cancels(self))
 
@@ -272,11 +261,7 @@ class PresetDialog(QDialog):
             self.tr("With the context, the cache and the method of {model}").format(model=model)
         )
         self._with_engine.setVisible(bool(model) and self._choice is not None)
-        row = QHBoxLayout()
-        row.addWidget(box, 1)
-        row.addWidget(save)
-        row.addWidget(self._delete)
-        return box, row
+        return box, filled(QHBoxLayout(), (box, 1), save, self._delete)
 
     def _list_own(self, chosen: str) -> None:
         """Fill the list, and mark the active preset."""

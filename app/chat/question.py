@@ -15,7 +15,7 @@ from app.state.conversation import Message
 from app.text import units
 from app.widgets.fields import PARAGRAPH_CHARS
 from app.widgets.icon_button import IconButton
-from app.widgets.parts import spaced
+from app.widgets.parts import filled, spaced
 from app.widgets.quiet_button import QuietButton
 from backend.protocol.attachments import Attachment
 
@@ -77,18 +77,9 @@ class UserBubble(QWidget):
         self._branches = BranchSwitch()
         self._branches.stepped.connect(self.stepped)
         self._branches.show_branch(message.branch)
-        foot = self._foot = QHBoxLayout()
-        foot.setSpacing(4)
-        foot.addStretch(1)
-        foot.addWidget(self._branches)
-        foot.addWidget(self._edit)
-        foot.addWidget(self._more)
-        row = QHBoxLayout()
-        row.addStretch(1)
-        row.addWidget(self._frame)
-        layout = spaced(QVBoxLayout(self), 2)
-        layout.addLayout(row)
-        layout.addLayout(foot)
+        foot = filled(spaced(QHBoxLayout(), 4), 1, self._branches, self._edit, self._more)
+        row = filled(QHBoxLayout(), 1, self._frame)
+        filled(spaced(QVBoxLayout(self), 2), row, foot)
 
     @property
     def message(self) -> Message:

@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
 
 from app.widgets.fields import in_paragraphs
 from app.widgets.on_screen import OnScreen
-from app.widgets.parts import spaced
+from app.widgets.parts import filled, spaced
 from app.widgets.quiet_button import head_of_card
 
 
@@ -36,9 +36,8 @@ class _Part(QWidget):
         self.copy.setAccessibleName(copy_name)
         self.copy.setAutoDefault(False)
         self.copy.clicked.connect(self._copy)
-        layout = spaced(QVBoxLayout(self), 6)
-        layout.addLayout(head_of_card(heading, self.copy, role="strong"))
-        layout.addWidget(self.field, 1)
+        head = head_of_card(heading, self.copy, role="strong")
+        filled(spaced(QVBoxLayout(self), 6), head, (self.field, 1))
 
     def show_text(self, text: str, can_copy: bool = True) -> None:
         """Show a text; without `can_copy` it is a sentence about a missing text."""
@@ -82,9 +81,7 @@ class SeenDialog(QDialog):
         close.setAccessibleName(close.text())
         close.clicked.connect(self.reject)
         layout = spaced(QVBoxLayout(self), 10, 20, 16, 20, 16)
-        layout.addWidget(about)
-        layout.addWidget(parts, 1)
-        layout.addWidget(close, 0, Qt.AlignmentFlag.AlignRight)
+        filled(layout, about, (parts, 1), (close, Qt.AlignmentFlag.AlignRight))
 
     def show_prompt(self, prompt: str, why_not: str) -> None:
         """Show the prompt, or a sentence that says why there is none."""

@@ -26,7 +26,7 @@ from app.chat.markdown.meant import first_direction
 from app.chat.text_block import TextBlock
 from app.chat.text_looks import CELL_PADDING, drawn_in, source_of, with_sources
 from app.widgets import slices, theme
-from app.widgets.parts import spaced
+from app.widgets.parts import filled, spaced
 from app.widgets.quiet_button import QuietButton, head_of_card
 from app.widgets.sideways_area import SidewaysArea
 
@@ -65,9 +65,7 @@ class TableCard(QFrame):
         self._frame.setAccessibleName(self.tr("Table"))
         self._frame.widened.connect(self._share_width)
         self._bodies = self._frame.column
-        layout = spaced(QVBoxLayout(self), 0)
-        layout.addLayout(head_of_card("", *buttons))
-        layout.addWidget(self._frame)
+        filled(spaced(QVBoxLayout(self), 0), head_of_card("", *buttons), self._frame)
 
     def show_text(self, text: str) -> None:
         """Show the table so far, a long one in slices; do not lay out earlier parts again."""

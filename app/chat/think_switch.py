@@ -7,7 +7,7 @@ from PySide6.QtGui import QActionGroup
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QPushButton, QWidget
 
 from app.text.language import translate
-from app.widgets.parts import spaced, text_label
+from app.widgets.parts import filled, spaced, text_label
 from backend.protocol.chat import ChatFacts
 
 _EFFORTS = {
@@ -49,9 +49,7 @@ class ThinkSwitch(QWidget):
         for button in (self.button, self.effort):
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the focus in the field
             button.setCursor(Qt.CursorShape.PointingHandCursor)
-        layout = spaced(QHBoxLayout(self), 6)
-        for widget in (self.effort, self.always, self.button):
-            layout.addWidget(widget)
+        filled(spaced(QHBoxLayout(self), 6), self.effort, self.always, self.button)
         self._shown: tuple[ChatFacts, bool, str] | None = None
         self.hide()
 

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 from app.chat.text_block import TextBlock
 from app.text import units
 from app.widgets.elided_label import ElidedLabel
-from app.widgets.parts import spaced
+from app.widgets.parts import filled, spaced
 
 PIECE_CHARS = 4000  # of one block; only the last block is laid out again
 LINE_CHARS = 200  # of the last line; more is never visible
@@ -28,14 +28,11 @@ class ThoughtFold(QWidget):
         self.button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the focus where it is
         self.button.toggled.connect(self._toggle)
         self._body = spaced(QVBoxLayout(), 0, 20)
-        layout = spaced(QVBoxLayout(self), 6)
         self.last_line = ElidedLabel(Qt.TextElideMode.ElideLeft)
         self.last_line.setProperty("role", "thought")
         self.last_line.setContentsMargins(20, 0, 0, 0)
         self.last_line.hide()
-        layout.addWidget(self.button, 0)
-        layout.addWidget(self.last_line)
-        layout.addLayout(self._body)
+        filled(spaced(QVBoxLayout(self), 6), self.button, self.last_line, self._body)
         self.button.setSizePolicy(
             self.button.sizePolicy().Policy.Maximum, self.button.sizePolicy().Policy.Fixed
         )

@@ -13,7 +13,7 @@ from app.state.conversation import CallState
 from app.text import units
 from app.text.language import translate
 from app.widgets.elided_label import ElidedLabel
-from app.widgets.parts import spaced, text_label
+from app.widgets.parts import filled, spaced, text_label
 from backend.protocol.attachments import Attachment
 from backend.protocol.chat import ToolCall
 from backend.tools.plain_text import arguments_shown, clean
@@ -36,11 +36,9 @@ class _Fold(QWidget):
         self.button.setCheckable(True)
         self.button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.button.toggled.connect(self._fill)
-        self._body = QVBoxLayout()
-        self._body.setSpacing(0)
-        layout = spaced(QVBoxLayout(self), 4)
-        layout.addWidget(self.button, 0, Qt.AlignmentFlag.AlignLeft)
-        layout.addLayout(self._body)
+        self._body = spaced(QVBoxLayout(), 0)
+        left = Qt.AlignmentFlag.AlignLeft
+        filled(spaced(QVBoxLayout(self), 4), (self.button, left), self._body)
         self.hide()
 
     def show_text(self, label: str, text: str) -> None:
@@ -98,18 +96,10 @@ class ToolCard(QFrame):
         self._arguments.setAccessibleName(self.tr("Arguments"))
         self._long = _Fold()
         self.result = _Fold()
-        head = QHBoxLayout()
-        head.setSpacing(8)
-        head.addWidget(self._name, 1)
-        head.addWidget(self._state)
-        self.foot = QVBoxLayout()
-        self.foot.setSpacing(6)
-        layout = spaced(QVBoxLayout(self), 5, 14, 9, 14, 10)
-        layout.addLayout(head)
-        layout.addWidget(self._arguments)
-        layout.addWidget(self._long)
-        layout.addLayout(self.foot)
-        layout.addWidget(self.result)
+        head = filled(spaced(QHBoxLayout(), 8), (self._name, 1), self._state)
+        self.foot = spaced(QVBoxLayout(), 6)
+        self._body = spaced(QVBoxLayout(self), 5, 14, 9, 14, 10)
+        filled(self._body, head, self._arguments, self._long, self.foot, self.result)
         self.files: list[FileFold] = []
         self.unseen = text_label(
             "small",
@@ -117,7 +107,6 @@ class ToolCard(QFrame):
             wraps=True,
         )
         self.unseen.hide()
-        self._body = layout
 
     def show_call(self, call: ToolCall, state: CallState) -> None:
         """Show a call as it grows, and its state."""

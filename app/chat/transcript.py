@@ -23,7 +23,7 @@ from app.session.pictures import Pictures
 from app.state.conversation import Conversation, Message
 from app.widgets import slices
 from app.widgets.icon_button import IconButton
-from app.widgets.parts import spaced
+from app.widgets.parts import filled, spaced
 from app.widgets.scroll_column import BAR_WIDTH, ScrollColumn
 
 COLUMN_WIDTH = 760
@@ -106,9 +106,7 @@ class Transcript(ScrollColumn):
         outside.setObjectName("transcriptColumn")
         centre = QHBoxLayout(outside)
         centre.setContentsMargins(28 + BAR_WIDTH, 0, 28, 0)  # the bar has its place at the right
-        centre.addStretch(1)
-        centre.addWidget(self._column, 1000)
-        centre.addStretch(1)
+        filled(centre, 1, (self._column, 1000), 1)
         self.setWidget(outside)
 
         self._to_end = IconButton("down", self.tr("Jump to the end"), fill="raised", parent=self)

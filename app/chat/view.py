@@ -11,7 +11,7 @@ from app.chat.find_bar import FindBar
 from app.chat.loading_strip import LoadingStrip
 from app.chat.transcript import COLUMN_WIDTH, Transcript
 from app.chat.welcome import Welcome
-from app.widgets.parts import spaced
+from app.widgets.parts import filled, spaced
 from app.widgets.scroll_column import ScrollColumn
 
 
@@ -40,12 +40,8 @@ class ChatView(QWidget):
         self._stack.addWidget(self.transcript)
         layout = spaced(QVBoxLayout(self), 8, 0, 14, 0, 22)
         self.find_bar = FindBar(self.transcript)
-        layout.addLayout(_column(self.loading))
-        layout.addLayout(_column(self.exchange))
-        layout.addLayout(_column(self.find_bar))
-        layout.addWidget(self._stack, 1)
-        layout.addLayout(_column(self.banner))
-        layout.addLayout(_column(self.composer))
+        filled(layout, *map(_column, (self.loading, self.exchange, self.find_bar)))
+        filled(layout, (self._stack, 1), _column(self.banner), _column(self.composer))
 
     def show_messages(self, any_messages: bool) -> None:
         """Show the conversation, or the welcome if it is empty."""
@@ -57,7 +53,4 @@ def _column(widget: QWidget) -> QHBoxLayout:
     row = QHBoxLayout()
     row.setContentsMargins(24, 0, 24, 0)
     widget.setMaximumWidth(COLUMN_WIDTH + 24)
-    row.addStretch(1)
-    row.addWidget(widget, 1000)
-    row.addStretch(1)
-    return row
+    return filled(row, 1, (widget, 1000), 1)

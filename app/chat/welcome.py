@@ -12,7 +12,7 @@ from app.session import known_models as models
 from app.text import units
 from app.text.language import translate
 from app.widgets import icons, theme
-from app.widgets.parts import spaced, text_label
+from app.widgets.parts import filled, spaced, text_label
 from backend.protocol.status import ModelFacts
 
 SUGGESTIONS = (
@@ -86,28 +86,24 @@ class Welcome(QWidget):
             label.setWordWrap(True)
         self._suggestions: list[_Suggestion] = []
         self._shown: tuple[ModelFacts | None, bool, bool] | None = None
-        layout = spaced(QVBoxLayout(self), 10, SIDE, 0, SIDE)
-        layout.addStretch(3)
-        layout.addWidget(_Mark(), 0, Qt.AlignmentFlag.AlignHCenter)
+        centre = Qt.AlignmentFlag.AlignHCenter
+        layout = filled(spaced(QVBoxLayout(self), 10, SIDE, 0, SIDE), 3, (_Mark(), centre))
         layout.addSpacing(12)
-        layout.addWidget(self._title)
-        layout.addWidget(self._words)
+        filled(layout, self._title, self._words)
         layout.addSpacing(20)
         for _ in SUGGESTIONS:
             button = _Suggestion()
             button.clicked.connect(lambda _=False, one=button: self.suggested.emit(one.question))
             self._suggestions.append(button)
-            layout.addWidget(button, 0, Qt.AlignmentFlag.AlignHCenter)
+            layout.addWidget(button, 0, centre)
         layout.addSpacing(6)
         self._get = QPushButton(self.tr("Get a larger model\u2026"))
         self._get.setProperty("role", "primary")
         self._get.clicked.connect(self.get_model)
-        layout.addWidget(self._get, 0, Qt.AlignmentFlag.AlignHCenter)
         self._open = QPushButton(self.tr("Open a GGUF file\u2026"))
         self._open.setAccessibleName(self.tr("Open a model file"))
         self._open.clicked.connect(self.open_file)
-        layout.addWidget(self._open, 0, Qt.AlignmentFlag.AlignHCenter)
-        layout.addStretch(4)
+        filled(layout, (self._get, centre), (self._open, centre), 4)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Break the questions into lines for another width."""

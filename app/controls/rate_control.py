@@ -12,7 +12,7 @@ from app.state.slot_range import SlotRange
 from app.text import units
 from app.text.messages import localized
 from app.widgets.elided_label import ElidedLabel
-from app.widgets.parts import dress, spaced, text_label
+from app.widgets.parts import dress, filled, spaced, text_label
 from backend.library.estimate import Speed
 from backend.protocol.status import CacheFacts, ModelFacts
 
@@ -78,21 +78,10 @@ class RateControl(QWidget):
         self.apply.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.apply.clicked.connect(self.apply_wanted)
         self.apply.hide()
-        words = QVBoxLayout()
-        words.setSpacing(1)
-        words.addStretch(1)
-        words.addWidget(self.asked)
-        words.addWidget(self.force)
-        words.addStretch(1)
-        layout = self._layout = spaced(QHBoxLayout(self), 12)
-        layout.addStretch(1)
-        layout.addWidget(self._caption)
-        layout.addWidget(self.slider)
         self._words_box = QWidget()
-        self._words_box.setLayout(words)
-        words.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self._words_box)
-        layout.addWidget(self.apply)
+        filled(spaced(QVBoxLayout(self._words_box), 1), 1, self.asked, self.force, 1)
+        self._layout = spaced(QHBoxLayout(self), 12)
+        filled(self._layout, 1, self._caption, self.slider, self._words_box, self.apply)
         self._settle = QTimer(self, singleShot=True, interval=KEYS_SETTLE_MS)
         self._settle.timeout.connect(self._choose)
         self.slider.valueChanged.connect(self._moved)

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QLineEdit, QVBo
 from app.text.language import translate
 from app.text.messages import localized
 from app.widgets.on_screen import OnScreen
-from app.widgets.parts import spaced, text_label
+from app.widgets.parts import filled, spaced, text_label
 from backend.protocol.settings import EngineConfig
 
 SCHEME = "rpc://"
@@ -60,10 +60,7 @@ class RemoteDialog(QDialog):
         buttons.accepted.connect(self._take)
         buttons.rejected.connect(self.reject)
         layout = spaced(QVBoxLayout(self), 10, 20, 18, 20, 16)
-        for widget in (asked, self.address, self._trouble, self._warning):
-            layout.addWidget(widget)
-        layout.addStretch(1)
-        layout.addWidget(buttons)
+        filled(layout, asked, self.address, self._trouble, self._warning, 1, buttons)
         self.address.textChanged.connect(self._show)
         self._show()
 

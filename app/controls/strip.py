@@ -27,7 +27,7 @@ from app.widgets import theme
 from app.widgets.fields import DropDown, Number
 from app.widgets.icon_button import IconButton
 from app.widgets.mode_switch import ModeSwitch
-from app.widgets.parts import dress, text_label
+from app.widgets.parts import dress, filled, text_label
 from backend.methods.catalogue import METHODS, RUNNABLE
 from backend.protocol.settings import Rule
 from backend.protocol.status import CacheFacts, ModelFacts
@@ -129,12 +129,8 @@ class ControlsStrip(QFrame):
         self.stripe.setToolTip(self.tr("Both drives are read at once."))
         self.unpack = QPushButton(self.tr("Stop packing"))
         self.unpack.setAccessibleName(self.tr("Stop packing the experts"))
-        offer = QHBoxLayout()
-        offer.addWidget(self._offer, 1)
-        offer.addWidget(self.pack)
-        offer.addWidget(self.stripe)
-        offer.addWidget(self.unpack)
-        inner.addLayout(offer)
+        offer = (self._offer, 1), self.pack, self.stripe, self.unpack
+        inner.addLayout(filled(QHBoxLayout(), *offer))
         self.show_offer("", can_write=False, can_stripe=False, is_writing=False)
 
     @property

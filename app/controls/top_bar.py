@@ -10,7 +10,7 @@ from app.controls.rate_control import RateControl
 from app.session.local_server import ServerFacts
 from app.widgets.icon_button import IconButton
 from app.widgets.mode_switch import ModeSwitch
-from app.widgets.parts import spaced
+from app.widgets.parts import filled, spaced
 
 _GAP = 6  # pixels, beside the spacing
 _LESS = (
@@ -48,20 +48,11 @@ class TopBar(QWidget):
         self.server.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.server.hide()
         self.more = IconButton("more", self.tr("More"))
-        layout = self._layout = spaced(QHBoxLayout(self), 10, 14, 0, 14)
-        layout.addWidget(self.sidebar)
-        layout.addWidget(self._brand)
-        layout.addSpacing(_GAP)
-        layout.addWidget(self.model)
-        layout.addWidget(self.new_chat)
-        layout.addStretch()
-        layout.addWidget(self.mode)
-        layout.addWidget(self.rate)
-        layout.addSpacing(_GAP)
-        layout.addWidget(self.server)
         self._buttons = self.controls, self.panel, self.more
-        for button in self._buttons:
-            layout.addWidget(button)
+        layout = self._layout = spaced(QHBoxLayout(self), 10, 14, 0, 14)
+        filled(layout, self.sidebar, self._brand).addSpacing(_GAP)
+        filled(layout, self.model, self.new_chat, 0, self.mode, self.rate).addSpacing(_GAP)
+        filled(layout, self.server, *self._buttons)
 
     def show_server(self, facts: ServerFacts) -> None:
         """Show that the local server is on, and how many requests are under way."""

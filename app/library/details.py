@@ -23,7 +23,7 @@ from app.text import units
 from app.text.messages import localized
 from app.widgets import files
 from app.widgets.elided_label import ElidedLabel
-from app.widgets.parts import spaced, text_label
+from app.widgets.parts import filled, spaced, text_label
 
 
 class Details(QFrame):
@@ -71,23 +71,11 @@ class Details(QFrame):
         self.check = QPushButton()
         self.check.clicked.connect(self._check)
         self._is_checked_now = False
-        named = QVBoxLayout()
-        named.setSpacing(2)
-        named.addWidget(self._title)
-        named.addWidget(self._place)
-        head = QHBoxLayout()
-        head.addLayout(named, 1)
-        head.addWidget(self.check)
-        head.addWidget(self.folder)
-        head.addWidget(self.load)
+        named = filled(spaced(QVBoxLayout(), 2), self._title, self._place)
+        head = filled(QHBoxLayout(), (named, 1), self.check, self.folder, self.load)
         layout = spaced(QVBoxLayout(self), 8, 20, 14, 20, 16)
-        layout.addLayout(head)
-        layout.addWidget(self._verdict)
-        layout.addWidget(self._basis)
-        layout.addWidget(self._read)
-        layout.addWidget(self._checked)
-        layout.addWidget(self._plan_title)
-        layout.addWidget(self.bar)
+        filled(layout, head, self._verdict, self._basis, self._read, self._checked)
+        filled(layout, self._plan_title, self.bar)
         self.show_row(None, None)
 
     @property

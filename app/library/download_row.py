@@ -12,7 +12,7 @@ from app.text import units
 from app.text.messages import localized
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.page import small
-from app.widgets.parts import dress, spaced
+from app.widgets.parts import dress, filled, spaced
 from backend.downloads import token
 from backend.downloads.manager import Download, State
 
@@ -49,16 +49,9 @@ class DownloadRow(QFrame):
         self.enter_token.clicked.connect(self.token_wanted)
         self.remove = QPushButton()
         self.remove.clicked.connect(lambda: self.removed.emit(self.download.number))
-        words = QVBoxLayout()
-        words.setSpacing(4)
-        words.addWidget(self._name)
-        words.addWidget(self._bar)
-        words.addWidget(self._state)
+        words = filled(spaced(QVBoxLayout(), 4), self._name, self._bar, self._state)
         layout = spaced(QHBoxLayout(self), 10, 14, 10, 14, 10)
-        layout.addLayout(words, 1)
-        layout.addWidget(self.enter_token)
-        layout.addWidget(self.main)
-        layout.addWidget(self.remove)
+        filled(layout, (words, 1), self.enter_token, self.main, self.remove)
         self.show_download(download)
 
     @property

@@ -31,7 +31,7 @@ from app.text import units
 from app.text.messages import localized
 from app.widgets.fields import SearchField
 from app.widgets.icon_button import IconButton
-from app.widgets.parts import spaced, text_label
+from app.widgets.parts import filled, spaced, text_label
 from app.widgets.scroll_column import ScrollColumn
 from backend.downloads import token
 from backend.downloads.address import endpoint
@@ -177,31 +177,12 @@ class GetPage(QWidget):
 
     def _lay_out(self) -> None:
         title = text_label("title", self.tr("Get models"))
-        head = QHBoxLayout()
-        head.setSpacing(10)
-        head.addWidget(title)
-        head.addStretch(1)
-        head.addWidget(self.back)
-        head.addWidget(self.close_button)
-        asked = QHBoxLayout()
-        asked.setSpacing(10)
-        asked.addWidget(self.address, 1)
-        asked.addWidget(self.look_up)
-        asked.addWidget(self.list)
-        there = QHBoxLayout()
-        there.setSpacing(10)
-        there.addWidget(self.there, 1)
-        there.addWidget(self.show_there)
-        about = QHBoxLayout()
-        about.setSpacing(10)
-        about.addWidget(self.about, 1)
-        about.addWidget(self.measure)
-        into = QHBoxLayout()
-        into.setSpacing(10)
-        into.addWidget(self._folder, 1)
-        into.addWidget(self.describe)
-        into.addWidget(self.change)
-        into.addWidget(self.download)
+        head = filled(spaced(QHBoxLayout(), 10), title, 1, self.back, self.close_button)
+        asked = filled(spaced(QHBoxLayout(), 10), (self.address, 1), self.look_up, self.list)
+        there = filled(spaced(QHBoxLayout(), 10), (self.there, 1), self.show_there)
+        about = filled(spaced(QHBoxLayout(), 10), (self.about, 1), self.measure)
+        into = spaced(QHBoxLayout(), 10)
+        filled(into, (self._folder, 1), self.describe, self.change, self.download)
         inside = QWidget()
         inside.setObjectName("transcriptColumn")
         self._column.setContentsMargins(0, 0, 6, 0)
@@ -210,20 +191,11 @@ class GetPage(QWidget):
         inside.setLayout(self._column)
         self._scroll.setWidget(inside)
         self._scroll.setAccessibleName(self.tr("Downloads"))
-        layout = spaced(QVBoxLayout(self), 12, 24, 18, 24, 14)
-        layout.addLayout(head)
-        layout.addLayout(asked)
-        layout.addLayout(there)
-        layout.addLayout(about)
-        layout.addWidget(self._progress)
-        layout.addWidget(self.table, 1)
-        layout.addWidget(self._hint, 1)
-        layout.addWidget(self._words_label)
-        layout.addWidget(self.card)
-        layout.addLayout(into)
-        layout.addWidget(self._scroll)
-        layout.addWidget(self.token)
-        layout.addWidget(self._privacy)
+        filled(
+            spaced(QVBoxLayout(self), 12, 24, 18, 24, 14), head, asked, there, about,
+            self._progress, (self.table, 1), (self._hint, 1), self._words_label, self.card, into,
+            self._scroll, self.token, self._privacy,
+        )  # fmt: skip
         order = (
             self.address, self.look_up, self.list, self.show_there, self.measure, self.table,
             self.describe, self.change, self.download, self._scroll, self.token.again,

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, 
 from app.text.messages import localized
 from app.widgets.background import Errand
 from app.widgets.page import small
-from app.widgets.parts import dress, spaced
+from app.widgets.parts import dress, filled, spaced
 from backend.downloads import token
 from backend.downloads.address import endpoint
 from backend.downloads.errors import DownloadError, host_of
@@ -64,19 +64,11 @@ class TokenLine(QWidget):
         self.field.setAccessibleName(self.tr("Token"))
         self.check = QPushButton(self.tr("Check and keep"))
         self.cancel = QPushButton(self.tr("Cancel"))
-        line = QHBoxLayout()
-        line.setSpacing(10)
-        line.addWidget(self._label, 1)
-        for button in (self.again, self.forget, self.enter):
-            line.addWidget(button)
+        line = spaced(QHBoxLayout(), 10)
+        filled(line, (self._label, 1), self.again, self.forget, self.enter)
         self._form = QWidget()
-        form = spaced(QHBoxLayout(self._form), 10)
-        form.addWidget(self.field, 1)
-        form.addWidget(self.check)
-        form.addWidget(self.cancel)
-        layout = spaced(QVBoxLayout(self), 6)
-        layout.addLayout(line)
-        layout.addWidget(self._form)
+        filled(spaced(QHBoxLayout(self._form), 10), (self.field, 1), self.check, self.cancel)
+        filled(spaced(QVBoxLayout(self), 6), line, self._form)
         self._form.hide()
         self.enter.clicked.connect(self.open)
         self.again.clicked.connect(self._ask_again)

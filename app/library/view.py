@@ -28,7 +28,7 @@ from app.text import units
 from app.text.messages import localized
 from app.widgets.icon_button import IconButton
 from app.widgets.page import small
-from app.widgets.parts import spaced, text_label
+from app.widgets.parts import filled, spaced, text_label
 
 REFRESH_MS = 4000  # the free memory changes while the page is visible
 _LEAVES = (5, 7, 8, 6, 2, 3)  # columns that a narrow page hides, the first first
@@ -136,25 +136,12 @@ class LibraryView(QWidget):
         table.installEventFilter(self)
 
     def _lay_out(self) -> None:
-        title = text_label("title", self.tr("Models"))
-        head = QHBoxLayout()
-        head.setSpacing(10)
-        head.addWidget(title)
+        head = filled(spaced(QHBoxLayout(), 10), text_label("title", self.tr("Models")))
         head.addSpacing(14)
-        head.addWidget(self.search, 1)
-        head.addWidget(self.folders)
-        head.addWidget(self.get)
-        head.addStretch(1)
-        head.addWidget(self.close_button)
-        foot = QHBoxLayout()
-        foot.addWidget(self.foot, 1)
-        foot.addWidget(self._machine)
+        filled(head, (self.search, 1), self.folders, self.get, 1, self.close_button)
+        foot = filled(QHBoxLayout(), (self.foot, 1), self._machine)
         layout = spaced(QVBoxLayout(self), 12, 24, 18, 24, 14)
-        layout.addLayout(head)
-        layout.addWidget(self.table, 1)
-        layout.addWidget(self._empty, 1)
-        layout.addWidget(self.details)
-        layout.addLayout(foot)
+        filled(layout, head, (self.table, 1), (self._empty, 1), self.details, foot)
         order = (self.search, self.folders, self.get, self.close_button, self.table,
                  self.details.check, self.details.folder, self.details.load,
                  self._machine)  # fmt: skip

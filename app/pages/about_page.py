@@ -10,7 +10,7 @@ from app.pages.licences import Component, components
 from app.text.messages import localized
 from app.widgets.background import Errand
 from app.widgets.page import Page, small
-from app.widgets.parts import text_label
+from app.widgets.parts import filled, spaced, text_label
 from backend import __version__
 
 
@@ -34,21 +34,14 @@ class AboutPage(Page):
         self.text.setAccessibleName(self.tr("Licence"))
         self._licence = text_label("muted")
         self._licence.setTextFormat(Qt.TextFormat.PlainText)
-        row = QHBoxLayout()
-        row.setSpacing(14)
-        row.addWidget(self.list)
-        row.addWidget(self.text, 1)
-        self.column.addWidget(version)
-        self.column.addWidget(
-            small(
-                self.tr(
-                    "Chat with Mixture-of-Experts models that are larger than your memory. Nothing "
-                    "is sent anywhere. It is made of the parts below."
-                )
+        row = filled(spaced(QHBoxLayout(), 14), self.list, (self.text, 1))
+        about = small(
+            self.tr(
+                "Chat with Mixture-of-Experts models that are larger than your memory. Nothing is "
+                "sent anywhere. It is made of the parts below."
             )
         )
-        self.column.addWidget(self._licence)
-        self.column.addLayout(row, 1)
+        filled(self.column, version, about, self._licence, (row, 1))
         self.list.currentRowChanged.connect(self._show)
 
     def _show(self, row: int) -> None:

@@ -12,6 +12,7 @@ from app.pages.model_report import ModelReport
 from app.session.engine import EngineSession
 from app.state.engine_state import State
 from app.widgets.page import Page, small
+from app.widgets.parts import filled
 
 REFRESH_MS = 2000
 
@@ -45,21 +46,15 @@ class DiagnosticsPage(Page):
         self.text.setTabChangesFocus(True)
         self.text.setAccessibleName(self.tr("Report"))
         self._done = small("")
-        row = QHBoxLayout()
-        row.addWidget(self.copy)
-        row.addWidget(self.measure)
-        row.addWidget(self._done, 1)
-        self.column.addWidget(
-            small(
-                self.tr(
-                    "The report contains versions, the machine, the model, settings, figures and "
-                    "errors. It contains no chats, names or folders. It is sent nowhere; you can "
-                    "paste it where you want."
-                )
+        row = filled(QHBoxLayout(), self.copy, self.measure, (self._done, 1))
+        about = small(
+            self.tr(
+                "The report contains versions, the machine, the model, settings, figures and "
+                "errors. It contains no chats, names or folders. It is sent nowhere; you can paste "
+                "it where you want."
             )
         )
-        self.column.addLayout(row)
-        self.column.addWidget(self.text, 1)
+        filled(self.column, about, row, (self.text, 1))
         self._timer = QTimer(self, interval=REFRESH_MS)
         self._timer.timeout.connect(self.refresh)
 

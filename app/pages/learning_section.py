@@ -10,7 +10,6 @@ from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import (
     QGroupBox,
-    QLabel,
     QProgressBar,
     QPushButton,
     QVBoxLayout,
@@ -21,7 +20,7 @@ from app.session.worker_link import EngineLink
 from app.text import units
 from app.text.messages import localized
 from app.widgets.fields import Tick
-from app.widgets.parts import spaced
+from app.widgets.parts import filled, spaced, text_label
 from backend.protocol.status import LearningFacts
 
 REFRESH_MS = 5_000
@@ -37,16 +36,17 @@ class LearningGroup(QGroupBox):
         self.setTitle(self.tr("Learning from your chats"))
         self.switch = Tick(self.tr("Record which experts my chats use, and learn from it"))
         self.switch.setAccessibleName(self.switch.text())
-        self._explanation = _label(
+        self._explanation = text_label(
+            "small",
             self.tr(
                 "The recordings stay on this computer. They hold a number in place of each word, "
                 "which the model can turn back, so they are as private as your chats. While you "
                 "do not use the model, this computer learns from them which experts will be needed "
                 "next. Answers stay the same, but may come faster."
-            )
+            ),
+            wraps=True,
         )
-        self._state = _label()
-        self.amount = _label()
+        self._state, self.amount = (text_label("small", wraps=True) for _ in range(2))
         self.bar = QProgressBar()
         self.bar.setRange(0, 1000)
         self.bar.setTextVisible(False)
@@ -54,10 +54,10 @@ class LearningGroup(QGroupBox):
         self.bar.hide()
         self.delete = QPushButton(self.tr("Delete all recordings"))
         self.delete.setAccessibleName(self.delete.text())
-        layout = spaced(QVBoxLayout(self), 8)
-        for widget in (self.switch, self._explanation, self._state, self.bar, self.amount):
-            layout.addWidget(widget)
-        layout.addWidget(self.delete, 0, Qt.AlignmentFlag.AlignLeft)
+        filled(
+            spaced(QVBoxLayout(self), 8), self.switch, self._explanation, self._state, self.bar,
+            self.amount, (self.delete, Qt.AlignmentFlag.AlignLeft),
+        )  # fmt: skip
         self.switch.clicked.connect(lambda yes: link.learn("allow" if yes else "forbid"))
         self.delete.clicked.connect(lambda: link.learn("delete"))
         link.learning.connect(self.show_facts)
@@ -112,10 +112,3 @@ class LearningGroup(QGroupBox):
         """Stop the requests."""
         super().hideEvent(event)
         self._timer.stop()
-
-
-def _label(text: str = "") -> QLabel:
-    label = QLabel(text)
-    label.setWordWrap(True)
-    label.setProperty("role", "small")
-    return label

@@ -27,7 +27,7 @@ from app.text.messages import localized
 from app.widgets import files
 from app.widgets.on_screen import OnScreen
 from app.widgets.page import small
-from app.widgets.parts import spaced
+from app.widgets.parts import filled, spaced
 from backend.system import children
 from backend.text import from_json
 
@@ -83,18 +83,10 @@ class ModelReport(QDialog):
         self.leave = self._button(self.tr("Close"), self.reject)
         for button in (self.start, self.copy):
             button.setProperty("role", "primary")
-        row = QHBoxLayout()
-        row.setSpacing(8)
-        row.addWidget(self.copy)
-        row.addWidget(self.save)
-        row.addStretch(1)
-        for button in (self.start, self.stop, self.leave):
-            row.addWidget(button)
+        row = spaced(QHBoxLayout(), 8)
+        filled(row, self.copy, self.save, 1, self.start, self.stop, self.leave)
         layout = spaced(QVBoxLayout(self), 12, 20, 18, 20, 16)
-        for widget in (self.words, self._explained, self.bar):
-            layout.addWidget(widget)
-        layout.addWidget(self.text, 1)
-        layout.addLayout(row)
+        filled(layout, self.words, self._explained, self.bar, (self.text, 1), row)
         self._show()
 
     def _button(self, caption: str, act: Callable[[], None]) -> QPushButton:

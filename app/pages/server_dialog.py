@@ -23,7 +23,7 @@ from app.text.messages import localized
 from app.widgets.fields import FIELD_HEIGHT
 from app.widgets.on_screen import OnScreen
 from app.widgets.page import small
-from app.widgets.parts import saves_or_cancels, spaced, text_label
+from app.widgets.parts import filled, saves_or_cancels, spaced, text_label
 from backend.tools.settings import Server
 
 
@@ -56,10 +56,7 @@ class _Pairs(QWidget):
             field.setAccessibleName(words)
             field.setPlaceholderText(words)
         fields[1].setEchoMode(QLineEdit.EchoMode.Password)
-        row = QHBoxLayout()
-        row.setSpacing(6)
-        row.addWidget(fields[0], 2)
-        row.addWidget(fields[1], 3)
+        row = filled(spaced(QHBoxLayout(), 6), (fields[0], 2), (fields[1], 3))
         self._rows.append(fields)
         self._layout.insertLayout(self._layout.count() - 1, row)
         return fields[0]
@@ -100,27 +97,21 @@ class ServerDialog(QDialog):
         kinds = QWidget()
         row = QHBoxLayout(kinds)
         row.setContentsMargins(0, 0, 0, 0)
-        row.addWidget(self.is_program)
-        row.addWidget(self.is_web)
-        row.addStretch(1)
+        filled(row, self.is_program, self.is_web, 1)
         self._row(self.tr("Name"), self.name)
         self._form.addRow(kinds)
         self._row(self.tr("Command line"), self.command)
         self._row(self.tr("Environment"), self._env)
         self._row(self.tr("Address"), self.url)
         self._row(self.tr("Headers"), self._headers)
-        layout = spaced(QVBoxLayout(self), 12, 20, 18, 20, 16)
-        layout.addLayout(self._form)
-        layout.addWidget(
-            small(
-                self.tr(
-                    "A server runs with your rights: it can read and change what you can. Add "
-                    "only servers that you trust."
-                )
+        trust = small(
+            self.tr(
+                "A server runs with your rights: it can read and change what you can. Add only "
+                "servers that you trust."
             )
         )
-        layout.addWidget(self._warning)
-        layout.addWidget(saves_or_cancels(self))
+        layout = spaced(QVBoxLayout(self), 12, 20, 18, 20, 16)
+        filled(layout, self._form, trust, self._warning, saves_or_cancels(self))
         self._group.buttonToggled.connect(self._show_kind)
         (self.is_web if server is not None and server.url else self.is_program).setChecked(True)
         self._show_kind()

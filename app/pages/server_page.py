@@ -20,6 +20,7 @@ from app.text import units
 from app.text.messages import localized
 from app.widgets.fields import WholeLine
 from app.widgets.page import Page, Section, beside, small
+from app.widgets.parts import filled
 
 QUESTION = "Why is the sky blue?"
 _CURL = """curl {address}/chat/completions \\
@@ -50,9 +51,8 @@ class ServerPage(Page):
         self._server = server
         self._example = "curl"
         self.section = ServerSection(server)
-        for part in (self.section, self._address_section(), self._examples(), self._requests()):
-            self.column.addWidget(part)
-        self.column.addStretch(1)
+        parts = self.section, self._address_section(), self._examples(), self._requests()
+        filled(self.column, *parts, 1)
         server.changed.connect(self._show)
         self._show(server.facts)
 

@@ -28,6 +28,7 @@ from app.widgets.elided_label import ElidedLabel
 from app.widgets.fields import DropDown, Tick
 from app.widgets.mode_switch import ModeSwitch
 from app.widgets.page import Page, Section, beside, small
+from app.widgets.parts import filled
 from app.widgets.theme import TEXT_SIZES, Choice
 
 FIELD_WIDTH = 220
@@ -73,20 +74,11 @@ class SettingsPage(Page):
         self.tools = ToolsSection(tools)
         self.cards = CardsSection(link)
         self.version = VersionSection()
-        for section in (
-            self._appearance(settings),
-            self._engine(settings),
-            self.cards,
-            self._models(),
-            self._chats(settings),
-            self.tools,
-            self._server(),
-            self._privacy(link),
-            self.version,
-            self._reset(),
-        ):
-            self.column.addWidget(section)
-        self.column.addStretch(1)
+        filled(
+            self.column, self._appearance(settings), self._engine(settings), self.cards,
+            self._models(), self._chats(settings), self.tools, self._server(), self._privacy(link),
+            self.version, self._reset(), 1,
+        )  # fmt: skip
         library.library.changed.connect(self._show_folders)
 
     def show_settings(self, settings: Settings) -> None:

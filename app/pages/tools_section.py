@@ -23,7 +23,7 @@ from app.text.messages import localized
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.fields import Number, Tick
 from app.widgets.page import Section, beside, small
-from app.widgets.parts import dress, spaced
+from app.widgets.parts import dress, filled, spaced
 from backend.tools.settings import Server
 from backend.tools.tool import Tool
 
@@ -52,20 +52,15 @@ class _Row(QFrame):
         self.restart = self._button(self.tr("Restart"), lambda: servers.restart(name))
         self.edit = self._button(self.tr("Edit\u2026"), self._edit)
         self.remove = self._button(self.tr("Remove\u2026"), self._remove)
-        head = QHBoxLayout()
-        head.setSpacing(8)
-        head.addWidget(self.on)
-        head.addWidget(self._state, 1)
-        for button in (self._show_tools, self.restart, self.edit, self.remove):
-            head.addWidget(button)
+        head = filled(
+            spaced(QHBoxLayout(), 8), self.on, (self._state, 1), self._show_tools, self.restart,
+            self.edit, self.remove,
+        )  # fmt: skip
         self._list = QWidget()
         self._list_layout = spaced(QVBoxLayout(self._list), 4, 24, 2, 0, 4)
         self._list.hide()
         layout = spaced(QVBoxLayout(self), 3, 0, 4, 0, 4)
-        layout.addLayout(head)
-        layout.addWidget(self._command)
-        layout.addWidget(self._trouble)
-        layout.addWidget(self._list)
+        filled(layout, head, self._command, self._trouble, self._list)
 
     def show_server(self, server: Server, state: ServerState) -> None:
         """Show a server and its state."""
@@ -118,10 +113,7 @@ class _Row(QFrame):
             about.setProperty("role", "small")
             about.setText(" ".join((localized(tool.fault) or tool.description).split()))
             line = QWidget()
-            row = spaced(QHBoxLayout(line), 8)
-            row.addWidget(switch)
-            row.addWidget(about, 1)
-            row.addWidget(revoke)
+            filled(spaced(QHBoxLayout(line), 8), switch, (about, 1), revoke)
             self._switches[tool.name], self._permissions[tool.name] = switch, revoke
             self._list_layout.addWidget(line)
 

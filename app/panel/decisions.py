@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
 from app.text.messages import localized
-from app.widgets.parts import spaced, text_label
+from app.widgets.parts import filled, spaced, text_label
 from app.widgets.quiet_button import head_of_card
 
 
@@ -28,10 +28,7 @@ class Decisions(QWidget):
         self.button.setCursor(Qt.CursorShape.PointingHandCursor)
         self.button.toggled.connect(lambda _: self._write())
         head = head_of_card(self.tr("What the adaptive method decided"), self.button, role="strong")
-        layout = spaced(QVBoxLayout(self), 4)
-        layout.addLayout(head)
-        layout.addWidget(self.last)
-        layout.addWidget(self.all)
+        filled(spaced(QVBoxLayout(self), 4), head, self.last, self.all)
         self.show_lines(())
 
     @property

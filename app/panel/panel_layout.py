@@ -30,7 +30,7 @@ from app.text.messages import localized
 from app.widgets import files
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.icon_button import IconButton
-from app.widgets.parts import spaced
+from app.widgets.parts import filled, spaced, text_label
 from app.widgets.scroll_column import BAR_WIDTH, ScrollColumn
 from backend.protocol.status import CacheFacts, ModelFacts
 
@@ -61,7 +61,7 @@ class PanelParts(QObject):
         self.method, self.force = _cut("small"), _cut("small")
         right = Qt.AlignmentFlag.AlignRight
         self.longest, self.scale = Value("small", right), Value("small", right)
-        self.place = label("", "small")
+        self.place = text_label("small")
         self.words, self.helps, self.causes = _words("strong"), _words(""), _words("small")
         self.use_it = QPushButton()
         self.now = QPushButton(self.tr("Now"))
@@ -279,14 +279,12 @@ class PanelParts(QObject):
         self.content.setObjectName("engineContent")
         layout = spaced(QVBoxLayout(self.content), 10, 20, 14, 20 - BAR_WIDTH, 16)
         layout.addLayout(
-            row(label(self.tr("Engine"), "strong"), self.method, self.place, self.now,
+            row(text_label("strong", self.tr("Engine")), self.method, self.place, self.now,
                 self.pause, self.wide, self.window, self.more)
         )  # fmt: skip
         self._make_boxes()
         self._map_row = QWidget()
-        both = spaced(QHBoxLayout(self._map_row), 8)
-        both.addWidget(self.map, 1)
-        both.addWidget(self.stall)
+        filled(spaced(QHBoxLayout(self._map_row), 8), (self.map, 1), self.stall)
         title = ElidedLabel(n_least=8)  # in a narrow panel the buttons need the room
         title.setProperty("role", "strong")
         title.setText(self.tr("Experts by layer"))
@@ -318,7 +316,7 @@ class PanelParts(QObject):
             )
         )
         self._token_section = _section(
-            row(label(self.tr("Tokens"), "strong"), self.scale), self.legends[1], self.strip,
+            row(text_label("strong", self.tr("Tokens")), self.scale), self.legends[1], self.strip,
             self.time_line,
         )  # fmt: skip
         self.legends[2].setToolTip(
@@ -330,17 +328,15 @@ class PanelParts(QObject):
             )
         )
         memory = _section(
-            row(label(self.tr("Memory"), "strong"), self.force), self.memory, self.legends[2]
+            row(text_label("strong", self.tr("Memory")), self.force), self.memory, self.legends[2]
         )
-        counters = _section(row(self.counters, None), self.figures)
+        counters = _section(filled(spaced(QHBoxLayout(), 8), self.counters, 1), self.figures)
         self._columns = QHBoxLayout()
         halves = QWidget(), QWidget()
         self._left, self._right = (QVBoxLayout(half) for half in halves)
-        for column, half in zip((self._left, self._right), halves, strict=True):
-            column.setContentsMargins(0, 0, 0, 0)
-            column.setSpacing(14)
-            column.addStretch(1)
-            self._columns.addWidget(half)
+        for column in (self._left, self._right):
+            filled(spaced(column, 14), 1)
+        filled(self._columns, *halves)
         self._right_half = halves[1]
         layout.addLayout(self._columns, 1)
         self._sections = (
@@ -360,10 +356,9 @@ class PanelParts(QObject):
     def _make_boxes(self) -> None:
         self._words_box = QFrame()
         self._words_box.setObjectName("verdict")
+        left = Qt.AlignmentFlag.AlignLeft
         inside = spaced(QVBoxLayout(self._words_box), 6, 14, 10, 14, 10)
-        for words in (self.words, self.helps, self.causes):
-            inside.addWidget(words)
-        inside.addWidget(self.use_it, 0, Qt.AlignmentFlag.AlignLeft)
+        filled(inside, self.words, self.helps, self.causes, (self.use_it, left))
         self._hint = QFrame()
         self._hint.setObjectName("hint")
         hint = _words("small")
@@ -382,8 +377,7 @@ class PanelParts(QObject):
         got_it.clicked.connect(self.hint_read)
         inside = QVBoxLayout(self._hint)
         inside.setContentsMargins(14, 10, 14, 10)
-        inside.addWidget(hint)
-        inside.addWidget(got_it, 0, Qt.AlignmentFlag.AlignLeft)
+        filled(inside, hint, (got_it, left))
         self._hint.hide()
 
     def arrange(self, has_columns: bool) -> None:
@@ -404,9 +398,7 @@ class PanelParts(QObject):
 
 
 def _words(role: str) -> QLabel:
-    made = QLabel()
-    made.setProperty("role", role)
-    made.setWordWrap(True)
+    made = text_label(role, wraps=True)
     made.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
     return made
 
@@ -421,29 +413,14 @@ def _cut(role: str) -> ElidedLabel:
 def _section(line: QHBoxLayout, *widgets: QWidget) -> QWidget:
     """Return a widget with a row, and widgets below it. Pictures take the remaining height."""
     made = QWidget()
-    layout = spaced(QVBoxLayout(made), 6)
-    layout.addLayout(line)
-    for widget in widgets:
-        layout.addWidget(widget)
-    layout.addStretch(0)
+    filled(spaced(QVBoxLayout(made), 6), line, *widgets, 0)
     return made
 
 
-def label(text: str, role: str) -> QLabel:
-    """Return a label in one of the style sheet's roles."""
-    made = QLabel(text)
-    made.setProperty("role", role)
-    return made
-
-
-def row(*widgets: QWidget | None) -> QHBoxLayout:
-    """Return a row of widgets; None is a stretch."""
-    made = QHBoxLayout()
-    made.setSpacing(8)
+def row(*widgets: QWidget) -> QHBoxLayout:
+    """Return a row of widgets. Those that take any width share what the others leave."""
+    made = spaced(QHBoxLayout(), 8)
     for widget in widgets:
-        if widget is None:
-            made.addStretch(1)
-        else:
-            fills = widget.sizePolicy().horizontalPolicy() is QSizePolicy.Policy.Ignored
-            made.addWidget(widget, int(fills))
+        fills = widget.sizePolicy().horizontalPolicy() is QSizePolicy.Policy.Ignored
+        made.addWidget(widget, int(fills))
     return made

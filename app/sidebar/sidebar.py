@@ -19,7 +19,7 @@ from app.store.chats import ChatRow
 from app.text.messages import localized
 from app.widgets.commands import key_words
 from app.widgets.fields import SearchField, takes_escape
-from app.widgets.parts import spaced, text_label
+from app.widgets.parts import filled, spaced, text_label
 
 SEARCH_MS = 60  # delay after the last key
 
@@ -89,14 +89,8 @@ class Sidebar(QFrame):
         self._import.setProperty("role", "quiet")
         self._import.setAccessibleName(self.tr("Import chats from a file"))
         self._import.clicked.connect(self.import_file)
-        foot = QHBoxLayout()
-        foot.addWidget(self._import)
-        foot.addStretch(1)
         layout = spaced(QVBoxLayout(self), 8, 12, 14, 8, 10)
-        layout.addWidget(self.new)
-        layout.addWidget(self.search)
-        layout.addWidget(self._nothing)
-        layout.addWidget(self.list, 1)
+        filled(layout, self.new, self.search, self._nothing, (self.list, 1))
         if not chats.store.is_kept:
             unkept = text_label(
                 "warning", self.tr("Chats are not kept: they end with this window."), wraps=True
@@ -104,7 +98,7 @@ class Sidebar(QFrame):
             unkept.setContentsMargins(10, 0, 10, 0)
             unkept.setToolTip(localized(chats.store.trouble))
             layout.addWidget(unkept)
-        layout.addLayout(foot)
+        layout.addLayout(filled(QHBoxLayout(), self._import, 1))
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self.refresh)
         self.search.composed.connect(lambda: self._timer.start(SEARCH_MS))

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import (
 
 from app.widgets.fields import FIELD_HEIGHT
 from app.widgets.icon_button import IconButton
-from app.widgets.parts import spaced, text_label
+from app.widgets.parts import filled, spaced, text_label
 from app.widgets.scroll_column import BAR_WIDTH, ScrollColumn
 
 COLUMN_WIDTH = 760
@@ -38,9 +38,7 @@ class Page(QWidget):
         close.clicked.connect(self.closed)
         head = QHBoxLayout()
         head.setContentsMargins(24, 18, 24, 0)
-        head.addWidget(heading)
-        head.addStretch(1)
-        head.addWidget(close)
+        filled(head, heading, 1, close)
         inside = QWidget()
         inside.setObjectName("pageColumn")
         inside.setMaximumWidth(COLUMN_WIDTH)
@@ -55,9 +53,7 @@ class Page(QWidget):
         centred.setObjectName("pageColumn")
         row = QHBoxLayout(centred)
         row.setContentsMargins(BAR_WIDTH, 0, 0, 0)  # the bar has its place at the right
-        row.addStretch(1)
-        row.addWidget(inside, 1000)
-        row.addStretch(1)
+        filled(row, 1, (inside, 1000), 1)
         self.area = ScrollColumn()
         self.area.setFrameShape(QFrame.Shape.NoFrame)
         self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -75,7 +71,6 @@ class Section(QFrame):
         super().__init__(parent)
         self.setObjectName("card")
         self.setAccessibleName(title)
-        heading = text_label("strong", title)
         self.form = QFormLayout()
         self.form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
         self.form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.FieldsStayAtSizeHint)
@@ -83,8 +78,7 @@ class Section(QFrame):
         self.form.setHorizontalSpacing(0)  # Qt forgets it where it asks if a row is too long
         self.form.setVerticalSpacing(10)
         layout = spaced(QVBoxLayout(self), 10, 18, 14, 18, 16)
-        layout.addWidget(heading)
-        layout.addLayout(self.form)
+        filled(layout, text_label("strong", title), self.form)
 
     def row(self, caption: str, field: QWidget) -> None:
         """Add a field with its caption, which is also its accessible name."""
@@ -111,8 +105,5 @@ def small(text: str) -> QLabel:
 def beside(*widgets: QWidget) -> QWidget:
     """Return one widget that holds widgets in a row."""
     row = QWidget()
-    layout = spaced(QHBoxLayout(row), 8)
-    for widget in widgets:
-        layout.addWidget(widget)
-    layout.addStretch(1)
+    filled(spaced(QHBoxLayout(row), 8), *widgets, 1)
     return row

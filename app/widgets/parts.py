@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from PySide6.QtWidgets import QBoxLayout, QDialog, QDialogButtonBox, QLabel, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QBoxLayout, QDialog, QDialogButtonBox, QLabel, QLayout, QWidget
 
 L = TypeVar("L", bound=QBoxLayout)
+Part = QWidget | QLayout
 
 
 def text_label(role: str, text: str = "", *, wraps: bool = False) -> QLabel:
@@ -23,6 +25,27 @@ def spaced(
     """Return a layout with these pixels between its items, and around them."""
     layout.setContentsMargins(left, top, right, bottom)
     layout.setSpacing(spacing)
+    return layout
+
+
+def filled(
+    layout: L, *items: Part | int | tuple[Part, int] | tuple[QWidget, Qt.AlignmentFlag]
+) -> L:
+    """Return a layout with these items. A number is a stretch.
+
+    A pair is an item and its stretch, or a widget and its alignment.
+    """
+    for item in items:
+        if isinstance(item, int):
+            layout.addStretch(item)
+            continue
+        part, how = item if isinstance(item, tuple) else (item, 0)
+        if isinstance(part, QLayout):
+            layout.addLayout(part, how)
+        elif isinstance(how, Qt.AlignmentFlag):
+            layout.addWidget(part, 0, how)
+        else:
+            layout.addWidget(part, how)
     return layout
 
 

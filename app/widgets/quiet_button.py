@@ -7,7 +7,7 @@ from collections.abc import Callable
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QPushButton
 
-from app.widgets.parts import text_label
+from app.widgets.parts import filled, text_label
 
 
 class QuietButton(QPushButton):
@@ -24,10 +24,4 @@ class QuietButton(QPushButton):
 
 def head_of_card(title: str, *buttons: QPushButton, role: str = "small") -> QHBoxLayout:
     """Return the head of a card: its title at the left, its buttons at the right."""
-    head = QHBoxLayout()
-    if title:
-        head.addWidget(text_label(role, title))
-    head.addStretch(1)
-    for button in buttons:
-        head.addWidget(button)
-    return head
+    return filled(QHBoxLayout(), *([text_label(role, title)] if title else []), 1, *buttons)
