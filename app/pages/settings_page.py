@@ -40,23 +40,15 @@ class SettingsPage(Page):
     """Shows Settings; the main window applies the user's choices.
 
     Signals:
-        theme_chosen: (theme.Choice).
-        language_chosen: (str) code.
-        contrast_chosen: (bool) high contrast.
-        text_size_chosen: (int) per cent of the system's.
+        chosen: (str, value) another value for the setting of this name.
         server_wanted: the user wants the page of the local server.
-        presence_changed: a choice about notifications, the tray or titles.
         automatic_chosen: (bool).
         controls_wanted: the user wants to see the engine's controls.
         preset_wanted: the user wants to edit the default preset.
         reset_wanted: the user wants to reset all settings.
     """
 
-    theme_chosen = Signal(object)
-    language_chosen = Signal(str)
-    contrast_chosen = Signal(bool)
-    text_size_chosen = Signal(int)
-    presence_changed = Signal()
+    chosen = Signal(str, object)
     server_wanted = Signal()
     automatic_chosen = Signal(bool)
     controls_wanted = Signal()
@@ -71,14 +63,16 @@ class SettingsPage(Page):
         self._library = library
         self.server_page = ServerPage(server)
         self.server = self.server_page.section
+        self._ticks: dict[str, Tick] = {}  # by the names of their settings
         self.tools = ToolsSection(tools)
         self.cards = CardsSection(link)
         self.version = VersionSection()
         filled(
-            self.column, self._appearance(settings), self._engine(settings), self.cards,
-            self._models(), self._chats(settings), self.tools, self._server(), self._privacy(link),
-            self.version, self._reset(), 1,
+            self.column, self._appearance(), self._engine(), self.cards, self._models(),
+            self._chats(), self.tools, self._server(), self._privacy(link), self.version,
+            self._reset(), 1,
         )  # fmt: skip
+        self.show_settings(settings)
         library.library.changed.connect(self._show_folders)
 
     def show_settings(self, settings: Settings) -> None:
@@ -86,12 +80,15 @@ class SettingsPage(Page):
         self.theme.setCurrentIndex(self.theme.findData(settings.theme))
         self.language.setCurrentIndex(self.language.findData(settings.language))
         self.mode.show_choice(settings.engine.automatic)
-        self.contrast.setChecked(settings.high_contrast)
-        self._show_text_size(settings)
+        if self.text_size.findData(settings.text_percent) < 0:
+            self.text_size.addItem(
+                units.percent(settings.text_percent / 100), settings.text_percent
+            )
+        self.text_size.setCurrentIndex(self.text_size.findData(settings.text_percent))
         for name, tick in self._ticks.items():
             tick.setChecked(getattr(settings, name))
 
-    def _appearance(self, settings: Settings) -> Section:
+    def _appearance(self) -> Section:
         section = Section(self.tr("Appearance"))
         self.theme = DropDown()
         for choice, words in (
@@ -100,27 +97,19 @@ class SettingsPage(Page):
             (Choice.DARK, self.tr("Dark")),
         ):
             self.theme.addItem(words, choice.value)
-        self.theme.setCurrentIndex(self.theme.findData(settings.theme))
-        self.theme.activated.connect(
-            lambda _: self.theme_chosen.emit(Choice(self.theme.currentData()))
-        )
+        self.theme.activated.connect(lambda _: self.chosen.emit("theme", self.theme.currentData()))
         self.language = DropDown()
         for code in language.CHOICES:
             self.language.addItem(language.title(code), code)
-        self.language.setCurrentIndex(self.language.findData(settings.language))
         self.language.activated.connect(self._language_picked)
         self._language_hint = small("")
         self._language_hint.hide()
-        self.contrast = Tick(self.tr("High contrast"))
-        self.contrast.setAccessibleName(self.tr("High contrast"))
-        self.contrast.setChecked(settings.high_contrast)
-        self.contrast.toggled.connect(self.contrast_chosen)
+        self.contrast = self._tick("high_contrast", self.tr("High contrast"))
         self.text_size = DropDown()
         for percent in TEXT_SIZES:
             self.text_size.addItem(units.percent(percent / 100), percent)
-        self._show_text_size(settings)
         self.text_size.activated.connect(
-            lambda _: self.text_size_chosen.emit(int(self.text_size.currentData()))
+            lambda _: self.chosen.emit("text_percent", int(self.text_size.currentData()))
         )
         for field in (self.theme, self.language, self.text_size):
             field.setFixedWidth(FIELD_WIDTH)
@@ -129,44 +118,29 @@ class SettingsPage(Page):
         section.row(self.tr("Size of text"), self.text_size)
         section.row(self.tr("Language"), self.language)
         section.wide(self._language_hint)
-        self._ticks: dict[str, Tick] = {}
         for name, words in (
             ("notify", self.tr("Tell when an answer is ready and the window is not active")),
             ("tray", self.tr("Keep a closed window in the tray")),
         ):
-            self._add_tick(section, settings, name, words)
+            section.wide(self._tick(name, words))
         return section
 
-    def _add_tick(self, section: Section, settings: Settings, name: str, words: str) -> None:
-        """Add a switch for a setting of this name."""
+    def _tick(self, name: str, words: str) -> Tick:
+        """Return a switch for the setting of this name."""
         tick = self._ticks[name] = Tick(words)
         tick.setAccessibleName(words)
-        tick.setChecked(getattr(settings, name))
-
-        def choose(is_on: bool) -> None:
-            setattr(settings, name, is_on)
-            self.presence_changed.emit()
-
-        tick.toggled.connect(choose)
-        section.wide(tick)
-
-    def _show_text_size(self, settings: Settings) -> None:
-        if self.text_size.findData(settings.text_percent) < 0:
-            self.text_size.addItem(
-                units.percent(settings.text_percent / 100), settings.text_percent
-            )
-        self.text_size.setCurrentIndex(self.text_size.findData(settings.text_percent))
+        tick.toggled.connect(lambda is_on: self.chosen.emit(name, is_on))
+        return tick
 
     def _language_picked(self) -> None:
         self._language_hint.setText(self.tr("The language changes at the next start."))
         self._language_hint.show()
-        self.language_chosen.emit(str(self.language.currentData()))
+        self.chosen.emit("language", self.language.currentData())
 
-    def _engine(self, settings: Settings) -> Section:
+    def _engine(self) -> Section:
         section = Section(self.tr("Engine"))
         self.mode = ModeSwitch()
         self.mode.setAccessibleName(self.tr("Engine settings"))
-        self.mode.show_choice(settings.engine.automatic)
         self.mode.chosen.connect(self.automatic_chosen)
         controls = QPushButton(self.tr("Engine controls\u2026"))
         controls.setAccessibleName(self.tr("Show the engine controls"))
@@ -254,17 +228,15 @@ class SettingsPage(Page):
             downloads.set_folder(Path(name))
             self._show_folders()
 
-    def _chats(self, settings: Settings) -> Section:
+    def _chats(self) -> Section:
         section = Section(self.tr("New chats"))
         self.preset = QPushButton(self.tr("System prompt and sampling\u2026"))
         self.preset.setAccessibleName(self.tr("What new chats begin with"))
         self.preset.clicked.connect(self.preset_wanted)
         section.wide(small(self.tr("For chats with models that have no settings of their own.")))
         section.wide(beside(self.preset))
-        self._add_tick(
-            section, settings, "titles",
-            self.tr("Let the model write the titles of new chats when it is idle"),
-        )  # fmt: skip
+        words = self.tr("Let the model write the titles of new chats when it is idle")
+        section.wide(self._tick("titles", words))
         return section
 
     def _server(self) -> Section:

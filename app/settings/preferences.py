@@ -16,6 +16,8 @@ from app.state.engine_choice import EngineChoice
 from app.state.preset import NamedPreset
 from app.widgets import theme
 
+_LOOKS = ("theme", "high_contrast", "text_percent")
+
 
 class Preferences(QObject):
     """The settings of this user, in a file.
@@ -34,23 +36,12 @@ class Preferences(QObject):
         self.values, self.remark = settings.load(path)
         self._failed = False
 
-    def set_theme(self, choice: theme.Choice) -> None:
-        """Change the colours, and remember the choice."""
-        self.values.theme = choice.value
+    def set(self, name: str, value: object) -> None:
+        """Set a value of Settings by its name, and remember it. A look is applied at once."""
+        setattr(self.values, name, value)
         self.save()
-        self.dress()
-
-    def set_contrast(self, is_high: bool) -> None:
-        """Change to or from high contrast, and remember the choice."""
-        self.values.high_contrast = is_high
-        self.save()
-        self.dress()
-
-    def set_text_size(self, percent: int) -> None:
-        """Change the size of text, in per cent of the system's, and remember it."""
-        self.values.text_percent = percent
-        self.save()
-        self.dress()
+        if name in _LOOKS:
+            self.dress()
 
     def choose_theme(self) -> None:
         """Set the colours and the font before widgets are made; dress() styles them."""
@@ -64,21 +55,6 @@ class Preferences(QObject):
         app, values = QApplication.instance(), self.values
         assert isinstance(app, QApplication)
         return app, theme.Choice(values.theme), values.high_contrast, values.text_percent
-
-    def set_language(self, code: str) -> None:
-        """Remember a language for the next start."""
-        self.values.language = code
-        self.save()
-
-    def set_counters(self, shown: bool) -> None:
-        """Remember whether the panel's counters are unfolded."""
-        self.values.show_counters = shown
-        self.save()
-
-    def set_hint_read(self) -> None:
-        """Remember that the hint about the first answer was read."""
-        self.values.hint_read = True
-        self.save()
 
     def take_choices(self, usual: EngineChoice, own: dict[str, dict[str, Any]]) -> None:
         """Remember the settings of the engine, the usual ones and those of single models."""

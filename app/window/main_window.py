@@ -230,13 +230,9 @@ class MainWindow(QMainWindow):
         """Return the page of the settings, which is made when it is first needed."""
         page = SettingsPage(self.settings, self.library, self.server, self.link, self.calls.servers)
         preferences, engine = self.preferences, self.engine
-        page.theme_chosen.connect(preferences.set_theme)
+        page.chosen.connect(preferences.set)
+        page.chosen.connect(lambda *_: self.presence.show_choice())
         page.server_wanted.connect(lambda: self.pages.go("server"))
-        page.presence_changed.connect(preferences.save)
-        page.presence_changed.connect(self.presence.show_choice)
-        page.contrast_chosen.connect(preferences.set_contrast)
-        page.text_size_chosen.connect(preferences.set_text_size)
-        page.language_chosen.connect(preferences.set_language)
         page.automatic_chosen.connect(self.controls.choose_automatic)
         page.controls_wanted.connect(lambda: self._show_controls(True))
         page.preset_wanted.connect(self.chat_page.edit_any_preset)
@@ -300,8 +296,9 @@ class MainWindow(QMainWindow):
         self.engine_page.notice.connect(session.notice)
         parts = self.panel.parts
         parts.show_counters(self.settings.show_counters)
-        parts.counters_toggled.connect(self.preferences.set_counters)
-        parts.hint_read.connect(self.preferences.set_hint_read)
+        choose = self.preferences.set
+        parts.counters_toggled.connect(lambda shown: choose("show_counters", shown))
+        parts.hint_read.connect(lambda: choose("hint_read", True))
         if not self.settings.hint_read:
             self.panel.want_hint()
         self.calls.servers.trouble.connect(lambda text: session.notice.emit(Notice(text)))

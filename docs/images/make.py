@@ -130,7 +130,7 @@ def take(arguments: argparse.Namespace) -> int:
         if arguments.all is not None:
             take_all(window, welcome, arguments)
         elif arguments.scale == 1:
-            window.preferences.set_theme(Choice.LIGHT)
+            window.preferences.set("theme", "light")
             save(grab(window), "start")
         advised: list[object] = []
         window.link.advice.connect(advised.append)
@@ -152,12 +152,12 @@ Views = Iterator[tuple[str, QImage]]
 
 def take_documented(window: MainWindow, arguments: argparse.Namespace) -> None:
     """Write the pictures of README.md and docs/guide.md, but for the first and for the panel."""
-    window.preferences.set_theme(Choice.DARK)
+    window.preferences.set("theme", "dark")
     save(grab(window), "window")
     press(window, "Ctrl+Shift+E")
     save(grab(window), "panel-wide")
     press(window, "Ctrl+Shift+E")
-    window.preferences.set_theme(Choice.LIGHT)
+    window.preferences.set("theme", "light")
     take_controls(window)
     take_branches(window, arguments.question)
     take_thought(window)
@@ -173,7 +173,7 @@ def take_documented(window: MainWindow, arguments: argparse.Namespace) -> None:
 
 def take_panel(window: MainWindow) -> None:
     """Write the panel alone, as it is now, and as it was at a token in the middle."""
-    window.preferences.set_theme(Choice.LIGHT)
+    window.preferences.set("theme", "light")
     save(grab(window.panel), "panel")
     window.panel.choose(window.panel.moments.n_token // 3)
     window.panel.show_view(View.USE)
@@ -296,7 +296,7 @@ def take_all(
 ) -> None:
     """Write these views in both themes."""
     for choice in (Choice.DARK, Choice.LIGHT):
-        window.preferences.set_theme(choice)
+        window.preferences.set("theme", choice.value)
         for name, picture in views(window):
             picture.save(str(arguments.all / f"{name}-{choice.value}-{arguments.scale}x.png"))
 

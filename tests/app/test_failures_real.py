@@ -181,6 +181,6 @@ def test_a_profile_that_cannot_be_written_is_said_once(qtbot: Any, tmp_path: Pat
         load(qtbot, window, embedded_model())
         assert answers(qtbot, window)
         assert [row.title for row in window.chats.rows()] == ["Hello."]
-        window.preferences.set_language("de")
+        window.preferences.set("language", "de")
     finally:
         window.close()

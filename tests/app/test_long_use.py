@@ -165,7 +165,7 @@ def test_a_theme_keeps_the_conversation_and_what_is_written_in_it(
 ) -> None:
     window = open_window(model(text=ANSWER, token_s=0.0))
     window.resize(1300, 800)
-    window.preferences.set_theme(theme.Choice.DARK)
+    window.preferences.set("theme", "dark")
     window.ask("A question")
     window.wait_state(State.IDLE)
     transcript = window.chat.transcript
@@ -173,10 +173,10 @@ def test_a_theme_keeps_the_conversation_and_what_is_written_in_it(
     # The last letters are shown a moment later, without the sign that the answer is growing.
     qtbot.waitUntil(lambda: "\u258d" not in "".join(window.answer_texts()), timeout=WAIT_MS)
     before = window.answer_texts()
-    window.preferences.set_theme(theme.Choice.LIGHT)
+    window.preferences.set("theme", "light")
     qtbot.waitUntil(lambda: transcript.is_whole, timeout=WAIT_MS)
     assert window.answer_texts() == before
     (bubble,) = window.chat.findChildren(UserBubble)
     bubble.begin_edit()
-    window.preferences.set_theme(theme.Choice.DARK)
+    window.preferences.set("theme", "dark")
     assert Shiboken.isValid(bubble) and bubble.is_edited

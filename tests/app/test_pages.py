@@ -142,7 +142,7 @@ def test_reset_brings_the_beginning_back(
 ) -> None:
     path = model()
     window = open_window(path)
-    window.settings_page.theme_chosen.emit(theme.Choice.LIGHT)
+    window.settings_page.chosen.emit("theme", "light")
     window.top_bar.controls.click()
     window.server.choose(replace(window.server.choice, on=True, port=0))
     qtbot.waitUntil(lambda: window.server.facts.on, timeout=WAIT_MS)

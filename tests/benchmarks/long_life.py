@@ -67,7 +67,6 @@ from app.panel.expert_map import View  # noqa: E402
 from app.session.worker_link import EngineLink  # noqa: E402
 from app.state.engine_state import State  # noqa: E402
 from app.text import language  # noqa: E402
-from app.widgets import theme  # noqa: E402
 from app.widgets.page_stack import CHAT  # noqa: E402
 from backend.bench.cap import CapRefused, MemoryCap  # noqa: E402
 from backend.protocol.client import worker_command  # noqa: E402
@@ -470,12 +469,12 @@ class User:
         """Change the colours, the contrast or the size of text, and the size of the window."""
         rng, preferences = self.rng, self.window.preferences
         self.window.pages.go("settings")
-        preferences.set_theme(rng.choice((theme.Choice.LIGHT, theme.Choice.DARK)))
+        preferences.set("theme", rng.choice(("light", "dark")))
         self.pause()
         if rng.random() < 0.3:
-            preferences.set_contrast(rng.random() < 0.3)
+            preferences.set("high_contrast", rng.random() < 0.3)
             self.pause()
-            preferences.set_text_size(rng.choice((100, 100, 115)))
+            preferences.set("text_percent", rng.choice((100, 100, 115)))
             self.pause()
         self.window.show_chat()
         self.window.resize(rng.choice((700, 1000, 1440)), rng.choice((600, 900)))
