@@ -227,7 +227,7 @@ class Composer(QFrame):
         )  # fmt: skip
         filled(spaced(QVBoxLayout(self), 6, 16, 12, 12, 10), self.chips, self.input, foot)
         self.input.submitted.connect(self._submit)
-        self.input.focused.connect(self._show_focus)
+        self.input.focused.connect(lambda has_focus: dress(self, has_focus, "focused"))
         self.input.textChanged.connect(self._update_button)
         self.input.composed.connect(self._update_button)
         self.button.clicked.connect(self._pressed)
@@ -312,6 +312,3 @@ class Composer(QFrame):
             self.button.show_icon("send", "accent")
             self.button.rename(self.tr("Send (Enter)"))
             self.button.setEnabled(self._may_send)
-
-    def _show_focus(self, has_focus: bool) -> None:
-        dress(self, has_focus, "focused")

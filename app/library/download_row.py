@@ -70,7 +70,7 @@ class DownloadRow(QFrame):
         self._bar.setVisible(state is not State.DONE)
         self._state.setText(self._words())
         self.enter_token.setVisible(state is State.FAILED and token.is_asked_for(download.trouble))
-        self._show_role("warning" if state is State.FAILED else "small")
+        dress(self._state, "warning" if state is State.FAILED else "small")
         main, remove = {
             State.WAITING: (self.tr("Pause"), self.tr("Cancel")),
             State.RUNNING: (self.tr("Pause"), self.tr("Cancel")),
@@ -84,9 +84,6 @@ class DownloadRow(QFrame):
                 #: The action of a button for a model, as in "Pause: Qwen3-30B".
                 self.tr("{action}: {model}").format(action=text, model=name)
             )
-
-    def _show_role(self, role: str) -> None:
-        dress(self._state, role)
 
     def _words(self) -> str:
         download = self.download

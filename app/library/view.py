@@ -131,7 +131,7 @@ class LibraryView(QWidget):
         dress(table)
         table.setSortingEnabled(True)
         table.sortByColumn(HERE, Qt.SortOrder.AscendingOrder)
-        table.selectionModel().currentRowChanged.connect(self._current_changed)
+        table.selectionModel().currentRowChanged.connect(self._show_details)
         table.doubleClicked.connect(self._load)
         table.installEventFilter(self)
 
@@ -215,7 +215,7 @@ class LibraryView(QWidget):
             memory=units.decimal(machine.memory_gb_per_s, 1),
         )
 
-    def _show_details(self) -> None:
+    def _show_details(self, *_: object) -> None:
         index = self.table.currentIndex()
         row = self._row(index) if index.isValid() else None
         self._picked = row.entry.path if row is not None else None
@@ -235,9 +235,6 @@ class LibraryView(QWidget):
     def _search(self, text: str) -> None:
         self._sorted.search(text)
         self._show_rows()
-
-    def _current_changed(self, *_: object) -> None:
-        self._show_details()
 
     def _load(self, *_: object) -> None:
         if self.details.load.isEnabled() and self.details.isVisible():

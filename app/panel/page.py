@@ -12,8 +12,7 @@ from PySide6.QtCore import QObject, Signal
 from app.panel.panel import EnginePanel
 from app.session.engine import EngineSession
 from app.state.engine_state import Notice, State
-from backend.protocol.statistics import Batch, Residency, Statistics
-from backend.protocol.status import Advice
+from backend.protocol.statistics import Batch
 from backend.system.processor import OtherPrograms
 
 
@@ -46,12 +45,12 @@ class EnginePage(QObject):
         self.panel.refreshed.connect(self._measure_others)
         engine.model_changed.connect(self._show_model)
         engine.state_changed.connect(self._state_changed)
-        engine.residency_changed.connect(self._show_residency)
+        engine.residency_changed.connect(self.panel.show_residency)
         link.prefill.connect(self.panel.show_prompt)
-        link.stats.connect(self._show_statistics)
+        link.stats.connect(lambda statistics: self.panel.show_statistics(statistics, True))
         link.done.connect(lambda _, statistics: self.panel.show_statistics(statistics, False))
         link.moments.connect(self._add_moments)
-        link.advice.connect(self._show_advice)
+        link.advice.connect(self.panel.show_advice)
         self._show_model()
 
     def _shown(self, is_shown: bool) -> None:
@@ -72,19 +71,10 @@ class EnginePage(QObject):
         if state is State.IDLE:
             self.panel.show_limit(self._link_gb_per_s())
 
-    def _show_residency(self, residency: Residency) -> None:
-        self.panel.show_residency(residency)
-
-    def _show_statistics(self, statistics: Statistics) -> None:
-        self.panel.show_statistics(statistics, True)
-
     def _add_moments(self, batch: Batch) -> None:
         # A batch that does not match the model is ignored.
         with contextlib.suppress(ValueError):
             self.panel.add_moments(batch)
-
-    def _show_advice(self, advice: Advice) -> None:
-        self.panel.show_advice(advice)
 
     def _use(self, n_slot: int) -> None:
         """Set the cache size that the simulator recommends, as a manual setting."""

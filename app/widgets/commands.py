@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from PySide6.QtCore import QT_TRANSLATE_NOOP, QCoreApplication
+from PySide6.QtCore import QT_TRANSLATE_NOOP
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QMenu, QWidget
+
+from app.text.language import translate
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ LOCAL: tuple[tuple[str, object], ...] = (
 
 def words(text: object) -> str:
     """Translate a label into the window's language."""
-    return QCoreApplication.translate("commands", str(text))
+    return translate("commands", str(text))
 
 
 def key_words(*keys: object) -> str:
@@ -99,17 +101,10 @@ def add_actions(window: QWidget, run: Mapping[str, Callable[[], object]]) -> QMe
     for command in COMMANDS:
         action = QAction(words(command.label), window)
         action.setShortcuts([QKeySequence(key) for key in command.keys])
-        action.triggered.connect(_without_argument(run[command.name]))
+        action.triggered.connect(lambda _=False, act=run[command.name]: act())
         window.addAction(action)
         if command.begins:
             menu.addSeparator()
         if command.in_menu:
             menu.addAction(action)
     return menu
-
-
-def _without_argument(run: Callable[[], object]) -> Callable[[bool], None]:
-    def call(_: bool = False) -> None:
-        run()
-
-    return call
