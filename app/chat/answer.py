@@ -65,8 +65,8 @@ class AnswerView(BlockOwner):
     unawaited = Signal()
     cards_shown = Signal()
 
-    def __init__(self, message: Message, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, message: Message) -> None:
+        super().__init__()
         self._message = message
         self._splitter = BlockSplitter()
         self._taken = 0  # characters of the message given to the splitter

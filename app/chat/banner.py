@@ -14,8 +14,8 @@ from app.widgets.parts import dress, filled, spaced
 class Banner(QFrame):
     """Shows a Notice until it is replaced or closed, or one of its buttons is pressed."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setObjectName("banner")
         self.setAccessibleName(self.tr("Notice"))
         self._text = QLabel()

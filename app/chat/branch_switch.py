@@ -18,8 +18,8 @@ class BranchSwitch(QWidget):
 
     stepped = Signal(int)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._label: QLabel | None = None  # nothing is made for the only branch
         self.hide()
 

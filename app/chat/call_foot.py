@@ -28,8 +28,8 @@ class CallFoot(QWidget):
     stopped = Signal()
     again = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._shown: tuple[object, ...] = ()
         self._words = small("")
         self.choices = {

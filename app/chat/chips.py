@@ -41,8 +41,8 @@ class Chips(QWidget):
     fit_wanted = Signal()
     context_wanted = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setAccessibleName(self.tr("Attached files"))
         self._chips: list[_Chip] = []
         self.pictures: Pictures | None = None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QGuiApplication, QTextCharFormat, QTextLayout
-from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QVBoxLayout
 
 from app.chat.markdown import highlight
 from app.chat.text_block import TextBlock
@@ -24,8 +24,8 @@ WAIT_MS = 60  # between two checks whether a lexer is loaded
 class CodeCard(QFrame):
     """Shows code as it grows."""
 
-    def __init__(self, language: str, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, language: str) -> None:
+        super().__init__()
         self.setObjectName("codeCard")
         self._language = language
         self._text = self._wanted = ""  # the text shown now, and the next one

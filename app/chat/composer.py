@@ -201,8 +201,8 @@ class Composer(QFrame):
     files_pasted = Signal(object)
     long_text = Signal(str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setObjectName("composer")
         self._answering = False
         self._can_send = False

@@ -15,8 +15,8 @@ WARN = 0.85  # share of the context from which the bar warns
 class ContextMeter(QWidget):
     """A bar of fixed size; hidden while the use is unknown."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._share = 0.0
         self.setFixedSize(QSize(56, 6))
         self.hide()

@@ -6,7 +6,7 @@ import contextlib
 
 from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QTextCharFormat, QTextCursor
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QTextEdit, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QTextEdit
 
 from app.chat.text_block import TextBlock
 from app.chat.transcript import Transcript
@@ -52,8 +52,8 @@ class FindBar(QFrame):
 
     closed = Signal()
 
-    def __init__(self, transcript: Transcript, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__()
         self.setObjectName("findBar")
         self._transcript = transcript
         self._found: list[tuple[QTextEdit, QTextCursor]] = []

@@ -19,9 +19,9 @@ class LoadingStrip(QWidget):
 
     cancel = Signal()
 
-    def __init__(self, name: str, button: str, ends: str, parent: QWidget | None = None) -> None:
+    def __init__(self, name: str, button: str, ends: str) -> None:
         """Make a hidden strip. name, ends: what a screen reader says of the bar and the button."""
-        super().__init__(parent)
+        super().__init__()
         self._words = ""
         self._label = text_label("muted")
         self._bar = QProgressBar()

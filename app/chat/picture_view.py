@@ -19,8 +19,8 @@ RADIUS = 6
 class _Canvas(QWidget):
     """A picture as large as it fits, in its middle."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.pixmap = QPixmap()
 
     def paintEvent(self, event: QPaintEvent) -> None:

@@ -20,7 +20,7 @@ from PySide6.QtGui import (
     QTextLength,
     QTextTable,
 )
-from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QVBoxLayout
 
 from app.chat.markdown.meant import first_direction
 from app.chat.text_block import TextBlock
@@ -42,8 +42,8 @@ _NUMBER = re.compile(
 class TableCard(QFrame):
     """Shows a table as it grows, row by row."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setObjectName("tableCard")
         self._text = ""  # the table as Markdown
         self.defined: Mapping[str, str] = {}  # as of TextBlock

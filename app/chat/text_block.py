@@ -100,8 +100,8 @@ class _Formula(NamedTuple):
 class TextBlock(QTextBrowser):
     """Selectable text without scroll bars. It never loads a resource that the text names."""
 
-    def __init__(self, parent: QWidget | None = None, *, is_code: bool = False) -> None:
-        super().__init__(parent)
+    def __init__(self, *, is_code: bool = False) -> None:
+        super().__init__()
         self._is_code = is_code
         self._has_quotes = False
         self._ideal_width = 0  # 0: not known

@@ -28,8 +28,8 @@ class ThinkSwitch(QWidget):
     switched = Signal(bool)
     effort_chosen = Signal(str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.button = QPushButton(self.tr("Think"))
         self.button.setProperty("role", "toggle")
         self.button.setCheckable(True)

@@ -17,8 +17,8 @@ LINE_CHARS = 200  # of the last line; more is never visible
 class ThoughtFold(QWidget):
     """A button with the duration, and the text below it when unfolded."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._text = ""
         self._n_shown = 0
         self._blocks: list[TextBlock] = []

@@ -83,8 +83,8 @@ class ToolCard(QFrame):
     files: the pictures of its result; unseen: a line where the model sees none.
     """
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setObjectName("toolCard")
         self.call = ToolCall("", "", "")
         self.state = CallState.WRITING

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QPushButton, QWidget
+from PySide6.QtWidgets import QPushButton
 
 
 class ToolsSwitch(QPushButton):
     """Whether tools are sent along in this chat. Hidden where no server is on."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(self.tr("Tools"), parent)
+    def __init__(self) -> None:
+        super().__init__(self.tr("Tools"))
         self.setProperty("role", "toggle")
         self.setCheckable(True)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the focus in the field

@@ -80,8 +80,8 @@ class Transcript(ScrollColumn):
     inspected = Signal(int)
     stepped = Signal(int, int)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.pictures: Pictures | None = None
         """Decodes the pictures of questions."""
         self.setAccessibleName(self.tr("Conversation"))

@@ -18,8 +18,8 @@ from app.widgets.scroll_column import ScrollColumn
 class ChatView(QWidget):
     """Has its parts as attributes; ChatPage connects them."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setObjectName("chat")
         self.loading = LoadingStrip(
             self.tr("Loading"), self.tr("Cancel"), self.tr("Cancel loading")

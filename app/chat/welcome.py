@@ -77,8 +77,8 @@ class Welcome(QWidget):
     get_model = Signal()
     open_file = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._title = text_label("title")
         self._words = text_label("muted")
         for label in (self._title, self._words):

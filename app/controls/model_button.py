@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QMenu, QPushButton, QWidget
+from PySide6.QtWidgets import QMenu, QPushButton
 
 from app.session import known_models as models
 from app.text import units
@@ -33,8 +33,8 @@ class ModelButton(QPushButton):
     library = Signal()
     get = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setObjectName("modelButton")
         self._menu = QMenu(self)
         self._menu.setToolTipsVisible(True)

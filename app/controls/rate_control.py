@@ -55,8 +55,8 @@ class RateControl(QWidget):
     chosen = Signal(float)
     apply_wanted = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._state = RateState()
         self.speed_of: Callable[[int], Speed | None] = lambda _: None
         self._caption = text_label("muted", self.tr("Cache rate"))

@@ -63,8 +63,8 @@ class ControlsStrip(QFrame):
     closed = Signal()
     remote_wanted = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setObjectName("controlsStrip")
         self.setAccessibleName(self.tr("Engine controls"))
         self._choice, self._shown_force = EngineChoice(), InForce()

@@ -12,7 +12,6 @@ from PySide6.QtWidgets import (
     QProgressBar,
     QPushButton,
     QVBoxLayout,
-    QWidget,
 )
 
 from app.library import words
@@ -39,8 +38,8 @@ class Details(QFrame):
     check_asked = Signal(object)
     check_stopped = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setObjectName("libraryDetails")
         self._row: Row | None = None
         self._title = ElidedLabel()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout
-from PySide6.QtWidgets import QWidget as Widget
 
 from app.text import units
 from app.text.messages import localized
@@ -32,8 +31,8 @@ class DownloadRow(QFrame):
     picked = Signal(object)
     token_wanted = Signal()
 
-    def __init__(self, download: Download, parent: Widget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, download: Download) -> None:
+        super().__init__()
         self.setObjectName("downloadRow")
         self.download = download
         self._name = ElidedLabel()

@@ -61,8 +61,8 @@ class GetPage(QWidget):
     left = Signal()
     closed = Signal()
 
-    def __init__(self, search: Search, downloads: Downloads, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, search: Search, downloads: Downloads) -> None:
+        super().__init__()
         self.search = search
         self.downloads = downloads
         self.is_busy = False

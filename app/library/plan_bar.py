@@ -36,8 +36,8 @@ def parts(plan: MemoryPlan) -> list[tuple[str, str, int]]:
 class PlanBar(QWidget):
     """A bar of the free memory. If the plan needs more, a line marks the end of that memory."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._plan: MemoryPlan | None = None
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setAccessibleName(self.tr("Memory plan"))

@@ -46,8 +46,8 @@ class TokenLine(QWidget):
 
     entered = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._trouble = ""  # of what was tried last
         self._is_busy = False
         self._errand = Errand("token", self)

@@ -45,8 +45,8 @@ class LibraryView(QWidget):
     picked = Signal(object)
     closed = Signal()
 
-    def __init__(self, library: Library, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, library: Library) -> None:
+        super().__init__()
         self.setObjectName("library")
         self.library = library
         self._loaded: Path | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QListWidget, QPlainTextEdit, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QListWidget, QPlainTextEdit
 
 from app.pages.licences import Component, components
 from app.text.messages import localized
@@ -17,8 +17,8 @@ from backend import __version__
 class AboutPage(Page):
     """A list of parts, and the licence of the selected part. A thread reads them."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(self.tr("About Outrider"), scrolls=False, parent=parent)
+    def __init__(self) -> None:
+        super().__init__(self.tr("About Outrider"), scrolls=False)
         self._components: list[Component] = []
         self._is_read = False
         self._errand = Errand("parts", self)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QApplication, QHBoxLayout, QPlainTextEdit, QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QPlainTextEdit, QPushButton
 
 from app.pages.model_report import ModelReport
 from app.session.engine import EngineSession
@@ -23,13 +23,8 @@ class DiagnosticsPage(Page):
     `measure` opens a ModelReport on the loaded model.
     """
 
-    def __init__(
-        self,
-        make_report: Callable[[], str],
-        engine: EngineSession,
-        parent: QWidget | None = None,
-    ) -> None:
-        super().__init__(self.tr("Diagnostics"), scrolls=False, parent=parent)
+    def __init__(self, make_report: Callable[[], str], engine: EngineSession) -> None:
+        super().__init__(self.tr("Diagnostics"), scrolls=False)
         self._make_report, self._engine = make_report, engine
         self.copy = QPushButton(self.tr("Copy the report"))
         self.copy.setProperty("role", "primary")

@@ -13,7 +13,6 @@ from PySide6.QtWidgets import (
     QProgressBar,
     QPushButton,
     QVBoxLayout,
-    QWidget,
 )
 
 from app.session.worker_link import EngineLink
@@ -29,8 +28,8 @@ REFRESH_MS = 5_000
 class LearningGroup(QGroupBox):
     """A switch, the size on disk, the state in a sentence, and a button to delete."""
 
-    def __init__(self, link: EngineLink, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, link: EngineLink) -> None:
+        super().__init__()
         self._link = link
         self._facts: LearningFacts | None = None
         self.setTitle(self.tr("Learning from your chats"))

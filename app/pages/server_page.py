@@ -46,8 +46,8 @@ EXAMPLES = {"curl": _CURL, "Python, OpenAI": _OPENAI, "Python, Anthropic": _ANTH
 class ServerPage(Page):
     """Contains the section of the settings about the server, `section`."""
 
-    def __init__(self, server: LocalServer, parent: QWidget | None = None) -> None:
-        super().__init__(self.tr("Local server"), parent=parent)
+    def __init__(self, server: LocalServer) -> None:
+        super().__init__(self.tr("Local server"))
         self._server = server
         self._example = "curl"
         self.section = ServerSection(server)

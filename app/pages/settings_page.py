@@ -10,7 +10,6 @@ from PySide6.QtWidgets import (
     QListWidget,
     QListWidgetItem,
     QPushButton,
-    QWidget,
 )
 
 from app.library.page import LibraryPage
@@ -57,9 +56,9 @@ class SettingsPage(Page):
 
     def __init__(
         self, settings: Settings, library: LibraryPage, server: LocalServer, link: EngineLink,
-        tools: ToolServers, parent: QWidget | None = None,
+        tools: ToolServers,
     ) -> None:  # fmt: skip
-        super().__init__(self.tr("Settings"), parent=parent)
+        super().__init__(self.tr("Settings"))
         self._library = library
         self.server_page = ServerPage(server)
         self.server = self.server_page.section

@@ -9,7 +9,6 @@ from PySide6.QtWidgets import (
     QHeaderView,
     QTableWidget,
     QTableWidgetItem,
-    QWidget,
 )
 
 from app.widgets.commands import COMMANDS, LOCAL, key_words, words
@@ -19,8 +18,8 @@ from app.widgets.page import Page
 class ShortcutsPage(Page):
     """Lists the keys, from the table of commands."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(self.tr("Keyboard shortcuts"), scrolls=False, parent=parent)
+    def __init__(self) -> None:
+        super().__init__(self.tr("Keyboard shortcuts"), scrolls=False)
         rows = [
             (key_words(*command.keys), words(command.label).rstrip("\u2026"))
             for command in COMMANDS

@@ -15,8 +15,8 @@ from app.widgets.quiet_button import head_of_card
 class Decisions(QWidget):
     """Hidden without decisions."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._lines: tuple[str, ...] = ()
         self.last = text_label("small", wraps=True)
         self.all = text_label("small", wraps=True)

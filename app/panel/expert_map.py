@@ -65,8 +65,8 @@ class ExpertMap(QWidget):
     description, and its text is shown as a tool tip.
     """
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._residency: Residency | None = None
         self._uses = array("I")
         self._n_token = 0

@@ -24,8 +24,8 @@ class Figures(QWidget):
     They belong to the answer so far, or to one of its tokens.
     """
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._reads: deque[tuple[float, int]] = deque()  # (when, bytes read so far)
         self._values: list[Value] = []
         self.captions: list[QLabel] = []

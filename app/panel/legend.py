@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent
-from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
+from PySide6.QtWidgets import QLabel, QSizePolicy
 
 from app.widgets import theme
 
@@ -16,8 +16,8 @@ Items = Sequence[tuple[str, str] | tuple[str, str, str]]
 class Legend(QLabel):
     """Words after coloured squares. It wraps if the room is small."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._items: Items = []
         self.setProperty("role", "small")
         self.setWordWrap(True)

@@ -44,8 +44,8 @@ class Memory:
 class MemoryBar(QWidget):
     """A bar whose width is the memory of the machine."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._memory = Memory(0, 0)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setFixedHeight(14)

@@ -14,7 +14,7 @@ from PySide6.QtGui import (
     QResizeEvent,
     QShowEvent,
 )
-from PySide6.QtWidgets import QFrame, QWidget
+from PySide6.QtWidgets import QFrame
 
 from app.panel import export, verdict
 from app.panel.expert_map import ROW_HIGHEST, View
@@ -58,8 +58,8 @@ class EnginePanel(QFrame):
     rate_wanted = Signal(int)
     refreshed = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setObjectName("enginePanel")
         self.setAccessibleName(self.tr("Engine"))
         self._model: ModelFacts | None = None

@@ -17,8 +17,8 @@ WIDTH = 58
 class StallBars(QWidget):
     """The rows align with those of the map. The longest bar fills the width."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._layers: tuple[int, ...] = ()
         self._stall_s: list[float] = []
         self._on_host: list[int] = []

@@ -32,8 +32,8 @@ class TokenStrip(QWidget):
 
     picked = Signal(int)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._tokens: Sequence[TokenCost] = ()
         self._first = 0
         self._chosen: int | None = None

@@ -22,13 +22,8 @@ class Value(QWidget):
     It takes the available width, and is opaque.
     """
 
-    def __init__(
-        self,
-        role: str,
-        align: Qt.AlignmentFlag = Qt.AlignmentFlag.AlignLeft,
-        parent: QWidget | None = None,
-    ) -> None:
-        super().__init__(parent)
+    def __init__(self, role: str, align: Qt.AlignmentFlag = Qt.AlignmentFlag.AlignLeft) -> None:
+        super().__init__()
         self._role, self._align, self._text = role, align, ""
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QItemSelectionModel, QModelIndex, QPoint, Qt, Signal
 from PySide6.QtGui import QContextMenuEvent, QKeyEvent, QMouseEvent
-from PySide6.QtWidgets import QAbstractItemView, QListView, QMenu, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QListView, QMenu
 
 from app.sidebar.list_delegate import MORE_WIDTH, ChatDelegate
 from app.sidebar.list_model import ChatListModel
@@ -42,8 +42,8 @@ class ChatList(QListView):
     left = Signal()
     folded = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setObjectName("chatList")
         self.setAccessibleName(self.tr("Chats"))
         self._folders: list[str] = []

@@ -10,7 +10,6 @@ from PySide6.QtWidgets import (
     QInputDialog,
     QPushButton,
     QVBoxLayout,
-    QWidget,
 )
 
 from app.session.chats import Chats
@@ -67,8 +66,8 @@ class Sidebar(QFrame):
     left = Signal()
     typed = Signal(str)
 
-    def __init__(self, chats: Chats, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, chats: Chats) -> None:
+        super().__init__()
         self.setObjectName("sidebar")
         self._chats = chats
         self.new = QPushButton(self.tr("New chat"))

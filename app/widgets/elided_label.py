@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent
-from PySide6.QtWidgets import QLabel, QToolTip, QWidget
+from PySide6.QtWidgets import QLabel, QToolTip
 
 
 class ElidedLabel(QLabel):
@@ -15,12 +15,9 @@ class ElidedLabel(QLabel):
     """
 
     def __init__(
-        self,
-        mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight,
-        n_least: int = 6,
-        parent: QWidget | None = None,
+        self, mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight, n_least: int = 6
     ) -> None:
-        super().__init__(parent)
+        super().__init__()
         self._mode = mode
         self._n_least = n_least
         self.short = ""

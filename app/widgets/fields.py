@@ -49,8 +49,8 @@ class DropDown(QComboBox):
 
     list_closed = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102
@@ -90,8 +90,8 @@ class Tick(QCheckBox):
 class WholeLine(QLineEdit):
     """A text to copy, in a field that is as wide as it."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setReadOnly(True)
         self.textChanged.connect(self.updateGeometry)
 
@@ -235,8 +235,8 @@ class LineField(QLineEdit):
 
     composed = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._composition = ""
         self.textChanged.connect(self.composed)
 
@@ -254,8 +254,8 @@ class LineField(QLineEdit):
 class SearchField(LineField):
     """A text field with a button that empties it. Qt's own button loads the icons of the system."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setMaxLength(SEARCH_CHARS)
         self._empty = IconButton("close", self.tr("Empty the search field"), side=22, parent=self)
         self._empty.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -273,8 +273,8 @@ class SearchField(LineField):
 class Number(QSpinBox):
     """A QSpinBox without buttons: type a number, or use the arrow keys."""
 
-    def __init__(self, least: int, most: int, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, least: int, most: int) -> None:
+        super().__init__()
         self.setRange(least, most)
         self.setButtonSymbols(QAbstractSpinBox.ButtonSymbols.NoButtons)
         self.lineEdit().setTextMargins(8, 0, 8, 0)
@@ -287,8 +287,8 @@ class Number(QSpinBox):
 class Decimal(QDoubleSpinBox):
     """A QDoubleSpinBox that accepts a point or a comma as the decimal mark."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setButtonSymbols(QAbstractSpinBox.ButtonSymbols.NoButtons)
 
     def validate(  # noqa: D102

@@ -29,8 +29,8 @@ class Page(QWidget):
 
     closed = Signal()
 
-    def __init__(self, title: str, *, scrolls: bool = True, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, title: str, *, scrolls: bool = True) -> None:
+        super().__init__()
         self.setObjectName("page")
         self.setAccessibleName(title)
         heading = text_label("title", title)
@@ -67,8 +67,8 @@ _BESIDE_CAPTION = 24  # pixels between a caption and its field
 class Section(QFrame):
     """A card with a title, and rows that have a caption and a field."""
 
-    def __init__(self, title: str, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, title: str) -> None:
+        super().__init__()
         self.setObjectName("card")
         self.setAccessibleName(title)
         self.form = QFormLayout()

@@ -19,8 +19,8 @@ class Pages(QStackedWidget):
 
     went = Signal(str)
 
-    def __init__(self, chat: QWidget, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, chat: QWidget) -> None:
+        super().__init__()
         self._pages: dict[str, QWidget] = {}
         self._makers: dict[str, Callable[[], QWidget]] = {}
         self.add(CHAT, chat)

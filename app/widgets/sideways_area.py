@@ -18,8 +18,8 @@ class SidewaysArea(QScrollArea):
 
     widened = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.content = QWidget()
         self.content.setObjectName("sidewaysContent")
         self.column = spaced(QVBoxLayout(self.content), 0)
