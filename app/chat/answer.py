@@ -25,7 +25,7 @@ from app.text.messages import localized
 from app.widgets import slices
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.icon_button import IconButton
-from app.widgets.parts import dress, filled, spaced, text_label
+from app.widgets.parts import discard, dress, filled, spaced, text_label
 from app.widgets.quiet_button import QuietButton
 
 FRAME_MS = 40  # at most 25 repaints a second
@@ -260,9 +260,7 @@ class AnswerView(BlockOwner):
             before = self._views[index]
             if isinstance(before, CodeCard if block.is_code else kind):
                 return
-            self._blocks.removeWidget(before)
-            before.hide()
-            before.deleteLater()
+            discard(self._blocks, before)
             del self._views[index]
         view = CodeCard(block.language) if block.is_code else kind()
         if not isinstance(view, CodeCard):
@@ -286,10 +284,7 @@ class AnswerView(BlockOwner):
     def _show_calls(self) -> None:
         calls = self._message.tool_calls
         while len(self._cards) > len(calls):  # removed before the answer was continued
-            card = self._cards.pop()
-            self._calls.removeWidget(card)
-            card.hide()
-            card.deleteLater()
+            discard(self._calls, self._cards.pop())
         for index, call in enumerate(calls):
             if index == len(self._cards):
                 self._cards.append(ToolCard())
@@ -347,8 +342,7 @@ class AnswerView(BlockOwner):
     def _end_edit(self) -> None:
         editor, self._editor = self._editor, None
         if editor is not None and (frame := editor.parentWidget()) is not None:
-            frame.hide()
-            frame.deleteLater()
+            discard(None, frame)
         for widget in (*self._views, *self._hidden):
             widget.show()
 

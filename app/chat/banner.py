@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLay
 from app.state.engine_state import Notice
 from app.text.messages import localized
 from app.widgets.icon_button import IconButton
-from app.widgets.parts import dress, filled, spaced
+from app.widgets.parts import discard, dress, filled, spaced
 
 
 class Banner(QFrame):
@@ -47,8 +47,7 @@ class Banner(QFrame):
         """Show a notice; None hides the banner."""
         while item := self._buttons.takeAt(0):
             if widget := item.widget():
-                widget.hide()
-                widget.deleteLater()
+                discard(None, widget)
         if notice is None:
             self.hide()
             return

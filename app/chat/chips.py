@@ -22,7 +22,7 @@ from app.widgets import icons, theme
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.flow_layout import FlowLayout
 from app.widgets.icon_button import IconButton
-from app.widgets.parts import dress, filled, spaced, text_label
+from app.widgets.parts import discard, dress, filled, spaced, text_label
 
 NAME_WIDTH = 220  # pixels, at most
 PREVIEW = QSize(64, 40)
@@ -137,9 +137,7 @@ class Chips(QWidget):
         self._chips = [
             kept.pop(id(file)) if id(file) in kept else self._chip(file) for file in files
         ]
-        for gone in kept.values():
-            gone.hide()
-            gone.deleteLater()
+        discard(None, *kept.values())
         for chip in self._chips:
             self._flow.addWidget(chip)
             chip.show()

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QFrame, QVBoxLayout
 from app.chat.markdown import highlight
 from app.chat.text_block import TextBlock
 from app.widgets import slices, theme
-from app.widgets.parts import filled, spaced
+from app.widgets.parts import discard, filled, spaced
 from app.widgets.quiet_button import QuietButton, head_of_card
 from app.widgets.sideways_area import SidewaysArea
 
@@ -136,10 +136,7 @@ class CodeCard(QFrame):
             body.document().markContentsDirty(0, len(text))
 
     def _clear(self) -> None:
-        for body, _ in self._parts:
-            self._bodies.removeWidget(body)
-            body.hide()
-            body.deleteLater()
+        discard(self._bodies, *(body for body, _ in self._parts))
         self._parts.clear()
         self._frame.content.setMinimumWidth(0)
         self._text = ""

@@ -15,7 +15,7 @@ from app.state.conversation import Message
 from app.text import units
 from app.widgets.fields import PARAGRAPH_CHARS
 from app.widgets.icon_button import IconButton
-from app.widgets.parts import filled, spaced
+from app.widgets.parts import discard, filled, spaced
 from app.widgets.quiet_button import QuietButton
 from backend.protocol.attachments import Attachment
 
@@ -132,9 +132,7 @@ class UserBubble(QWidget):
     def _end_edit(self) -> None:
         editor, self._editor = self._editor, None
         if editor is not None:
-            editor.hide()
-            self._inside.removeWidget(editor)
-            editor.deleteLater()
+            discard(self._inside, editor)
         self._show_editing(False)
 
     def _show_editing(self, editing: bool) -> None:

@@ -26,7 +26,7 @@ from app.chat.markdown.meant import first_direction
 from app.chat.text_block import TextBlock
 from app.chat.text_looks import CELL_PADDING, drawn_in, source_of, with_sources
 from app.widgets import slices, theme
-from app.widgets.parts import filled, spaced
+from app.widgets.parts import discard, filled, spaced
 from app.widgets.quiet_button import QuietButton, head_of_card
 from app.widgets.sideways_area import SidewaysArea
 
@@ -110,10 +110,7 @@ class TableCard(QFrame):
         return part
 
     def _clear(self) -> None:
-        for part in self._parts:
-            self._bodies.removeWidget(part)
-            part.hide()
-            part.deleteLater()
+        discard(self._bodies, *self._parts)
         self._parts.clear()
         self._cells.clear()
         self._measured.clear()

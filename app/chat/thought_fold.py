@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 from app.chat.text_block import TextBlock
 from app.text import units
 from app.widgets.elided_label import ElidedLabel
-from app.widgets.parts import filled, spaced
+from app.widgets.parts import discard, filled, spaced
 
 PIECE_CHARS = 4000  # of one block; only the last block is laid out again
 LINE_CHARS = 200  # of the last line; more is never visible
@@ -84,9 +84,6 @@ class ThoughtFold(QWidget):
             self._n_shown += len(piece)
 
     def _clear(self) -> None:
-        for block in self._blocks:
-            self._body.removeWidget(block)
-            block.hide()
-            block.deleteLater()
+        discard(self._body, *self._blocks)
         self._blocks.clear()
         self._n_shown = 0

@@ -13,7 +13,7 @@ from app.state.conversation import CallState
 from app.text import units
 from app.text.language import translate
 from app.widgets.elided_label import ElidedLabel
-from app.widgets.parts import filled, spaced, text_label
+from app.widgets.parts import discard, filled, spaced, text_label
 from backend.protocol.attachments import Attachment
 from backend.protocol.chat import ToolCall
 from backend.tools.plain_text import arguments_shown, clean
@@ -47,10 +47,7 @@ class _Fold(QWidget):
             return
         self._label = label
         if text != self._text:
-            for block in self._blocks:
-                self._body.removeWidget(block)
-                block.hide()
-                block.deleteLater()
+            discard(self._body, *self._blocks)
             self._blocks.clear()
             self._text = text
         self._fill()

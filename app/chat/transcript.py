@@ -23,7 +23,7 @@ from app.session.pictures import Pictures
 from app.state.conversation import Conversation, Message
 from app.widgets import slices
 from app.widgets.icon_button import IconButton
-from app.widgets.parts import filled, spaced
+from app.widgets.parts import discard, filled, spaced
 from app.widgets.scroll_column import BAR_WIDTH, ScrollColumn
 
 COLUMN_WIDTH = 760
@@ -160,8 +160,7 @@ class Transcript(ScrollColumn):
             layout.insertWidget(0, line)
             line.lower()  # screen readers read in the order of the stack
         elif line is not None and not is_first:
-            line.hide()
-            line.deleteLater()
+            discard(None, line)
 
     def add(self, message: Message) -> None:
         """Append a message. A message of the user scrolls to the end."""

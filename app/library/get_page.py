@@ -31,7 +31,7 @@ from app.text import units
 from app.text.messages import localized
 from app.widgets.fields import SearchField
 from app.widgets.icon_button import IconButton
-from app.widgets.parts import filled, spaced, text_label
+from app.widgets.parts import discard, filled, spaced, text_label
 from app.widgets.scroll_column import ScrollColumn
 from backend.downloads import token
 from backend.downloads.address import endpoint
@@ -159,9 +159,7 @@ class GetPage(QWidget):
         items = {item.number: item for item in self.downloads.all()}
         for number in list(self._rows):
             if number not in items:
-                row = self._rows.pop(number)
-                row.hide()
-                row.deleteLater()
+                discard(None, self._rows.pop(number))
         for number, item in items.items():
             if number in self._rows:
                 self._rows[number].show_download(item)

@@ -23,7 +23,7 @@ from app.text.messages import localized
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.fields import Number, Tick
 from app.widgets.page import Section, beside, small
-from app.widgets.parts import dress, filled, spaced
+from app.widgets.parts import discard, dress, filled, spaced
 from backend.tools.settings import Server
 from backend.tools.tool import Tool
 
@@ -96,8 +96,7 @@ class _Row(QFrame):
     def _build_list(self) -> None:
         while (item := self._list_layout.takeAt(0)) is not None:
             if (widget := item.widget()) is not None:
-                widget.hide()
-                widget.deleteLater()
+                discard(None, widget)
         self._switches.clear()
         self._permissions.clear()
         for tool in self._tools:
@@ -216,10 +215,7 @@ class ToolsSection(Section):
         settings = self._servers.settings
         names = [server.name for server in settings.servers]
         for name in [name for name in self._rows if name not in names]:
-            row = self._rows.pop(name)
-            self._list_layout.removeWidget(row)
-            row.hide()
-            row.deleteLater()
+            discard(self._list_layout, self._rows.pop(name))
         for index, server in enumerate(settings.servers):
             if server.name not in self._rows:
                 self._rows[server.name] = _Row(self._servers, server.name)

@@ -49,6 +49,15 @@ def filled(
     return layout
 
 
+def discard(layout: QLayout | None, *widgets: QWidget) -> None:
+    """Hide widgets, take them out of a layout, and have Qt delete them when it is idle."""
+    for widget in widgets:
+        if layout is not None:
+            layout.removeWidget(widget)
+        widget.hide()
+        widget.deleteLater()
+
+
 def dress(widget: QWidget, value: object, name: str = "role") -> None:
     """Give a widget the look of another value of a property in the style sheet."""
     if widget.property(name) != value:
