@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QProgressBar, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
 from app.state.conversation import CallState
 from app.state.tool_approval import Call, Choice
 from app.widgets.flow_layout import FlowLayout
 from app.widgets.page import small
-from app.widgets.parts import filled, spaced
+from app.widgets.parts import filled, progress_bar, spaced
 from backend.tools.plain_text import clean
 
 
@@ -40,10 +40,8 @@ class CallFoot(QWidget):
         }
         for choice, button in self.choices.items():
             button.clicked.connect(lambda _=False, choice=choice: self.decided.emit(choice))
-        self._bar = QProgressBar()
-        self._bar.setTextVisible(False)
+        self._bar = progress_bar(self.tr("Progress of the call"))
         self._bar.setFixedSize(120, 6)
-        self._bar.setAccessibleName(self.tr("Progress of the call"))
         self.stop = self._button(self.tr("Stop"))
         self.stop.setAccessibleName(self.tr("Stop this call"))
         self.stop.clicked.connect(self.stopped)

@@ -8,7 +8,6 @@ from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
     QLabel,
-    QProgressBar,
     QPushButton,
     QVBoxLayout,
     QWidget,
@@ -22,7 +21,7 @@ from app.widgets import icons, theme
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.flow_layout import FlowLayout
 from app.widgets.icon_button import IconButton
-from app.widgets.parts import discard, dress, filled, spaced, text_label
+from app.widgets.parts import discard, dress, filled, progress_bar, spaced, text_label
 
 NAME_WIDTH = 220  # pixels, at most
 PREVIEW = QSize(64, 40)
@@ -173,8 +172,7 @@ class _Chip(QFrame):
         self._name.setToolTip(file.name)
         self._name.setMaximumWidth(NAME_WIDTH)
         self._size = text_label("small")
-        self._bar = QProgressBar()
-        self._bar.setTextVisible(False)
+        self._bar = progress_bar()
         self._bar.setFixedWidth(48)
         self.remove = _Remove(self.tr("Remove {file}").format(file=file.name))
         self.remove.clicked.connect(self.removed)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from app.text import units
 from app.text.messages import localized
-from app.widgets.parts import filled, spaced, text_label
+from app.widgets.parts import filled, progress_bar, spaced, text_label
 
 
 class LoadingStrip(QWidget):
@@ -24,10 +24,7 @@ class LoadingStrip(QWidget):
         super().__init__()
         self._words = ""
         self._label = text_label("muted")
-        self._bar = QProgressBar()
-        self._bar.setTextVisible(False)
-        self._bar.setRange(0, 1000)
-        self._bar.setAccessibleName(name)
+        self._bar = progress_bar(name)
         cancel = QPushButton(button)
         cancel.setProperty("role", "quiet")
         cancel.setAccessibleName(ends)

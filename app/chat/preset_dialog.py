@@ -16,7 +16,6 @@ from PySide6.QtWidgets import (
     QFormLayout,
     QHBoxLayout,
     QInputDialog,
-    QLabel,
     QLineEdit,
     QPushButton,
     QRadioButton,
@@ -39,11 +38,11 @@ from app.state.preset import (
 )
 from app.text.language import translate
 from app.widgets.fields import (
-    FIELD_HEIGHT,
     Decimal,
     DropDown,
     TextField,
     Tick,
+    caption,
     in_paragraphs,
     say_full,
     whole_paragraphs,
@@ -94,10 +93,7 @@ class _Thoughts(QWidget):
             field.addItem(words, value)
         known = list(values.values())
         field.setCurrentIndex(known.index(chosen) if chosen in known else 0)
-        caption = QLabel(label)
-        caption.setBuddy(field)
-        caption.setMinimumHeight(FIELD_HEIGHT)
-        self._form.addRow(caption, field)
+        self._form.addRow(caption(label, field), field)
 
     def choose(self, preset: Preset) -> Preset:
         """Return the preset with the chosen values."""
@@ -150,7 +146,7 @@ class PresetDialog(QDialog):
                 continue
             self._fields[name] = field = _field(rule)
             form = columns[len(self._fields) > _N_LEFT]
-            form.addRow(_caption(translate("settings", rule.title), field), field)
+            form.addRow(caption(translate("settings", rule.title), field), field)
         for name, title, most, words, tooltip in (
             (
                 "seed", self.tr("Seed"), (1 << 31) - 1, self.tr("random"),
@@ -165,13 +161,13 @@ class PresetDialog(QDialog):
             number = _field(Rule("count", title=title, tooltip=tooltip, window=(-1, most)))
             number.setSpecialValueText(words)
             self._numbers[name] = number
-            columns[1].addRow(_caption(title, number), number)
+            columns[1].addRow(caption(title, number), number)
         self._stops = QLineEdit()
         self._stops.setAccessibleName(self.tr("Stops"))
         self._stops.setToolTip(
             self.tr("Texts that end an answer, separated by commas; \\n is a new line.")
         )
-        below.addRow(_caption(self.tr("Stops"), self._stops), self._stops)
+        below.addRow(caption(self.tr("Stops"), self._stops), self._stops)
         self._thoughts = _Thoughts(preset, chat or ChatFacts())
         self._named: list[tuple[QPushButton, dict[str, float]]] = []
         self._own_box, own_row = self._make_own(model)
@@ -361,10 +357,3 @@ def _field(rule: Rule) -> QSpinBox | QDoubleSpinBox:
     field.setButtonSymbols(QAbstractSpinBox.ButtonSymbols.NoButtons)
     field.lineEdit().setTextMargins(8, 0, 8, 0)
     return field
-
-
-def _caption(title: str, field: QWidget) -> QLabel:
-    caption = QLabel(title)
-    caption.setBuddy(field)
-    caption.setMinimumHeight(FIELD_HEIGHT)  # aligned with the field
-    return caption

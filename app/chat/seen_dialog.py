@@ -7,7 +7,6 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import (
     QDialog,
     QLabel,
-    QPlainTextEdit,
     QPushButton,
     QSplitter,
     QVBoxLayout,
@@ -16,7 +15,7 @@ from PySide6.QtWidgets import (
 
 from app.widgets.fields import in_paragraphs
 from app.widgets.on_screen import OnScreen
-from app.widgets.parts import filled, spaced
+from app.widgets.parts import filled, report_field, spaced
 from app.widgets.quiet_button import head_of_card
 
 
@@ -26,11 +25,7 @@ class _Part(QWidget):
     def __init__(self, heading: str, copy_name: str) -> None:
         super().__init__()
         self._text = ""
-        self.field = QPlainTextEdit()
-        self.field.setObjectName("report")
-        self.field.setReadOnly(True)
-        self.field.setTabChangesFocus(True)
-        self.field.setAccessibleName(heading)
+        self.field = report_field(heading)
         self.copy = QPushButton(self.tr("Copy"))
         self.copy.setProperty("role", "quiet")
         self.copy.setAccessibleName(copy_name)

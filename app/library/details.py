@@ -9,7 +9,6 @@ from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
     QLabel,
-    QProgressBar,
     QPushButton,
     QVBoxLayout,
 )
@@ -22,7 +21,7 @@ from app.text import units
 from app.text.messages import localized
 from app.widgets import files
 from app.widgets.elided_label import ElidedLabel
-from app.widgets.parts import filled, spaced, text_label
+from app.widgets.parts import filled, progress_bar, spaced, text_label
 
 
 class Details(QFrame):
@@ -56,10 +55,7 @@ class Details(QFrame):
             label.setWordWrap(True)
         for label in (self._verdict, self._checked):
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self._read = QProgressBar()
-        self._read.setTextVisible(False)
-        self._read.setRange(0, 1000)
-        self._read.setAccessibleName(self.tr("Check of the file"))
+        self._read = progress_bar(self.tr("Check of the file"))
         self.bar = PlanBar()
         self.load = QPushButton(self.tr("Load"))
         self.load.setProperty("role", "primary")

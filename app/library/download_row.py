@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QVBoxLayout
 
 from app.text import units
 from app.text.messages import localized
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.page import small
-from app.widgets.parts import dress, filled, spaced
+from app.widgets.parts import dress, filled, progress_bar, spaced
 from backend.downloads import token
 from backend.downloads.manager import Download, State
 
@@ -39,9 +39,7 @@ class DownloadRow(QFrame):
         self._name.setProperty("role", "strong")
         self._state = small("")
         self._state.setMinimumWidth(10)
-        self._bar = QProgressBar()
-        self._bar.setTextVisible(False)
-        self._bar.setRange(0, 1000)
+        self._bar = progress_bar()
         self.main = QPushButton()  # Pause, Resume, Try again or Load
         self.main.clicked.connect(self._act)
         self.enter_token = QPushButton(self.tr("Enter a token\u2026"))

@@ -13,7 +13,6 @@ from PySide6.QtWidgets import (
     QFileDialog,
     QHBoxLayout,
     QLabel,
-    QProgressBar,
     QPushButton,
     QTableView,
     QVBoxLayout,
@@ -31,7 +30,7 @@ from app.text import units
 from app.text.messages import localized
 from app.widgets.fields import SearchField
 from app.widgets.icon_button import IconButton
-from app.widgets.parts import discard, filled, spaced, text_label
+from app.widgets.parts import discard, filled, progress_bar, spaced, text_label
 from app.widgets.scroll_column import ScrollColumn
 from backend.downloads import token
 from backend.downloads.address import endpoint
@@ -99,10 +98,7 @@ class GetPage(QWidget):
         self._hint = QLabel()  # in place of an empty table
         self._hint.setProperty("role", "muted")
         self._hint.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self._progress = QProgressBar()
-        self._progress.setTextVisible(False)
-        self._progress.setRange(0, 0)
-        self._progress.setAccessibleName(self.tr("Asking the server"))
+        self._progress = progress_bar(self.tr("Asking the server"), 0)
         self._folder = QLabel()
         self.change = QPushButton(self.tr("Change\u2026"))
         self.change.setAccessibleName(self.tr("Change the folder that downloads go to"))

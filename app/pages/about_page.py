@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QListWidget, QPlainTextEdit
+from PySide6.QtWidgets import QHBoxLayout, QListWidget
 
 from app.pages.licences import Component, components
 from app.text.messages import localized
 from app.widgets.background import Errand
 from app.widgets.page import Page, small
-from app.widgets.parts import filled, spaced, text_label
+from app.widgets.parts import filled, report_field, spaced, text_label
 from backend import __version__
 
 
@@ -27,11 +27,7 @@ class AboutPage(Page):
         self.list = QListWidget()
         self.list.setAccessibleName(self.tr("Parts"))
         self.list.setFixedWidth(280)
-        self.text = QPlainTextEdit()
-        self.text.setObjectName("report")
-        self.text.setReadOnly(True)
-        self.text.setTabChangesFocus(True)
-        self.text.setAccessibleName(self.tr("Licence"))
+        self.text = report_field(self.tr("Licence"))
         self._licence = text_label("muted")
         self._licence.setTextFormat(Qt.TextFormat.PlainText)
         row = filled(spaced(QHBoxLayout(), 14), self.list, (self.text, 1))

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QApplication, QHBoxLayout, QPlainTextEdit, QPushButton
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QPushButton
 
 from app.pages.model_report import ModelReport
 from app.session.engine import EngineSession
 from app.state.engine_state import State
 from app.widgets.page import Page, small
-from app.widgets.parts import filled
+from app.widgets.parts import filled, report_field
 
 REFRESH_MS = 2000
 
@@ -35,11 +35,7 @@ class DiagnosticsPage(Page):
         self.measure.clicked.connect(self._measure)
         engine.state_changed.connect(self._show_state)
         self._show_state(engine.state)
-        self.text = QPlainTextEdit()
-        self.text.setObjectName("report")
-        self.text.setReadOnly(True)
-        self.text.setTabChangesFocus(True)
-        self.text.setAccessibleName(self.tr("Report"))
+        self.text = report_field(self.tr("Report"))
         self._done = small("")
         row = filled(QHBoxLayout(), self.copy, self.measure, (self._done, 1))
         about = small(

@@ -10,7 +10,6 @@ from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import (
     QGroupBox,
-    QProgressBar,
     QPushButton,
     QVBoxLayout,
 )
@@ -19,7 +18,7 @@ from app.session.worker_link import EngineLink
 from app.text import units
 from app.text.messages import localized
 from app.widgets.fields import Tick
-from app.widgets.parts import filled, spaced, text_label
+from app.widgets.parts import filled, progress_bar, spaced, text_label
 from backend.protocol.status import LearningFacts
 
 REFRESH_MS = 5_000
@@ -46,10 +45,7 @@ class LearningGroup(QGroupBox):
             wraps=True,
         )
         self._state, self.amount = (text_label("small", wraps=True) for _ in range(2))
-        self.bar = QProgressBar()
-        self.bar.setRange(0, 1000)
-        self.bar.setTextVisible(False)
-        self.bar.setAccessibleName(self.tr("Progress of training"))
+        self.bar = progress_bar(self.tr("Progress of training"))
         self.bar.hide()
         self.delete = QPushButton(self.tr("Delete all recordings"))
         self.delete.setAccessibleName(self.delete.text())

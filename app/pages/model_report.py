@@ -14,8 +14,6 @@ from PySide6.QtWidgets import (
     QFileDialog,
     QHBoxLayout,
     QLabel,
-    QPlainTextEdit,
-    QProgressBar,
     QPushButton,
     QVBoxLayout,
     QWidget,
@@ -27,7 +25,7 @@ from app.text.messages import localized
 from app.widgets import files
 from app.widgets.on_screen import OnScreen
 from app.widgets.page import small
-from app.widgets.parts import filled, spaced
+from app.widgets.parts import filled, progress_bar, report_field, spaced
 from backend.system import children
 from backend.text import from_json
 
@@ -68,14 +66,8 @@ class ModelReport(QDialog):
                 "here, then copy or save it."
             )
         )
-        self.bar = QProgressBar()
-        self.bar.setTextVisible(False)
-        self.bar.setAccessibleName(self.tr("Progress"))
-        self.text = QPlainTextEdit()
-        self.text.setObjectName("report")
-        self.text.setReadOnly(True)
-        self.text.setTabChangesFocus(True)
-        self.text.setAccessibleName(self.tr("Report"))
+        self.bar = progress_bar(self.tr("Progress"))
+        self.text = report_field(self.tr("Report"))
         self.copy = self._button(self.tr("Copy the report"), self._copy)
         self.save = self._button(self.tr("Save\u2026"), self._save)
         self.start = self._button(self.tr("Measure"), self._free)

@@ -11,7 +11,6 @@ from PySide6.QtWidgets import (
     QDialog,
     QFormLayout,
     QHBoxLayout,
-    QLabel,
     QLineEdit,
     QPushButton,
     QRadioButton,
@@ -20,7 +19,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.text.messages import localized
-from app.widgets.fields import FIELD_HEIGHT
+from app.widgets.fields import caption
 from app.widgets.on_screen import OnScreen
 from app.widgets.page import small
 from app.widgets.parts import filled, saves_or_cancels, spaced, text_label
@@ -143,12 +142,9 @@ class ServerDialog(QDialog):
             headers={},
         )  # fmt: skip
 
-    def _row(self, caption: str, field: QWidget) -> None:
-        field.setAccessibleName(caption)
-        label = QLabel(caption)
-        label.setBuddy(field)
-        label.setMinimumHeight(FIELD_HEIGHT)
-        self._form.addRow(label, field)
+    def _row(self, words: str, field: QWidget) -> None:
+        field.setAccessibleName(words)
+        self._form.addRow(caption(words, field), field)
 
     def _show_kind(self, *_: object) -> None:
         is_web = self.is_web.isChecked()

@@ -9,7 +9,6 @@ from PySide6.QtWidgets import (
     QApplication,
     QHBoxLayout,
     QListWidget,
-    QPlainTextEdit,
     QPushButton,
     QWidget,
 )
@@ -20,7 +19,7 @@ from app.text import units
 from app.text.messages import localized
 from app.widgets.fields import WholeLine
 from app.widgets.page import Page, Section, beside, small
-from app.widgets.parts import filled
+from app.widgets.parts import filled, report_field
 
 QUESTION = "Why is the sky blue?"
 _CURL = """curl {address}/chat/completions \\
@@ -73,11 +72,8 @@ class ServerPage(Page):
 
     def _examples(self) -> Section:
         section = Section(self.tr("Examples"))
-        self.example = QPlainTextEdit()
-        self.example.setObjectName("report")
-        self.example.setReadOnly(True)
+        self.example = report_field(self.tr("An example request"))
         self.example.setFixedHeight(150)
-        self.example.setAccessibleName(self.tr("An example request"))
         row = QWidget()
         layout = QHBoxLayout(row)
         layout.setContentsMargins(0, 0, 0, 0)

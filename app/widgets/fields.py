@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
     QDoubleSpinBox,
+    QLabel,
     QLineEdit,
     QPlainTextEdit,
     QSpinBox,
@@ -101,6 +102,14 @@ class WholeLine(QLineEdit):
 
     def minimumSizeHint(self) -> QSize:  # noqa: D102
         return self.sizeHint()
+
+
+def caption(words: str, field: QWidget) -> QLabel:
+    """Return the words beside a field, aligned with it."""
+    made = QLabel(words)
+    made.setBuddy(field)
+    made.setMinimumHeight(FIELD_HEIGHT)
+    return made
 
 
 def takes_escape(event: QEvent) -> bool:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TypeVar
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QBoxLayout, QDialog, QDialogButtonBox, QLabel, QLayout, QWidget
+from PySide6.QtWidgets import (
+    QBoxLayout,
+    QDialog,
+    QDialogButtonBox,
+    QLabel,
+    QLayout,
+    QPlainTextEdit,
+    QProgressBar,
+    QWidget,
+)
 
 L = TypeVar("L", bound=QBoxLayout)
 Part = QWidget | QLayout
@@ -16,6 +25,24 @@ def text_label(role: str, text: str = "", *, wraps: bool = False) -> QLabel:
     made = QLabel(text)
     made.setProperty("role", role)
     made.setWordWrap(wraps)
+    return made
+
+
+def report_field(name: str) -> QPlainTextEdit:
+    """Return a field with a text to read, in a fixed-width font."""
+    made = QPlainTextEdit()
+    made.setObjectName("report")
+    made.setReadOnly(True)
+    made.setAccessibleName(name)
+    return made
+
+
+def progress_bar(name: str = "", most: int = 1000) -> QProgressBar:
+    """Return a bar without words. most: its value at the end; 0: there is no telling."""
+    made = QProgressBar()
+    made.setTextVisible(False)
+    made.setRange(0, most)
+    made.setAccessibleName(name)
     return made
 
 
