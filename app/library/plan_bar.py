@@ -25,11 +25,9 @@ def parts(plan: MemoryPlan) -> list[tuple[str, str, int]]:
         ("kv", translate("library", "context"), plan.kv_bytes),
         ("compute", translate("library", "computing"), plan.compute_bytes + plan.process_bytes),
         ("other", translate("library", "headroom"), plan.headroom_bytes),
-        (
-            "free",
-            translate("library", "free") if rest >= 0 else translate("library", "missing"),
-            abs(rest),
-        ),
+        ("free", translate("library", "free"), rest)
+        if rest >= 0
+        else ("danger", translate("library", "missing"), -rest),
     ]
 
 
@@ -86,8 +84,7 @@ class PlanBar(QWidget):
         shape = QPainterPath()
         shape.addRoundedRect(QRectF(0, 0, self.width(), _BAR), 4, 4)
         painter.setClipPath(shape)
-        short = plan.total_bytes + plan.headroom_bytes > plan.available_bytes
-        drawn = [part for part in parts(plan) if part[2] > 0 and part[1] != "missing"]
+        drawn = [part for part in parts(plan) if part[2] > 0 and part[0] != "danger"]
         whole = max(sum(n_bytes for _, _, n_bytes in drawn), 1)
         x = 0.0
         for name, _, n_bytes in drawn:
@@ -96,7 +93,7 @@ class PlanBar(QWidget):
             painter.fillRect(QRectF(x, 0, width - gap, _BAR), theme.colour(name))
             x += width
         painter.restore()
-        if short:
+        if not plan.fits:
             end = plan.available_bytes / whole * self.width()
             painter.setPen(QPen(theme.colour("danger"), 2.5))
             painter.drawLine(QPointF(end, 0), QPointF(end, _BAR + 5))
@@ -105,7 +102,7 @@ class PlanBar(QWidget):
             top = _BAR + _GAP + line * (metrics.height() + 4)
             mark = QRectF(left, top + (metrics.height() - _MARK) / 2, _MARK, _MARK)
             painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(theme.colour("danger" if word == "missing" else name))
+            painter.setBrush(theme.colour(name))
             painter.drawRoundedRect(mark, 2, 2)
             painter.setPen(theme.colour("muted"))
             text = f"{word} {units.size(n_bytes)}"

@@ -17,11 +17,14 @@ from window_samples import WAIT_MS, Model, Opener
 
 from app.library import words
 from app.library.library import Library
-from app.library.plan_bar import parts
+from app.library.plan_bar import PlanBar, parts
 from app.state.engine_state import State
+from app.text import language
+from app.widgets import theme
 from app.window.main_window import MainWindow
 from backend.library.checksum import Checksum, checksum, note_origin
 from backend.library.estimate import Kind
+from backend.memory.plan import MemoryPlan
 
 MEASURE = Library.measure  # which no other test here does
 
@@ -245,6 +248,21 @@ def test_the_bar_adds_up(qtbot: Any, tmp_path: Path, folder: Path) -> None:
     plan = row.verdict.best
     assert sum(n_bytes for _, _, n_bytes in parts(plan)) == plan.available_bytes
     library.shut_down()
+
+
+@pytest.mark.parametrize("code", ["en", "de"])
+def test_missing_memory_is_no_part_of_the_bar(qtbot: Any, qapp: QApplication, code: str) -> None:
+    plan = MemoryPlan("cached", "", 8, 4, 2, None, 10, 20, 5, 3, 2, 40, 10, 30)
+    language.apply(qapp, code)
+    try:
+        bar = PlanBar()
+        qtbot.addWidget(bar)
+        bar.resize(400, 60)
+        bar.show_plan(plan)
+        assert parts(plan)[-1][2] == 20
+        assert bar.grab().toImage().pixelColor(390, 8) == theme.colour("other")
+    finally:
+        language.apply(qapp, "en")
 
 
 def test_words() -> None:
