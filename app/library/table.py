@@ -10,7 +10,7 @@ from PySide6.QtCore import QT_TRANSLATE_NOOP, QObject, QSortFilterProxyModel, Qt
 from PySide6.QtGui import QColor, QFont, QPainter, QPixmap
 
 from app.library import words
-from app.library.columns import Column, ColumnTable, Index
+from app.library.columns import Column, ColumnTable, Index, T
 from app.library.library import Row
 from app.session import known_models as models
 from app.text import units
@@ -23,11 +23,7 @@ _SORT = Qt.ItemDataRole.UserRole
 _COLOURS = {Kind.FITS: "resident", Kind.CACHE: "arriving", Kind.LARGE: "stall"}
 
 
-def _from_facts(read: Callable[[Facts], str]) -> Callable[[Row], str]:
-    return lambda row: read(row.entry.facts) if row.entry.facts else ""
-
-
-def _sort_key(read: Callable[[Facts], int | str], otherwise: int | str) -> Callable[[Row], Any]:
+def _of_facts(read: Callable[[Facts], T], otherwise: T) -> Callable[[Row], T]:
     return lambda row: read(row.entry.facts) if row.entry.facts else otherwise
 
 
@@ -59,13 +55,13 @@ COLUMNS = (
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Parameters"),
-        _from_facts(words.total_and_active),
-        _sort_key(lambda f: f.n_parameter, 0),
+        _of_facts(words.total_and_active, ""),
+        _of_facts(lambda f: f.n_parameter, 0),
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Type"),
-        _from_facts(lambda f: f.quantisation),
-        _sort_key(lambda f: f.quantisation, ""),
+        _of_facts(lambda f: f.quantisation, ""),
+        _of_facts(lambda f: f.quantisation, ""),
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Size"),
@@ -75,18 +71,18 @@ COLUMNS = (
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Architecture"),
-        _from_facts(lambda f: f.architecture),
-        _sort_key(lambda f: f.architecture, ""),
+        _of_facts(lambda f: f.architecture, ""),
+        _of_facts(lambda f: f.architecture, ""),
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Layers × experts × used"),
-        _from_facts(words.shape),
-        _sort_key(lambda f: f.n_layer * max(f.n_expert, 1), 0),
+        _of_facts(words.shape, ""),
+        _of_facts(lambda f: f.n_layer * max(f.n_expert, 1), 0),
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Context"),
-        _from_facts(lambda f: units.number(f.context_length)),
-        _sort_key(lambda f: f.context_length, 0),
+        _of_facts(lambda f: units.number(f.context_length), ""),
+        _of_facts(lambda f: f.context_length, 0),
         is_number=True,
     ),
     Column[Row](
