@@ -70,24 +70,20 @@ class Drops(QObject):
         paths = local_files(event.mimeData())
         model = models.model_in_drop(paths)
         if model is not None:
-            event.acceptProposedAction()
             self.model.emit(model)
         elif chats := [path for path in paths if is_export(path)]:
-            event.acceptProposedAction()
             for path in chats:
                 self.chats.emit(path)
         elif folders := [path for path in paths if is_folder(path)]:
-            event.acceptProposedAction()
             self.folders.emit(folders)
         elif servers := [path for path in paths if is_foreign(path)]:
-            event.acceptProposedAction()
             self.servers.emit(servers[0])
         elif paths:
-            event.acceptProposedAction()
             self.files.emit(paths)
         elif data := picture_of(event.mimeData()):
-            event.acceptProposedAction()
             self.picture.emit(data)
         elif event.mimeData().hasUrls():
-            event.acceptProposedAction()
             self.remote.emit()
+        else:
+            return
+        event.acceptProposedAction()
