@@ -155,10 +155,7 @@ class Chats(QObject):
             return
         if self._session.written_jointly(self.open_id, 0) is None:  # those go on
             self._session.stop()
-        try:
-            self.store.switch(self.open_id, message.id, step)
-        except StoreError as error:
-            self._report_failure(error)
+        if not self._attempt(lambda: self.store.switch(self.open_id, message.id, step)):
             return
         conversation = self._load(self.open_id)
         if conversation is not None:

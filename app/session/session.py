@@ -643,9 +643,7 @@ class Session(QObject):
         if (found := self._branch(number)) is not None:
             conversation, answer = found
             answer.statistics = statistics
-            ending = _ENDINGS.get(reason, Ending.STOPPED)
-            note = text("chats.stopped") if ending is Ending.STOPPED else ""
-            self._end_answer(conversation, ending, note)
+            self._end_answer(conversation, _ENDINGS.get(reason, Ending.STOPPED))
             self.can_send_changed.emit()
 
     def _time_thought(self, answer: Message, delta: Delta) -> None:
@@ -665,11 +663,14 @@ class Session(QObject):
         self.statistics_changed.emit(statistics)
 
     def _end_answer(self, conversation: Conversation, ending: Ending, note: str = "") -> None:
-        """End the answer of a conversation that is in progress or in the queue, if there is one."""
+        """End the answer of a conversation that is in progress or in the queue, if there is one.
+
+        note: the sentence below it; of one that was stopped, it says that.
+        """
         answer = _unfinished(conversation)
         if answer is not None:
             answer.ending = ending
-            answer.note = note
+            answer.note = note or (text("chats.stopped") if ending is Ending.STOPPED else "")
             answer.progress, answer.awaits_tools = "", False
             self.report_change(conversation, answer)
             self.busy_changed.emit()
@@ -682,8 +683,7 @@ class Session(QObject):
             for branch in turn.others:
                 self._end_answer(branch, ending, text("chats.stopped"))
             if answer.is_live:
-                note = text("chats.stopped") if ending is Ending.STOPPED else ""
-                self._end_answer(turn.conversation, ending, note)
+                self._end_answer(turn.conversation, ending)
             else:
                 self.report_change(turn.conversation, answer)
         self._live = self._live_message = None
@@ -761,7 +761,7 @@ class Session(QObject):
         ):
             self.engine.link.stop()
             for branch in live.branches:
-                self._end_answer(branch, Ending.STOPPED, text("chats.stopped"))
+                self._end_answer(branch, Ending.STOPPED)
             self.engine.set_state(State.STOPPING)
         elif self._is_queued(conversation):
             stopped = [turn for turn in self._waiting_turns if turn.has(conversation)]
@@ -769,7 +769,7 @@ class Session(QObject):
             if self.engine.state is State.LOADING:
                 stopped = [turn for turn in stopped if not self._withdraw(turn)]
             for branch in [branch for turn in stopped for branch in turn.branches]:
-                self._end_answer(branch, Ending.STOPPED, text("chats.stopped"))
+                self._end_answer(branch, Ending.STOPPED)
             self.can_send_changed.emit()
         self.busy_changed.emit()
 
@@ -842,9 +842,9 @@ class Session(QObject):
         for branch in turn.others:
             self._end_answer(branch, Ending.CUT_OFF, sentence)
         shown = conversation is self.conversation
-        counts = context_fit.counts(sentence) if not turn.others else None
-        if counts is not None and len(conversation.messages) > 2:
-            self._shorten(turn, sentence, counts[0])
+        n_token = context_fit.tokens_refused(sentence) if not turn.others else 0
+        if n_token > 0 and len(conversation.messages) > 2:
+            self._shorten(turn, sentence, n_token)
         elif (
             shown
             and answer.is_empty

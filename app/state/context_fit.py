@@ -20,15 +20,11 @@ CHARS_PER_TOKEN = 16  # more than any text has
 USUAL_CHARS_PER_TOKEN = 3
 
 
-def counts(sentence: str) -> tuple[int, int] | None:
-    """Return the tokens of the prompt and of the context that the engine's refusal names.
-
-    Return None for other sentences.
-    """
-    if not isinstance(sentence, Text) or sentence.id != "engine.prompt_too_long":
-        return None
-    n_prompt, n_context = int(sentence.values["n"]), int(sentence.values["n_context"])
-    return (n_prompt, n_context) if n_prompt > 0 else None
+def tokens_refused(sentence: str) -> int:
+    """Return the tokens of a prompt that the engine refuses as too long; 0 for other sentences."""
+    if isinstance(sentence, Text) and sentence.id == "engine.prompt_too_long":
+        return int(sentence.values["n"])
+    return 0
 
 
 def cannot_fit(turns: Sequence[Json], n_context: int) -> bool:

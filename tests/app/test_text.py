@@ -15,7 +15,7 @@ from app.chat.markdown import highlight
 from app.chat.markdown.blocks import PROSE_LINES, BlockSplitter
 from app.chat.markdown.latex import readable, replace_math
 from app.chat.text_block import TextBlock
-from app.state.context_fit import counts, fit
+from app.state.context_fit import fit, tokens_refused
 from app.widgets import slices, theme
 from app.widgets.sideways_area import SidewaysArea
 from backend.text import text
@@ -298,10 +298,10 @@ def test_a_long_chat_keeps_its_beginning_and_its_end() -> None:
     assert fit(alone, 100)[0][0]["content"].endswith("end")
 
 
-def test_the_counts_of_a_refusal() -> None:
-    assert counts(text("engine.prompt_too_long", n=5000, n_context=4096)) == (5000, 4096)
-    assert counts(text("chats.disk_full")) is None
-    assert counts("The prompt has 5000 tokens, but the context holds only 4096.") is None
+def test_the_tokens_of_a_refusal() -> None:
+    assert tokens_refused(text("engine.prompt_too_long", n=5000, n_context=4096)) == 5000
+    assert tokens_refused(text("chats.disk_full")) == 0
+    assert tokens_refused("The prompt has 5000 tokens, but the context holds only 4096.") == 0
 
 
 def test_a_link_shows_its_target(qtbot: Any) -> None:
