@@ -189,7 +189,6 @@ class Composer(QFrame):
         send: (str) text to send, perhaps empty if there are files; call clear() once it is
             accepted.
         stop: the user wants the answer stopped.
-        attach: the user wants to choose files.
         files_pasted: (list of Path) files to attach.
         long_text: (str) a text to attach, because the field has no room for it; "": the user
             types on in a full field.
@@ -197,7 +196,6 @@ class Composer(QFrame):
 
     send = Signal(str)
     stop = Signal()
-    attach = Signal()
     files_pasted = Signal(object)
     long_text = Signal(str)
 
@@ -231,7 +229,6 @@ class Composer(QFrame):
         self.input.textChanged.connect(self._update_button)
         self.input.composed.connect(self._update_button)
         self.button.clicked.connect(self._pressed)
-        self.clip.clicked.connect(self.attach)
         self.input.files_pasted.connect(self.files_pasted)
         self.input.refused.connect(self.long_text)
         self.setFocusProxy(self.input)

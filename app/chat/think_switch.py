@@ -21,11 +21,9 @@ class ThinkSwitch(QWidget):
     """Hidden where the model's template has neither thinking nor effort.
 
     Signals:
-        switched: (bool) the user wants thinking, or not.
         effort_chosen: (str) one of the template's efforts; "" for the template's default.
     """
 
-    switched = Signal(bool)
     effort_chosen = Signal(str)
 
     def __init__(self) -> None:
@@ -33,7 +31,6 @@ class ThinkSwitch(QWidget):
         self.button = QPushButton(self.tr("Think"))
         self.button.setProperty("role", "toggle")
         self.button.setCheckable(True)
-        self.button.clicked.connect(self.switched)
         self.always = text_label("small", self.tr("Always thinks"))
         self.always.setToolTip(
             self.tr("This model thinks before every answer. Its chat template has no switch.")

@@ -49,11 +49,9 @@ class RateControl(QWidget):
 
     Signals:
         chosen: (rate) the slider was released, or came to rest under the keyboard.
-        apply_wanted: the user wants the chosen rate now; the answer stops and goes on with it.
     """
 
     chosen = Signal(float)
-    apply_wanted = Signal()
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +74,6 @@ class RateControl(QWidget):
             self.tr("The answer stops, the cache changes, and the answer goes on where it was.")
         )
         self.apply.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self.apply.clicked.connect(self.apply_wanted)
         self.apply.hide()
         self._words_box = QWidget()
         filled(spaced(QVBoxLayout(self._words_box), 1), 1, self.asked, self.force, 1)

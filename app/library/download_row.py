@@ -22,14 +22,12 @@ class DownloadRow(QFrame):
     Signals:
         paused, resumed, removed: (int) the download's number.
         picked: (Path) the user wants to load the model.
-        token_wanted: the user wants to enter a token, which the server asks for.
     """
 
     paused = Signal(int)
     resumed = Signal(int)
     removed = Signal(int)
     picked = Signal(object)
-    token_wanted = Signal()
 
     def __init__(self, download: Download) -> None:
         super().__init__()
@@ -43,7 +41,6 @@ class DownloadRow(QFrame):
         self.main = QPushButton()  # Pause, Resume, Try again or Load
         self.main.clicked.connect(self._act)
         self.enter_token = QPushButton(self.tr("Enter a token\u2026"))
-        self.enter_token.clicked.connect(self.token_wanted)
         self.remove = QPushButton()
         self.remove.clicked.connect(lambda: self.removed.emit(self.download.number))
         words = filled(spaced(QVBoxLayout(), 4), self._name, self._bar, self._state)

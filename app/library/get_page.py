@@ -230,7 +230,7 @@ class GetPage(QWidget):
         row.resumed.connect(self.downloads.resume)
         row.removed.connect(self.downloads.remove)
         row.picked.connect(self.picked)
-        row.token_wanted.connect(self.token.open)
+        row.enter_token.clicked.connect(self.token.open)
         self._rows[item.number] = row
         self._column.insertWidget(self._column.count() - 1, row)
 

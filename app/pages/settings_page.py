@@ -41,18 +41,12 @@ class SettingsPage(Page):
     Signals:
         chosen: (str, value) another value for the setting of this name.
         server_wanted: the user wants the page of the local server.
-        automatic_chosen: (bool).
         controls_wanted: the user wants to see the engine's controls.
-        preset_wanted: the user wants to edit the default preset.
-        reset_wanted: the user wants to reset all settings.
     """
 
     chosen = Signal(str, object)
     server_wanted = Signal()
-    automatic_chosen = Signal(bool)
     controls_wanted = Signal()
-    preset_wanted = Signal()
-    reset_wanted = Signal()
 
     def __init__(
         self, settings: Settings, library: LibraryPage, server: LocalServer, link: EngineLink,
@@ -140,7 +134,6 @@ class SettingsPage(Page):
         section = Section(self.tr("Engine"))
         self.mode = ModeSwitch()
         self.mode.setAccessibleName(self.tr("Engine settings"))
-        self.mode.chosen.connect(self.automatic_chosen)
         controls = QPushButton(self.tr("Engine controls\u2026"))
         controls.setAccessibleName(self.tr("Show the engine controls"))
         controls.clicked.connect(self.controls_wanted)
@@ -231,7 +224,6 @@ class SettingsPage(Page):
         section = Section(self.tr("New chats"))
         self.preset = QPushButton(self.tr("System prompt and sampling\u2026"))
         self.preset.setAccessibleName(self.tr("What new chats begin with"))
-        self.preset.clicked.connect(self.preset_wanted)
         section.wide(small(self.tr("For chats with models that have no settings of their own.")))
         section.wide(beside(self.preset))
         words = self.tr("Let the model write the titles of new chats when it is idle")
@@ -270,7 +262,6 @@ class SettingsPage(Page):
         section = Section(self.tr("Reset"))
         self.reset = QPushButton(self.tr("Reset all settings\u2026"))
         self.reset.setAccessibleName(self.tr("Reset all settings"))
-        self.reset.clicked.connect(self.reset_wanted)
         section.wide(small(self.tr("Chats, models and measurements are kept.")))
         section.wide(beside(self.reset))
         return section

@@ -45,7 +45,7 @@ class EnginePage(QObject):
         self.panel.refreshed.connect(self._measure_others)
         engine.model_changed.connect(self._show_model)
         engine.state_changed.connect(self._state_changed)
-        engine.residency_changed.connect(self.panel.show_residency)
+        link.residency.connect(self.panel.show_residency)
         link.prefill.connect(self.panel.show_prompt)
         link.stats.connect(lambda statistics: self.panel.show_statistics(statistics, True))
         link.done.connect(lambda _, statistics: self.panel.show_statistics(statistics, False))

@@ -43,13 +43,11 @@ class PanelParts(QObject):
     Signals:
         view_chosen: (View).
         saves: (what, path) the user saves "tokens", "experts" or "picture", or "copy".
-        counters_toggled: (bool) the user unfolded or folded the counters.
         hint_read: the user has read the hint about the first answer.
     """
 
     view_chosen = Signal(object)
     saves = Signal(str, str)
-    counters_toggled = Signal(bool)
     hint_read = Signal()
 
     def __init__(self, panel: QFrame) -> None:
@@ -92,7 +90,6 @@ class PanelParts(QObject):
         self.show_counters(False)
         self.show_size(False, False)
         self.counters.clicked.connect(self.show_counters)
-        self.counters.clicked.connect(self.counters_toggled)
 
     # Content
 

@@ -43,7 +43,6 @@ class EngineSession(QObject):
         state_changed: (State).
         model_changed: the model, its cache or the user's settings changed.
         loading: (fraction, stage).
-        residency_changed: (Residency).
         notice: (Notice) to show; None removes the present one.
         ready: the engine is idle, and neither a model nor settings wait for it.
         stop_wanted: another model waits; all answers have to stop.
@@ -55,7 +54,6 @@ class EngineSession(QObject):
     state_changed = Signal(object)
     model_changed = Signal()
     loading = Signal(float, object)
-    residency_changed = Signal(object)
     notice = Signal(object)
     ready = Signal()
     stop_wanted = Signal()
@@ -93,7 +91,6 @@ class EngineSession(QObject):
         link.configured.connect(self._on_configured)
         link.reloaded.connect(self._on_reloaded)
         link.cache_changed.connect(self._on_cache_changed)
-        link.residency.connect(self.residency_changed)
         link.error.connect(self._on_failed)
         link.refused.connect(self._on_refused)
         link.died.connect(self._on_died)

@@ -51,20 +51,16 @@ class Sidebar(QFrame):
     """Shows the chats.
 
     Signals:
-        new_chat: the user wants a new chat.
         import_file: the user wants to import chats.
         opened: a chat was opened here.
         passage: (int, str) id of a found message of the opened chat, and what to mark in it.
         left: the user wants to write.
-        typed: (text) to write.
     """
 
-    new_chat = Signal()
     import_file = Signal()
     opened = Signal()
     passage = Signal(int, str)
     left = Signal()
-    typed = Signal(str)
 
     def __init__(self, chats: Chats) -> None:
         super().__init__()
@@ -74,7 +70,6 @@ class Sidebar(QFrame):
         self.new.setObjectName("newChat")
         self.new.setAccessibleName(self.tr("New chat"))
         self.new.setToolTip(key_words("Ctrl+N"))
-        self.new.clicked.connect(self.new_chat)
         self.search = _Search()
         self.search.setObjectName("search")
         self.search.setAccessibleName(self.tr("Search chats"))
@@ -113,7 +108,6 @@ class Sidebar(QFrame):
         self.list.name_wanted.connect(self._ask_name)
         self.list.folded.connect(self.refresh)
         self.list.left.connect(self.left)
-        self.list.typed.connect(self.typed)
         self.search.left.connect(self.left)
         self.refresh()
 
