@@ -491,7 +491,7 @@ async def _pictures(
                 else:
                     refusals[place] = "it is no picture"
             except (RequestError, OSError, ValueError) as error:
-                refusals[place] = str(error.args[0] if error.args else error)
+                refusals[place] = str(error)
             except Exception as error:
                 refusals[place] = faults.explain("tool picture", error)
             finally:
