@@ -207,6 +207,8 @@ class FindBar(QFrame):
             look = QTextCharFormat()
             look.setBackground(theme.colour("accent" if place == self._place else "bubble"))
             look.setForeground(theme.colour("on_accent" if place == self._place else "text"))
+            look.setUnderlineStyle(QTextCharFormat.UnderlineStyle.SingleUnderline)
+            look.setUnderlineColor(theme.colour("accent"))  # also within a question's bubble
             mark = QTextEdit.ExtraSelection()
             mark.cursor, mark.format = cursor, look
             marks.setdefault(id(block), (block, []))[1].append(mark)

@@ -468,6 +468,7 @@ class TextBlock(QTextBrowser):
         before, selected = self.document(), self.textCursor()
         is_ours = before.parent() is self
         text = before.toPlainText() if selected.hasSelection() else ""
+        self.setExtraSelections([])  # Qt would look for their places in the deleted text
         self.setDocument(document)
         end = max(selected.anchor(), selected.position())
         if text and document.toPlainText()[:end] == text[:end]:  # the text has grown

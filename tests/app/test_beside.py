@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QEvent, QPoint, Qt
 from PySide6.QtWidgets import QApplication, QWidget
 from window_samples import ENDLESS, WAIT_MS, Model, Opener
 
@@ -110,6 +110,25 @@ def test_the_next_place_is_found_at_once_after_a_change(
     qtbot.waitUntil(lambda: bar.found > 1, timeout=WAIT_MS)
     qtbot.keyClick(bar.words, Qt.Key.Key_Return)
     assert bar.present is not None and bar.present.selectedText() == "needle"
+
+
+def test_marks_go_with_the_text_in_which_they_were(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    """Qt would read the place of a mark in a text that is deleted, which ends the program."""
+    window = open_window(model(text="A needle and hay. "))
+    window.ask("A question")
+    window.wait_state(State.IDLE)
+    bar = window.chat.find_bar
+    bar.begin()
+    qtbot.keyClicks(bar.words, "needle")
+    qtbot.waitUntil(lambda: bar.found > 0, timeout=WAIT_MS)
+    (block,) = window.chat.transcript.text_blocks()[1:]
+    for text in ("Hay before another needle.", "A needle, and a needle."):  # as it grows
+        block.show_markdown(text)
+        QApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+        bar.search()
+        assert len(block.extraSelections()) == bar.found == text.count("needle")
 
 
 def test_an_idle_model_writes_the_title(qtbot: Any, open_window: Opener, model: Model) -> None:
