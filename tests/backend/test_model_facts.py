@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -27,17 +28,20 @@ def opened(path: Path) -> Engine:
     return Engine.open(path, config)
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def serve(folder: Path) -> Served:
     """Serve a model that cannot see, beside one that can and is not loaded."""
-    folder = tmp_path_factory.mktemp("facts")
     blind = make_tiny("qwen3moe", "Q8_0", folder / "blind.gguf")
     seer = folder / "seer" / "seer.gguf"
     seer.parent.mkdir()
     shutil.copy(blind, seer)
     make_mmproj(seer.parent / "mmproj.gguf", 64)
     models = {"blind": blind, "seer": seer}
-    made = Served(opened(blind), open_model=opened, models=models, unload_after_s=3600)
+    return Served(opened(blind), open_model=opened, models=models, unload_after_s=3600)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    made = serve(tmp_path_factory.mktemp("facts"))
     yield made
     made.close()
 
@@ -85,10 +89,11 @@ def test_properties_are_those_of_the_model_that_is_named(served: Served) -> None
     assert get(served, "/props?model=none")["error"]["code"] == 404
 
 
-def test_facts_are_those_of_the_model_that_was_loaded_last(served: Served) -> None:
+def test_facts_are_those_of_the_model_that_was_loaded_last(tmp_path: Path) -> None:
     body = {"model": "seer", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
-    assert served.post("/v1/chat/completions", body).status_code == 200
-    assert get(served, "/props")["model_alias"] == "seer"
-    (running,) = get(served, "/api/ps")["models"]
-    assert running["name"] == "seer:latest"
-    assert "vision" in served.post("/api/show", {"model": "seer"}).json()["capabilities"]
+    with closing(serve(tmp_path)) as served:
+        assert served.post("/v1/chat/completions", body).status_code == 200
+        assert get(served, "/props")["model_alias"] == "seer"
+        (running,) = get(served, "/api/ps")["models"]
+        assert running["name"] == "seer:latest"
+        assert "vision" in served.post("/api/show", {"model": "seer"}).json()["capabilities"]

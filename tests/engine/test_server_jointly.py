@@ -110,6 +110,7 @@ def test_who_leaves_does_not_stop_the_others(
 
 def test_a_pass_that_fails_twice_is_no_fault_of_its_requests(served: Served) -> None:
     """The client may ask again: 500. The next request is answered."""
+    text_of(served, "w")  # the first request gives the engine its context
     context, n_pass = served.engine.loaded.context, 0
     real = context.decode_rows
 
