@@ -64,7 +64,7 @@ class Transcript(ScrollColumn):
         inspected: (index) the user wants to see the prompt and the raw text of an answer.
         stepped: (index, -1 or 1) the user wants the branch before or after this one.
         cards_shown: (AnswerView) whose cards of tool calls are new or have changed.
-        changed: a message was added, removed or shown anew, or the messages take another height.
+        changed: a message is new, gone or another, or the height of all messages has changed.
     """
 
     cards_shown = Signal(object)

@@ -14,7 +14,6 @@ from app.session.local_server import ServerFacts
 from app.session.titles import clean
 from app.state.engine_state import State
 from app.text import language
-from app.widgets.theme import Choice
 from backend.library.estimate import speed_after
 from backend.protocol.statistics import Statistics
 
@@ -60,8 +59,8 @@ def test_words_are_found_in_the_chat(qtbot: Any, open_window: Opener, model: Mod
         lambda window: window.session.regenerate(5),
         lambda window: window.chats.edit_answer(5, "One needle in a heap."),
         lambda window: window.chats.delete_message(4),
-        lambda window: window.preferences.set_theme(Choice.DARK),
-        lambda window: window.preferences.set_text_size(150),
+        lambda window: window.preferences.set("theme", "dark"),
+        lambda window: window.preferences.set("text_percent", 150),
     ],
     ids=["asked", "edited", "regenerated", "rewritten", "deleted", "theme", "size"],
 )
