@@ -123,19 +123,20 @@ class FindBar(QFrame):
         self._timer.stop()
         self._clear()
         words = self.words.whole_text
-        if words != self._sought:
-            self._sought, self._place = words, -1
         if words.strip() and not self._transcript.is_whole:
             if self.isVisible():
                 self._timer.start()
             self._show()
             return
+        is_new = words != self._sought
+        if is_new:
+            self._sought, self._place = words, -1
         self._blocks = self._transcript.text_blocks() if words.strip() else []
         for block in self._blocks:
             found = block.find_all(words, N_FOUND_MAX - len(self._found))
             self._found += [(block, cursor) for cursor in found]
-        is_new, last = self._place < 0, len(self._found) - 1
-        self._place = last if is_new else min(self._place, last)
+        last = len(self._found) - 1
+        self._place = last if self._place < 0 else min(self._place, last)
         if self._lead:
             self._go_to_message(self._lead)
             self._lead, is_new = 0, True

@@ -115,19 +115,20 @@ def test_marks_go_with_the_text_in_which_they_were(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     """Qt would read the place of a mark in a text that is deleted, which ends the program."""
-    window = open_window(model(text="A needle and hay. "))
+    window = open_window(model(text="Straw and hay. "))
     window.ask("A question")
     window.wait_state(State.IDLE)
     bar = window.chat.find_bar
     bar.begin()
     qtbot.keyClicks(bar.words, "needle")
-    qtbot.waitUntil(lambda: bar.found > 0, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: bar.count.text() == "Nothing found.", timeout=WAIT_MS)
     (block,) = window.chat.transcript.text_blocks()[1:]
     for text in ("Hay before another needle.", "A needle, and a needle."):  # as it grows
         block.show_markdown(text)
         QApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
         bar.search()
         assert len(block.extraSelections()) == bar.found == text.count("needle")
+        assert window.chat.transcript.follows  # what was sought before leads nowhere
 
 
 def test_an_idle_model_writes_the_title(qtbot: Any, open_window: Opener, model: Model) -> None:
