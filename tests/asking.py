@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -54,6 +55,12 @@ def read(engine: Engine, tokens: Sequence[int], owner: str = "") -> int:
     """Have an engine read tokens, and nothing else. Return how many it did not compute."""
     list(engine.answer(of_text(tuple(tokens), Sampling(temperature=0), 0, owner=owner)))
     return engine.statistics().n_reused
+
+
+def keep_all(engine: Engine) -> None:
+    """Let an engine do what it does between requests, to the end."""
+    while engine.keep():
+        time.sleep(0.001)  # a digest or a piece is under way in another thread
 
 
 def of_chat(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import random
 import secrets
 import signal
+import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -79,6 +81,21 @@ def forked_children() -> Iterator[Callable[..., list[str]]]:
     with pytest.MonkeyPatch.context() as patch:
         fork_children(patch, *FORKED)
         yield command
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates() -> Iterator[None]:
+    """Parse the certificates of the machine once, not for each client of a server."""
+    create = ssl.create_default_context
+    parsed = functools.cache(lambda _named, *args, **options: create(*args, **options))
+
+    def context(*args: Any, **options: Any) -> ssl.SSLContext:
+        named = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+        return parsed(named, *args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl, "create_default_context", context)
+        yield
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import random
 import shutil
 from collections import Counter
@@ -67,6 +68,15 @@ class Asked(Handle):
     def ended(self, given: GroupAnswer) -> None:
         self.n_ended += 1
         self.given = given
+
+
+def _copy(states: Path, folder: Path) -> None:
+    """Copy what is there, as a crash leaves it: the engine writes and deletes files meanwhile."""
+    try:
+        shutil.copytree(states, folder)
+    except shutil.Error as error:
+        faults = [why for *_, why in error.args[0] if f"[Errno {errno.ENOENT}]" not in why]
+        assert not faults, faults
 
 
 class Script:
@@ -222,7 +232,7 @@ class Script:
         """Open another engine on the states as they are now, perhaps in parts."""
         self.happened["crashed"] += 1
         if self._states.exists():
-            shutil.copytree(self._states, self._folder / f"states-{self.happened['crashed']}")
+            _copy(self._states, self._folder / f"states-{self.happened['crashed']}")
         self.engine.close()
         self._reopen()
 

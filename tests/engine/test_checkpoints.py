@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import jointly, of_chat
+from asking import jointly, keep_all, of_chat
 from chats import CHAT, FAMILIES, GREEDY, QUESTIONS, model, n_read
 from oracle import Oracle, replayed
 
@@ -101,8 +101,7 @@ def test_a_chat_goes_on_after_another_one_and_in_another_engine(
         engine.keep_in(tmp_path / "states")
         for messages, owner in part:
             read.append(n_read(engine, messages, owner=owner))
-            while engine.keep():
-                pass
+            keep_all(engine)
         turn = engine.prompts.count(CHAT) - engine.prompts.count(CHAT[:3]) + 9
         engine.close()
     assert len(list((tmp_path / "states" / "a").glob("*.state"))) == 1

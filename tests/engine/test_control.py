@@ -15,7 +15,7 @@ from typing import Any
 
 import llama_cpp
 import pytest
-from asking import Calls, of_chat, of_text
+from asking import Calls, keep_all, of_chat, of_text
 from factory import make_tiny
 from waiting import WAIT_S
 
@@ -341,8 +341,7 @@ def test_copies_that_end_after_an_answer_are_resident(open_engine: OpenEngine, t
     for n in range(1, 40):
         list(engine.answer(of_text(PROMPT, GREEDY, n)))
         before = engine.residency()
-        while engine.keep():
-            pass
+        keep_all(engine)
         for cell, now in zip(before, engine.residency(), strict=True):
             n_copying += cell & cells.WHERE == cells.ARRIVING
             assert now & cells.WHERE == min(cell & cells.WHERE, cells.RESIDENT)

@@ -12,7 +12,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 import pytest
-from asking import jointly, of_chat
+from asking import jointly, keep_all, of_chat
 from factory import N_IMAGE_TOKEN, make_mmproj, make_png, make_tiny
 from llama_cpp import mtmd_cpp as mtmd
 from numpy.typing import NDArray
@@ -175,8 +175,7 @@ def test_no_state_on_the_drive_has_an_image(models: dict[str, Path], tmp_path: P
         messages = asked(words, image(1), words * 2)
         list(engine.answer(Request("", GREEDY, 3, messages, owner="chat-1")))
         assert min(engine.passes.tokens) < 0
-        while engine.keep():
-            pass
+        keep_all(engine)
         (kept,) = tmp_path.glob("*/*.state")  # the end, behind the image, is a piece of its own
         (tokens,) = re.findall(rb'"tokens":\[([-0-9,]+)\]', kept.read_bytes())
         assert b"-" not in tokens

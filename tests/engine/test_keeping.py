@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asking import jointly, of_text
+from asking import jointly, keep_all, of_text
 from asking import read as read_tokens
 from factory import make_tiny
 from numpy.typing import NDArray
@@ -66,8 +66,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 def keep(engine: Engine, owner: str, prompt: str = PROMPT, n: int = 8) -> list[int]:
     """Answer a prompt and keep the conversation. Return its tokens."""
     list(engine.answer(of_text(prompt, GREEDY, n, owner=owner)))
-    while engine.keep():
-        pass
+    keep_all(engine)
     return list(engine.passes.tokens)
 
 
@@ -180,8 +179,7 @@ def test_a_model_with_other_attention_has_its_own_states(
         n_known, found = logits(again, tokens)
         _, expected = logits(alone, tokens)
         assert n_known == 0 and np.array_equal(found, expected)
-        while again.keep():  # its digest is known the second time
-            pass
+        keep_all(again)  # its digest is known the second time
 
 
 @pytest.mark.parametrize(
@@ -207,8 +205,7 @@ def test_what_decides_the_last_bits_is_part_of_the_key(
     for settings, n in ((second, 0), (first, len(tokens) - 1)):
         other = open_engine(path, **settings)
         other.keep_in(tmp_path)
-        while other.keep():
-            pass
+        keep_all(other)
         assert read_tokens(other, tokens) == n
 
 
@@ -234,8 +231,7 @@ def test_other_kernels_have_other_states(
             change(monkeypatch)
         engine = open_engine(tiny)
         engine.keep_in(tmp_path)
-        while engine.keep():
-            pass
+        keep_all(engine)
         assert engine.passes.keeping is not None
         roots.append(engine.passes.keeping.root())
     assert all(roots) and roots[0] == roots[1] != roots[2]
@@ -259,8 +255,7 @@ def test_states_of_one_pack_are_not_used_with_another(
         engine = open_engine(file.path, cache_rate=0.25)
         engine.keep_in(tmp_path / "states")
         assert engine.cache.pack
-        while engine.keep():  # until the digests are known
-            pass
+        keep_all(engine)  # until the digests are known
         tokens = tokens or keep(engine, "chat-1")
         engine.forget()
         assert read_tokens(engine, tokens) == (0 if is_other else len(tokens) - 1)
@@ -360,8 +355,7 @@ def test_nothing_is_kept_until_the_digest_is_known(
     assert stats.n_reused == 0 and list(other.passes.tokens) == tokens
     assert n_read == [1] and not (states / "chat-2").exists()
     may_go_on.set()
-    while other.keep():
-        pass
+    keep_all(other)
     assert {path.name for path in states.glob("chat-2/*.state")} == kept
     assert n_read[0] > 1
     other.forget()
@@ -380,8 +374,7 @@ def test_another_time_of_change_alone_needs_the_digest_again(
         path.chmod(path.stat().st_mode ^ 0o200)
         engine.forget()
         assert logits(engine, tokens)[0] == 0  # the content may be another one
-        while engine.keep():
-            pass
+        keep_all(engine)
         engine.forget()
         assert logits(engine, tokens)[0] == len(tokens) - 1
 
@@ -391,13 +384,11 @@ def test_another_time_of_change_alone_needs_the_digest_again(
     again.keep_in(tmp_path / "states")
     path.chmod(path.stat().st_mode ^ 0o200)
     assert logits(again, tokens)[0] == 0
-    while again.keep():
-        pass
+    keep_all(again)
     assert not (tmp_path / "digests.json").exists()
     after = open_engine(path)
     after.keep_in(tmp_path / "states")
-    while after.keep():
-        pass
+    keep_all(after)
     assert logits(after, tokens)[0] == len(tokens) - 1
 
 
@@ -420,8 +411,7 @@ def test_a_write_that_no_sample_shows_is_found_by_the_digest(
         file.write(bytes([byte ^ 1]))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     list(engine.answer(of_text("the", GREEDY, 4, owner="chat-2")))
-    while engine.keep():
-        pass
+    keep_all(engine)
     assert not list((tmp_path / "states").glob("chat-2/*.state"))
     for _ in range(2):
         with pytest.raises(EngineError, match="was changed or replaced"):
@@ -498,8 +488,7 @@ def test_the_state_of_a_deleted_chat_does_not_come_back(
         assert engine.keep()
     if when != "answered":
         engine.forget_kept("chat-2")
-    while engine.keep():
-        pass
+    keep_all(engine)
     assert [path.name for path in tmp_path.iterdir()] == ["chat-1"]
 
 
@@ -514,8 +503,7 @@ def test_of_a_conversation_that_is_forgotten_while_it_is_kept_no_more_is_written
     list(engine.answer(of_text("then " + PROMPT, GREEDY, 8, owner="chat-3")))
     assert engine.keep()
     engine.forget()
-    while engine.keep():
-        pass
+    keep_all(engine)
     assert [len(list(tmp_path.glob(f"chat-{i}/*.state"))) for i in (1, 2, 3)] == [1, 2, 1]
 
 
@@ -568,8 +556,7 @@ def test_requests_that_are_answered_jointly_are_restored(
         engine.keep_in(tmp_path / "states")
         first = Request(0, GREEDY, 1, prompt=PROMPT, owner="server")
         (answer,) = jointly(engine, [first], keeps=True)
-        while engine.keep():
-            pass
+        keep_all(engine)
         longer = [Request(i, GREEDY, 6, prompt=f"{PROMPT} and {i}") for i in range(2)]
         texts = [(a.request.key, a.text) for a in jointly(engine, longer, keeps=True)]
         found.append((answer.n_reused, answer.text, sorted(texts, key=lambda pair: pair[0])))
@@ -592,8 +579,7 @@ def test_of_joint_answers_each_with_an_owner_is_kept(
     own = [Request(3, GREEDY, 9, prompt=PROMPT, priority="person", owner="chat-1")]
     answers = jointly(engine, others, keeps=True, urgent=lambda: own.pop() if own else None)
     texts = {answer.request.key: answer.text.content for answer in answers}
-    while engine.keep():
-        pass
+    keep_all(engine)
     kept = sorted(folder.name for folder in states.iterdir() if any(folder.glob("*.state")))
     assert kept == ["chat-1", "other", "server"]
     again = open_engine(tiny, n_sequence=4, context_length=2048)
@@ -619,8 +605,7 @@ def test_a_busy_engine_writes_between_passes(
     path, states = make_reciter(tmp_path / "m.gguf", "ab", ends=False), tmp_path / "states"
     engine = open_engine(path, n_sequence=2, context_length=2048)
     engine.keep_in(states)
-    while engine.keep():  # until the digests are known
-        pass
+    keep_all(engine)  # until the digests are known
     monkeypatch.setattr(keeping, "_BUSY_SHARE", 1e9)
     short, endless = (
         Request(name, GREEDY, n, prompt=PROMPT[:n_char] + "\n", owner=name)
@@ -640,8 +625,7 @@ def test_a_busy_engine_writes_between_passes(
     first, last = jointly(engine, [short, endless], note, keeps=True)
     assert (first.finish_reason, last.finish_reason) == ("length", "cancelled")
     assert n_file("short") == 2 and n_file("endless") == 0
-    while engine.keep():
-        pass
+    keep_all(engine)
     assert n_file("endless") > 0
     used = {owner: (states / owner / "experts.used").exists() for owner in ("short", "endless")}
     assert used == {"short": False, "endless": True}  # it was alone in the last passes
@@ -660,8 +644,7 @@ def test_a_regular_end_keeps_what_was_answered(
     first, second = (open_engine(models(arch)) for _ in range(2))
     for engine in (first, second):
         engine.keep_in(tmp_path)
-        while engine.keep():  # it knows the digests then
-            pass
+        keep_all(engine)  # it knows the digests then
     list(first.answer(of_text(PROMPT, GREEDY, 8, owner="chat-1")))
     tokens = list(first.passes.tokens)
     first.close()
@@ -711,8 +694,7 @@ def test_what_an_hour_has_no_room_for_is_written_later(
         assert engine.is_late and len(said) == len(engine.prompts.tokenize(long)) + n - 1
     while engine.is_late:
         now_s += 300
-        while engine.keep():
-            pass
+        keep_all(engine)
         hour = [n for at_s, n in written if now_s - at_s < 3600]
         assert sum(hour) <= n_hour or len(hour) == 1
         assert now_s < 6 * 3600
@@ -765,8 +747,7 @@ def test_a_reopened_chat_finds_its_experts(
         list(other.answer(of_text("something else and more", GREEDY, 30)))  # the cache is full
         if is_warm:
             other.warm("chat-1")
-            while other.keep():
-                pass
+            keep_all(other)
             hot = [set(np.argsort(-row)[:4].tolist()) for row in used.reshape(3, 16).astype(int)]
             where = np.frombuffer(other.residency(), np.uint8).reshape(3, 16) & 3
             assert all(where[i, e] == 1 for i, row in enumerate(hot) for e in row)
@@ -786,8 +767,7 @@ def test_a_request_ends_the_warming(open_engine: OpenEngine, tiny: Path, tmp_pat
     engine.warm("chat-1")
     list(engine.answer(of_text("a", GREEDY, 1)))
     before = [cell & cells.WHERE != cells.ABSENT for cell in engine.residency()]
-    while engine.keep():
-        pass
+    keep_all(engine)
     assert [cell & cells.WHERE == cells.RESIDENT for cell in engine.residency()] == before
 
 

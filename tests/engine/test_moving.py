@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import of_text, read
+from asking import keep_all, of_text, read
 from factory import make_tiny
 from oracle import Oracle
 
@@ -64,13 +64,11 @@ def test_what_has_moved_is_not_kept_on_the_drive(
     engine.set_cache_rate(1.0)
     tokens = list(engine.passes.tokens)
     assert go_on(engine, tokens, "chat-1") == 1
-    while engine.keep():
-        pass
+    keep_all(engine)
     assert not [*(tmp_path / "states").rglob("*.state")]
     engine.forget()
     begin(engine, "chat-1")
-    while engine.keep():
-        pass
+    keep_all(engine)
     assert [*(tmp_path / "states").rglob("*.state")]
 
 

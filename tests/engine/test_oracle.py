@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import jointly, of_text, read
+from asking import jointly, keep_all, of_text, read
 from factory import make_tiny
 from oracle import MODULE, Oracle, replayed
 
@@ -43,8 +43,7 @@ def say(
 def keep(engine: Engine, prompt: str, n: int = 8) -> list[int]:
     """Answer a prompt and keep the conversation. Return its tokens."""
     say(engine, prompt, n, owner="chat-1")
-    while engine.keep():
-        pass
+    keep_all(engine)
     return list(engine.passes.tokens)
 
 
@@ -163,8 +162,7 @@ def test_restored_states(
     for engine in (before, after):
         engine.keep_in(tmp_path / "states")
     tokens = keep(before, PROMPT, 120)
-    while after.keep():  # learns the model's digest
-        pass
+    keep_all(after)  # learns the model's digest
     for token in (5, 6, 7):
         assert read(after, [*tokens, token]) == len(tokens)
         tokens.append(token)

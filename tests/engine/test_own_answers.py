@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import jointly, of_chat
+from asking import jointly, keep_all, of_chat
 from chats import GREEDY, model
 
 from backend.engine import own_answers
@@ -155,8 +155,7 @@ def test_what_a_client_writes_becomes_no_control_token(engine: Engine) -> None:
 
 
 def wait(engine: Engine) -> None:
-    while engine.keep():
-        pass
+    keep_all(engine)
 
 
 @pytest.mark.parametrize("forgets", [False, True], ids=["kept", "deleted"])

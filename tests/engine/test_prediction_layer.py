@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asking import jointly, of_chat, of_text
+from asking import jointly, keep_all, of_chat, of_text
 from chats import model as chat_model
 from factory import can_predict, make_tiny, spoil
 from numpy.typing import NDArray
@@ -136,8 +136,7 @@ def test_after_going_back_the_layer_guesses_as_if_it_never_had(
         return engine
 
     def keep(engine: Engine) -> None:
-        while engine.keep():
-            pass
+        keep_all(engine)
 
     def said(first: int, prompt: str = PROMPT * 3, owner: str = "chat") -> dict[int, list[int]]:
         tokens = iter(range(first, first + 100))
@@ -393,8 +392,7 @@ def test_a_context_is_kept_without_the_draft_that_was_not_accepted(
     abandoned.close()  # type: ignore[attr-defined]
     tokens = list(first.passes.tokens)
     for engine in (first, second):  # the second learns the file's digest
-        while engine.keep():
-            pass
+        keep_all(engine)
     assert first.passes.tokens == tokens
     found = []
     for engine in (second, first):
@@ -416,12 +414,10 @@ def test_the_layer_guesses_behind_a_restored_text(
     for how in (drafts, "auto"):
         engine = drafting(open_engine, models["reciter"], drafts=how)
         engine.keep_in(tmp_path)
-        while engine.keep():
-            pass
+        keep_all(engine)
         found.append(answer(engine, prompt, 40, owner="chat"))
         assert engine.statistics().n_accepted > 25 or how == "off"
-        while engine.keep():
-            pass
+        keep_all(engine)
     assert engine.statistics().n_reused > 60 and found[0] == found[1]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import llama_cpp
 import pytest
-from asking import jointly, of_chat
+from asking import jointly, keep_all, of_chat
 from chats import CHAT, GREEDY, model, n_read
 from factory import can_predict, make_tiny
 from oracle import Oracle
@@ -72,8 +72,7 @@ def test_every_way_of_going_on_or_back_has_a_whole_window(
         engine = open_engine(path, **RING, n_sequence=n_sequence, drafts=drafts)
         engine.passes.width = Always(3)
         engine.keep_in(tmp_path / "states")
-        while engine.keep():
-            pass
+        keep_all(engine)
         return engine
 
     engine = opened()
@@ -98,8 +97,7 @@ def test_every_way_of_going_on_or_back_has_a_whole_window(
     for answer in jointly(engine, others, keeps=True):  # More answers
         assert answer.n_prompt - answer.n_reused <= 9
     assert n_read(engine, TURN, 8, owner="a") <= 9
-    while engine.keep():
-        pass
+    keep_all(engine)
     engine.close()
     engine = opened()
     asked = [*TURN, {"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Why?"}]
