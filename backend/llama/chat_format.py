@@ -394,7 +394,7 @@ class ChatFormat:
             raise self._refusal(text("template.long_conversation")) from None
         self._knows_source = True
         reply, status, began_s = None, 0, time.monotonic()
-        with _deadline(process, limit_s + _START_S) as is_late:
+        with _deadlines.of(process, limit_s + _START_S) as is_late:
             try:
                 reply = _exchange(process, frames, n_reply)
             finally:
@@ -511,20 +511,49 @@ def _limit_s(n_message: int) -> float:
     return RENDER_LIMIT_S + n_message / 2000
 
 
-@contextlib.contextmanager
-def _deadline(process: subprocess.Popen[bytes], limit_s: float) -> Iterator[Callable[[], bool]]:
-    """Kill the process after limit_s. Yields a function that tells whether this happened."""
-    is_late = threading.Event()
+class Deadlines:
+    """Kills processes that are late with a reply, from one thread while replies are awaited."""
 
-    def end() -> None:
-        is_late.set()
-        process.kill()
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the fields below
+        self._awaited: dict[threading.Event, tuple[float, subprocess.Popen[bytes]]] = {}
+        self._thread: threading.Thread | None = None
 
-    timer = faults.timer("template deadline", limit_s, end, faults.no_place)
-    try:
-        yield is_late.is_set
-    finally:
-        timer.cancel()
+    @contextlib.contextmanager
+    def of(self, process: subprocess.Popen[bytes], limit_s: float) -> Iterator[Callable[[], bool]]:
+        """Kill the process after limit_s, _START_S or more. Yields what tells whether it was."""
+        is_late = threading.Event()
+        with self._lock:
+            self._awaited[is_late] = time.monotonic() + limit_s, process
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = faults.Thread(
+                    "template deadlines", self._run, failed=faults.no_place
+                )
+                self._thread.start()
+        try:
+            yield is_late.is_set
+        finally:
+            with self._lock:
+                self._awaited.pop(is_late, None)
+
+    def _run(self) -> None:
+        """Look whenever one may be late. A reply that is asked for meanwhile is due after that."""
+        while True:
+            with self._lock:
+                now_s = time.monotonic()
+                for is_late, (until_s, process) in [*self._awaited.items()]:
+                    if until_s <= now_s:
+                        is_late.set()
+                        process.kill()
+                        del self._awaited[is_late]
+                if not self._awaited:
+                    self._thread = None
+                    return
+                until_s = min(until_s for until_s, _ in self._awaited.values())
+            time.sleep(min(until_s - now_s, _START_S))
+
+
+_deadlines = Deadlines()
 
 
 def _exchange(process: subprocess.Popen[bytes], frames: bytes, n_reply: int) -> Message | None:

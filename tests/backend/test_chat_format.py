@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 from chat_formats import (
     ELSEWISE,
@@ -21,8 +23,8 @@ from chat_formats import (
 
 from backend.cli import main
 from backend.llama.api import LlamaError
-from backend.llama.chat_format import CHATML, ChatFormat
-from backend.protocol.chat import AnswerText, ToolCall
+from backend.llama.chat_format import CHATML, ChatFormat, Deadlines
+from backend.protocol.chat import AnswerText, ChatOptions, ToolCall
 from backend.system import children
 
 SYSTEM = {"role": "system", "content": "You are a librarian."}
@@ -218,6 +220,23 @@ def test_an_endless_chat_is_rendered_or_shortened(
     assert prompt.n_left_out == n_left_out
     assert SYSTEM["content"] in prompt.prompt and "<800>" in prompt.prompt
     assert [i for i in range(801) if f"<{i}>" in prompt.prompt] == list(range(n_left_out, 801))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="nothing suspends a process there")
+@pytest.mark.usefixtures("started_children")
+def test_a_process_that_hangs_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    chat_format = ChatFormat("m", CHATML, "", "")
+    prompt = chat_format.render(CHAT, ChatOptions())
+    for child in psutil.Process().children():
+        if any("format_child" in word for word in child.cmdline()):
+            child.suspend()
+    with monkeypatch.context() as soon, pytest.raises(LlamaError, match="takes too long"):
+        soon.setattr("backend.llama.chat_format.RENDER_LIMIT_S", 0.1)
+        soon.setattr("backend.llama.chat_format._START_S", 0.1)
+        soon.setattr("backend.llama.chat_format._deadlines", Deadlines())
+        chat_format.render(CHAT, ChatOptions())
+    assert chat_format.render(CHAT, ChatOptions()) == prompt  # by another process
+    chat_format.close()
 
 
 # Outputs.
