@@ -157,13 +157,21 @@ class Library(QObject):
             lambda sentence: self._scan_failed.emit(number, sentence),
         )
 
-    def verdict(self, facts: Facts) -> Verdict:
-        """Judge a model, in the list or not, with the memory that is free now."""
-        return self._verdict(facts, None, available_bytes() + self.returned_bytes)
+    @property
+    def free_bytes(self) -> int:
+        """The memory that is free once the present model is unloaded.
+
+        Read it once for all models of a list: it takes some milliseconds.
+        """
+        return available_bytes() + self.returned_bytes
+
+    def verdict(self, facts: Facts, free_bytes: int) -> Verdict:
+        """Judge a model that is not in the list."""
+        return self._verdict(facts, None, free_bytes)
 
     def judge(self) -> None:
         """Judge all models again, because the free memory or the cache rate may have changed."""
-        free_bytes = available_bytes() + self.returned_bytes
+        free_bytes = self.free_bytes
         self.rows = [self._row(entry, free_bytes) for entry in self.scan.entries]
         self.changed.emit()
 

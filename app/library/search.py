@@ -110,19 +110,20 @@ class Search(QObject):
             suggested = self.suggested()
             return sorted(self.curated(), key=lambda item: _rank(item, suggested))
         offers = self.listing.offers if self.listing is not None else []
-        return [self._judged(i, offer) for i, offer in enumerate(offers)]
+        free_bytes = self.library.free_bytes
+        return [self._judged(i, offer, free_bytes) for i, offer in enumerate(offers)]
 
     def curated(self) -> list[Found]:
         """Return the models of the curated list that have all words, the smallest first."""
         there = {row.entry.path.name.casefold(): row.entry.path for row in self.library.rows}
-        found = []
+        found, free_bytes = [], self.library.free_bytes
         for model in curated()[1]:
             text = f"{model.title} {model.repository} {model.file}".casefold()
             if all(word in text for word in self.words.casefold().split()):
                 facts = model.facts
                 file = RemoteFile("", model.file, facts.file_bytes)
                 entry = Entry(Path(model.file), 1, facts.file_bytes, facts)
-                row = Row(entry, self.library.verdict(facts), 0.0)
+                row = Row(entry, self.library.verdict(facts, free_bytes), 0.0)
                 path = there.get(model.file.casefold())
                 found.append(Found(Offer(model.title, (file,)), row, False, model, path))
         return found
@@ -202,7 +203,7 @@ class Search(QObject):
             self.repositories = []
         self.changed.emit()
 
-    def _judged(self, i: int, offer: Offer) -> Found:
+    def _judged(self, i: int, offer: Offer, free_bytes: int) -> Found:
         own = self._known.get(i)
         facts = own if isinstance(own, Facts) else None
         if own is None and self._basis is not None and self.listing is not None:
@@ -211,7 +212,7 @@ class Search(QObject):
                 facts = scaled(basis, self.listing.offers[self._basis], offer)
         trouble = offer.trouble or (own if isinstance(own, str) else "")
         entry = Entry(Path(offer.files[0].name), len(offer.files), offer.size_bytes, facts, trouble)
-        verdict = self.library.verdict(facts) if facts is not None else None
+        verdict = self.library.verdict(facts, free_bytes) if facts is not None else None
         is_exact = own is not None or bool(offer.trouble)
         return Found(offer, Row(entry, verdict, 0.0), is_exact, there=self._there(entry))
 
