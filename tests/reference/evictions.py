@@ -8,6 +8,7 @@ from the whole history.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 
 Row = list[int]
@@ -232,18 +233,19 @@ class Decayed(Eviction):
 
     def __init__(self, n_layer: int, n_expert: int, **numbers: float) -> None:
         super().__init__(n_layer, n_expert, **numbers)
-        self.extra: list[tuple[int, int, int, float]] = []
+        self.extra: dict[tuple[int, int], list[tuple[int, float]]] = defaultdict(list)
+        """By (layer, expert): (pass, amount)."""
 
     def keep(self, layer: int, expert: int) -> float:
         amounts: dict[int, float] = {}
         for use in self.uses[layer]:
-            for e, strength in zip(use.experts, use.strengths, strict=True):
-                if e == expert:
-                    amounts[use.n_pass] = amounts.get(use.n_pass, 0.0) + strength
+            if expert in use.experts:
+                for e, strength in zip(use.experts, use.strengths, strict=True):
+                    if e == expert:
+                        amounts[use.n_pass] = amounts.get(use.n_pass, 0.0) + strength
         credit = {n_pass: amount**0.25 for n_pass, amount in amounts.items()}
-        for n_pass, where, e, amount in self.extra:
-            if (where, e) == (layer, expert):
-                credit[n_pass] = credit.get(n_pass, 0.0) + amount
+        for n_pass, amount in self.extra[layer, expert]:
+            credit[n_pass] = credit.get(n_pass, 0.0) + amount
         fast = self.number("fast", self.FAST)
         slow = self.number("slow", self.SLOW)
         share = self.number("slow_share", self.SLOW_SHARE)
@@ -293,7 +295,7 @@ class Recall(Decayed):
         for token, share in self.matches.items():
             for e in self.experts(layer, token):
                 amount = self.number("alike", 0.25) * share
-                self.extra.append((self.layer_passes[layer], layer, e, amount))
+                self.extra[layer, e].append((self.layer_passes[layer], amount))
 
     def in_common(self, layer: int, a: int, b: int) -> float:
         """Return the weighted share of experts that two tokens have in common."""
