@@ -39,9 +39,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", metavar="SEED", help="run the files, and each's tests, shuffled")
 
 
-FORKED = "backend.attachments.child", "backend.llama.format_child"
-
-
 def pytest_collection_finish() -> None:
     """Keep what was imported and collected out of the garbage collections that follow."""
     gc.freeze()
@@ -71,16 +68,15 @@ def models_of_the_factory(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def forked_children() -> Iterator[Callable[..., list[str]]]:
-    """Fork the small children of all tests: their imports take longer than their work.
+    """Fork the children of all tests: their imports take longer than their work.
 
     Yield what returns the command of a child that is not forked.
     """
     from backend.system import children
 
-    command = children.command
     with pytest.MonkeyPatch.context() as patch:
-        fork_children(patch, *FORKED)
-        yield command
+        patch.setattr(children, "command", children.command)  # to be restored
+        yield fork_children()
 
 
 @pytest.fixture(scope="session", autouse=True)

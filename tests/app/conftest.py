@@ -123,12 +123,6 @@ def fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def forked_tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fork the process of the tools, whose imports take a second."""
-    fork_server.fork_children(monkeypatch, "backend.tools.host")
-
-
-@pytest.fixture(autouse=True)
 def no_titles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no title be asked for after eight seconds, which a slow test may take."""
     monkeypatch.setattr("app.session.titles.IDLE_MS", 1000 * WAIT_MS)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import fork_server
-import pytest
 from asking import of_chat
 from benchmarks.chat_kills import Expected, one_round
 from chats import model
@@ -122,7 +121,7 @@ def _converse(path: Path, folder: Path, seed: float, n_turn: int, n_change: int 
     """
     os.environ[VARIABLE] = str(folder / "logs")
     os.environ["OUTRIDER_STATES"] = states = str(folder / "states")
-    fork_server.fork_children(pytest.MonkeyPatch(), _FORMAT)
+    fork_server.fork_children()
     chance, changes = random.Random(seed), itertools.count(1)
     engine = Engine.open(path, EngineConfig.of(n_thread=1, context_length=1024, n_ubatch=64))
     engine.keep_in(folder / "states")

@@ -381,7 +381,7 @@ def test_a_server_that_hangs_at_its_start_is_given_up(own_host: Host) -> None:
     own_host.start("hang")
     failed = own_host.wait_state("failed")
     assert "not ready after 2 seconds" in failed["sentence"]
-    assert not group(failed["pid"])
+    assert not failed["pid"] or not group(failed["pid"])  # 0: a busy machine has not started it
 
 
 def test_a_server_that_hangs_can_be_stopped(host: Host) -> None:
