@@ -68,11 +68,15 @@ class ToolServers(QObject):
         """Return the state of a server."""
         return self._states.get(name, ServerState())
 
-    def tools(self) -> dict[str, Tool]:
-        """Return the tools that are on, by the names that models see."""
+    def tools(self, *states: str) -> dict[str, Tool]:
+        """Return the tools that are on, by the names that models see.
+
+        states: of their servers; as a rule "ready". A server that was lost starts again with the
+        tools that it had.
+        """
         found = []
         for server in self.settings.servers:
-            if server.is_on and (state := self.state(server.name)).state == "ready":
+            if server.is_on and (state := self.state(server.name)).state in (states or ("ready",)):
                 found += [tool for tool in state.tools if tool.name not in server.off]
         return offered(found)
 
@@ -213,6 +217,8 @@ class ToolServers(QObject):
         if server is None or not server.is_on:
             return
         tools = tuple(map(Tool.from_json, message["tools"]))
+        if message["state"] == "starting":
+            tools = self.state(server.name).tools
         told = message["state"], message["sentence"], message["last_words"]
         self._enter(server.name, ServerState(*told, tools))
         self.changed.emit()
@@ -267,7 +273,7 @@ class ToolCalls(QObject):
         if n <= 1:
             self._allowed_at.pop(id(conversation), None)
         is_held = n - self._allowed_at.get(id(conversation), 0) > self.servers.settings.max_rounds
-        calls = Calls(conversation, answer, self.servers.tools(), is_held)
+        calls = Calls(conversation, answer, self.servers.tools("ready", "starting"), is_held)
         self._open.append(calls)
         for call in calls.asked():
             assert call.tool is not None

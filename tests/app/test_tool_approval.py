@@ -371,6 +371,23 @@ def test_a_call_that_was_left_behind_runs_no_more(desk: Desk) -> None:
     assert {call.state for call in calls.calls} == {CallState.NOT_RUN}
 
 
+def test_a_call_goes_to_a_server_that_was_lost_while_the_answer_was_written(desk: Desk) -> None:
+    """The host lets it wait until the server is there again; a new answer is offered no such tool.
+
+    A server that failed takes no call.
+    """
+    desk.tell("files", [], "starting")
+    assert list(desk.servers.tools()) == ["mail__read"]
+    calls = desk.asked("files__read")
+    desk.calls.decide(calls, calls.calls[0], Choice.ONCE)
+    (sent,) = desk.host.of("call")
+    assert (sent["server"], sent["tool"]) == ("files", "read")
+    desk.result(1)
+    desk.tell("files", [], "failed")
+    desk.tell("files", [], "starting")  # as the user begins again
+    assert desk.answer("files__read") is None
+
+
 def test_when_the_process_of_the_servers_ends_all_calls_have_failed(desk: Desk) -> None:
     calls = desk.asked("files__read", "mail__read")
     for call in calls.calls:
