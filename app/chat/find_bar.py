@@ -143,8 +143,8 @@ class FindBar(QFrame):
         self._show(goes=is_new)
 
     def _search_later(self) -> None:
-        """Search what has changed in the chat as soon as it stays as it is."""
-        if self.isVisible() and self.words.whole_text.strip():
+        """Search what has changed in the chat, also while it goes on changing."""
+        if self.isVisible() and self.words.whole_text.strip() and not self._timer.isActive():
             self._timer.start()
 
     def changeEvent(self, event: QEvent) -> None:  # noqa: D102

@@ -467,12 +467,24 @@ class TextBlock(QTextBrowser):
     def _show(self, document: QTextDocument) -> None:
         before, selected = self.document(), self.textCursor()
         is_ours = before.parent() is self
-        text = before.toPlainText() if selected.hasSelection() else ""
+        marks = [
+            (mark.cursor.selectionStart(), mark.cursor.selectionEnd(), mark)
+            for mark in self.extraSelections()
+        ]
+        text = before.toPlainText() if selected.hasSelection() or marks else ""
         self.setExtraSelections([])  # Qt would look for their places in the deleted text
         self.setDocument(document)
+        shown = document.toPlainText() if text else ""  # it has grown as a rule
         end = max(selected.anchor(), selected.position())
-        if text and document.toPlainText()[:end] == text[:end]:  # the text has grown
+        if selected.hasSelection() and shown[:end] == text[:end]:
             self.select(selected.anchor(), selected.position())
+        while marks and shown[: marks[-1][1]] != text[: marks[-1][1]]:
+            marks.pop()
+        for begin, end, mark in marks:
+            mark.cursor = QTextCursor(document)
+            mark.cursor.setPosition(begin)
+            mark.cursor.setPosition(end, QTextCursor.MoveMode.KeepAnchor)
+        self.setExtraSelections([mark for *_, mark in marks])
         if is_ours:  # Qt deletes its own
             before.deleteLater()
         document.documentLayout().documentSizeChanged.connect(self._fit)

@@ -111,6 +111,22 @@ def test_the_next_place_is_found_at_once_after_a_change(
     assert bar.present is not None and bar.present.selectedText() == "needle"
 
 
+def test_words_are_found_while_an_answer_grows(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(text="A needle in hay. " * 2000, token_s=0.03))
+    window.ask("A question")
+    bar = window.chat.find_bar
+    bar.begin()
+    qtbot.keyClicks(bar.words, "needle")
+    qtbot.waitUntil(lambda: bar.found > 1, timeout=WAIT_MS)
+    n_found = bar.found
+    qtbot.waitUntil(lambda: bar.found > n_found, timeout=WAIT_MS)
+    assert window.answer.is_live
+    window.session.stop()
+    window.wait_state(State.IDLE)
+
+
 def test_marks_go_with_the_text_in_which_they_were(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
@@ -123,9 +139,13 @@ def test_marks_go_with_the_text_in_which_they_were(
     qtbot.keyClicks(bar.words, "needle")
     qtbot.waitUntil(lambda: bar.count.text() == "Nothing found.", timeout=WAIT_MS)
     (block,) = window.chat.transcript.text_blocks()[1:]
-    for text in ("Hay before another needle.", "A needle, and a needle."):  # as it grows
+    hay = "Hay before another needle"
+    for text, n_kept in ((hay, 0), (f"{hay}, and a needle.", 1), ("A needle.", 0)):
         block.show_markdown(text)
         QApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+        assert [mark.cursor.selectedText() for mark in block.extraSelections()] == (
+            ["needle"] * n_kept
+        )
         bar.search()
         assert len(block.extraSelections()) == bar.found == text.count("needle")
         assert window.chat.transcript.follows  # what was sought before leads nowhere
