@@ -80,8 +80,17 @@ def test_half_sent_bodies_together_have_a_limit(
 ) -> None:
     monkeypatch.setattr(bodies, "MAX_HELD_BYTES", 1200 * KIB)
     monkeypatch.setattr(bodies, "FREE_BYTES", 100 * KIB)
+    rooms: list[bodies.Room] = []
+
+    class Room(bodies.Room):
+        def __init__(self, of: bodies.Bodies) -> None:
+            super().__init__(of)
+            rooms.append(self)
+
+    monkeypatch.setattr(bodies, "Room", Room)
     halves = [Half(served, 1000 * KIB, 500 * KIB) for _ in range(3)]  # 400 KiB of each count
-    until(lambda: served.post(CHAT, chat(200 * KIB)).status_code == 503)  # all have arrived
+    until(lambda: sum(room.n_held for room in rooms) == 1200 * KIB)  # all have arrived
+    assert served.post(CHAT, chat(200 * KIB)).status_code == 503
     refused = [Half(served, 1000 * KIB, 500 * KIB) for _ in range(5)]
     try:
         for half in refused:

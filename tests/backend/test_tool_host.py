@@ -67,12 +67,13 @@ class Host:
         )  # fmt: skip
 
     def wait(self, is_it: Callable[[Message], bool]) -> Message:
-        """Return the next message that meets a condition."""
+        """Return the next message that meets a condition, none of an earlier test's server."""
         while True:
             message = self._inbox.get(timeout=WAIT_S)
-            self.said.append(message)
-            if is_it(message):
-                return message
+            if message.get("server", self.name).startswith(self.name):
+                self.said.append(message)
+                if is_it(message):
+                    return message
 
     def wait_state(self, *states: str, name: str = "") -> Message:
         """Return the news that a server is in one of these states. No other may end its start."""
