@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -617,8 +618,13 @@ def test_advice(where: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 def learner(tmp_path: Path, told: list[Any]) -> Learner:
+    def tell(facts: Any) -> None:
+        if facts.share is not None:
+            time.sleep(0.2)  # the training ends meanwhile, and what it tells must come later
+        told.append(facts)
+
     allow(tmp_path, True)
-    made = Learner(told.append, tmp_path, idle_s=0.0)
+    made = Learner(tell, tmp_path, idle_s=0.0)
     made._traces = SimpleNamespace(want=lambda *_, **__: None, unwant=lambda _: None)  # type: ignore[assignment]
     return made
 

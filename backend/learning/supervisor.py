@@ -96,7 +96,7 @@ class Learner:
             self._is_cached, self._shows_inputs = is_cached, True
             self._recordings = Recordings(file, self._root) if file.is_moe else None
             self._listen()
-        self._tell(self.state())
+            self._publish()
 
     def detach(self) -> None:
         """Forget the model and kill its training. The next training resumes from the checkpoint."""
@@ -148,6 +148,11 @@ class Learner:
                 can_learn=not self._obstacle(),
                 sentence=self._sentence(tokens),
             )
+
+    def _publish(self) -> None:
+        """Tell the state, so that no thread's older state follows a newer one."""
+        with self._lock:
+            self._tell(self.state())
 
     def close(self) -> None:
         """End the training and the thread."""
@@ -219,7 +224,7 @@ class Learner:
             self._fault = sentence
             if self._thread is threading.current_thread():
                 self._thread = None
-        self._tell(self.state())
+            self._publish()
 
     def _run(self) -> None:
         while True:
@@ -238,7 +243,7 @@ class Learner:
                     recordings.delete()
             except (ContainerError, OSError) as error:
                 self._fault = text("learning.not_recorded", reason=str(error))
-            self._tell(self.state())
+            self._publish()
 
     def _step(self) -> None:
         """Start a training that is due, or pause or resume the running one."""
@@ -276,7 +281,7 @@ class Learner:
             return
         self._progress, self._is_paused = 0.0, False
         faults.Thread("training", self._follow, self._child, failed=self._fail).start()
-        self._tell(self.state())
+        self._publish()
 
     def _pause(self, yes: bool) -> None:
         child = self._child
@@ -288,7 +293,7 @@ class Learner:
         except OSError:
             return  # the child has just ended
         self._is_paused = yes
-        self._tell(self.state())
+        self._publish()
 
     def _follow(self, child: subprocess.Popen[str]) -> None:
         """Read the child's messages until it ends, in a thread for each child."""
@@ -304,7 +309,7 @@ class Learner:
                     break
                 result = str(message.get("result", ""))
                 self._progress = float(message.get("share", self._progress or 0.0))
-            self._tell(self.state())
+                self._publish()
         status = child.wait()
         with self._lock:
             if child is not self._child:
@@ -312,7 +317,7 @@ class Learner:
             self._child, self._progress, self._is_paused = None, None, False
             if status != 0:
                 self._fault = result or faults.of_process(child.pid) or text("learning.ended")
-        self._tell(self.state())
+            self._publish()
 
     def _end_child(self) -> None:
         child, self._child = self._child, None
