@@ -111,25 +111,38 @@ class Learner:
         with self._lock:
             self._idle_since_s = None if yes else time.monotonic()
 
-    def act(self, action: str) -> LearningFacts:
-        """Do one of ACTIONS and return the state. On failure its sentence gives the reason."""
+    def act(
+        self, action: str, reply: Callable[[LearningFacts], object] = lambda _: None
+    ) -> LearningFacts:
+        """Do one of ACTIONS and return the state. On failure its sentence gives the reason.
+
+        reply: gets the state, too, before `tell` gets a newer one.
+        """
         assert action in ACTIONS, action
         with self._lock:
-            if action in ("allow", "forbid"):
-                try:
-                    allow(self._root, action == "allow")
-                except OSError as error:
-                    why = text("learning.choice_not_kept", reason=error.strerror or str(error))
-                    return replace(self.state(), sentence=why)
-                self._fault = ""
-                self._listen()
-            if action in ("forbid", "delete"):
-                self._end_child()
-            if action == "delete":
-                self._n_deletion += 1
-                learning.delete_all(self._root)
-                self._fault = ""
-            return self.state()
+            why = self._do(action)
+            state = self.state()
+            if why:
+                state = replace(state, sentence=why)
+            reply(state)
+            return state
+
+    def _do(self, action: str) -> str:
+        """Do one of ACTIONS. Return why the choice could not be kept, or ""."""
+        if action in ("allow", "forbid"):
+            try:
+                allow(self._root, action == "allow")
+            except OSError as error:
+                return text("learning.choice_not_kept", reason=error.strerror or str(error))
+            self._fault = ""
+            self._listen()
+        if action in ("forbid", "delete"):
+            self._end_child()
+        if action == "delete":
+            self._n_deletion += 1
+            learning.delete_all(self._root)
+            self._fault = ""
+        return ""
 
     def state(self) -> LearningFacts:
         """Return the present state."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from backend.learning.consent import allowed, recordings_folder
@@ -35,7 +36,7 @@ class LearningDesk:
         learner = self._learner_made()
         if request["action"] not in learner.actions:
             raise RequestError(f"Unknown action {request['action'][:40]!a} of learning.")
-        self._say(request["id"], learner.act(request["action"]))
+        learner.act(request["action"], partial(self._say, request["id"]))
 
     def attach(self, engine: Engine, traces: AnswerTraces) -> None:
         """Note that a model was loaded."""

@@ -74,6 +74,7 @@ class ServerDesk:
         self.next_own = next_own
         self._server: RunningServer | None = None
         self._lock = threading.Lock()  # one change at a time
+        self._news = threading.Lock()  # facts are told in the order in which they were taken
         self._request: Message = {}  # the newest
         self._place: _Place | None = None  # of the running server
         self._own: tuple[str, Path] | None = None  # the client's model
@@ -179,7 +180,7 @@ class ServerDesk:
         self._request = request
 
         def failed(sentence: str) -> None:
-            reply({**self._facts(), "id": request["id"], "trouble": sentence})
+            self._say(reply, sentence, id=request["id"])
 
         faults.Thread("server-switch", self._switch, request, reply, failed=failed).start()
 
@@ -210,7 +211,7 @@ class ServerDesk:
     def _switch(self, request: Message, reply: Callable[[Message], None]) -> None:
         with self._lock:
             trouble = self._follow(self._request)  # the newest, if several wait
-            reply({**self._facts(), "id": request["id"], "trouble": trouble})
+            self._say(reply, trouble, id=request["id"])
 
     def _follow(self, request: Message) -> str:
         """Do what a request says. Return why that failed, or ""."""
@@ -270,7 +271,7 @@ class ServerDesk:
             if place is not self._place:
                 return
             self._stop()
-        self._offer({**self._facts(), "trouble": sentence})
+        self._say(self._offer, sentence)
 
     def _stop(self) -> None:
         self._place = None
@@ -279,7 +280,11 @@ class ServerDesk:
             self._server = None
 
     def _changed(self) -> None:
-        self._offer({**self._facts(), "trouble": ""})
+        self._say(self._offer, "")
+
+    def _say(self, send: Callable[[Message], None], trouble: str, **fields: int) -> None:
+        with self._news:
+            send({**self._facts(), "trouble": trouble, **fields})
 
     def _facts(self) -> Message:
         server = self._server

@@ -1,9 +1,10 @@
 """Writes the worker's messages in one thread, so that no other thread waits for the pipe.
 
 There are three kinds of messages. Ordered messages are all sent at once, in order. A progress
-message replaces an unsent one of the same type, so a slow reader costs no memory. Text is joined
-into batches. While an answer runs, a snapshot of the engine is taken periodically, so that the map
-moves during a long prefill or a slow token, too.
+message replaces an unsent one of the same type, so a slow reader costs no memory; an ordered
+message does so, too, so that no older state follows it. Text is joined into batches. While an
+answer runs, a snapshot of the engine is taken periodically, so that the map moves during a long
+prefill or a slow token, too.
 """
 
 from __future__ import annotations
@@ -66,8 +67,9 @@ class Outbox:
         return self._n_token
 
     def send(self, message: Message) -> None:
-        """Send `message` at once, after all earlier ones."""
+        """Send `message` at once, in place of an unsent progress message of its type."""
         with self._changed:
+            self._latest.pop(message["type"], None)
             self._ordered.append(message)
             self._changed.notify_all()
 

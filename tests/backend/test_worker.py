@@ -5,6 +5,7 @@ real one.
 """
 
 import base64
+import contextlib
 import json
 import os
 import select
@@ -29,6 +30,7 @@ from backend.methods import cells
 from backend.protocol.chat import AnswerText, Delta, ToolCall
 from backend.protocol.messages import FINAL, VERSION, Decoder, encode
 from backend.server.running import own_address
+from backend.worker.outbox import TEXT_PERIOD_S
 
 FAKE = Path(__file__).parents[1] / "fake_worker.py"
 LOAD = {"cache_rate": 0.5, "method": "promoe", "context_length": 512, "n_thread": 1}
@@ -624,6 +626,27 @@ def test_the_cache_rate_moves_while_programs_are_answered(pipe: Pipe) -> None:
         pipe.send("stop", id=3)
         assert pipe.reply(3)[-1]["reason"] == "cancelled"
         next(pieces)
+
+
+def test_a_server_that_is_switched_off_stays_off(pipe: Pipe) -> None:
+    """The ends of its requests are told before that, and not once they are due."""
+    program = Program(pipe.ready())
+    pipe.generate(2, "endless")
+    pipe.until(lambda m: m["type"] == "text")
+    for _ in range(3):
+        threading.Thread(target=refused, args=(program,)).start()
+    pipe.until(lambda m: m["type"] == "server" and m["n_open"] == 3)
+    pipe.send("serve", id=3, on=False, port=0, key="")
+    told = pipe.reply(3)
+    time.sleep(2 * TEXT_PERIOD_S)
+    pipe.send("ping", id=4)
+    told += pipe.until(lambda m: m["type"] == "pong")
+    assert not [m for m in told if m["type"] == "server"][-1]["on"]
+
+
+def refused(program: Program) -> None:
+    with contextlib.suppress(httpx.HTTPError):
+        program.ask("model")
 
 
 def test_a_raw_prompt_is_answered_beside_programs(pipe: Pipe) -> None:
