@@ -68,15 +68,16 @@ class ToolServers(QObject):
         """Return the state of a server."""
         return self._states.get(name, ServerState())
 
-    def tools(self, *states: str) -> dict[str, Tool]:
+    def tools(self, *, with_starting: bool = False) -> dict[str, Tool]:
         """Return the tools that are on, by the names that models see.
 
-        states: of their servers; as a rule "ready". A server that was lost starts again with the
-        tools that it had.
+        with_starting: also those of servers that start. A server that was lost starts again with
+        the tools that it had.
         """
+        states = ("ready", "starting") if with_starting else ("ready",)
         found = []
         for server in self.settings.servers:
-            if server.is_on and (state := self.state(server.name)).state in (states or ("ready",)):
+            if server.is_on and (state := self.state(server.name)).state in states:
                 found += [tool for tool in state.tools if tool.name not in server.off]
         return offered(found)
 
@@ -273,7 +274,7 @@ class ToolCalls(QObject):
         if n <= 1:
             self._allowed_at.pop(id(conversation), None)
         is_held = n - self._allowed_at.get(id(conversation), 0) > self.servers.settings.max_rounds
-        calls = Calls(conversation, answer, self.servers.tools("ready", "starting"), is_held)
+        calls = Calls(conversation, answer, self.servers.tools(with_starting=True), is_held)
         self._open.append(calls)
         for call in calls.asked():
             assert call.tool is not None

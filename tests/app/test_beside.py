@@ -26,6 +26,15 @@ def shown_y(window: Any) -> int:
     return int(place + block.cursorRect(cursor).center().y())
 
 
+def search(qtbot: Any, window: Any, n_more_than: int) -> Any:
+    """Look for "needle" in the chat, and wait for so many places. Return the bar."""
+    bar = window.chat.find_bar
+    bar.begin()
+    qtbot.keyClicks(bar.words, "needle")
+    qtbot.waitUntil(lambda: bar.found > n_more_than, timeout=WAIT_MS)
+    return bar
+
+
 def test_words_are_found_in_the_chat(qtbot: Any, open_window: Opener, model: Model) -> None:
     window = open_window(model(text="A needle and hay. " + "More hay.\n\n" * 30))
     for number in range(3):
@@ -71,10 +80,7 @@ def test_what_changes_while_words_are_searched_is_searched_again(
     for number in range(3):
         window.ask(f"Question {number}")
         window.wait_state(State.IDLE)
-    bar, transcript = window.chat.find_bar, window.chat.transcript
-    bar.begin()
-    qtbot.keyClicks(bar.words, "needle")
-    qtbot.waitUntil(lambda: bar.found > 3, timeout=WAIT_MS)
+    bar, transcript = search(qtbot, window, n_more_than=3), window.chat.transcript
     for _ in range(3):
         qtbot.keyClick(bar.words, Qt.Key.Key_Return)
     assert bar.count.text() == f"3 of {bar.found}"
@@ -99,10 +105,7 @@ def test_the_next_place_is_found_at_once_after_a_change(
     window = open_window(model(text="A needle. "))
     window.ask("A question")
     window.wait_state(State.IDLE)
-    bar = window.chat.find_bar
-    bar.begin()
-    qtbot.keyClicks(bar.words, "needle")
-    qtbot.waitUntil(lambda: bar.found > 0, timeout=WAIT_MS)
+    bar = search(qtbot, window, n_more_than=0)
     window.session.edit(0, "Where is the needle?")
     qtbot.keyClick(bar.words, Qt.Key.Key_Return)  # before the bar searches again by itself
     window.wait_state(State.IDLE)
@@ -116,10 +119,7 @@ def test_words_are_found_while_an_answer_grows(
 ) -> None:
     window = open_window(model(text="A needle in hay. " * 2000, token_s=0.03))
     window.ask("A question")
-    bar = window.chat.find_bar
-    bar.begin()
-    qtbot.keyClicks(bar.words, "needle")
-    qtbot.waitUntil(lambda: bar.found > 1, timeout=WAIT_MS)
+    bar = search(qtbot, window, n_more_than=1)
     n_found = bar.found
     qtbot.waitUntil(lambda: bar.found > n_found, timeout=WAIT_MS)
     assert window.answer.is_live

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from factory import make_split, make_tiny
@@ -253,6 +254,11 @@ def test_the_list_needs_no_network(
     every = get.search.found
     assert len(every) == len(curated()[1])
     assert all(item.row.verdict is not None for item in every)
+    reads = Mock(return_value=1 << 34)
+    with monkeypatch.context() as patch:
+        patch.setattr("app.library.library.available_bytes", reads)
+        assert len(get.search.found) == len(every)
+    assert reads.call_count <= 2  # for the list and the suggested model, not for each model
     assert "26 Nov 2026" in get.about.text()
     qtbot.keyClicks(get.address, "coder q8 qwen")
     assert [item.offer.name for item in get.search.found] == ["Qwen3 Coder 30B-A3B Instruct Q8_0"]

@@ -1130,3 +1130,14 @@ def test_a_vocabulary_with_a_token_twice(n_token: int, tmp_path: Path) -> None:
     require_distinct_tokens(model([*tokens, "", ""]))
     with pytest.raises(ModelFileError, match=r"the token 'token 2 xx' appears twice"):
         require_distinct_tokens(model([*tokens, tokens[2]]))
+
+
+def test_tokens_are_read_once_for_equal_headers(tmp_path: Path) -> None:
+    builder = Builder()
+    items = b"".join(text(f"once {i} {'x' * (i % 700)}") for i in range(6000))
+    builder.extra_keys = [("tokenizer.ggml.tokens", ARRAY, array(STRING, 6000, items))]
+    for name in ("a.gguf", "b.gguf"):
+        model = read_model(builder.write(tmp_path / name))
+        if name == "b.gguf":
+            model.paths[0].unlink()  # another read would fail
+        require_distinct_tokens(model)
