@@ -300,11 +300,14 @@ class Turns:
         return list(dict.fromkeys([*([loaded] if loaded else []), *self.host.models]))
 
     def stop(self) -> None:
-        """End all waiting answers and the one in progress."""
+        """End the requests in progress, and refuse those that wait: the engine may be busy."""
         with self._lock:
             turns = list(self._open)
+            waiting = [turn for turn in turns if turn not in self.present]
         for turn in turns:
             turn.handle.cancel()
+        for turn in waiting:
+            turn.end(_STOPPED)
 
     def pause(self) -> None:
         """End the answer in progress and let the others wait for resume()."""

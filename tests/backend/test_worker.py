@@ -5,7 +5,6 @@ real one.
 """
 
 import base64
-import contextlib
 import json
 import os
 import select
@@ -30,7 +29,7 @@ from backend.methods import cells
 from backend.protocol.chat import AnswerText, Delta, ToolCall
 from backend.protocol.messages import FINAL, VERSION, Decoder, encode
 from backend.server.running import own_address
-from backend.worker.outbox import TEXT_PERIOD_S
+from backend.worker.outbox import Outbox
 
 FAKE = Path(__file__).parents[1] / "fake_worker.py"
 LOAD = {"cache_rate": 0.5, "method": "promoe", "context_length": 512, "n_thread": 1}
@@ -628,25 +627,40 @@ def test_the_cache_rate_moves_while_programs_are_answered(pipe: Pipe) -> None:
         next(pieces)
 
 
-def test_a_server_that_is_switched_off_stays_off(pipe: Pipe) -> None:
-    """The ends of its requests are told before that, and not once they are due."""
+def test_a_server_is_switched_off_while_requests_wait(pipe: Pipe) -> None:
+    """They are refused at once, although the engine is busy with the client's own answer."""
     program = Program(pipe.ready())
     pipe.generate(2, "endless")
     pipe.until(lambda m: m["type"] == "text")
-    for _ in range(3):
-        threading.Thread(target=refused, args=(program,)).start()
+    answers: list[httpx.Response] = []
+    askers = [
+        threading.Thread(target=lambda: answers.append(program.ask("model"))) for _ in range(3)
+    ]
+    for asker in askers:
+        asker.start()
     pipe.until(lambda m: m["type"] == "server" and m["n_open"] == 3)
     pipe.send("serve", id=3, on=False, port=0, key="")
-    told = pipe.reply(3)
-    time.sleep(2 * TEXT_PERIOD_S)
-    pipe.send("ping", id=4)
-    told += pipe.until(lambda m: m["type"] == "pong")
-    assert not [m for m in told if m["type"] == "server"][-1]["on"]
+    assert not pipe.reply(3)[-1]["on"]
+    for asker in askers:
+        asker.join(WAIT_S)
+    assert [answer.status_code for answer in answers] == [503] * 3
+    assert {answer.json()["error"]["message"] for answer in answers} == {
+        "The answer was stopped on this side; ask again."
+    }
 
 
-def refused(program: Program) -> None:
-    with contextlib.suppress(httpx.HTTPError):
-        program.ask("model")
+def test_no_older_state_follows_a_reply() -> None:
+    """The worker's messages about its server: a reply, and news that may wait."""
+    out_fd, in_fd = os.pipe()
+    outbox = Outbox(in_fd, lambda _: None)
+    for n in range(3):
+        outbox.offer({"type": "server", "n": n})
+    outbox.send({"type": "server", "n": 3})
+    outbox.close(WAIT_S)
+    os.close(in_fd)
+    with open(out_fd, "rb") as pipe:
+        told = Decoder().feed(pipe.read())
+    assert [message["n"] for message in told][-1] == 3
 
 
 def test_a_raw_prompt_is_answered_beside_programs(pipe: Pipe) -> None:
