@@ -446,9 +446,6 @@ class Told:
         self.messages: list[dict[str, Any]] = []
         self.send = self.offer = self.messages.append
 
-    def settle(self) -> None:
-        """Nothing waits."""
-
 
 @pytest.mark.parametrize("where", ["AttachmentDesk._read", "FileReading.run"])
 def test_attachments(where: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -84,7 +84,6 @@ class AttachmentDesk:
     def _end(self, answer: Message) -> None:
         with self._lock:
             self._open.pop(answer["id"], None)
-        self._outbox.settle()
         self._outbox.send(answer)
 
     def _refuse_all(self, sentence: str) -> None:

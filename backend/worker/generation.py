@@ -138,7 +138,6 @@ class Answer:
             return
         self._ends[number] = given.finish_reason
         if len(self.requests) > 1:
-            self._outbox.settle()
             self._outbox.send(self._message("other_done", answer=number, **self._end(number)))
         if len(self._ends) == len(self.requests):
             self._close()

@@ -320,7 +320,6 @@ class Worker:
         self._learning.set_busy(len(self._line) > 0 or self._server.may_join)
         if "cache" in final and self._engine is not None and self._is_own:
             self._sent_cache = self._engine.cache
-        self._outbox.settle()
         self._outbox.send(final)
         with_map = final["type"] != "error" and job.kind not in ("count", "unload")
         if with_map and self._engine is not None and self._is_own:

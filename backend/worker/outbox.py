@@ -1,10 +1,9 @@
 """Writes the worker's messages in one thread, so that no other thread waits for the pipe.
 
-There are three kinds of messages. Ordered messages are all sent at once, in order. A progress
-message replaces an unsent one of the same type, so a slow reader costs no memory; an ordered
-message does so, too, so that no older state follows it. Text is joined into batches. While an
-answer runs, a snapshot of the engine is taken periodically, so that the map moves during a long
-prefill or a slow token, too.
+There are three kinds of messages, which are sent in order. Ordered messages are sent at once, with
+all that waits. A progress message replaces an unsent one of the same type, so a slow reader costs
+no memory. Text is joined into batches. While an answer runs, a snapshot of the engine is taken
+periodically, so that the map moves during a long prefill or a slow token, too.
 """
 
 from __future__ import annotations
@@ -67,16 +66,11 @@ class Outbox:
         return self._n_token
 
     def send(self, message: Message) -> None:
-        """Send `message` at once, in place of an unsent progress message of its type."""
+        """Send `message` at once, after all earlier ones."""
         with self._changed:
             self._latest.pop(message["type"], None)
-            self._ordered.append(message)
-            self._changed.notify_all()
-
-    def settle(self) -> None:
-        """Send all waiting progress and text at once, so that a final message comes last."""
-        with self._changed:
             self._settle()
+            self._ordered.append(message)
             self._changed.notify_all()
 
     def offer(self, message: Message) -> None:
@@ -111,11 +105,9 @@ class Outbox:
             self._changed.notify_all()
 
     def end_answer(self) -> None:
-        """Stop taking snapshots; the rest of the text is still sent."""
+        """Stop taking snapshots. The rest of the text is sent with the next message."""
         with self._changed:
             self._snapshot = None
-            self._settle()
-            self._changed.notify_all()
 
     def drain(self, timeout_s: float) -> bool:
         """Wait until all ordered messages are written. Return False on timeout."""

@@ -649,18 +649,21 @@ def test_a_server_is_switched_off_while_requests_wait(pipe: Pipe) -> None:
     }
 
 
-def test_no_older_state_follows_a_reply() -> None:
-    """The worker's messages about its server: a reply, and news that may wait."""
+def test_messages_keep_their_order() -> None:
+    """Of progress and of the server's facts, which a reply has, too, unsent ones are replaced."""
     out_fd, in_fd = os.pipe()
     outbox = Outbox(in_fd, lambda _: None)
     for n in range(3):
+        outbox.offer({"type": "loading", "n": n})
         outbox.offer({"type": "server", "n": n})
     outbox.send({"type": "server", "n": 3})
+    outbox.send({"type": "reloaded", "n": 4})
     outbox.close(WAIT_S)
     os.close(in_fd)
     with open(out_fd, "rb") as pipe:
         told = Decoder().feed(pipe.read())
-    assert [message["n"] for message in told][-1] == 3
+    numbers = [message["n"] for message in told]
+    assert numbers == sorted(numbers) and numbers[-2:] == [3, 4]
 
 
 def test_a_raw_prompt_is_answered_beside_programs(pipe: Pipe) -> None:
