@@ -14,6 +14,7 @@ whoever started it starts another.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -81,6 +82,7 @@ def typesetter() -> Callable[[str, bool], dict[str, Any]]:
     from ziamath.zmath import Math, loadedfonts
 
     config.svg2 = False  # Qt reads SVG Tiny, which has no symbols
+    _draw_lines_of_tables()
     font = loadedfonts["default"]
     find, symbol = font.glyphindex, symbols().get
 
@@ -111,6 +113,55 @@ def typesetter() -> Callable[[str, bool], dict[str, Any]]:
         return {"svg": svg, **sizes, "spoken": said}
 
     return draw
+
+
+def _draw_lines_of_tables() -> None:
+    """Let the library draw the lines of a table, which it ignores.
+
+    The attributes rowlines and columnlines are the numbers of the rows and columns before which a
+    line stands; the number of all rows is that of a line below the last one.
+    """
+    from ziafont.fonttypes import BBox
+    from ziamath.drawable import HLine, VLine
+    from ziamath.nodes.mtable import Mtable
+
+    class Table(Mtable, tag="mtable"):
+        def _setup(self, **options: Any) -> None:
+            super()._setup(**options)
+            marked = [self.element.get(f"{kind}lines", "").split() for kind in ("column", "row")]
+            if not any(marked):
+                return
+            width = self.units_to_points(self.font.math.consts.radicalRuleThickness)
+            gap = self.size_px("0.45em")
+            places = [
+                (column, row)
+                for row, cells in enumerate(self.element)
+                for column in range(len(cells))
+            ]
+            columns: dict[int, tuple[float, float]] = {}
+            rows: dict[int, tuple[float, float]] = {}
+            for (column, row), node, (x, y) in zip(places, self.nodes, self.nodexy, strict=True):
+                for spans, number, span in (
+                    (columns, column, (x, x + node.bbox.xmax)),
+                    (rows, row, (y - node.bbox.ymax, y - node.bbox.ymin)),
+                ):
+                    old = spans.get(number, span)
+                    spans[number] = min(old[0], span[0]), max(old[1], span[1])
+            edges = []
+            for spans in (columns, rows):
+                ends = [spans[number] for number in range(len(spans))]
+                inner = [(a[1] + b[0]) / 2 for a, b in itertools.pairwise(ends)]
+                edges.append([ends[0][0] - gap, *inner, ends[-1][1] + gap])
+            (left, *_, right), (top, *_, bottom) = edges
+            for number in map(int, marked[0]):
+                self.nodes.append(VLine(bottom - top, width, style=self.style, **options))
+                self.nodexy.append((edges[0][number] - left, top))
+            for number in map(int, marked[1]):
+                self.nodes.append(HLine(right - left + width, width, style=self.style, **options))
+                self.nodexy.append((0, edges[1][number]))
+            n_cell = len(places)
+            self.nodexy[:n_cell] = [(x - left, y) for x, y in self.nodexy[:n_cell]]
+            self.bbox = BBox(0, right - left + width, -bottom - width, -top)
 
 
 if __name__ == "__main__":

@@ -18,13 +18,18 @@ N_PART_MAX = 3000
 
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|[0-9]+(?:\.[0-9]+)?|\.[0-9]+|\s+|.", re.DOTALL)
 _DISTANCE = re.compile(r"\[\s*-?[0-9.]+\s*(?:pt|em|ex|mm|cm)\s*\]")
-_LENGTH = re.compile(r"-?[0-9](?:\.[0-9]+)?(?:em|ex)|-?[0-9]{1,2}pt")
+_LENGTH = re.compile(r"(-?[0-9]{0,3}\.?[0-9]+)(em|ex|pt|mm|cm|mu)")
+_EMS = {"em": 1.0, "ex": 0.43, "pt": 0.1, "mm": 0.2845, "cm": 2.845, "mu": 1 / 18}
+_EMS_MAX = 20.0
 _NAME = re.compile(r"[A-Za-z]+\*?")
 
 _FUNCTIONS = set(
     "arccos arcsin arctan arg cos cosh cot coth csc deg dim exp hom ker lg ln log sec sin sinh tan "
-    "tanh sgn".split()
-) - {"sgn"}
+    "tanh "
+    # Authors define these for themselves, always with this meaning.
+    "arccot arcosh arsinh artanh Corr cosec Cov diag erf grad lcm rank sgn sign supp Tr tr Var vol"
+    .split()
+)  # fmt: skip
 _LIMITS = {
     **{name: name for name in "lim max min sup inf det gcd Pr".split()},
     "limsup": "lim\u2009sup", "liminf": "lim\u2009inf", "argmax": "arg\u2009max",
@@ -45,6 +50,7 @@ _ACCENTS = {
 }  # fmt: skip
 _WIDE = {
     "widehat": "\u0302", "widetilde": "\u0303", "overline": "―", "overbrace": "⏞",
+    "overparen": "⏜", "overarc": "⏜", "wideparen": "⏜",
     "overrightarrow": "→", "vec": "→", "overleftarrow": "←", "overleftrightarrow": "↔",
 }  # fmt: skip
 _BELOW = {"underline": "―", "underbrace": "⏟", "underrightarrow": "→", "underleftarrow": "←"}
@@ -64,6 +70,9 @@ _VARIANTS = {
     "mathtt": "MONOSPACE", "boldsymbol": "BOLD ITALIC", "bm": "BOLD ITALIC",
     "mathnormal": "ITALIC", "Bbb": "DOUBLE-STRUCK", "bold": "BOLD", "pmb": "BOLD ITALIC",
 }  # fmt: skip
+_SWITCHES = {
+    "rm": "", "bf": "BOLD", "it": "ITALIC", "cal": "SCRIPT", "sf": "SANS-SERIF", "tt": "MONOSPACE",
+}  # fmt: skip
 _TEXTS = {
     "text": "", "textrm": "", "textnormal": "", "mbox": "", "textup": "", "hbox": "",
     "textbf": "BOLD", "textit": "ITALIC", "emph": "ITALIC", "textsf": "SANS-SERIF",
@@ -73,10 +82,16 @@ _STYLES = {
     "displaystyle": ("true", "0"), "textstyle": ("false", "0"), "scriptstyle": ("false", "1"),
     "scriptscriptstyle": ("false", "2"),
 }  # fmt: skip
+_AROUND = {"abs": "||", "norm": "‖‖", "set": "{}", "bra": "⟨|", "ket": "|⟩", "braket": "⟨⟩"}
+_CLASSES = {f"math{kind}" for kind in "op bin rel ord open close punct inner".split()}
 _SIZES = {"big": "1.2em", "Big": "1.8em", "bigg": "2.4em", "Bigg": "3em"}
 _BIG = re.compile(r"\\(big|Big|bigg|Bigg)[lrm]?")
 _AFTER_TAG = {"", "\\\\", r"\cr", r"\end", r"\label", r"\nonumber"}
-_NOTHING = {"nonumber", "notag", "hfill", "relax", "mathstrut", "strut"}
+_NOTHING = set(
+    "nonumber notag hfill relax mathstrut strut "
+    # Sizes of letters, without which a formula is still right.
+    "tiny scriptsize footnotesize small normalsize large Large LARGE huge Huge".split()
+)
 _DELIMITERS = {
     **{sign: sign for sign in "()[]|/"}, ".": "", "<": "⟨", ">": "⟩", "\\{": "{", "\\}": "}",
     "\\|": "‖", "\\lbrace": "{", "\\rbrace": "}", "\\langle": "⟨", "\\rangle": "⟩",
@@ -93,7 +108,8 @@ _NEGATED = {
 _OWN = {
     "lt": "<", "gt": ">", "le": "≤", "ge": "≥", "ne": "≠", "to": "→", "gets": "←", "land": "∧",
     "lor": "∨", "lnot": "¬", "neg": "¬", "iff": "⟺", "implies": "⟹", "impliedby": "⟸", "dots": "…",
-    "ldots": "…", "cdots": "⋯", "dotsc": "…", "dotsb": "⋯", "dotsm": "⋯", "dotso": "…", "mid": "∣",
+    "ldots": "…", "hdots": "…", "cdots": "⋯", "dotsc": "…", "dotsb": "⋯", "dotsm": "⋯",
+    "dotso": "…", "mid": "∣",
     "epsilon": "ϵ", "varepsilon": "ε", "phi": "ϕ", "varphi": "φ", "hbar": "ℏ", "ell": "ℓ",
     "emptyset": "∅", "varnothing": "∅", "degree": "°", "prime": "′", "star": "⋆", "ast": "∗",
     "colon": ":", "R": "ℝ", "N": "ℕ", "Z": "ℤ", "blacksquare": "■", "square": "□", "Box": "□",
@@ -101,9 +117,10 @@ _OWN = {
     "bot": "⊥", "perp": "⟂", "top": "⊤", "triangle": "△", "cdotp": "·", "cdot": "⋅", "imath": "ı",
     "jmath": "ȷ", "lhd": "⊲", "rhd": "⊳", "Re": "ℜ", "Im": "ℑ", "wp": "℘", "checkmark": "✓",
     "leadsto": "⇝", "coloneqq": "≔", "bigcirc": "◯", "triangleleft": "◁", "triangleright": "▷",
-    "surd": "√", "Bbbk": "𝕜", "varsubsetneq": "⊊", "varsupsetneq": "⊋", "bullet": "•",
+    "surd": "√", "pounds": "£", "euro": "€",
+    "Bbbk": "𝕜", "varsubsetneq": "⊊", "varsupsetneq": "⊋", "bullet": "•",
 }  # fmt: skip
-_UPRIGHT = set("∞∅∂∇⊤⊥∠∡△□■…⋯⋮⋱ℏℓ℘ℵℶℜℑ°′ıȷ†‡§✓♠♡♢♣")
+_UPRIGHT = set("∞∅∂∇⊤⊥∠∡△□■…⋯⋮⋱ℏℓ℘ℵℶℜℑ°′ıȷ†‡§✓♠♡♢♣£€¥")
 _WHITE = "\u2009\u00a0"
 _PLAIN_SIGNS = set("±×÷·¬+-*/=<>:,;!?.")
 _ROWS = {
@@ -215,10 +232,18 @@ class _Reader:
         while self._next().isspace():
             self._at += 1
 
-    def _rows(self, end: str) -> list[list[list[Element]]]:
-        r"""Read rows of cells up to the token `end`, which is not taken. "" is the end of all."""
+    def _rows(self, end: str, lines: set[int] | None = None) -> list[list[list[Element]]]:
+        r"""Read rows of cells up to the token `end`, which is not taken. "" is the end of all.
+
+        lines: gets the rows above which a line was drawn; None: there may be none.
+        """
         rows: list[list[list[Element]]] = [[]]
         while True:
+            self._skip()
+            while lines is not None and not rows[-1] and self._next() == r"\hline":
+                lines.add(len(rows) - 1)
+                self._at += 1
+                self._skip()
             rows[-1].append(self._parts((end, "&", r"\\", r"\cr")))
             token = self._next()
             if token == end:
@@ -261,6 +286,9 @@ class _Reader:
                 display, level = _STYLES[token[1:]]
                 styled = self._parts(ends)
                 made.append(_made("mstyle", *styled, displaystyle=display, scriptlevel=level))
+            elif token[1:] in _SWITCHES and token[0] == "\\":
+                self._at += 1
+                made.append(self._in_variant(_SWITCHES[token[1:]], lambda: _row(self._parts(ends))))
             elif token in (r"\over", r"\choose", r"\atop"):
                 if is_below or not made:
                     raise Unknown
@@ -459,7 +487,7 @@ class _Reader:
             if self._next() not in _AFTER_TAG:
                 raise Unknown  # it stands at the end of its line, wherever it is written
             return [_space("2em"), _made("mtext", text=f"({number})")], ""
-        if name == "label":
+        if name in ("label", "require"):
             self._raw_group()
             return [], ""
         if name in _NOTHING:
@@ -472,11 +500,8 @@ class _Reader:
             brackets = [_made("mo", text=sign, stretchy="false") for sign in "()"]
             inner = [brackets[0], *inner, brackets[1]] if name == "pmod" else inner
             return [_space("0.6em"), *inner], ""
-        if name == "hspace":
-            length = self._raw_group()
-            if not _LENGTH.fullmatch(length):
-                raise Unknown
-            return [_space(length)], ""
+        if name in ("hspace", "kern", "mkern", "hskip", "mskip"):
+            return [_space(self._length(is_group=name == "hspace"))], ""
         if name == "not":
             self._skip()
             sign = _NEGATED.get(self._take().removeprefix("\\"))
@@ -484,7 +509,7 @@ class _Reader:
                 raise Unknown
             return [_made("mo", text=sign)], ""
         if name in _VARIANTS:
-            return [self._in_variant(_VARIANTS[name])], ""
+            return [self._in_variant(_VARIANTS[name], self._argument)], ""
         if name == "begin":
             return [self._environment()], ""
         if (built := self._built(name)) is not None:
@@ -498,12 +523,11 @@ class _Reader:
 
     def _built(self, name: str) -> Element | None:
         """Read a fraction, a root, an arrow with words, or what stands above or below a part."""
-        if name in ("frac", "dfrac", "tfrac", "cfrac"):
+        if name in ("frac", "dfrac", "tfrac", "cfrac", "nicefrac", "sfrac"):
             ratio = _made("mfrac", self._argument(), self._argument())
             if name == "frac":
                 return ratio
-            is_small = str(name == "tfrac").lower()
-            large = "false" if is_small == "true" else "true"
+            large = "true" if name in ("dfrac", "cfrac") else "false"
             return _made("mstyle", ratio, displaystyle=large, scriptlevel="0")
         if name in ("binom", "dbinom", "tbinom"):
             inner = _made("mfrac", self._argument(), self._argument(), linethickness="0")
@@ -522,10 +546,9 @@ class _Reader:
         if name in ("overset", "stackrel", "underset"):
             first, base = self._argument(), self._argument()
             return _made("munder" if name == "underset" else "mover", base, first)
-        if name in ("bra", "ket", "braket"):
+        if name in _AROUND:
             inner = self._argument()
-            around = {"bra": "⟨|", "ket": "|⟩", "braket": "⟨⟩"}[name]
-            signs = [_made("mo", text=sign, stretchy="false") for sign in around]
+            signs = [_made("mo", text=sign, stretchy="false") for sign in _AROUND[name]]
             return _made("mrow", signs[0], inner, signs[1])
         if name == "ce":
             return _Reader(_chemical(self._raw_group(is_nested=True)), False, self._symbol).whole()
@@ -537,6 +560,8 @@ class _Reader:
             return _made("mstyle", self._argument(), mathcolor=colour)
         if name == "boxed":
             return _made("menclose", self._argument(), notation="box")
+        if name == "fbox":
+            return _made("menclose", self._text("text"), notation="box")
         if name == "substack":
             self._skip()
             if self._take() != "{":
@@ -550,7 +575,7 @@ class _Reader:
             return _made("menclose", self._argument(), notation=notation)
         if name in ("phantom", "hphantom", "vphantom"):
             return _made("mphantom", self._argument()) if name == "phantom" else None
-        if name in ("mathop", "mathbin", "mathrel", "mathord"):
+        if name in _CLASSES:
             return self._argument()
         return None
 
@@ -566,10 +591,26 @@ class _Reader:
         mark = _mark(_ACCENTS[name], "false")
         return [_made("mover", base, mark, accent="true")]
 
-    def _in_variant(self, variant: str) -> Element:
-        r"""Read the argument of a command such as \mathbf. Letters side by side are one word."""
+    def _length(self, *, is_group: bool) -> str:
+        """Read a length in braces, or without them, and return it in em."""
+        if is_group:
+            self._at += self._next() == "*"
+            text = self._raw_group()
+        else:
+            following = "".join(self._tokens[self._at : self._at + 12]).lstrip()
+            text = found[0] if (found := _LENGTH.match(following)) else ""
+            self._skip()
+            self._drop(text)
+        length = _LENGTH.fullmatch(text)
+        ems = float(length[1]) * _EMS[length[2]] if length else _EMS_MAX
+        if not -1 <= ems < _EMS_MAX:
+            raise Unknown
+        return f"{ems:.3f}em"
+
+    def _in_variant(self, variant: str, read: Callable[[], Element]) -> Element:
+        r"""Read what \mathbf or \bf applies to. Letters side by side are one word."""
         before, self._variant = self._variant, variant
-        made = self._argument()
+        made = read()
         self._variant = before
         letters = list(made) if made.tag == "mrow" else [made]
         if letters and all(part.tag == "mi" and not len(part) for part in letters):
@@ -621,15 +662,15 @@ class _Reader:
             raise Unknown
         columns = ""
         if name in ("array", "alignat", "alignat*", "alignedat"):
-            columns = re.sub(r"\s", "", self._raw_group())
-            if name == "array" and not re.fullmatch("[lcr]{1,40}", columns):
-                # ziamath draws no lines between columns
+            columns = re.sub(r"\s|@\{\}", "", self._raw_group(is_nested=True))
+            if name == "array" and not re.fullmatch(r"(?:\|{0,2}[lcr]){1,40}\|{0,2}", columns):
                 raise Unknown
             if name != "array" and not columns.isdecimal():
                 raise Unknown
         elif name in ("aligned", "gathered", "split") and self._next() == "[":
             self._drop("[" + self._tokens[self._at + 1] + "]")
-        rows = self._rows(r"\end")
+        lines: set[int] | None = set() if name == "array" else None
+        rows = self._rows(r"\end", lines)
         self._at += 1
         if self._raw_group() != name:
             raise Unknown
@@ -651,12 +692,19 @@ class _Reader:
         if name == "smallmatrix":
             return _made("mstyle", _table(rows, "center"), scriptlevel="1")
         align = {"cases": "left", "dcases": "left", "rcases": "left"}.get(name, "center")
+        bars: set[int] = set()
         if columns:
             names = {"l": "left", "c": "center", "r": "right"}
-            align = " ".join(names[letter] for letter in columns)
-            if any(len(row) > len(columns) for row in rows):
+            letters = columns.replace("|", "")
+            align = " ".join(names[letter] for letter in letters)
+            bars = {len(columns[:i].replace("|", "")) for i, c in enumerate(columns) if c == "|"}
+            if any(len(row) > len(letters) for row in rows):
                 raise Unknown
         table = _table(rows, align, is_display=name == "dcases")
+        if lines or bars:
+            table.set("rowlines", " ".join(map(str, sorted(lines or ()))))
+            table.set("columnlines", " ".join(map(str, sorted(bars))))
+            table.attrib.update(columnspacing="0.9em", rowspacing="0.5em")
         if name.endswith("cases"):
             table.set("columnspacing", "1em")
         opening, closing = _MATRICES[name]
@@ -739,7 +787,9 @@ def _table(rows: list[list[list[Element]]], align: str, *, is_display: bool = Fa
     for row in rows:
         cells = []
         for index, parts in enumerate(row):
-            if align == "right left" and index % 2:
+            if not any(row):
+                parts = [_made("mspace", width="0em", height="0.7em")]
+            elif align == "right left" and index % 2:
                 parts = [_made("mi"), *parts]  # so that a sign before it is one between two
             cells.append(_made("mtd", *parts, columnalign=aligns[index % len(aligns)]))
         made.append(_made("mtr", *cells))

@@ -48,6 +48,11 @@ def shown(latex: str, *, is_display: bool = True) -> str:
         (r"{n \choose k} {a \over {b \over c}}", "(nk)abc"),
         (r"\text{if $n>0$, \$5}", "if\u00a0n>0,\u00a0$5"),
         (r"\bra{a}\ket{b}\braket{c|d}", "⟨a||b⟩⟨c|d⟩"),
+        (r"\norm{x} \abs{y} \Var(X) \pounds 5", "‖x‖|y|Var(X)£5"),
+        (r"\Large \set{1, \nicefrac{1}{2}, \hdots}", "{1,12,…}"),
+        (r"{\bf x} {\rm sin} x \cal L", "𝐱sinxℒ"),
+        (r"\require{cancel}\fbox{so} x\kern 1.5pt y\hspace*{1cm}z\mkern-3mu", "soxyz"),
+        (r"\begin{array}{@{}l|c@{}}\hline a&b\\\hline\end{array}", "ab"),
     ],
 )
 def test_a_formula_keeps_all_its_signs(latex: str, signs: str) -> None:
@@ -63,11 +68,13 @@ def test_ten_to_the_power_is_read_as_latex_reads_it() -> None:
     "latex",
     [
         "", r"\foo{x}", r"\ce{CH3-CH3}", r"\ce{^{14}C}", r"\ce{A B(}", r"\ce{H2O", r"\ce{}",
-        r"\def\x{\x\x}\x", r"\newcommand{\a}{b}\a", r"\require{x}",
+        r"\def\x{\x\x}\x", r"\newcommand{\a}{b}\a", r"\kern x", r"\hskip 99cm x",
         r"\color{red}x + y", r"\textcolor{nosuch}{x}", r"\color{red}",
         r"\frac{a}", r"x^", r"x_1_2", "a_{b", "a}", r"\left(x", r"x\right)",
         "a & b", r"\begin{matrix}a", r"\begin{pmatrix}a\end{bmatrix}", r"\begin{tikz}a\end{tikz}",
-        r"\begin{array}{c|c}a&b\end{array}", r"\begin{array}{c}a&b\end{array}", r"\hline",
+        r"\begin{array}{c|}a&b\end{array}", r"\begin{array}{c}a&b\end{array}", r"\hline",
+        r"\begin{array}{p{1em}}a\end{array}", r"\begin{array}{c}a\hline\end{array}",
+        r"\begin{array}{cc}a&b\\\cline{1-1}c&d\end{array}", r"\begin{matrix}\hline a\end{matrix}",
         r"\limits", r"\tag{1}x",
         r"\text{a $b}", r"\text{a $\foo$}", r"a \over b \over c",
         r"\over b", r"\text{\foo}", r"\mathbf{ü}", r"\not x", r"\hspace{99em}x", "a % b", "#1",
@@ -121,9 +128,37 @@ def test_the_picture_has_the_size_of_its_letters(draw: Draw) -> None:
     assert "symbol" not in made["svg"]  # SVG Tiny has none
 
 
+@pytest.mark.parametrize(
+    ("latex", "n_line"),
+    [
+        (r"\left[\begin{array}{cc|c}1&2&3\\4&5&6\end{array}\right]", 1),
+        (r"\begin{array}{c|c|c}p&q&r\\\hline T&T&F\end{array}", 3),
+        (r"\begin{array}{|l|r|}\hline a&b\\\hline c&\\\hline\end{array}", 6),
+        (r"\begin{array}{r}12\\+34\\\hline 46\end{array}", 1),
+        (r"\begin{array}{|c}\\\hline \\x\end{array}", 2),
+        (r"\begin{array}{cc}a&b\\c&d\end{array}", 0),
+    ],
+)
+def test_the_lines_of_a_table_are_within_it(draw: Draw, latex: str, n_line: int) -> None:
+    made = draw(latex, True)
+    left, top, width, height = map(float, fromstring(made["svg"]).get("viewBox", "").split())
+    lines = [part for part in fromstring(made["svg"]).iter() if part.tag.endswith("rect")]
+    assert len(lines) == n_line
+    for line in lines:
+        x, y, wide, high = (float(line.get(name, "")) for name in ("x", "y", "width", "height"))
+        assert left <= x and x + wide <= left + width and top <= y and y + high <= top + height
+        assert max(wide, high) > child.SIZE > 10 * min(wide, high)
+
+
+@pytest.mark.parametrize("latex", [r"a=b\\\\c=d", r"\begin{aligned}a&=b\\&\\\\c&=d\end{aligned}"])
+def test_an_empty_row_is_as_high_as_a_letter(draw: Draw, latex: str) -> None:
+    made, usual = draw(latex, True), draw(r"a=b\\c=d", True)
+    assert usual["ascent"] + 10 < made["ascent"] < 3 * usual["ascent"]
+
+
 def test_a_command_of_another_package_is_no_sign(draw: Draw) -> None:
     """Some stand over a part; a name such as "fun" is a function that somebody has defined."""
-    for latex in (r"\overparen{AB}", r"\underbracket{AB}", r"\Vec{a}", r"\fun", r"\rel", r"\prof"):
+    for latex in (r"\underbracket{AB}", r"\Vec{a}", r"\fun", r"\rel", r"\prof"):
         assert draw(latex, True) == {}
     assert draw(r"\leqslant \aleph \heartsuit \coloneqq", True) != {}
 
