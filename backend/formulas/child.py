@@ -82,7 +82,7 @@ def typesetter() -> Callable[[str, bool], dict[str, Any]]:
     from ziamath.zmath import Math, loadedfonts
 
     config.svg2 = False  # Qt reads SVG Tiny, which has no symbols
-    _draw_lines_of_tables()
+    _extend_library()
     font = loadedfonts["default"]
     find, symbol = font.glyphindex, symbols().get
 
@@ -115,15 +115,22 @@ def typesetter() -> Callable[[str, bool], dict[str, Any]]:
     return draw
 
 
-def _draw_lines_of_tables() -> None:
-    """Let the library draw the lines of a table, which it ignores.
+def _extend_library() -> None:
+    """Let the library draw what it ignores: the lines of a table, and the width of an operator.
 
     The attributes rowlines and columnlines are the numbers of the rows and columns before which a
     line stands; the number of all rows is that of a line below the last one.
     """
     from ziafont.fonttypes import BBox
     from ziamath.drawable import HLine, VLine
+    from ziamath.nodes.moperator import Moperator
     from ziamath.nodes.mtable import Mtable
+
+    class Operator(Moperator, tag="mo"):
+        def __init__(self, element: Any, parent: Any, **options: Any) -> None:
+            if width := element.get("width"):
+                options["width"] = parent.size_px(width)
+            super().__init__(element, parent, **options)
 
     class Table(Mtable, tag="mtable"):
         def _setup(self, **options: Any) -> None:

@@ -21,6 +21,8 @@ _DISTANCE = re.compile(r"\[\s*-?[0-9.]+\s*(?:pt|em|ex|mm|cm)\s*\]")
 _LENGTH = re.compile(r"(-?[0-9]{0,3}\.?[0-9]+)(em|ex|pt|mm|cm|mu)")
 _EMS = {"em": 1.0, "ex": 0.43, "pt": 0.1, "mm": 0.2845, "cm": 2.845, "mu": 1 / 18}
 _EMS_MAX = 20.0
+_SCRIPT_EMS = 0.32
+"""About the width of a sign above an arrow."""
 _NAME = re.compile(r"[A-Za-z]+\*?")
 
 _FUNCTIONS = set(
@@ -539,7 +541,10 @@ class _Reader:
         if name in _ARROWS:
             below = self._optional()
             above = self._argument()
-            arrow = _made("mo", text=_ARROWS[name], stretchy="true")
+            n_sign = max(
+                len("".join(part.itertext())) for part in (above, above if below is None else below)
+            )
+            arrow = _made("mo", text=_ARROWS[name], width=f"{1 + _SCRIPT_EMS * n_sign:.2f}em")
             if below is None:
                 return _made("mover", arrow, _padded(above))
             return _made("munderover", arrow, _padded(below), _padded(above))

@@ -150,6 +150,15 @@ def test_the_lines_of_a_table_are_within_it(draw: Draw, latex: str, n_line: int)
         assert max(wide, high) > child.SIZE > 10 * min(wide, high)
 
 
+def test_an_arrow_is_as_long_as_its_words(draw: Draw) -> None:
+    words = draw(r"\scriptstyle\text{by the second lemma}", True)["width"]
+    for latex in (r"\xrightarrow{%s}", r"\xLeftarrow[%s]{}"):
+        made = draw(latex.replace("%s", r"\text{by the second lemma}"), True)
+        points = re.findall(r"[ML] (-?[\d.]+) (-?[\d.]+)", made["svg"])
+        at_the_axis = [float(x) for x, y in points if -6.5 < float(y) < -3.5]
+        assert words < max(at_the_axis) - min(at_the_axis) < words * 1.6, latex
+
+
 @pytest.mark.parametrize("latex", [r"a=b\\\\c=d", r"\begin{aligned}a&=b\\&\\\\c&=d\end{aligned}"])
 def test_an_empty_row_is_as_high_as_a_letter(draw: Draw, latex: str) -> None:
     made, usual = draw(latex, True), draw(r"a=b\\c=d", True)
