@@ -20,8 +20,10 @@ import logging
 import os
 import signal
 import sys
+import unicodedata
 from collections.abc import Callable
 from typing import Any
+from xml.etree.ElementTree import Element
 
 from backend.formulas.mathml import Unknown, mathml
 from backend.formulas.spoken import spoken
@@ -84,7 +86,8 @@ def typesetter() -> Callable[[str, bool], dict[str, Any]]:
     config.svg2 = False  # Qt reads SVG Tiny, which has no symbols
     _extend_library()
     font = loadedfonts["default"]
-    find, symbol = font.glyphindex, symbols().get
+    find, glyph, symbol = font.glyphindex, font.glyph, symbols().get
+    full_width = _full_width_glyph(font)
 
     def found(char: str) -> int:
         index: int = find(char)
@@ -93,6 +96,9 @@ def typesetter() -> Callable[[str, bool], dict[str, Any]]:
         return index
 
     font.glyphindex = found  # type: ignore[method-assign]
+    font.glyph = lambda char: (  # type: ignore[method-assign]
+        full_width(char) if _is_full_width(char) and not find(char) else glyph(char)
+    )
 
     def draw(latex: str, is_display: bool) -> dict[str, Any]:
         try:
@@ -113,6 +119,37 @@ def typesetter() -> Callable[[str, bool], dict[str, Any]]:
         return {"svg": svg, **sizes, "spoken": said}
 
     return draw
+
+
+def _is_full_width(char: str) -> bool:
+    """Return whether a sign of East Asian writing is as wide as an em in every font."""
+    is_writing = unicodedata.category(char)[0] in "LNP" or unicodedata.category(char) == "Sm"
+    return is_writing and unicodedata.east_asian_width(char) in ("W", "F")
+
+
+def _full_width_glyph(font: Any) -> Callable[[str], Any]:
+    """Return what makes a glyph of such a sign. The window's font has its shape."""
+    from ziafont.fonttypes import BBox
+    from ziafont.glyph import SimpleGlyph
+
+    em: int = font.info.layout.unitsperem
+    box = BBox(0, em, round(-0.12 * em), round(0.86 * em))
+
+    class FullWidth(SimpleGlyph):
+        def __init__(self, char: str) -> None:
+            super().__init__(0, [], box, font)
+            self._char = char
+
+        def advance(self, nextchr: object = None) -> int:
+            return em
+
+        def svgpath(self, x0: float = 0, y0: float = 0, scale_factor: float = 1) -> Element:
+            size = {"font-family": "sans-serif", "font-size": f"{scale_factor * self.DFLT_SIZE_PT}"}
+            made = Element("text", {"x": f"{x0:.3f}", "y": f"{y0:.3f}", **size})
+            made.text = self._char
+            return made
+
+    return FullWidth
 
 
 def _extend_library() -> None:

@@ -172,8 +172,21 @@ def test_a_command_of_another_package_is_no_sign(draw: Draw) -> None:
     assert draw(r"\leqslant \aleph \heartsuit \coloneqq", True) != {}
 
 
+def test_east_asian_signs_are_left_to_the_fonts_of_the_window(draw: Draw) -> None:
+    made = draw(r"v=\frac{\text{距离}}{\text{시간}} \textcolor{red}{面積}，\text{（キロ）}", True)
+    tree = fromstring(made["svg"])
+    signs = [part for part in tree.iter() if part.tag.endswith("text")]
+    assert "".join(str(sign.text) for sign in signs) == "距离시간面積，（キロ）"
+    first, second = (float(sign.get("x", "")) for sign in signs[:2])
+    assert second - first == pytest.approx(child.SIZE, abs=0.1)
+    assert {sign.get("fill") for sign in signs} == {"black", "#ff0000"}
+    last = float(signs[-1].get("x", ""))
+    assert last + child.SIZE <= made["width"]
+    assert "距离" in "".join(made["spoken"])
+
+
 def test_signs_that_the_font_lacks_are_not_boxes(draw: Draw) -> None:
-    assert draw(r"\text{日本}", True) == draw("👍", True) == {}
+    assert draw(r"\text{שטח}", True) == draw("👍", True) == {}  # nor has it another script's joints
     assert draw(r"\text{Größe}", True) != {}
 
 
