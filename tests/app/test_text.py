@@ -148,10 +148,27 @@ def test_random_formulas_are_written_wholly_or_not_at_all() -> None:
         r"unfinished $\frac{1}{2", r"unfinished \(x^2", "unfinished $$ x^2",
         "prices $5 and $6, 10$ and 20$", "$7 each, so 5*7=$ 35", "costs $50-$20=$ 30",
         "for $1,959 (US$ in 2015)", "paid $4,000 a month ($ then)", "US$5–$10", "$HOME and $PATH",
+        "价格为$5，另一个是$10。", "从$5涨到10$，", "苹果$5一个，橘子3$一个", "変数$aと$bです",
+        "$name是名字，$age是年龄", "설정$HOME과$PATH.",
     ],
 )  # fmt: skip
 def test_what_is_no_formula_stays(text: str) -> None:
     assert replace_math(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("设函数$f(x)=x^2$，则$f'(1)=2$。", "设函数f(x)=x²，则f′(1)=2。"),
+        ("当$n \\geq 1$时，$2^n$大于$n$。", "当n ≥ 1时，2ⁿ大于n。"),
+        ("约$3.5\\times 10^8$米，共$10$元", "约3.5×10⁸米，共10元"),
+        ("その面積は$S=\\pi r^2$である", "その面積はS=πr²である"),
+        ("함수$f(x)$는 **$x=1$**", "함수f(x)는 x=1"),
+    ],
+)
+def test_a_formula_may_touch_east_asian_words(text: str, shown: str) -> None:
+    """Their writing has no spaces."""
+    assert replace_math(text).replace("\\", "").replace("*", "") == shown
 
 
 def test_lists_of_numbers_are_formulas() -> None:

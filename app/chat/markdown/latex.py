@@ -184,7 +184,7 @@ def _end_of_inline(text: str, begin: int, has_amount: bool) -> int:
     has_amount: an amount of money stands before it in its line.
     """
     before, after = text[begin - 1 : begin], text[begin + 1 : begin + 2]
-    if re.match(r"[\\$\w]", before) or not after or after.isspace():
+    if before in ("\\", "$") or _is_of_word(before) or not after or after.isspace():
         return -1
     closing = _DOLLAR.search(text, begin + 1, begin + _INLINE_CHARS_MAX + 2)
     if closing is None or closing.start() == begin + 1:
@@ -194,15 +194,27 @@ def _end_of_inline(text: str, begin: int, has_amount: bool) -> int:
         return -1
     has_marks = _MARKS.search(body) is not None
     is_closed = has_marks and re.match(r"[\w)}\]'!]", body[-1])
-    if following.isalpha() and len(body) > 1 and not is_closed:
+    if _is_of_word(following) and len(body) > 1 and not is_closed:
         return -1  # variables of a shell, as in "$HOME:$PATH", but "$2^n$th" has a formula
     if (body[0].isdecimal() or body[0] == ".") and not _SURE_MARKS.search(body):
         is_cut = _UNFINISHED.search(body) or body.count("(") > body.count(")")
-        if _WORDS.search(body) or is_cut:
+        if _WORDS.search(body) or is_cut or any(map(_is_full_width, body)):
             return -1  # an amount of money, and words or a sign before another one
         if has_amount and " " in body and _NUMBERS.fullmatch(body):
             return -1  # "$5 and $6, 10$"; elsewhere such a list is nine times in ten a formula
     return closing.end()
+
+
+def _is_full_width(char: str) -> bool:
+    return unicodedata.east_asian_width(char) in ("W", "F")
+
+
+def _is_of_word(char: str) -> bool:
+    """Return whether a sign makes a dollar beside it one of its word, as in "US$5".
+
+    East Asian writing has no spaces between words, so a formula touches them.
+    """
+    return (char.isalnum() or char == "_") and not _is_full_width(char)
 
 
 def _marked_up(text: str, formula: _Formula, draw: Draw) -> str:
