@@ -77,6 +77,7 @@ MAY_IMPORT = {
     "backend": {
         "anyio",
         "backend",
+        "charset_normalizer",
         "filelock",
         "httpx2",
         "huggingface_hub",
@@ -94,6 +95,7 @@ MAY_IMPORT = {
         "PySide6",
         "starlette",
         "uvicorn",
+        "ziafont",
         "ziamath",
     },
     "predictors": {
@@ -144,6 +146,7 @@ ONLY_FROM = {
         "packaging.gpu_check",
     },
     "anyio": {"backend.tools.transports"},
+    "charset_normalizer": {"backend.attachments.text_files"},
     "backend.tools.host": set(),  # a process of its own
     "backend.tools.transports": {"backend.tools.host"},
     "backend.tools.results": {"backend.tools.host", "backend.tools.transports"},
@@ -178,6 +181,7 @@ ONLY_FROM = {
     },
     "torch": {"predictors.embedded", "predictors.expert_mlp"},
     "uvicorn": {"backend.server.application", "backend.server.guard"},
+    "ziafont": {"backend.formulas.child"},
     "ziamath": {"backend.formulas.child"},
 }
 WITHOUT_QT = ("app.state", "app.store", "app.chat.markdown")

@@ -39,9 +39,10 @@ SOFTWARE.
 """
 # The direct dependencies; theirs are found from their metadata.
 _OWN = (
-    "llama-cpp-python", "PySide6-Essentials", "anyio", "filelock", "httpx2", "huggingface_hub",
-    "keyring", "latex2mathml", "llguidance", "mcp", "numpy", "platformdirs", "psutil", "pydantic",
-    "pygments", "pypdf", "shiboken6", "starlette", "uvicorn", "ziamath",
+    "llama-cpp-python", "PySide6-Essentials", "anyio", "charset-normalizer", "filelock", "httpx2",
+    "huggingface_hub", "keyring", "latex2mathml", "llguidance", "mcp", "numpy", "platformdirs",
+    "psutil", "pydantic", "pygments", "pypdf", "shiboken6", "starlette", "uvicorn",
+    "ziafont", "ziamath",
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import base64
 import functools
 import io
 import os
+import random
 import threading
 import zlib
 from pathlib import Path
@@ -54,6 +55,47 @@ def test_text_in_any_encoding(tmp_path: Path, encoding: str) -> None:
     said = "Grüße aus Köln.\nZweite Zeile: ça va?\n"
     data = said.replace("\n", "\r\n").encode(encoding)
     assert content(tmp_path, data) == said.rstrip("\n")
+
+
+CHINESE = "第一章 春天来了。今天天气很好，我们去公园玩。\n姓名,年龄\n张三,30\n李四,25\n"
+JAPANESE = "吾輩は猫である。名前はまだ無い。\nデータベースサーバーのエラー\n"
+KOREAN = "안녕하세요. 오늘은 날씨가 좋습니다. 우리는 공원에 갑니다.\n"
+RUSSIAN = "Привет, мир. Это простой текст для проверки.\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "encoding"),
+    [
+        (CHINESE, "gbk"), (CHINESE.replace("来", "來"), "gb18030"),
+        ("第一章 春天來了。今天天氣很好，我們去公園玩。\n", "big5"), (JAPANESE, "cp932"),
+        (JAPANESE, "euc_jp"), ("データベース: サーバー\nエラー\n", "cp932"), (KOREAN, "cp949"),
+        (RUSSIAN, "cp1251"), (RUSSIAN * 3, "koi8_r"), (RUSSIAN, "cp866"),
+        ("Καλημέρα κόσμε. Αυτό είναι ένα απλό κείμενο.\n", "cp1253"),
+    ],
+)  # fmt: skip
+def test_text_in_an_old_encoding_without_latin_letters(
+    tmp_path: Path, said: str, encoding: str
+) -> None:
+    data = ("#!/bin/sh\nkey = value\n" * 5 + said).encode(encoding)
+    assert content(tmp_path, data).endswith(said.rstrip("\n"))
+
+
+def test_letters_of_western_europe_stay(tmp_path: Path) -> None:
+    words = (
+        "Größe Straße über Öl Ärger ÄRGER Füße weiß naïve café été être où à ça Noël créée réélu "
+        "œuvre île señor ¿Qué ¡Hola! ação São él smörgåsbord Åäö øl blå ðegn þing perché più € 5 "
+        "±2 “so” ‘x’ – … © ½ the of error line 2024-01-01 12:00 { } ;"
+    ).split()
+    for seed in range(60):
+        chance = random.Random(seed)
+        said = " ".join(chance.choices(words, k=chance.choice((1, 2, 3, 10, 100))))
+        assert content(tmp_path, said.encode("cp1252")) == said
+
+
+def test_a_text_that_was_cut_stays_readable(tmp_path: Path) -> None:
+    for said, encoding in (("Grüße aus Köln. " * 20 + "über", "utf-8"), (CHINESE + "三", "gbk")):
+        cut = content(tmp_path, said.encode(encoding)[:-1])
+        assert cut.startswith(said[:-4].rstrip()) and len(cut) <= len(said)
 
 
 def test_windows_quotes_and_other_scripts(tmp_path: Path) -> None:
