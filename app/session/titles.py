@@ -21,6 +21,13 @@ _ORDER = (
     "Write a title of at most six words for this conversation, in its language. "
     "Answer with the title only."
 )
+# What models write around a title.
+_QUOTES = "\"'“”„«»《》「」『』"
+_BEFORE, _BEHIND = f" \t#*_>-{_QUOTES}", f" \t*_.。{_QUOTES}"
+_NAMED = re.compile(
+    r"(?:title|titel|titre|título|titolo|название|标题|標題|タイトル|제목)[\s*_]*[:：]",
+    re.IGNORECASE,
+)
 
 
 class Titles(QObject):
@@ -77,7 +84,8 @@ class Titles(QObject):
 def clean(text: str) -> str:
     """Return a title from what a model wrote; "" if that is none."""
     line = next((line for line in text.splitlines() if line.strip()), "")
-    line = re.sub(r"^[\s#*_>\"'\u201c\u201e-]*(?:title|titel)?\s*:?[\s*\"'\u201c\u201e]*", "", line,
-                  flags=re.IGNORECASE)  # fmt: skip
-    line = re.sub(r"[\s*_\"'\u201c\u201d.]+$", "", line)
+    line = line.lstrip(_BEFORE)
+    if named := _NAMED.match(line):
+        line = line[named.end() :].lstrip(_BEFORE)
+    line = line.rstrip(_BEHIND)
     return line if 2 <= len(line) <= TITLE_CHARS else ""
