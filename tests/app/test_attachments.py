@@ -199,6 +199,7 @@ def test_a_sent_file_is_folded_in_its_question_and_kept(
     window.close()
     again = open_window(path)
     again.open_chat(chat_id)
+    qtbot.waitUntil(lambda: again.chat.transcript.is_whole, timeout=WAIT_MS)
     (fold,) = again.chat.transcript.findChildren(FileFold)
     assert fold.button.text() == "\u25b8 a && b.txt \u00b7 15\u00a0characters"
     qtbot.waitUntil(fold.isVisible)
