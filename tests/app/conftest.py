@@ -24,6 +24,7 @@ from worker_inside import WorkerInside
 from app.session.worker_link import EngineLink
 from app.state.engine_state import State
 from app.text import language
+from app.widgets import theme
 from backend.memory import devices
 
 
@@ -64,11 +65,6 @@ def open_window(qapp: QApplication, qtbot: Any, tmp_path: Path) -> Iterator[Open
         (tmp_path / "settings.json").write_text(json.dumps(manual), encoding="utf-8")
 
     def make(path: Path | None = None, command: list[str] | None = None) -> WindowPage:
-        if not windows:
-            # As at a start: no style sheet yet. Under one, every widget that gets another parent
-            # is styled again, which takes half of the time of building a window.
-            qapp.sendPostedEvents(None, QEvent.Type.DeferredDelete)
-            qapp.setStyleSheet("")
         if command is FAKE_WORKER:
             command = fork_server.command(FAKE_WORKER[1:], ("fake_worker",))
         link = EngineLink(command) if command else EngineLink(["inside"], WorkerInside)
@@ -105,9 +101,18 @@ def garbage() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def english(qapp: QApplication) -> None:
-    """Show the windows in English, whatever the language of the system is."""
+def as_at_a_start(qapp: QApplication) -> None:
+    """Begin in English and in the usual style, whatever the system or the test before has.
+
+    Under a style sheet every widget that gets another parent is styled again, which takes half of
+    the time of building a window.
+    """
     language.apply(qapp, "en")
+    is_usual = theme.colours() is theme.LIGHT and theme.pixels() == theme.USUAL_PIXELS
+    if qapp.styleSheet() or not is_usual:
+        qapp.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+        qapp.setStyleSheet("")
+        theme.choose(qapp, theme.Choice.LIGHT)
 
 
 @pytest.fixture(autouse=True)
