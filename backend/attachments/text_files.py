@@ -26,6 +26,8 @@ _ACCENTED = re.compile(
 )
 """A sign of Western Europe that stands alone, or two letters in a word with letters of ASCII."""
 _BEYOND_MIN = 8  # bytes beyond ASCII that show an encoding without Latin letters
+_KOREAN = ("cp949", "euc_kr", "johab")
+_USUAL_KOREAN = frozenset("이다는을가에의로하고은지한도니사를서기해어나요리인아들자과대그")
 _CONTROL = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")  # not what logs and terminals contain
 _CONTROL_SHARE = 0.002  # of a text's characters, at most
 _PLAIN = frozenset(("", ".txt", ".text", ".log", ".csv", ".tsv", ".rst", ".srt", ".vtt"))
@@ -103,4 +105,7 @@ def _not_latin(data: bytes) -> str | None:
     n_latin = sum(unicodedata.name(sign, "").startswith("LATIN") for sign in letters)
     if 2 * n_latin >= len(letters):
         return None
-    return _mostly(data, best.encoding)
+    # A short Chinese text is taken for a Korean one, of syllables that Korean hardly has.
+    n_korean = sum(map(_USUAL_KOREAN.__contains__, letters))
+    is_chinese = best.encoding in _KOREAN and 10 * n_korean < len(letters)
+    return _mostly(data, "gb18030" if is_chinese else best.encoding)

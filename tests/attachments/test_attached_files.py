@@ -66,7 +66,8 @@ RUSSIAN = "Привет, мир. Это простой текст для про�
 @pytest.mark.parametrize(
     ("said", "encoding"),
     [
-        (CHINESE, "gbk"), (CHINESE.replace("来", "來"), "gb18030"),
+        (CHINESE, "gbk"), ("姓名,年龄\n张三,30\n李四,25\n", "gbk"), ("// 返回 计算平均值\n", "gbk"),
+        (CHINESE.replace("来", "來"), "gb18030"),
         ("第一章 春天來了。今天天氣很好，我們去公園玩。\n", "big5"), (JAPANESE, "cp932"),
         (JAPANESE, "euc_jp"), ("データベース: サーバー\nエラー\n", "cp932"), (KOREAN, "cp949"),
         (RUSSIAN, "cp1251"), (RUSSIAN * 3, "koi8_r"), (RUSSIAN, "cp866"),
