@@ -149,7 +149,8 @@ def test_random_formulas_are_written_wholly_or_not_at_all() -> None:
         "prices $5 and $6, 10$ and 20$", "$7 each, so 5*7=$ 35", "costs $50-$20=$ 30",
         "for $1,959 (US$ in 2015)", "paid $4,000 a month ($ then)", "US$5–$10", "$HOME and $PATH",
         "价格为$5，另一个是$10。", "从$5涨到10$，", "苹果$5一个，橘子3$一个", "変数$aと$bです",
-        "$name是名字，$age是年龄", "설정$HOME과$PATH.",
+        "$name是名字，$age是年龄", "설정$HOME과$PATH.", "מ-$5 עד 10$.",
+        "от $5 за штуку до 10$ за две", "Цена$5, а там 6$",
     ],
 )  # fmt: skip
 def test_what_is_no_formula_stays(text: str) -> None:
@@ -164,11 +165,16 @@ def test_what_is_no_formula_stays(text: str) -> None:
         ("约$3.5\\times 10^8$米，共$10$元", "约3.5×10⁸米，共10元"),
         ("その面積は$S=\\pi r^2$である", "その面積はS=πr²である"),
         ("함수$f(x)$는 **$x=1$**", "함수f(x)는 x=1"),
+        ("ฟังก์ชัน$f(x)$คือ", "ฟังก์ชันf(x)คือ"),
+        ("ב$x^2$ וגם $2πr$", "בx² וגם 2πr"),
     ],
 )
-def test_a_formula_may_touch_east_asian_words(text: str, shown: str) -> None:
-    """Their writing has no spaces."""
+def test_a_formula_may_touch_words_of_a_writing_without_capitals(text: str, shown: str) -> None:
     assert replace_math(text).replace("\\", "").replace("*", "") == shown
+
+
+def test_letters_without_italics_stay_upright() -> None:
+    assert replace_math(r"$\text{面积}$ $x$") == "面积 *x*"
 
 
 def test_lists_of_numbers_are_formulas() -> None:

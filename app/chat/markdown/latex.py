@@ -23,7 +23,7 @@ _MARKS = re.compile(r"[\\^_=()]")
 _SURE_MARKS = re.compile(r"[\\^_]")  # sums of money have none of them
 _UNFINISHED = re.compile(r"[-+*/=<]\s*\Z")  # the end of "$40-", before another amount
 _NUMBERS = re.compile(r"[\d.,;\s]+")
-_WORDS = re.compile(r"[A-Za-z]{2,}\s|\s[A-Za-z]{2,}")
+_WORDS = re.compile(r"[^\W\d_]{2,}\s|\s[^\W\d_]{2,}")
 _INLINE_CHARS_MAX = 300  # longest formula in single dollars; they may also be amounts of money
 _CHARS_MAX = 10_000  # of a formula that is read
 _DEPTH_MAX = 20  # of groups within groups
@@ -198,29 +198,30 @@ def _end_of_inline(text: str, begin: int, has_amount: bool) -> int:
         return -1  # variables of a shell, as in "$HOME:$PATH", but "$2^n$th" has a formula
     if (body[0].isdecimal() or body[0] == ".") and not _SURE_MARKS.search(body):
         is_cut = _UNFINISHED.search(body) or body.count("(") > body.count(")")
-        if _WORDS.search(body) or is_cut or any(map(_is_full_width, body)):
+        if _WORDS.search(body) or is_cut or any(map(_has_no_capital, body)):
             return -1  # an amount of money, and words or a sign before another one
         if has_amount and " " in body and _NUMBERS.fullmatch(body):
             return -1  # "$5 and $6, 10$"; elsewhere such a list is nine times in ten a formula
     return closing.end()
 
 
-def _is_full_width(char: str) -> bool:
-    return unicodedata.east_asian_width(char) in ("W", "F")
+def _has_no_capital(char: str) -> bool:
+    return char.isalpha() and char.lower() == char.upper()
 
 
 def _is_of_word(char: str) -> bool:
     """Return whether a sign makes a dollar beside it one of its word, as in "US$5".
 
-    East Asian writing has no spaces between words, so a formula touches them.
+    Letters without capitals do not: Chinese, Japanese and Thai have no spaces between words, and
+    Hebrew joins prepositions to a formula.
     """
-    return (char.isalnum() or char == "_") and not _is_full_width(char)
+    return (char.isalnum() or char == "_") and not _has_no_capital(char)
 
 
 def _marked_up(text: str, formula: _Formula, draw: Draw) -> str:
     """Return the mark of a drawn formula. Return another one as Markdown.
 
-    That is in italics if it is a word, and its source if it is not known.
+    That is in italics if it is a word whose letters have them, and its source if it is not known.
     """
     body, source = formula.body, text[formula.begin : formula.end]
     if "\n" in source:
@@ -234,7 +235,8 @@ def _marked_up(text: str, formula: _Formula, draw: Draw) -> str:
     shown = re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", source if written is None else written)
     shown = shown.replace("\n", "\u2028")  # a new line within a paragraph
     is_word = written and re.match(r"\w", written) and re.search(r"\w$", written)
-    return f"*{shown}*" if is_word else shown
+    is_slanted = is_word and written and not any(map(_has_no_capital, written))
+    return f"*{shown}*" if is_slanted else shown
 
 
 def readable(formula: str) -> str:
