@@ -149,7 +149,7 @@ def test_random_formulas_are_written_wholly_or_not_at_all() -> None:
         "prices $5 and $6, 10$ and 20$", "$7 each, so 5*7=$ 35", "costs $50-$20=$ 30",
         "for $1,959 (US$ in 2015)", "paid $4,000 a month ($ then)", "US$5–$10", "$HOME and $PATH",
         "价格为$5，另一个是$10。", "从$5涨到10$，", "苹果$5一个，橘子3$一个", "変数$aと$bです",
-        "$name是名字，$age是年龄", "설정$HOME과$PATH.", "מ-$5 עד 10$.",
+        "$name是名字，$age是年龄", "설정$HOME과$PATH.", "מ-$5 עד 10$.", "以$开头，以$结尾。",
         "от $5 за штуку до 10$ за две", "Цена$5, а там 6$",
     ],
 )  # fmt: skip

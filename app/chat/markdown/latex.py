@@ -194,6 +194,9 @@ def _end_of_inline(text: str, begin: int, has_amount: bool) -> int:
         return -1
     has_marks = _MARKS.search(body) is not None
     is_closed = has_marks and re.match(r"[\w)}\]'!]", body[-1])
+    is_prose = not has_marks and sum(map(_has_no_capital, body)) > 1
+    if is_prose and not any(map(_is_of_word, body)):
+        return -1  # words about the sign, in a writing without spaces
     if _is_of_word(following) and len(body) > 1 and not is_closed:
         return -1  # variables of a shell, as in "$HOME:$PATH", but "$2^n$th" has a formula
     if (body[0].isdecimal() or body[0] == ".") and not _SURE_MARKS.search(body):
