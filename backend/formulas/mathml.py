@@ -12,6 +12,8 @@ import unicodedata
 from collections.abc import Callable
 from xml.etree.ElementTree import Element
 
+from backend.formulas.chemistry import plain_latex
+
 CHARS_MAX = 4000
 DEPTH_MAX = 24  # of groups within groups
 N_PART_MAX = 3000
@@ -141,15 +143,6 @@ class Unknown(Exception):
     """The formula has something that is not known here, or a part is missing."""
 
 
-_SPECIES = re.compile(
-    r"(?P<number>\d{0,3})(?P<body>(?:(?:[A-Z][a-z]?|[()\[\]])\d{0,3})+|e)"
-    r"(?P<charge>\^?\d?[+-]|\^\{\d?[+-]\})?(?P<state>\((?:aq|s|l|g)\))?"
-)
-_ATOM = re.compile(r"([A-Z][a-z]?|[()\[\]]|e)(\d*)")
-_REACTIONS = {
-    "+": "+", "->": r"\longrightarrow", "<-": r"\longleftarrow", "<=>": r"\rightleftharpoons",
-    "<->": r"\longleftrightarrow",
-}  # fmt: skip
 _COLOURS = {
     "black": "black", "red": "#ff0000", "green": "#00a000", "blue": "#0000ff", "cyan": "#00a0c0",
     "magenta": "#d000d0", "yellow": "#c0a000", "orange": "#e07000", "purple": "#a000a0",
@@ -556,7 +549,10 @@ class _Reader:
             signs = [_made("mo", text=sign, stretchy="false") for sign in _AROUND[name]]
             return _made("mrow", signs[0], inner, signs[1])
         if name == "ce":
-            return _Reader(_chemical(self._raw_group(is_nested=True)), False, self._symbol).whole()
+            equation = plain_latex(self._raw_group(is_nested=True))
+            if equation is None:
+                raise Unknown
+            return _Reader(equation, False, self._symbol).whole()
         if name in ("color", "textcolor"):
             colour = _colour(self._raw_group())
             self._skip()
@@ -717,34 +713,6 @@ class _Reader:
         made.append(table)
         made += [_fence(closing, "postfix")] if closing else []
         return _made("mrow", *made)
-
-
-def _chemical(text: str) -> str:
-    """Return a chemical equation of the package mhchem as plain LaTeX.
-
-    Known are species such as 2Ca(OH)2(aq), charges such as ^{2-} or +, signs and arrows between
-    spaces. Bonds, isotopes and words are not.
-    """
-    made: list[str] = []
-    for word in text.split() or [""]:
-        found = _SPECIES.fullmatch(word)
-        if word in _REACTIONS:
-            made.append(_REACTIONS[word])
-        elif word.isdecimal() and len(word) < 4:
-            made.append(rf"{word}\,")
-        elif found is None or found["body"].count("(") != found["body"].count(")"):
-            raise Unknown
-        else:
-            parts = _ATOM.findall(found["body"])
-            atoms = [
-                (rf"\mathrm{{{atom}}}" if atom.isalpha() else atom) + (f"_{{{n}}}" if n else "")
-                for atom, n in parts
-            ]
-            charge = f"^{{{found['charge'].strip('^{}')}}}" if found["charge"] else ""
-            state = rf"\mathrm{{{found['state']}}}" if found["state"] else ""
-            number = rf"{found['number']}\," if found["number"] else ""
-            made.append(number + "".join(atoms) + charge + state)
-    return " ".join(made)
 
 
 def _colour(name: str) -> str:
