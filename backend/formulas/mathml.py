@@ -25,6 +25,7 @@ _EMS = {"em": 1.0, "ex": 0.43, "pt": 0.1, "mm": 0.2845, "cm": 2.845, "mu": 1 / 1
 _EMS_MAX = 20.0
 _SCRIPT_EMS = 0.32
 """About the width of a sign above an arrow."""
+_OF_REST = re.compile(r"\s*\{[^{}]*\}\s*(?![\s{])")  # a colour for the rest of the group
 _NAME = re.compile(r"[A-Za-z]+\*?")
 
 _FUNCTIONS = set(
@@ -61,6 +62,7 @@ _BELOW = {"underline": "―", "underbrace": "⏟", "underrightarrow": "→", "un
 _ARROWS = {
     "xrightarrow": "→", "xleftarrow": "←", "xleftrightarrow": "↔", "xRightarrow": "⇒",
     "xLeftarrow": "⇐", "xLeftrightarrow": "⇔", "xmapsto": "↦", "xrightleftharpoons": "⇌",
+    "xlongequal": "=", "xleftharpoonup": "↼", "xrightharpoonup": "⇀",
 }  # fmt: skip
 _SPACES = {
     "\\,": "0.167em", "\\:": "0.222em", "\\>": "0.222em", "\\;": "0.278em", "\\ ": "0.25em",
@@ -284,6 +286,10 @@ class _Reader:
             elif token[1:] in _SWITCHES and token[0] == "\\":
                 self._at += 1
                 made.append(self._in_variant(_SWITCHES[token[1:]], lambda: _row(self._parts(ends))))
+            elif token == r"\color" and _OF_REST.match("".join(self._tokens[self._at + 1 :][:40])):
+                self._at += 1
+                colour = _colour(self._raw_group())
+                made.append(_made("mstyle", *self._parts(ends), mathcolor=colour))
             elif token in (r"\over", r"\choose", r"\atop"):
                 if is_below or not made:
                     raise Unknown
@@ -553,11 +559,8 @@ class _Reader:
             if equation is None:
                 raise Unknown
             return _Reader(equation, False, self._symbol).whole()
-        if name in ("color", "textcolor"):
+        if name in ("color", "textcolor"):  # both are meant for the braces behind them
             colour = _colour(self._raw_group())
-            self._skip()
-            if self._next() != "{":
-                raise Unknown  # it would colour the rest of its group
             return _made("mstyle", self._argument(), mathcolor=colour)
         if name == "boxed":
             return _made("menclose", self._argument(), notation="box")

@@ -70,7 +70,7 @@ def test_ten_to_the_power_is_read_as_latex_reads_it() -> None:
         "", r"\foo{x}", r"\ce{A ->[x}", r"\ce{^{14}}", r"\ce{A & B}", r"\ce{A B(}",
         r"\ce{H2O", r"\ce{}",
         r"\def\x{\x\x}\x", r"\newcommand{\a}{b}\a", r"\kern x", r"\hskip 99cm x",
-        r"\color{red}x + y", r"\textcolor{nosuch}{x}", r"\color{red}",
+        r"\color{nosuch}x + y", r"\textcolor{nosuch}{x}", r"\color", r"\textcolor{red}",
         r"\frac{a}", r"x^", r"x_1_2", "a_{b", "a}", r"\left(x", r"x\right)",
         "a & b", r"\begin{matrix}a", r"\begin{pmatrix}a\end{bmatrix}", r"\begin{tikz}a\end{tikz}",
         r"\begin{array}{c|}a&b\end{array}", r"\begin{array}{c}a&b\end{array}", r"\hline",
@@ -115,6 +115,8 @@ def test_chemical_equations(draw: Draw, chemical: str, signs: str) -> None:
         (r"\textcolor{red}{x} + \color{#0A0}{\frac{a}{b}}", {"black", "#ff0000", "#00aa00"}),
         (r"\textcolor{blue}{x^{\textcolor{Red}{2}}}", {"#0000ff", "#ff0000"}),
         (r"\textcolor{black}{x}", {"black"}),
+        (r"{\color{red} x+y} + \color{blue}{z}^2 + 1", {"black", "#ff0000", "#0000ff"}),
+        (r"1 + \color{green} x^2", {"black", "#00a000"}),
     ],
 )
 def test_parts_have_their_colours(draw: Draw, latex: str, colours: set[str]) -> None:
