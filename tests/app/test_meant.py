@@ -169,6 +169,7 @@ def test_underscores_mean_what_stars_mean(block: TextBlock) -> None:
         ("see https://e.com/foo_(bar)?a=b&c=d.", "https://e.com/foo_(bar)?a=b&c=d"),
         ("(https://e.com/c)", "https://e.com/c"), ("http://localhost:8080/x, or", "http://localhost:8080/x"),
         ("见https://e.com/c。后", "https://e.com/c"), ("见 https://e.com/c。后面", "https://e.com/c"),
+        ("(见https://e.com/c?a=1)中文，(d)", "https://e.com/c?a=1"),
         ("https://e.com/@me/a#b_c", "https://e.com/@me/a#b_c"), ("<https://q.r>", "https://q.r"),
         ("[https://a.b/(c)](https://d.e)", "https://d.e"), ("[t](https://a.b/c_d_e)", "https://a.b/c_d_e"),
         ('<a href="https://x.y/z">go</a>', "https://x.y/z"), ("`http://localhost:1/(c)`", ""),

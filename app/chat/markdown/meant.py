@@ -199,10 +199,13 @@ def _addresses(shown: str) -> Iterator[_Edit]:
     """Make links of bare addresses. Qt's reader leaves those with a port, "(", "@" or "#" alone."""
     for found in _BARE.finditer(shown):
         address = found[0]
-        while address[-1] in _BEHIND or (
-            address[-1] == ")" and address.count(")") > address.count("(")
-        ):
-            address = address[:-1]
+        depth = 0
+        for index, sign in enumerate(address):
+            depth += (sign == "(") - (sign == ")")
+            if depth < 0:  # this one closes a bracket before the address
+                address = address[:index]
+                break
+        address = address.rstrip(_BEHIND)
         end = found.start() + len(address)
         if not _REST_OF_LABEL.match(shown, end) and not address.endswith("//"):
             yield _Edit(found.start(), end, f"<{address}>")
