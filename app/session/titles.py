@@ -21,7 +21,7 @@ _ORDER = (
     "Write a title of at most six words for this conversation, in its language. "
     "Answer with the title only."
 )
-# What models write around a title.
+# Signs that models write around a title.
 _QUOTES = "\"'“”„«»《》「」『』"
 _BEFORE, _BEHIND = f" \t#*_>-{_QUOTES}", f" \t*_.。{_QUOTES}"
 _NAMED = re.compile(
