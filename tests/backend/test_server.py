@@ -100,14 +100,17 @@ def test_a_stream_says_the_same(embedded: Served) -> None:
             model="any", messages=HELLO, max_completion_tokens=12, temperature=0, **more
         )
 
-    ask()  # the context has the prompt from now on
     chunks = list(ask(stream=True, stream_options={"include_usage": True}))
     text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
     whole = ask()
     assert text == whole.choices[0].message.content
     assert chunks[0].choices[0].delta.role == "assistant"
     assert [c.usage for c in chunks[:-1]] == [None] * (len(chunks) - 1)
-    assert chunks[-1].usage == whole.usage
+    # A prompt as short as this one is read again where another answer has left its sequence.
+    usages = [
+        one.usage.model_dump(exclude={"prompt_tokens_details"}) for one in (chunks[-1], whole)
+    ]
+    assert usages[0] == usages[1] and usages[0]["completion_tokens"] > 0
     assert chunks[-2].choices[0].finish_reason == whole.choices[0].finish_reason
 
 
