@@ -747,8 +747,9 @@ def _letter_of(sign: str, style: str) -> str:
             return unicodedata.lookup(wanted)
         except KeyError:
             continue
-    if sign.isalpha() and not 0x370 <= ord(sign) < 0x400:
-        raise Unknown  # Greek has no such letters in LaTeX either
+    is_cased = sign.lower() != sign.upper()
+    if is_cased and not 0x370 <= ord(sign) < 0x400:
+        raise Unknown  # Greek has no such letters in LaTeX either, nor has Chinese
     return sign
 
 

@@ -48,6 +48,7 @@ def shown(latex: str, *, is_display: bool = True) -> str:
         (r"{n \choose k} {a \over {b \over c}}", "(nk)abc"),
         (r"\text{if $n>0$, \$5}", "if\u00a0n>0,\u00a0$5"),
         (r"\bra{a}\ket{b}\braket{c|d}", "⟨a||b⟩⟨c|d⟩"),
+        (r"\textbf{结论 1} \mathrm{面积}", "结论\u00a0𝟏面积"),
         (r"\norm{x} \abs{y} \Var(X) \pounds 5", "‖x‖|y|Var(X)£5"),
         (r"\Large \set{1, \nicefrac{1}{2}, \hdots}", "{1,12,…}"),
         (r"{\bf x} {\rm sin} x \cal L", "𝐱sinxℒ"),
