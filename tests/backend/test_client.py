@@ -429,6 +429,7 @@ def test_real_answers_beside_programs_are_not_learnt_from(
         beside.read()
     client.stop(reply)
     assert list(reply)[-1]["reason"] == "cancelled"  # the program's was written beside it
+    client.request("devices").final()  # which waits for the end of the joint passes
     stats = own(client, 3).final()["stats"]
     until(lambda: list(data_home.rglob("*.npz")))  # written in the order of the answers
     first = min(data_home.rglob("*.npz"))
