@@ -17,7 +17,7 @@ _ARROWS = {
     "<->": ("longleftrightarrow", "xleftrightarrow"),
 }  # fmt: skip
 _BOTH = ("rightleftharpoons", "xrightleftharpoons")
-_MARKS = {"+": "+", "^": r"\uparrow", "v": r"\downarrow", "*": r"\cdot", "·": r"\cdot"}
+_MARKS = {"+": "+", "^": r"\uparrow\,", "v": r"\downarrow\,", "*": r"\cdot", "·": r"\cdot"}
 _AMOUNT = re.compile(r"\d{1,3}/\d{1,3}|\d{1,4}(?:\.\d{1,3})?|[a-z]|\$[a-z]\$")
 _BONDS = {"-": r"\text{–}", "=": r"\text{=}", "#": r"\text{≡}"}
 
@@ -35,7 +35,7 @@ _PARTS = re.compile(
 )
 _SCRIPT = re.compile(r"([\^_])\{?(-?\d+)\}?")
 _COMMAND = re.compile(r"\\[A-Za-z]+-?")
-_LEADING = re.compile(r"(\d{1,3}/\d{1,3}|\d{1,4}(?:\.\d{1,3})?)(?=[A-Z(\[e])")
+_LEADING = re.compile(r"(\d{1,3}/\d{1,3}|\d{1,4}(?:\.\d{1,3})?)(?=[A-Z(\[e]|[\^_]\{?\d)")
 
 
 def plain_latex(text: str) -> str | None:
