@@ -749,8 +749,8 @@ def _letter_of(sign: str, style: str) -> str:
             continue
     is_cased = sign.lower() != sign.upper()
     if is_cased and not 0x370 <= ord(sign) < 0x400:
-        raise Unknown  # Greek has no such letters in LaTeX either, nor has Chinese
-    return sign
+        raise Unknown  # Greek has no such letters in LaTeX either
+    return sign  # also a letter without capitals, such as a Chinese one
 
 
 def _padded(part: Element) -> Element:
