@@ -7,8 +7,10 @@ import gc
 import os
 import random
 import secrets
+import shutil
 import signal
 import ssl
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -100,6 +102,36 @@ def started_children(
 ) -> None:
     """Start the children of this test as the program does: it looks at their ends."""
     monkeypatch.setattr("backend.system.children.command", forked_children)
+
+
+@pytest.fixture
+def turkish_letters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let processes that start from now on have a locale in which the capital of i is no I."""
+    if shutil.which("localedef") is None:
+        pytest.skip("a locale cannot be made here")
+
+    def points(first: str) -> list[str]:
+        return [f"<U{ord(first) + i:04X}>" for i in range(26)]
+
+    small, capital = points("a"), points("A")
+    pairs = [pair for i, pair in enumerate(zip(small, capital, strict=True)) if i != 8]
+    up = ";".join(f"({a},{b})" for a, b in pairs)
+    down = ";".join(f"({b},{a})" for a, b in pairs)
+    classes = f"upper {';'.join(capital)}\nlower {';'.join(small)}"
+    (tmp_path / "letters").write_text(
+        f"escape_char /\nLC_CTYPE\n{classes}\ntoupper {up}\ntolower {down}\nEND LC_CTYPE\n"
+    )
+    ascii = "".join(f"<U{i:04X}> /x{i:02x}\n" for i in range(128))
+    (tmp_path / "bytes").write_text(
+        f"<code_set_name> UTF-8\n<escape_char> /\nCHARMAP\n{ascii}END CHARMAP\n"
+    )
+    names = [tmp_path / name for name in ("letters", "bytes", "locales/xx_XX")]
+    make = ["localedef", "-c", "-i", names[0], "-f", names[1], names[2]]
+    (tmp_path / "locales").mkdir()
+    subprocess.run(make, capture_output=True)  # it warns of what the locale lacks, by its status
+    monkeypatch.delenv("LC_ALL", raising=False)
+    monkeypatch.setenv("LOCPATH", str(tmp_path / "locales"))
+    monkeypatch.setenv("LC_CTYPE", "xx_XX")
 
 
 @pytest.fixture(autouse=True)

@@ -103,6 +103,15 @@ def test_the_first_window_comes_forward_with_the_file(
     assert first.end()[0] == 0
 
 
+@pytest.mark.usefixtures("turkish_letters")
+def test_a_window_where_the_capital_of_i_is_no_i(
+    tmp_path: Path, start: Callable[..., Start]
+) -> None:
+    """PySide finds properties such as "interval" by a capital letter of C."""
+    first = start(tmp_path / "home")
+    assert first.until(lambda told: told["kept"])
+
+
 def test_there_is_one_window_also_where_nothing_can_be_written(
     tmp_path: Path, start: Callable[..., Start]
 ) -> None:

@@ -1,6 +1,7 @@
 """Memory and processor facts from made-up system folders, and where files lie."""
 
 import ctypes
+import json
 import mmap
 import os
 import platform
@@ -279,3 +280,36 @@ def test_the_end_by_a_time_limit_is_known(has_timer: bool, monkeypatch: pytest.M
 
     assert ends("while True: pass", 0.1)
     assert not ends("pass", 60) and not ends("raise SystemExit(1)", 60)
+
+
+LETTERS = """
+import json, os, sys
+from backend.system import letters
+was = letters.are_plain()
+letters.make_plain()
+print(json.dumps([was, letters.are_plain(), {n: os.environ.get(n) for n in sys.argv[1:]}]))
+"""
+
+
+@pytest.mark.usefixtures("turkish_letters")
+def test_letters_of_a_language_whose_i_has_another_capital(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def run(*words: str) -> str:
+        return subprocess.run([sys.executable, *words], capture_output=True, text=True).stdout
+
+    was, now, _ = json.loads(run("-c", LETTERS))
+    assert (was, now) == (False, True)
+    (tmp_path / "t.jinja").write_text("{{ 'string' | upper }}")
+    (tmp_path / "m.json").write_text('[{"role": "user", "content": "Hi"}]')
+    shown = run("-m", "backend.cli", "format", str(tmp_path / "t.jinja"), "--messages",
+                str(tmp_path / "m.json"))  # fmt: skip
+    assert "STRING" in shown
+    monkeypatch.setenv("LC_TIME", "de_DE.UTF-8")
+    for language, plain in ("C.UTF-8", True), ("xx_XX", False):
+        monkeypatch.setenv("LC_ALL", language)
+        was, now, after = json.loads(run("-c", LETTERS, "LC_ALL", "LC_TIME", "LANG"))
+        assert (was, now) == (plain, True)
+        told = {"LC_ALL": language, "LC_TIME": "de_DE.UTF-8"}
+        assert after.items() >= (told if plain else {"LC_ALL": None, "LC_TIME": None}).items()
+        assert plain or after["LANG"] == language
