@@ -13,7 +13,7 @@ from app.display import why_no_window
 from app.store.chats import ChatStore
 from app.store.schema import ChatsTaken
 from backend import __version__
-from backend.system import faults, letters, paths
+from backend.system import faults, paths, surroundings
 from backend.system.kept_file import keep_private
 
 WAIT_S = 10.0
@@ -26,7 +26,7 @@ def main(model: Path | None = None) -> int:
     If a window is open already, raise it, let it load the model, and return.
     model: by default the first argument of the command line, if there is one.
     """
-    letters.make_plain()
+    surroundings.mend()
     if model is None and len(sys.argv) > 1:
         model = _asked_for(sys.argv[1:])
     reason = why_no_window()

@@ -88,7 +88,8 @@ def certificates() -> Iterator[None]:
     parsed = functools.cache(lambda _named, *args, **options: create(*args, **options))
 
     def context(*args: Any, **options: Any) -> ssl.SSLContext:
-        named = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+        names = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
+        named = tuple(map(os.environ.get, names))
         return parsed(named, *args, **options)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -39,9 +39,9 @@ SOFTWARE.
 """
 # The direct dependencies; theirs are found from their metadata.
 _OWN = (
-    "llama-cpp-python", "PySide6-Essentials", "anyio", "charset-normalizer", "filelock", "httpx2",
-    "huggingface_hub", "keyring", "latex2mathml", "llguidance", "mcp", "numpy", "platformdirs",
-    "psutil", "pydantic", "pygments", "pypdf", "shiboken6", "starlette", "uvicorn",
+    "llama-cpp-python", "PySide6-Essentials", "anyio", "charset-normalizer", "filelock",
+    "httpx2[socks]", "huggingface_hub", "keyring", "latex2mathml", "llguidance", "mcp", "numpy",
+    "platformdirs", "psutil", "pydantic", "pygments", "pypdf", "shiboken6", "starlette", "uvicorn",
     "ziafont", "ziamath",
 )  # fmt: skip
 
@@ -107,7 +107,8 @@ def component(name: str) -> Component | None:
         return None
     about = package.metadata
     stated = about.get_all("License-Expression") or about.get_all("License") or [""]
-    licence = stated[0] if len(stated[0]) < 80 and stated[0] else _classified(about)
+    is_named = stated[0] not in ("", "UNKNOWN") and len(stated[0]) < 80
+    licence = stated[0] if is_named else _classified(about)
     texts = []
     is_qt = _plain(name) in ("pyside6-essentials", "shiboken6")
     for file in (not is_qt and package.files) or []:

@@ -28,7 +28,7 @@ from backend.cli.common import (
 )
 from backend.cli.crashes import Crashes
 from backend.protocol.worker_exit import describe_exit, has_crashed, was_told
-from backend.system import children, faults, letters
+from backend.system import children, faults, surroundings
 from backend.system.kept_file import keep_private
 from backend.system.memory import oom_kills
 from backend.system.paths import data_folder, models_folder
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if argv is None:
         faults.watch(writes=False)
-        letters.make_plain()
+        surroundings.mend()
         _speak_utf8()
         if mark := os.environ.pop(_CHILD_MARK, ""):
             _be_child(*map(int, mark.split()))

@@ -29,7 +29,9 @@ def new_client(stall_s: float = STALL_S) -> httpx.Client:
             # A compressed download could be neither resumed nor checked.
             headers={"user-agent": f"outrider/{__version__}", "accept-encoding": "identity"},
         )
-    except (ValueError, ImportError, httpx.HTTPError) as error:
+    except OSError as error:  # ssl.SSLError is one
+        raise DownloadError(text("download.certificates_unusable", reason=str(error))) from error
+    except (ValueError, httpx.HTTPError) as error:
         raise DownloadError(text("download.proxy_unusable", reason=str(error))) from error
 
 

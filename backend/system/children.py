@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from backend.system import faults, letters
+from backend.system import faults, surroundings
 
 MARK = "--outrider-child"
 """The first argument that makes a bundled executable a child; the module follows."""
@@ -156,7 +156,7 @@ def start(module: str) -> subprocess.Popen[bytes]:
 def run(module: str) -> int:
     """Run a module's `main` as a child process. Return the exit status."""
     faults.watch()
-    letters.make_plain()
+    surroundings.mend()
     try:
         status: int = importlib.import_module(module).main()
         return status

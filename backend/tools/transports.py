@@ -363,6 +363,8 @@ async def web(server: Server) -> AsyncIterator[Streams]:
         headers={"accept-encoding": "identity", **server.headers},  # packed ones are not mended
         timeout=httpx2.Timeout(_CONNECT_S, read=None),  # a call has a limit of its own
         event_hooks={"response": [limit]},
+        # A proxy of the environment cannot reach this machine.
+        mounts=dict.fromkeys(("all://localhost", "all://127.0.0.1", "all://[::1]")),
     )
     async with client, streamable_http_client(server.url, http_client=client) as streams:
         yield streams

@@ -6,6 +6,9 @@ import importlib.util
 import json
 import os
 import re
+import select
+import socket
+import socketserver
 import ssl
 import sys
 import threading
@@ -46,6 +49,7 @@ from backend.library.digests import Digests
 from backend.library.estimate import Kind, judge
 from backend.library.facts import Facts, FactsCache
 from backend.library.scan import scan
+from backend.system import surroundings
 from backend.system.paths import digests_file
 
 REPOSITORY = "somebody/Tiny-GGUF"
@@ -387,6 +391,47 @@ def test_a_proxy_is_used(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     assert "cannot be reached" in sentence(lambda: listing(f"{hub.files_url}/x.gguf"))
     assert hub.requests == []
+
+
+class Socks(socketserver.StreamRequestHandler):
+    """Connects as a SOCKS proxy of version 5 does (RFC 1928). It finds "hub.invalid" here."""
+
+    def handle(self) -> None:
+        self.rfile.read(self.rfile.read(2)[1])
+        self.wfile.write(b"\x05\x00")
+        assert self.rfile.read(4) == b"\x05\x01\x00\x03"  # connect, to a name
+        assert self.rfile.read(self.rfile.read(1)[0]) == b"hub.invalid"
+        port = int.from_bytes(self.rfile.read(2), "big")
+        with socket.create_connection(("127.0.0.1", port)) as far:
+            self.wfile.write(b"\x05\x00\x00\x01" + bytes(6))
+            ends = {self.connection: far, far: self.connection}
+            while ready := select.select(list(ends), [], [])[0]:
+                for one in ready:
+                    if not (data := one.recv(1 << 16)):
+                        return
+                    ends[one].sendall(data)
+
+
+@pytest.mark.parametrize("scheme", ["socks", "socks5", "socks5h"])
+def test_a_socks_proxy_is_used(hub: FakeHub, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+    """Desktops write "socks://"; programs such as Clash set all three variables at once."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Socks) as proxy:
+        proxy.daemon_threads = True
+        threading.Thread(target=proxy.serve_forever, args=(0.02,), daemon=True).start()
+        monkeypatch.setenv("ALL_PROXY", f"{scheme}://127.0.0.1:{proxy.server_address[1]}/")
+        monkeypatch.setenv("HF_ENDPOINT", hub.url.replace("127.0.0.1", "hub.invalid"))
+        surroundings.mend()
+        assert {item.name for item in listing().offers} >= {"Tiny-Q4_0", "Tiny-Q8_0"}
+        proxy.shutdown()
+
+
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSLKEYLOGFILE"])
+def test_files_of_the_environment_that_cannot_be_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    """Environments of conda and scanners of viruses leave such names."""
+    monkeypatch.setenv(name, str(tmp_path / "gone" / "file"))
+    assert sentence(new_client).startswith("A file that SSL_CERT_FILE or SSLKEYLOGFILE")
 
 
 def test_the_address_of_a_file(hub: FakeHub, tmp_path: Path) -> None:

@@ -284,10 +284,11 @@ def test_the_end_by_a_time_limit_is_known(has_timer: bool, monkeypatch: pytest.M
 
 LETTERS = """
 import json, os, sys
-from backend.system import letters
-was = letters.are_plain()
-letters.make_plain()
-print(json.dumps([was, letters.are_plain(), {n: os.environ.get(n) for n in sys.argv[1:]}]))
+from backend.system import surroundings
+was = surroundings.has_plain_letters()
+surroundings.mend()
+told = {name: os.environ.get(name) for name in sys.argv[1:]}
+print(json.dumps([was, surroundings.has_plain_letters(), told]))
 """
 
 
