@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import socket
 import sys
+from collections.abc import MutableMapping
 
 # The libraries that PySide6-Essentials 6.11 needs, and their Debian packages.
 QT_LIBRARIES = {
@@ -40,10 +42,11 @@ def why_no_window() -> str | None:
     if platform and not platform.startswith(("xcb", "wayland")):
         return _missing(QT_LIBRARIES)  # a platform without a screen was chosen
     reason: str | None = "There is no display to open a window on."
-    if os.environ.get("WAYLAND_DISPLAY"):
+    if wayland := os.environ.get("WAYLAND_DISPLAY"):
         reason = _missing(QT_LIBRARIES | WAYLAND_LIBRARIES, has_keyboard=True)
-        if reason is None:
+        if reason is None and _connects_to_wayland(wayland):
             return None
+        reason = reason or f"The display {wayland} cannot be reached."
     display = os.environ.get("DISPLAY")
     if not display:
         return reason
@@ -51,6 +54,17 @@ def why_no_window() -> str | None:
     if missing is None and not _connects():
         return f"The display {display} cannot be reached."
     return missing
+
+
+def admit_both(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Let Qt go on with X11 or Wayland where the other, of QT_QPA_PLATFORM, is not running.
+
+    Some set it for all sessions. Qt would abort in those of the other kind.
+    """
+    platform = environment.get("QT_QPA_PLATFORM", "")
+    for asked, other in (("wayland", "xcb"), ("xcb", "wayland")):
+        if platform.startswith(asked) and ";" not in platform:
+            environment["QT_QPA_PLATFORM"] = f"{platform};{other}"
 
 
 def missing_packages() -> list[str]:
@@ -103,6 +117,17 @@ def _loads(library: str) -> bool:
         ctypes.CDLL(library)
     except OSError:
         return False
+    return True
+
+
+def _connects_to_wayland(name: str) -> bool:
+    """Connect to the compositor's socket that WAYLAND_DISPLAY names, as Qt would."""
+    path = os.path.join(os.environ.get("XDG_RUNTIME_DIR", ""), name)
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(path)
+        except (OSError, ValueError):  # a ValueError for a null character
+            return False
     return True
 
 

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from app.display import why_no_window
+from app.display import admit_both, why_no_window
 from app.store.chats import ChatStore
 from app.store.schema import ChatsTaken
 from backend import __version__
@@ -71,6 +71,7 @@ def _run(model: Path | None) -> int:
     from app.window.main_window import MainWindow
     from backend.protocol.client import worker_command
 
+    admit_both()
     input_methods.choose(os.environ, input_methods.plug_ins())
     app = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(app, QApplication)

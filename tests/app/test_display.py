@@ -74,6 +74,26 @@ def test_missing_layouts_and_fonts_are_named(platform: str, tmp_path: Path) -> N
     assert "xkb-data" in result.stderr and "fonts-dejavu-core" in result.stderr
 
 
+@linux_only
+def test_a_session_that_has_ended_is_named(tmp_path: Path) -> None:
+    """A terminal multiplexer keeps WAYLAND_DISPLAY of a session that is over. Qt would abort."""
+    result = run_app(WAYLAND_DISPLAY="wayland-4711", XDG_RUNTIME_DIR=str(tmp_path))
+    assert result.returncode == 1 and "Traceback" not in result.stderr
+    assert "wayland-4711 cannot be reached" in result.stderr or "apt install" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "used"),
+    [("wayland", "wayland;xcb"), ("xcb", "xcb;wayland"), ("wayland-egl", "wayland-egl;xcb"),
+     ("xcb:font=1", "xcb:font=1;wayland"), ("wayland;xcb", "wayland;xcb"),
+     ("offscreen", "offscreen"), ("", None)],
+)  # fmt: skip
+def test_a_platform_that_is_not_running_leaves_the_other(asked: str, used: str | None) -> None:
+    environment = {"QT_QPA_PLATFORM": asked} if asked else {}
+    display.admit_both(environment)
+    assert environment.get("QT_QPA_PLATFORM") == used
+
+
 def test_the_window_explains_its_command_line() -> None:
     """No window opens, and no display is needed."""
     shown = run_app("--help")
