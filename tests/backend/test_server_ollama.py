@@ -18,6 +18,7 @@ from waiting import WAIT_S
 from backend.protocol.chat import Delta, ToolCall
 from backend.server.ask import RequestRefused
 from backend.server.ollama import VERSION, read_chat, read_generate
+from backend.system.paths import embedded_model
 
 ollama = Later("ollama")
 
@@ -40,6 +41,13 @@ def fake() -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     made = Served(make_tiny("qwen3moe", "Q8_0", tmp_path_factory.mktemp("ollama") / "m.gguf"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[Served]:
+    made = Served(embedded_model())
     yield made
     made.close()
 
@@ -156,10 +164,10 @@ def test_the_models_are_told(tiny: Served) -> None:
     assert version == {"version": VERSION}
 
 
-def test_a_model_answers_by_its_name_and_by_any(tiny: Served) -> None:
-    name = tiny.host.model_name
+def test_a_model_answers_by_its_name_and_by_any(embedded: Served) -> None:
+    name = embedded.host.model_name
     texts = {
-        to: client(tiny).generate(to, "the of and", options={"num_predict": 8, "temperature": 0})
+        to: client(embedded).generate(to, "The fox", options={"num_predict": 8, "temperature": 0})
         for to in (f"{name}:latest", name, "llama3.2")
     }
     assert len({answer.response for answer in texts.values()}) == 1
