@@ -15,6 +15,14 @@ __version__ = "0.1.0"
 RELEASES_URL = ""
 """The folder in which releases are published; "": nowhere yet. OUTRIDER_RELEASES overrides it."""
 
+if sys.prefix != sys.base_prefix and "PYTHONPATH" in os.environ:
+    # Systems such as ROS set it for every program, and its packages are of other versions: those
+    # that were installed for this program come first.
+    _root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    _named = map(os.path.abspath, os.environ["PYTHONPATH"].split(os.pathsep))
+    _foreign = {path for path in _named if not path.startswith(_root)}
+    sys.path.sort(key=lambda path: path in _foreign)
+
 if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
     # libgomp reads these when it is loaded. They are its defaults, but for 1,000 polls of an idle
     # thread instead of 100 while backend.system.spinning wants few.

@@ -47,6 +47,10 @@ device in another process. CMAKE_ARGS follows, for example with the backend of a
 AMX_MENDED = {11: (11, 5), 12: (12, 4), 13: (13, 3)}
 """The first release of each line of GCC that compiles llama.cpp's use of AMX; 14 does too."""
 
+_ELSEWHERE = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT")
+"""Variables with which pip would find or put packages in another place than the environment. A
+user's pip.conf may say "user = true", too."""
+
 PREFIXES = ("/usr", "/usr/local", os.environ.get("VULKAN_SDK", "/usr"))
 SPIRV_HEADERS = "*/cmake/SPIRV-Headers/SPIRV-HeadersConfig.cmake"
 VULKAN_PACKAGES: dict[str, Callable[[], bool]] = {
@@ -322,7 +326,8 @@ def _pip(*arguments: str, what: str = "install", **environment: str) -> None:
 
 
 def _run(command: list[str], **environment: str) -> int:
-    env = {**os.environ, **environment}
+    kept = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
+    env = {**kept, "PIP_USER": "0", **environment}
     return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, env=env).returncode
 
 

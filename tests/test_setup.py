@@ -13,6 +13,7 @@ import sys
 import tarfile
 import urllib.error
 import urllib.request
+import zipfile
 from email.message import EmailMessage
 from pathlib import Path
 from types import ModuleType
@@ -136,6 +137,28 @@ def test_people_get_the_versions_of_the_lock(
     monkeypatch.setattr(prepare, "LOCK_IS_FOR", ("linux", "riscv64", (3, 11)))
     checkout.prepare()
     assert checkout.versions == ""
+
+
+def test_what_people_told_pip_elsewhere_does_not_matter(
+    prepare: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """pip itself refuses "user" in an environment, and takes what PYTHONPATH has for installed."""
+    wheel, about = tmp_path / "some-1-py3-none-any.whl", "Metadata-Version: 2.1\nName: some\n"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("some-1.dist-info/METADATA", f"{about}Version: 1\n")
+        file.writestr("some-1.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        file.writestr("some-1.dist-info/RECORD", "")
+    (tmp_path / "other" / "some-1.dist-info").mkdir(parents=True)
+    (tmp_path / "other" / "some-1.dist-info" / "METADATA").write_text(f"{about}Version: 1\n")
+    (tmp_path / "pip.conf").write_text("[install]\nuser = true\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "other"))
+    monkeypatch.setattr(prepare, "PYTHON", Path(sys.executable))
+    report = tmp_path / "report"
+    prepare._pip("--dry-run", "--no-index", "--report", str(report), str(wheel))
+    assert [one["metadata"]["name"] for one in json.loads(report.read_text())["install"]] == [
+        "some"
+    ]
 
 
 def test_a_changed_source_builds_only_the_native_part(checkout: Checkout) -> None:
@@ -293,7 +316,10 @@ def test_vulkan_needs_packages(
 
 
 @linux
-def test_without_a_display_the_terminal_chat_answers() -> None:
+def test_without_a_display_the_terminal_chat_answers(tmp_path: Path) -> None:
+    """Also where PYTHONPATH leads to packages of another Python, as ROS does for all programs."""
+    for name in ("numpy", "psutil", "filelock"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError")
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -302,7 +328,7 @@ def test_without_a_display_the_terminal_chat_answers() -> None:
     done = subprocess.run(
         [sys.executable, "packaging/launch.py"],
         cwd=ROOT,
-        env={**environment, "PYTHONPATH": str(ROOT)},
+        env={**environment, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
