@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRectF, QSize, Qt
+from PySide6.QtCore import (
+    QModelIndex,
+    QPersistentModelIndex,
+    QPointF,
+    QRectF,
+    QRegularExpression,
+    QSize,
+    Qt,
+)
 from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPen, QTextLayout
 from PySide6.QtWidgets import QLineEdit, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
@@ -16,6 +24,14 @@ ROW = 34
 HEADING = 32
 SIDE = 10  # padding of a row, in pixels
 MORE_WIDTH = 30
+
+
+def place_of(words: str, text: str) -> tuple[int, int]:
+    """Return where words stand in a text, as Qt counts: in units of UTF-16. (-1, -1): nowhere."""
+    pattern = QRegularExpression(QRegularExpression.escape(words))
+    pattern.setPatternOptions(QRegularExpression.PatternOption.CaseInsensitiveOption)
+    found = pattern.match(text)
+    return found.capturedStart(), found.capturedEnd()
 
 
 class ChatDelegate(QStyledItemDelegate):
@@ -98,9 +114,10 @@ class ChatDelegate(QStyledItemDelegate):
             chat.snippet, Qt.TextElideMode.ElideRight, int(room.width())
         )
         layout = QTextLayout(elided, font)
-        mark, at = QTextLayout.FormatRange(), elided.casefold().find(chat.marked.casefold())
-        if chat.marked and at >= 0:
-            mark.start, mark.length = at, len(chat.marked)
+        begin, end = place_of(chat.marked, elided)
+        if begin < end:
+            mark = QTextLayout.FormatRange()
+            mark.start, mark.length = begin, end - begin
             mark.format.setBackground(theme.colour("accent"))
             mark.format.setForeground(theme.colour("on_accent"))
             layout.setFormats([mark])

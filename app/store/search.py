@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ SCANNED = 1000  # messages per query that looks for short words
 N_PART = 24
 N_WORD = 12
 
+_ACCENTED_CHARS = 100_000  # of a message, in which accents are looked for
+_ACCENTS = re.compile("[\u0300-\u036f]+")
 _WORD = re.compile(r"[^\W_]+")
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.M)
 Plain = Callable[[str], str]
@@ -40,6 +43,24 @@ class Found:
     marked: str = ""
 
 
+class _Letters(dict[int, str]):
+    """The small letter of a character, without accents. Turkish i, of I, is an i."""
+
+    def __missing__(self, code: int) -> str:
+        char = "i" if code == 0x131 else chr(code)
+        parts = unicodedata.normalize("NFKD", char.casefold())
+        self[code] = parts[0] if len(_ACCENTS.sub("", parts)) == 1 else char.lower()[:1]
+        return self[code]
+
+
+_LETTERS = _Letters()
+
+
+def without_accents(text: str) -> str:
+    """Return a text in small letters without accents."""
+    return text.lower() if text.isascii() else _ACCENTS.sub("", text.translate(_LETTERS))
+
+
 _Row = tuple[int, int, str, str, int]  # message, chat, role, content, whether it is sure
 
 
@@ -51,7 +72,8 @@ class Results(list[Found]):
 
 def find(connection: sqlite3.Connection, text: str, plain: Plain = str) -> Results:
     """Return the chats that contain all the words, in the title or in a message."""
-    bare = (word.strip(_QUOTES) for word in text.lower().replace("\0", " ").split())
+    small = text.lower().replace("i\u0307", "i")  # of a Turkish capital i
+    bare = (word.strip(_QUOTES) for word in small.replace("\0", " ").split())
     words = [word for word in bare if word][:N_WORD]
     if not words:
         return Results()
@@ -65,9 +87,14 @@ def find(connection: sqlite3.Connection, text: str, plain: Plain = str) -> Resul
 
 
 def match_expression(words: list[str]) -> str:
-    """Return the FTS5 expression that matches all words; none of them acts as an operator."""
-    *whole, last = [f'"{word}"' for word in words]
-    return " AND ".join([*(word + " *" for word in whole), last + " *"])
+    """Return the FTS5 expression that matches all words; none of them acts as an operator.
+
+    The index knows no Turkish, so the small letter of I is an i there.
+    """
+    forms = [{word, word.replace("\u0131", "i")} for word in words]
+    return " AND ".join(
+        "(" + " OR ".join(f'"{one}" *' for one in sorted(same)) + ")" for same in forms
+    )
 
 
 def _parts_expression(words: list[str]) -> str:
@@ -83,10 +110,11 @@ def _pattern(word: str) -> str:
 
 
 def _titles(connection: sqlite3.Connection, words: list[str]) -> list[int]:
-    wanted = " AND ".join(["title LIKE ? ESCAPE '\\'"] * len(words))
+    connection.create_function("without_accents", 1, without_accents, deterministic=True)
+    wanted = " AND ".join(["instr(without_accents(CAST(title AS TEXT)), ?)"] * len(words))
     rows = connection.execute(
         f"SELECT id FROM chat WHERE deleted_s IS NULL AND {wanted} ORDER BY changed_s DESC LIMIT ?",
-        [*map(_pattern, words), N_FOUND],
+        [*map(without_accents, words), N_FOUND],
     )
     return [row[0] for row in rows]
 
@@ -173,6 +201,8 @@ def _take(rows: list[_Row], words: list[str], found: dict[int, Found], plain: Pl
         if is_sure or all(word.casefold() in folded for word in words):
             phrase = " ".join(words)
             marked = phrase if phrase in folded else max(words, key=len)
+            if marked not in folded:
+                marked = _with_accents(content, marked)
             passage = ""
             if known is None:  # else its title has the words
                 passage = snippet(content, [marked, *words], plain if role == "assistant" else str)
@@ -198,6 +228,13 @@ def snippet(content: str, words: list[str], plain: Plain = str) -> str:
     if begin:
         text = "\u2026" + text.partition(" ")[2] if " " in text else "\u2026" + text
     return text
+
+
+def _with_accents(content: str, word: str) -> str:
+    """Return the first letters of a text that are those of a word, but for accents."""
+    letters = f"{_ACCENTS.pattern[:-1]}*".join(map(re.escape, without_accents(word)))
+    place = re.search(letters, content[:_ACCENTED_CHARS].translate(_LETTERS))
+    return content[place.start() : place.end()] if place else word
 
 
 def _place_of(content: str, words: list[str]) -> re.Match[str] | None:

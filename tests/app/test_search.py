@@ -11,6 +11,7 @@ from PySide6.QtCore import Qt
 from window_samples import WAIT_MS, Model, Opener
 
 from app.chat.plain_text import plain_text
+from app.sidebar.list_delegate import place_of
 from app.state.conversation import Message
 from app.store import search
 from app.store.chats import ChatStore
@@ -154,6 +155,39 @@ def test_parts_of_words_and_scripts_without_spaces_are_found(
     chat_id = chat(store, "x", "nothing", content)
     chat(store, "y", "abc def xyz \u4e00\u4e8c\u4e09", "50 c+ d m pf")
     assert found(store, words) == [(chat_id, content)]
+
+
+@pytest.mark.parametrize(
+    ("said", "words", "marked"),
+    [
+        ("\xdcbungen f\xfcr Anna", "\xfcbungen", "\xfcbungen"),
+        ("\xdcbungen f\xfcr Anna", "\xdcBUNGEN anna", "\xfcbungen"),
+        ("Ti\u1ebfng Vi\u1ec7t", "viet", "Vi\u1ec7t"),
+        ("zwei Cafe\u0301s", "caf\xe9s", "Cafe\u0301s"),
+        ("\u0420\u0435\u0446\u0435\u043f\u0442", "\u0440\u0435\u0446", "\u0440\u0435\u0446"),
+        ("ho\u015f geldin \u0130stanbul", "istanbul", "\u0130stanbul"),
+        ("ho\u015f geldin \u0130stanbul", "\u0130STANBUL", "\u0130stanbul"),
+        ("G\xdcLLER ISPARTA", "\u0131sparta", "ISPARTA"),
+        ("Die Stra\xdfe", "STRA\xdfE", "Stra\xdfe"),
+    ],
+)
+def test_capitals_and_accents_do_not_matter(
+    store: ChatStore, said: str, words: str, marked: str
+) -> None:
+    """In a title and in a message. What is marked is what stands there, or in small letters."""
+    title, message = chat(store, said, "nothing"), chat(store, "x", said)
+    assert [one.chat_id for one in store.search(words)] == [title, message]
+    assert store.search(words)[1].marked == marked
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [("a fox", (2, 5)), ("Stra\xdfe, Fox", (8, 11)), ("\U0001f98a a FOX", (5, 8)),
+     ("\u0130\u0130 fox", (3, 6)), ("a hen", (-1, -1))],
+)  # fmt: skip
+def test_a_passage_is_marked_where_the_word_stands(text: str, place: tuple[int, int]) -> None:
+    """Qt counts in units of UTF-16, and small letters may be more than their capitals."""
+    assert place_of("fox", text) == place
 
 
 def test_what_is_cut_is_said(store: ChatStore, monkeypatch: pytest.MonkeyPatch) -> None:

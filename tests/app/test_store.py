@@ -178,7 +178,7 @@ def test_any_search_is_possible(text: str) -> None:
 
 
 def test_the_expression_quotes_words() -> None:
-    assert match_expression(["or", "tin"]) == '"or" * AND "tin" *'
+    assert match_expression(["or", "tin"]) == '("or" *) AND ("tin" *)'
 
 
 def _memory() -> sqlite3.Connection:
