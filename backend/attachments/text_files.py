@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 import unicodedata
+from collections import Counter
 from pathlib import PurePath
 
 from backend.protocol.errors import RequestError
@@ -25,6 +26,28 @@ _ACCENTED = re.compile(
     rb"|[\xc0-\xff]{2}(?=[A-Za-z])|(?<=[A-Za-z])[\xc0-\xff]{2}(?![\x80-\xff]))"
 )
 """A sign of Western Europe that stands alone, or two letters in a word with letters of ASCII."""
+_LETTER = rb"[A-Za-z\x8a\x8c-\x8f\x9a\x9c-\x9f\xa1-\xff]"
+_IN_WORDS = re.compile(
+    rb"[\x8a\x8c\x8e\x9a\x9c\x9e\x9f\xc0-\xd6\xd8-\xf6\xf8-\xff]"
+    rb"|(?<=%(letter)s)[\x8d\x8f\x9d\xa1-\xac\xae-\xb6\xb8-\xbf](?=%(letter)s)"
+    rb"|(?<![A-Za-z0-9])[\xa3\xaa\xaf\xb3\xb6\xb9\xba\xbf](?=%(letter)s{2})" % {b"letter": _LETTER}
+)
+"""Letters of cp1252, and other signs of it that stand where letters do."""
+_LATIN = (
+    # German, French, Spanish, Portuguese, Nordic, Icelandic, Italian, Catalan, Dutch, Finnish
+    ("cp1252", "äöüß éèêëàâçîïôûùœæÿ ñáéíóúü¿ªº ãõáâàéêíóôúç åäöéæø ðþáéíóúýæö àèéìíîòóùú "
+               "çàèéíïòóúü ëïéèöüáíóú äöåšž"),
+    # Polish, Czech, Slovak, Hungarian, Croatian, Romanian
+    ("cp1250", _CENTRAL := "ąćęłńóśźż áčďéěíňóřšťúůýž áäčďéíĺľňóôŕšťúýž áéíóöőúüű čćđšž ăâîşţ"),
+    ("iso8859_2", _CENTRAL),
+    ("cp1254", "çğıiöşüâîû"),
+    # Lithuanian, Latvian, Estonian
+    ("cp1257", "ąčęėįšųūž āčēģīķļņšūž äõöüšž"),
+)  # fmt: skip
+"""Encodings of Latin letters, the usual one first, with the letters of their languages."""
+_LATIN_MIN = 6  # letters that show another one than the usual
+_OTHERS_MIN = 3  # the same, where some would be no letters in the usual one
+_LATIN_SHARE = 0.95  # of them, that are letters of one language
 _BEYOND_MIN = 8  # bytes beyond ASCII that show an encoding without Latin letters
 _KOREAN = ("cp949", "euc_kr", "johab")
 _USUAL_KOREAN = frozenset("이다는을가에의로하고은지한도니사를서기해어나요리인아들자과대그")
@@ -45,14 +68,15 @@ def decoded(data: bytes, name: str) -> str:
 
     The encoding is that of the byte order mark, else UTF-16 if half of the bytes are zeros, else
     UTF-8 if most of it is valid, else that of a writing without Latin letters if it looks like one,
-    else Windows' extension of Latin-1. Raises RequestError for binary data.
+    else the one in which the accented letters are those of one language, else Windows' extension of
+    Latin-1. Raises RequestError for binary data.
     """
     found = _unicode(data)
     if found is None:
         found = _not_latin(data)
     if found is None:
         try:
-            found = data.decode("cp1252")
+            found = data.decode(_latin(data))
         except UnicodeDecodeError:
             found = data.decode("latin-1")
             if re.search(r"[\x80-\x9f]", found):
@@ -87,6 +111,22 @@ def _mostly(data: bytes, encoding: str) -> str | None:
         found = data.decode(encoding, "replace")
     n_beyond = len(found) - sum(map(str.isascii, found))
     return found if found.count("\ufffd") <= _BROKEN_SHARE * n_beyond else None
+
+
+def _latin(data: bytes) -> str:
+    """Return the first encoding in which nearly all accented letters are those of one language."""
+    counts = Counter(_IN_WORDS.findall(data[:_LOOKED_AT_BYTES]))
+    enough = _LATIN_SHARE * counts.total()
+    usual = _LATIN[0][0]
+    kinds = {unicodedata.category(sign.decode(usual, "replace")) for sign in counts}
+    has_others = not kinds <= {"Lu", "Ll"}
+    is_sure = counts.total() >= (_OTHERS_MIN if has_others else _LATIN_MIN) and len(counts) > 1
+    for encoding, languages in _LATIN:
+        letters = {sign: sign.decode(encoding, "replace").lower()[0] for sign in counts}
+        for language in languages.split():
+            if sum(n for sign, n in counts.items() if letters[sign] in language) >= enough:
+                return encoding if is_sure else usual
+    return usual
 
 
 def _not_latin(data: bytes) -> str | None:

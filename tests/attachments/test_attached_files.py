@@ -81,6 +81,39 @@ def test_text_in_an_old_encoding_without_latin_letters(
     assert content(tmp_path, data).endswith(said.rstrip("\n"))
 
 
+@pytest.mark.parametrize(
+    ("said", "encodings"),
+    [
+        ("1\n00:00:01,000 --> 00:00:02,500\nWczoraj poszliśmy do kina, było świetnie.",
+         ("cp1250", "iso8859_2")),
+        ("Są różne książki.", ("cp1250", "iso8859_2")),
+        ("Příliš žluťoučký kůň úpěl ďábelské ódy.", ("cp1250", "iso8859_2")),
+        ("Mäso a ľalie, ktoré kŕmia žiaľ, hôrny vŕšok.", ("cp1250", "iso8859_2")),
+        ("Köszönöm szépen, nagyon jól vagyok, és örülök ennek a jó időnek.", ("cp1250",)),
+        ("Čaša žute šljivovice i ćevapi, đak je došao kući.", ("cp1250", "iso8859_2")),
+        ("Bună ziua, mă numesc Ştefan şi locuiesc în Braşov.", ("cp1250", "iso8859_2")),
+        ("Günaydın, nasılsınız? Çok teşekkür ederim. Şimdi İstanbul'a gidiyorum.", ("cp1254",)),
+        ("Ąžuolas žaliuoja, čia gyvena žmonės, įdomūs ir švelnūs.", ("cp1257",)),
+        ("Latvijā dzīvo cilvēki, kuri mīl dziesmas un ķiršus.", ("cp1257",)),
+    ],
+)  # fmt: skip
+def test_latin_letters_of_one_language(
+    tmp_path: Path, said: str, encodings: tuple[str, ...]
+) -> None:
+    """Subtitles of films are often so. With Western Europe's letters, ł would be ³."""
+    for encoding in encodings:
+        assert content(tmp_path, said.encode(encoding)) == said
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["x³y³z", "a²b and x³y", "5 µm²s, d’État", "£5, £7 and £9; 20°C ± 3, m³, 5 × 4", "½ cup, ¼ tsp",
+     "Jørgen, Lefèvre, Ibáñez", "Müller & Søn, São José", "Señor Åse Müller naïve"],
+)  # fmt: skip
+def test_signs_and_names_of_several_languages_stay(tmp_path: Path, said: str) -> None:
+    assert content(tmp_path, said.encode("cp1252")) == said
+
+
 def test_letters_of_western_europe_stay(tmp_path: Path) -> None:
     words = (
         "Größe Straße über Öl Ärger ÄRGER Füße weiß naïve café été être où à ça Noël créée réélu "
