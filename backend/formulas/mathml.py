@@ -1,8 +1,8 @@
 r"""LaTeX as MathML, for ziamath.
 
-Only what a person would see rightly is taken. A command that is not known here, a definition, a
-colour or a missing bracket raises Unknown, because half a formula is a false one. ziamath's own
-reader would write the letters of such a command instead.
+Only what a person would see rightly is taken. A command that is not known here or a missing bracket
+raises Unknown, because half a formula is a false one. ziamath's own reader would write the letters
+of such a command instead. A definition holds to the end of its formula.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from xml.etree.ElementTree import Element
 
 from backend.formulas.chemistry import plain_latex
+from backend.formulas.macros import DEEPEST, MACROS, QUANTITIES, Forms, filled
 
 CHARS_MAX = 4000
 DEPTH_MAX = 24  # of groups within groups
@@ -32,8 +33,8 @@ _FUNCTIONS = set(
     "arccos arcsin arctan arg cos cosh cot coth csc deg dim exp hom ker lg ln log sec sin sinh tan "
     "tanh "
     # Authors define these for themselves, always with this meaning.
-    "arccot arcosh arsinh artanh Corr cosec Cov diag erf grad lcm rank sgn sign supp Tr tr Var vol"
-    .split()
+    "arccot arccsc arcosh arcsec arsinh artanh Corr cosec Cov csch diag erf grad lcm rank sech sgn "
+    "sign sinc supp Tr tr Var vol".split()
 )  # fmt: skip
 _LIMITS = {
     **{name: name for name in "lim max min sup inf det gcd Pr".split()},
@@ -62,7 +63,8 @@ _BELOW = {"underline": "―", "underbrace": "⏟", "underrightarrow": "→", "un
 _ARROWS = {
     "xrightarrow": "→", "xleftarrow": "←", "xleftrightarrow": "↔", "xRightarrow": "⇒",
     "xLeftarrow": "⇐", "xLeftrightarrow": "⇔", "xmapsto": "↦", "xrightleftharpoons": "⇌",
-    "xlongequal": "=", "xleftharpoonup": "↼", "xrightharpoonup": "⇀",
+    "xhookrightarrow": "↪", "xhookleftarrow": "↩", "xlongequal": "=", "xleftharpoonup": "↼",
+    "xrightharpoonup": "⇀",
 }  # fmt: skip
 _SPACES = {
     "\\,": "0.167em", "\\:": "0.222em", "\\>": "0.222em", "\\;": "0.278em", "\\ ": "0.25em",
@@ -74,7 +76,8 @@ _VARIANTS = {
     "mathrm": "", "mathup": "", "mathbf": "BOLD", "mathit": "ITALIC", "mathbb": "DOUBLE-STRUCK",
     "mathcal": "SCRIPT", "mathscr": "SCRIPT", "mathfrak": "FRAKTUR", "mathsf": "SANS-SERIF",
     "mathtt": "MONOSPACE", "boldsymbol": "BOLD ITALIC", "bm": "BOLD ITALIC",
-    "mathnormal": "ITALIC", "Bbb": "DOUBLE-STRUCK", "bold": "BOLD", "pmb": "BOLD ITALIC",
+    "mathnormal": "ITALIC", "Bbb": "DOUBLE-STRUCK", "frak": "FRAKTUR", "bold": "BOLD",
+    "pmb": "BOLD ITALIC",
 }  # fmt: skip
 _SWITCHES = {
     "rm": "", "bf": "BOLD", "it": "ITALIC", "cal": "SCRIPT", "sf": "SANS-SERIF", "tt": "MONOSPACE",
@@ -98,6 +101,7 @@ _NOTHING = set(
     # Sizes of letters, without which a formula is still right.
     "tiny scriptsize footnotesize small normalsize large Large LARGE huge Huge".split()
 )
+_DEFINING = {"newcommand", "renewcommand", "providecommand", "def", "DeclareMathOperator"}
 _DELIMITERS = {
     **{sign: sign for sign in "()[]|/"}, ".": "", "<": "⟨", ">": "⟩", "\\{": "{", "\\}": "}",
     "\\|": "‖", "\\lbrace": "{", "\\rbrace": "}", "\\langle": "⟨", "\\rangle": "⟩",
@@ -206,6 +210,8 @@ class _Reader:
         self._depth = 0
         self._n_part = 0
         self._variant: str | None = None  # of letters: a word of Unicode's names, within \mathbf
+        self._defined: dict[str, Forms] = {}
+        self._n_expanded = 0
 
     def whole(self) -> Element:
         rows = self._rows("")
@@ -462,6 +468,11 @@ class _Reader:
 
     def _command(self, name: str) -> tuple[list[Element], str]:
         """Read the arguments of a command."""
+        if name in self._defined or name in MACROS or name in QUANTITIES:
+            return self._expanded(name)
+        if name in _DEFINING:
+            self._define(name)
+            return [], ""
         if name in _FUNCTIONS:
             return [_made("mi", text=name, mathvariant="normal")], "function"
         if name in _LIMITS:
@@ -483,10 +494,13 @@ class _Reader:
         if name in _TEXTS:
             return [self._text(name)], ""
         if name == "tag":
-            number = self._words(self._raw_group())
+            text = self._raw_group()
+            number = self._words(text)
             self._skip()
-            if self._next() not in _AFTER_TAG:
-                raise Unknown  # it stands at the end of its line, wherever it is written
+            if self._next() not in _AFTER_TAG:  # it stands at the end of its line, all the same
+                end = self._line_end()
+                self._tokens[end:end] = _TOKEN.findall(rf"\tag{{{text}}}")
+                return [], ""
             return [_space("2em"), _made("mtext", text=f"({number})")], ""
         if name in ("label", "require"):
             self._raw_group()
@@ -521,6 +535,93 @@ class _Reader:
         if sign is None or len(sign) != 1 or unicodedata.category(sign) in ("Mn", "Me"):
             raise Unknown
         return [self._sign(sign)], ""
+
+    def _line_end(self) -> int:
+        """Return where the present line ends."""
+        depth = 0
+        for at, token in enumerate(self._tokens[self._at :], self._at):
+            if not depth and token in ("\\\\", r"\end", "}"):
+                return at
+            depth += (token in ("{", r"\begin", r"\left")) - (token in ("}", r"\end", r"\right"))
+        return len(self._tokens)
+
+    def _expanded(self, name: str) -> tuple[list[Element], str]:
+        """Read what a command stands for in its place."""
+        self._n_expanded += 1
+        if self._n_expanded > DEEPEST:
+            raise Unknown
+        if name in QUANTITIES and name not in self._defined:
+            n, write = QUANTITIES[name]
+            body = write(*[self._raw_group(is_nested=True) for _ in range(n)])
+            if body is None:
+                raise Unknown
+        else:
+            body = self._filled(self._defined.get(name) or MACROS[name])
+        is_sign = body.startswith(r"\operatorname")
+        self._tokens[self._at : self._at] = _TOKEN.findall(body if is_sign else f"{{{body}}}")
+        return self._part()
+
+    def _filled(self, forms: Forms) -> str:
+        """Read the arguments of a macro. Return its body with them."""
+        self._skip()
+        has_first = self._next() == "[" and any(form[0] == "[" for form in forms)
+        arguments = [self._in_brackets()] if has_first else []
+        mark = "[" * has_first
+        counts = [int(form.removeprefix("[")) for form in forms if ("[" in form) == has_first]
+        n = 0
+        while n < max(counts):
+            self._skip()
+            if len(counts) > 1 and self._next() != "{":
+                break  # as many groups as there are
+            arguments.append(self._raw_argument())
+            n += 1
+        if f"{mark}{n}" not in forms:
+            raise Unknown
+        return filled(forms[f"{mark}{n}"], arguments)
+
+    def _define(self, command: str) -> None:
+        r"""Read a definition. It holds to the end of the formula."""
+        has_limits = self._next() == "*"
+        self._at += has_limits
+        target, n, default = self._raw_argument().strip(), 0, None
+        if not re.fullmatch(r"\\[A-Za-z]+", target):
+            raise Unknown
+        if command == "def":
+            while self._next() == "#":
+                self._at += 2
+                n += 1
+        elif command != "DeclareMathOperator" and self._next() == "[":
+            number = self._in_brackets()
+            n = int(number) if re.fullmatch("[1-9]", number) else 0
+            default = self._in_brackets() if n and self._next() == "[" else None
+        body = self._raw_group(is_nested=True)
+        if any(int(used) > n for used in re.findall("#([1-9])", body)):
+            raise Unknown
+        if command == "DeclareMathOperator":
+            body = rf"\operatorname{'*' * has_limits}{{{body}}}"
+        forms = {str(n): body}
+        if default is not None:
+            rest = [default, *(f"#{later}" for later in range(1, n))]
+            forms = {str(n - 1): filled(body, rest), f"[{n - 1}": body}
+        self._defined[target[1:]] = forms
+
+    def _raw_argument(self) -> str:
+        """Return the text of an argument: of a group, or one sign."""
+        self._skip()
+        if self._next() == "{":
+            return self._raw_group(is_nested=True)
+        if self._next() in ("^", "_", "'", "&", "}", "\\\\"):
+            raise Unknown
+        return self._take()
+
+    def _in_brackets(self) -> str:
+        """Return the text of an argument in square brackets, the next token."""
+        text, depth = "", 0
+        self._at += 1
+        while (token := self._take()) != "]" or depth:
+            depth += (token == "{") - (token == "}")
+            text += token
+        return text
 
     def _built(self, name: str) -> Element | None:
         """Read a fraction, a root, an arrow with words, or what stands above or below a part."""

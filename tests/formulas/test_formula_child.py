@@ -60,6 +60,34 @@ def test_a_formula_keeps_all_its_signs(latex: str, signs: str) -> None:
     assert shown(latex) == signs
 
 
+@pytest.mark.parametrize(
+    ("latex", "signs"),
+    [
+        (r"\newcommand{\R}{\mathbb{R}} x\in\R^n", "x∈ℝn"),
+        (r"\newcommand*\p[2][p]{#1_{#2}} \p{i}\p[q]{j}", "piqj"),
+        (r"\def\f#1{f(#1)} \f{x}\f y", "f(x)f(y)"),
+        (r"\DeclareMathOperator*{\am}{arg\,max} \am_x f", "argmaxxf"),
+        (r"\renewcommand{\vec}[1]{\mathbf{#1}} \begin{aligned}\vec a&=\vec{b}\end{aligned}", "𝐚=𝐛"),
+        (r"\dv{f}{x}\dv{x}\dv[2]{f}{x}", "dfdxddxd2fdx2"),
+        (r"\pdv{f}{x}{y}\pdv[n]{x}", "∂2f∂x∂y∂n∂xn"),
+        (r"\int f\dd x \dd{y}", "∫fdxdy"), (r"\ketbra{0}{1}\eval{f}_0^1", "|0⟩⟨1|f|01"),
+        (r"\SI{9,8}{m/s^2}", "9,8m/s2"), (r"\si{\kilogram\meter\per\second\squared}", "kgm/s2"),
+        (r"\qty{1.5e3}{\kilo\watt\hour}\num{-1e-5}", "1.5×103kWh−1×10−5"),
+        (r"\pu{1.2e-3 mol L-1}\ang{45}", "1.2×10−3molL−145∘"),
+        (r"\SI{25}{\degreeCelsius}\SI{60}{\percent}", "25°C60%"),
+        (r"\tag{1} a=b", "a=b(1)"),
+        (r"\begin{aligned}\tag{2} a&=b\\ c&=d\end{aligned}", "a=b(2)c=d"),
+        (r"\mathbbm{1}_A \E[X] \floor{x}", "𝟙A𝔼[X]⌊x⌋"),
+        (r"\cancelto{0}{x}\prescript{14}{6}{C}\vphantom{y}", "x0614C"),
+    ],
+)  # fmt: skip
+def test_commands_that_stand_for_others(draw: Draw, latex: str, signs: str) -> None:
+    """Definitions, and the packages physics, siunitx, mathtools and bbm."""
+    tree = mathml(latex, True, child.symbols().get)
+    assert "".join(tree.itertext()).replace(" ", "") == signs
+    assert draw(latex, True).get("svg")
+
+
 def test_ten_to_the_power_is_read_as_latex_reads_it() -> None:
     whole = mathml("x^10", True, lambda name: None)
     assert [part.tag for part in whole[0]] == ["msup", "mn"]
@@ -70,14 +98,17 @@ def test_ten_to_the_power_is_read_as_latex_reads_it() -> None:
     [
         "", r"\foo{x}", r"\ce{A ->[x}", r"\ce{^{14}}", r"\ce{A & B}", r"\ce{A B(}",
         r"\ce{H2O", r"\ce{}",
-        r"\def\x{\x\x}\x", r"\newcommand{\a}{b}\a", r"\kern x", r"\hskip 99cm x",
+        r"\def\x{\x\x}\x", r"\newcommand{\a}{b\a}\a", r"\newcommand{\a}[1]{#1}\a", r"\def a{b}",
+        r"\newcommand{\a}{\foo}\a", r"\newcommand{\a", r"\newcommand{\a}[x]{#1}\a",
+        r"\newcommand{\a}{#2}\a", r"\SI{1}{\foo}", r"\SI{a}{m}", r"\num{}", r"\ang{x}", r"\dv[2]",
+        r"\vb", r"\kern x", r"\hskip 99cm x",
         r"\color{nosuch}x + y", r"\textcolor{nosuch}{x}", r"\color", r"\textcolor{red}",
         r"\frac{a}", r"x^", r"x_1_2", "a_{b", "a}", r"\left(x", r"x\right)",
         "a & b", r"\begin{matrix}a", r"\begin{pmatrix}a\end{bmatrix}", r"\begin{tikz}a\end{tikz}",
         r"\begin{array}{c|}a&b\end{array}", r"\begin{array}{c}a&b\end{array}", r"\hline",
         r"\begin{array}{p{1em}}a\end{array}", r"\begin{array}{c}a\hline\end{array}",
         r"\begin{array}{cc}a&b\\\cline{1-1}c&d\end{array}", r"\begin{matrix}\hline a\end{matrix}",
-        r"\limits", r"\tag{1}x",
+        r"\limits",
         r"\text{a $b}", r"\text{a $\foo$}", r"a \over b \over c",
         r"\over b", r"\text{\foo}", r"\mathbf{ü}", r"\not x", r"\hspace{99em}x", "a % b", "#1",
         "a\u0301", "\u202ex", "\0", "{" * 500, "{" * 30 + "x" + "}" * 30, "x" * 100_000,
