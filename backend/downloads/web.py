@@ -18,6 +18,7 @@ from backend.text import joined, text
 
 STALL_S = 30.0  # a connection without a byte for this time counts as broken
 CONNECT_S = 15.0
+_SSL_FILES = ("SSL_CERT_FILE", "SSLKEYLOGFILE")
 
 
 def new_client(stall_s: float = STALL_S) -> httpx.Client:
@@ -30,7 +31,11 @@ def new_client(stall_s: float = STALL_S) -> httpx.Client:
             headers={"user-agent": f"outrider/{__version__}", "accept-encoding": "identity"},
         )
     except OSError as error:  # ssl.SSLError is one
-        raise DownloadError(text("download.certificates_unusable", reason=str(error))) from error
+        names = [name for name in _SSL_FILES if name in os.environ]
+        named = ", ".join(f"{name}={os.environ[name]}" for name in names)
+        reason = error.strerror or str(error)
+        sentence = text("download.certificates_unusable", named=named, reason=reason)
+        raise DownloadError(sentence) from error
     except (ValueError, httpx.HTTPError) as error:
         raise DownloadError(text("download.proxy_unusable", reason=str(error))) from error
 

@@ -795,8 +795,7 @@ ENGLISH: Mapping[str, str] = {
     "download.bad_redirect": QT_TR_NOOP("{host} redirects to an address that cannot be used."),
     "download.broke": QT_TR_NOOP("The connection to {host} broke."),
     "download.certificates_unusable": QT_TR_NOOP(
-        "A file that SSL_CERT_FILE or SSLKEYLOGFILE of the environment names cannot be used: "
-        "{reason}."
+        "A file that the environment names cannot be used ({named}): {reason}."
     ),
     "download.changed": QT_TR_NOOP("The file on {host} is no longer the one that was listed."),
     "download.circle": QT_TR_NOOP("{host} redirects again and again, and never to a file."),

@@ -5929,8 +5929,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Der Proxy lehnte die Verbindung zu {host} ab.</translation>
 </message>
 <message>
-<source>A file that SSL_CERT_FILE or SSLKEYLOGFILE of the environment names cannot be used: {reason}.</source>
-<translation>Eine Datei, die SSL_CERT_FILE oder SSLKEYLOGFILE der Umgebung nennt, ist nicht verwendbar: {reason}.</translation>
+<source>A file that the environment names cannot be used ({named}): {reason}.</source>
+<translation>Eine Datei, die die Umgebung nennt, ist nicht verwendbar ({named}): {reason}.</translation>
 </message>
 <message>
 <source>The proxy of the environment cannot be used: {reason}.</source>
