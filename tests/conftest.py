@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
+import locale
 import os
 import random
 import secrets
@@ -29,6 +31,12 @@ if TYPE_CHECKING:
 # The same examples each time; `make attack` looks for new ones.
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same")
+
+# Tests read the system's words for errors, which Qt would have in this machine's language.
+os.environ["LC_ALL"] = "C.UTF-8"
+os.environ.pop("LANGUAGE", None)
+with contextlib.suppress(locale.Error):  # macOS has another name
+    locale.setlocale(locale.LC_ALL, "")
 
 gc.disable()  # while tests are collected; little of that is garbage
 
