@@ -18,6 +18,7 @@ from backend.formulas.macros import DEEPEST, MACROS, QUANTITIES, Forms, filled
 CHARS_MAX = 4000
 DEPTH_MAX = 24  # of groups within groups
 N_PART_MAX = 3000
+_RAW_CHARS_MAX = 500  # of an argument that is read as text
 
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|[0-9]+(?:\.[0-9]+)?|\.[0-9]+|\s+|.", re.DOTALL)
 _DISTANCE = re.compile(r"\[\s*-?[0-9.]+\s*(?:pt|em|ex|mm|cm)\s*\]")
@@ -621,6 +622,8 @@ class _Reader:
         while (token := self._take()) != "]" or depth:
             depth += (token == "{") - (token == "}")
             text += token
+            if len(text) > _RAW_CHARS_MAX:
+                raise Unknown
         return text
 
     def _built(self, name: str) -> Element | None:
@@ -734,7 +737,7 @@ class _Reader:
             depth += (token == "{") - (token == "}")
             if not depth:
                 return text
-            if (token == "{" and not is_nested) or not token or len(text) > 500:
+            if (token == "{" and not is_nested) or not token or len(text) > _RAW_CHARS_MAX:
                 raise Unknown
             text += token
 
