@@ -789,16 +789,19 @@ class Session(QObject):
 
     def _withdraw(self, turn: _Turn) -> bool:
         """Put a new question without an answer back into the composer, if its chat is shown."""
-        messages = turn.conversation.messages
         if turn.conversation is not self.conversation or not turn.is_new:
             return False
-        withdrawn = messages[-2:]
-        del messages[-2:]
+        self._unask(turn.conversation)
+        self.busy_changed.emit()
+        return True
+
+    def _unask(self, conversation: Conversation) -> None:
+        """Put the last question, which has no answer, back into the composer."""
+        withdrawn = conversation.messages[-2:]
+        del conversation.messages[-2:]
+        self._put_back(withdrawn[0])  # it is a draft before it is no message
         self.withdrawn.emit(withdrawn)
         self.conversation_replaced.emit()
-        self.busy_changed.emit()
-        self._put_back(withdrawn[0])
-        return True
 
     def _cut_off(self) -> None:
         """End all answers, because the engine is lost."""
@@ -852,12 +855,7 @@ class Session(QObject):
             and answer.ending is not Ending.STOPPED
             and conversation.messages[-2].role == "user"
         ):
-            # There is no answer: put the question back into the composer.
-            withdrawn = conversation.messages[-2:]
-            del conversation.messages[-2:]
-            self.withdrawn.emit(withdrawn)
-            self.conversation_replaced.emit()
-            self._put_back(withdrawn[0])
+            self._unask(conversation)
             self.notice.emit(Notice(sentence))
         else:
             self._end_answer(conversation, Ending.CUT_OFF, sentence)

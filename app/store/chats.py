@@ -350,7 +350,10 @@ class ChatStore:
             connection.execute("DELETE FROM piece WHERE message_id = ?", (message.id,))
 
     def withdraw(self, chat_id: int, messages: list[Message]) -> None:
-        """Remove failed messages of the newest branch, and the chat if it is empty then."""
+        """Remove failed messages of the newest branch, and the chat if it is empty then.
+
+        The draft of such a chat becomes that of a new one, before what was typed there.
+        """
         with self.writing() as connection:
             for message in messages:
                 row = connection.execute(
@@ -363,6 +366,15 @@ class ChatStore:
                 break  # the messages below it were deleted with it
             query = "SELECT 1 FROM message WHERE chat_id = ? LIMIT 1"
             if connection.execute(query, (chat_id,)).fetchone() is None:
+                connection.execute(
+                    "INSERT INTO draft SELECT 0, text FROM draft WHERE chat_id = ? ON CONFLICT "
+                    "(chat_id) DO UPDATE SET text = excluded.text || char(10, 10) || text",
+                    (chat_id,),
+                )
+                connection.execute(
+                    "UPDATE OR REPLACE draft_paste SET chat_id = 0 WHERE chat_id = ?", (chat_id,)
+                )
+                connection.execute("DELETE FROM draft WHERE chat_id = ?", (chat_id,))
                 connection.execute("DELETE FROM chat WHERE id = ?", (chat_id,))
 
     def add_version(self, chat_id: int, of: Message, new: Message, rest: Sequence[Message]) -> None:

@@ -142,8 +142,11 @@ def test_what_came_to_nothing_is_withdrawn(path: Path) -> None:
     store.add(chat_id, more[0].id, more[1])
     store.withdraw(chat_id, more)
     assert texts(store, chat_id) == ["Why?", "Because."]
+    store.set_draft(0, "typed in a new chat")
+    store.set_draft(chat_id, "Why?")
     store.withdraw(chat_id, said)
-    assert store.chats() == []
+    assert store.chats() == [] and store.draft(chat_id) == ""
+    assert store.draft(0) == "Why?\n\ntyped in a new chat"
     store.close()
 
 

@@ -291,7 +291,7 @@ def test_a_question_that_is_sent_while_the_model_loads_waits_for_it(
     window.press("Stop")  # takes it back
     assert window.session.conversation.messages == []
     assert window.draft == "typed meanwhile\n\nthe next" and window.state is State.LOADING
-    assert window.chats.rows() == []
+    assert window.chats.rows() == [] and window.chats.draft(0)[0] == window.draft  # at once
     submit("again")
     window.open_model(model("second"))  # another model answers it
     window.wait_end()
@@ -302,6 +302,7 @@ def test_a_question_that_is_sent_while_the_model_loads_waits_for_it(
     window.engine.cancel_loading()
     window.wait_notice("Loading was cancelled.")
     assert window.draft == "in vain" and len(window.session.conversation.messages) == 2
+    assert window.chats.draft(window.chats.open_id)[0] == "in vain"
 
 
 def test_a_bad_file_is_said_and_the_model_before_stays(

@@ -69,7 +69,10 @@ def n_control(prompt: str, control: Sequence[str]) -> int:
 
 
 def harmless(text: str) -> str:
-    """Return a text of the same shape that no token has."""
+    """Return a text of the same shape that no token has. JSON stays JSON: templates write keys."""
+    with contextlib.suppress(ValueError):
+        if isinstance(read := json.loads(text), dict):
+            return json.dumps({harmless(key): [harmless(one) for one in read[key]] for key in read})
     return re.sub(r"[^\w\s]", "q", unmarked(text))
 
 

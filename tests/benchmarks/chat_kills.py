@@ -110,6 +110,14 @@ def window_main(folder: Path, seed: int) -> None:
             timer.start(15)
             telling.start(10)
 
+    withdraw = window.chats.store.withdraw
+
+    def take_back(chat_id: int, messages: list[Any]) -> None:
+        for message in messages:
+            tell("withdrawing", id=message.id, text=message.content)
+        withdraw(chat_id, messages)
+
+    window.chats.store.withdraw = take_back  # type: ignore[method-assign]
     window.engine.state_changed.connect(begin)
     window.show()
     window.open_model(folder / "model.gguf")
@@ -125,6 +133,7 @@ class Expected:
         self.titles: dict[int, set[str]] = {}  # the last name, and those begun after it
         self.deleted: set[int] = set()
         self.unsure: set[int] = set()  # deletion or return not acknowledged
+        self.withdrawn: dict[int, str] = {}  # questions that are messages or drafts, and answers
         self.homes: dict[int, int] = {}  # message id -> chat id, of all messages ever seen
         self.n_told = 0
 
@@ -143,6 +152,8 @@ class Expected:
             self.titles[number].add(told["text"])
         elif kind == "renamed":
             self.titles[number] = {told["text"]}
+        elif kind == "withdrawing":
+            self.withdrawn[number] = told["text"]
         elif kind in ("deleting", "restoring"):
             self.unsure.add(number)
         elif kind == "deleted":
@@ -170,9 +181,16 @@ class Expected:
                 "SELECT message_id, content FROM piece ORDER BY message_id, number"
             ).fetchall():
                 said[number] += text
+            drafts = "\n".join(text for (text,) in reader.execute("SELECT text FROM draft"))
+        gone = self.deleted | self.unsure
+        for number in [number for number in self.withdrawn if number not in said]:
+            question = self.final.pop(number, "")
+            self.begun.pop(number, None)
+            if question not in drafts and self.homes.get(number) not in gone:
+                faults.append(f"question {number} is neither a message nor a draft")
         for number, text in list(self.final.items()):
             if number not in said:
-                if self.homes.get(number) in self.deleted | self.unsure:  # purged with its chat
+                if self.homes.get(number) in gone:  # purged with its chat
                     del self.final[number]
                 else:
                     faults.append(f"message {number} is gone")
@@ -181,11 +199,10 @@ class Expected:
         for number, text in self.begun.items():
             if number in said and not said[number].startswith(text.rstrip()):
                 faults.append(f"answer {number} lost its end: {said[number]!r}, not {text!r}")
-            if number not in said and self.homes.get(number) not in self.deleted | self.unsure:
+            if number not in said and self.homes.get(number) not in gone:
                 faults.append(f"answer {number} is gone")
         for number, titles in self.titles.items():
-            gone = number in self.deleted | self.unsure
-            if not gone and chats.get(number, ("",))[0] not in titles:
+            if number not in gone and chats.get(number, ("",))[0] not in titles:
                 faults.append(f"chat {number} has another name")
         for number in self.deleted - self.unsure:
             if number in chats and not chats[number][1]:
