@@ -153,11 +153,12 @@ class ChatPage(QObject):
     def _switch_draft(self) -> None:
         """Show the draft of the shown chat."""
         shown = self._session.conversation.chat_id
-        if self._session.conversation is self._drafted and shown != self._draft_of:
-            self._draft_of = shown  # its only question was taken back
-            text = self._chats.draft(shown)[0]
-            self._kept_draft = text, self._kept_draft[1]
-            if text != self.view.composer.input.whole_text:
+        if self._session.conversation is self._drafted:  # its only question was taken back
+            self._draft_of = shown
+            self.keep_draft()
+            text = "" if shown else self._chats.draft(shown)[0]  # with what a new chat had
+            if text not in ("", self.view.composer.input.whole_text):
+                self._kept_draft = text, self._kept_draft[1]
                 self.view.composer.put_text(text)
         self._drafted = self._session.conversation
         if shown != self._draft_of:
