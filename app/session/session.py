@@ -853,7 +853,7 @@ class Session(QObject):
             and answer.is_empty
             and not turn.others
             and answer.ending is not Ending.STOPPED
-            and conversation.messages[-2].role == "user"
+            and [message.role for message in conversation.messages[-2:-1]] == ["user"]
         ):
             self._unask(conversation)
             self.notice.emit(Notice(sentence))
