@@ -279,18 +279,20 @@ def web_server() -> Iterator[WebServer]:
 
 @pytest.fixture
 def dead_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_PROXY", raising=False)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "socks://127.0.0.1:9/")
 
 
 def test_no_proxy_stands_before_this_machine(
-    dead_proxy: None, host: Host, web_server: WebServer
+    dead_proxy: None, own_host: Host, web_server: WebServer
 ) -> None:
     for address in ("127.0.0.1", "localhost"):
+        own_host.name = address
         url = web_server.url.replace("127.0.0.1", address)
-        host.tell("start", server=host.name, config={"url": url})
-        host.wait_state("ready")
+        own_host.tell("start", server=address, config={"url": url})
+        own_host.wait_state("ready")
 
 
 @pytest.mark.parametrize(
